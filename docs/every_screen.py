@@ -30,7 +30,7 @@ from rich.color import Color, ColorSystem
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from textual.pilot import Pilot
 
-from tests.support import recorded, recorded_proof, recorded_search, swept
+from tests.support import recorded, recorded_proof, swept
 
 ROOT = Path(__file__).parent.parent
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -70,7 +70,7 @@ def recorded_home(home: Path) -> dict[str, Any]:
         "20260921-130000-vit": {"outcome": "stopped", "description": "A transformer whose description is a long one"},
         "20260921-140000-resnet50": {
             "gpus": 8, "seconds": 100, "outcome": None, "engine_pid": os.getpid(), "mfu": 0.41,
-            "diagnosis": recorded_proof.DIAGNOSIS, "input_stages": recorded_proof.STAGES,
+            "diagnosis": recorded.DIAGNOSIS, "input_stages": recorded.STAGES,
             "warnings": (("input", "the shuffle buffer holds 2 % of the samples"),),
         },
     }  # fmt: skip
@@ -82,7 +82,7 @@ def recorded_home(home: Path) -> dict[str, Any]:
     made["runs"] = [made[name] for name in kinds]
     made["now"] = recorded.BEGAN + 100
     made["proof"] = recorded_proof.write_proof(home)
-    made["search"] = recorded_search.write_search(home)
+    made["search"] = recorded_proof.write_search(home)
     trials = [recorded_proof.trials(*[(str(n), 1000.0 * n * share)] * 3, first=n) for n, share in SCALED]
     points = [
         {

@@ -23,6 +23,8 @@ import pytest
 
 from tests import measured
 from tests.doors.engine import import_cost, interpreter, runs, stop_signals
+from tests.support.fakegpu import fakegpu as fakegpu
+from tests.support.fakenvml import nvml as nvml
 from tests.support.forked_engines import engines as engines
 from tests.support.forked_engines import forked_gpu_trainers as forked_gpu_trainers
 from tests.support.forked_engines import forked_trainers as forked_trainers
@@ -200,8 +202,8 @@ def one_key_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     from textual._wait import wait_for_idle
 
     from tests.doors.tui import Ask, BaseApp, Faults, base_app, typeahead
-    from tests.doors.tui import presets_screen as presets
-    from tests.support.resting import at_rest
+    from tests.doors.tui import screens_presets as presets
+    from tests.support.bursts import at_rest
 
     async def press(app: BaseApp, keys: Iterable[str]) -> None:
         for key in keys:

@@ -1,9 +1,5 @@
-"""The command line and the screens. Never imports TensorFlow.
-
-`main` is the entry point of the command `gputui`.
-
-Deferred imports: without a word the form opens at once, and needs nothing that parses a command line.
-"""
+"""The command line and the screens. Never imports TensorFlow. `main` is the entry point of the command `gputui`.
+Deferred imports: without a word the form opens at once, and needs nothing that parses a command line."""
 
 import os
 import signal

@@ -1,10 +1,7 @@
-"""The Textual application: its stack of screens, the keys that work everywhere, themes and the command palette.
-
-The form lies at the bottom of the stack and keeps its content; runs, live views and comparisons open above it. A run is
-an engine process of its own and never belongs to the application, which only follows its folder.
-
-Deferred imports: the first paint needs the form only; a screen or a reader is imported when it is asked for.
-"""
+"""The Textual application: its stack of screens, the keys that work everywhere, themes and the command palette. The
+form lies at the bottom of the stack and keeps its content; runs, live views and comparisons open above it. A run is an
+engine process of its own and never belongs to the application, which only follows its folder.
+Deferred imports: the first paint needs the form only; a screen or a reader is imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -57,9 +54,7 @@ UNDER_WAY = ("running", "starting")  # a run that is stopping is not offered
 
 class GputuiApp(BaseApp):
     """The application. `preset` fills the form, and `watch` is a run whose live view opens at once; both may be None.
-
-    With `replay_speed` the view replays that run, this many times as fast as it happened.
-    """
+    With `replay_speed` the view replays that run, this many times as fast as it happened."""
 
     TITLE = "gputui"
     # The style of the form: as the screen at the bottom it is never pushed, so that Textual would not load it.
@@ -93,8 +88,7 @@ class GputuiApp(BaseApp):
 
     def theme_at_start(self) -> str:
         """Return the name of the theme in the settings or, if that is not set or unknown, of the theme that suits the
-        terminal and its colours.
-        """
+        terminal and its colours."""
         if "NO_COLOR" in os.environ:  # Textual removes it from the environment later
             return MONOCHROME.name
         theme = self.settings.theme
@@ -109,7 +103,7 @@ class GputuiApp(BaseApp):
         return HIGH_CONTRAST.name if colours in (None, "standard") else CALM.name
 
     def _keep_theme(self, theme: Theme) -> None:
-        """Store a theme that the user has chosen in the settings. Nothing is stored for the theme of the start."""
+        # A theme of the start is not stored.
         if theme.name != self._theme_kept:
             self._theme_kept = theme.name
             self.settings.change("theme", theme.name)
@@ -133,11 +127,7 @@ class GputuiApp(BaseApp):
 
     @staticmethod
     def _collect_seldom() -> None:
-        """Enable garbage collection after the first paint, but with a high threshold, so that it runs rarely.
-
-        Nearly all objects of a paint are freed by counting references. With the usual threshold, the search for
-        reference cycles would take a twentieth of the time of a live view.
-        """
+        # Nearly all objects of a paint are freed by counting references: the usual threshold costs a 20th of the time.
         gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
         gc.enable()
 
@@ -145,9 +135,6 @@ class GputuiApp(BaseApp):
         self.notify(clean(f"asking {python} what is installed for it ..."), markup=False)
 
     def _notify_faults(self) -> None:
-        """Show a message about the faults of the settings: the text of a single fault, else their number and the key of
-        the palette, which lists them.
-        """
         faults = self.settings.problems
         if len(faults) > 1:
             message = f"{len(faults)} faults in {self.settings.path.name}: {self.key('palette')} faults lists them"
@@ -156,7 +143,6 @@ class GputuiApp(BaseApp):
             self.complain(faults[0])
 
     def action_faults(self) -> None:
-        """List the faults of the settings file."""
         from .screens.help import ListScreen
 
         self.push_screen(ListScreen("Faults in the settings", self.settings.problems))
@@ -169,30 +155,23 @@ class GputuiApp(BaseApp):
     # ---- what other screens call ----------------------------------------------------------------
 
     def open_run(self, run: Run) -> None:
-        """Open the live view of a run, which may be running or finished."""
         speed, self.replay_speed = self.replay_speed, None
         self._open("live", run, speed)
 
     def open_compare(self, runs: list[Run]) -> None:
-        """Open the screen that compares the runs."""
         self._open("compare", runs)
 
     @work
     async def open_proof(self, proof: Proof) -> None:
-        """Open the screen of a proof, search, sweep or measurement of scaling, which may be running or finished."""
         kind = await asyncio.to_thread(lambda: proof.record.kind)
         self._open(kind if kind in ("tune", "scaling", "sweep") else "proof", proof)
 
     def open_proofs(self) -> None:
-        """Open the list of all proofs."""
         self.action_show("proofs")
 
     @work
     async def open_form(self, preset_yaml_path: Path) -> None:
-        """Show the form and fill it with the preset of a file. Asks first if unsaved changes would be lost.
-
-        Nothing changes if the user keeps the present form, or, after a message, if the file cannot be read.
-        """
+        """Fill the form with the preset of a file, unless the user keeps unsaved changes or the file cannot be read."""
         if (state := await self._state_of(preset_yaml_path)) is not None:
             self.action_show("form")
             self.clear_notifications()  # about a file that could not be opened before
@@ -202,12 +181,8 @@ class GputuiApp(BaseApp):
 
     @work
     async def apply(self, run: Run, values: Mapping[str, Any], what: str) -> None:
-        """Put `values`, by option key, into the form with the run's preset. If the form already holds this preset, its
-        other changes stay.
-
-        `what` is a text for the user about the values. Nothing changes if the user keeps the present form, or if the
-        file cannot be read.
-        """
+        """Put `values` into the form with the run's preset. If the form already holds this preset, its other changes
+        stay."""
         path = run.file("preset.yaml")
         present = self.form.state if self.form.state.path == path else None
         state = present or await self._state_of(path)
@@ -218,12 +193,9 @@ class GputuiApp(BaseApp):
 
     @work
     async def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> None:
-        """Put `values`, by option key, into the form with the preset of the file `path`.
-
-        If the form already holds this file, its other changes stay. Otherwise all values of `options` that differ from
-        the file are put into the form. `what` is a text for the user about the values. Nothing changes if the user
-        keeps the present form, or if the file cannot be read.
-        """
+        """Put `values`, by option key, into the form with the preset of the file; its other changes stay. If the form
+        holds another file, all values of `options` that differ are put in. Nothing changes if the user keeps the
+        present form."""
         present = self.form.state if self.form.state.path == path else None
         state = present or await self._state_of(path)
         if state is None:
@@ -232,9 +204,6 @@ class GputuiApp(BaseApp):
         self.form.apply(state, values if state is present else state.differing(options), what)
 
     async def _state_of(self, preset_yaml_path: Path) -> FormState | None:
-        """Return the form's state for a preset's file. None if the user keeps the present form or, after a message, if
-        the file cannot be read.
-        """
         if not await self.form_is_safe():
             return None
         try:
@@ -244,7 +213,6 @@ class GputuiApp(BaseApp):
             return None
 
     def show_in_form(self, state: FormState) -> None:
-        """Replace the content of the form by `state`. Undo restores the former content."""
         self.form.load(state)
 
     @property
@@ -256,28 +224,20 @@ class GputuiApp(BaseApp):
         return self.form.state.preset.options.run.python
 
     async def form_is_safe(self) -> bool:
-        """Return True if the content of the form may be replaced. If unsaved changes would be lost, the user is
-        asked.
-        """
-        from .screens.presets.saving import save_first
+        """Return True if the content of the form may be replaced."""
+        from .screens.saving import save_first
 
         return not self.form.state.at_risk or await save_first(self, self.form.state)
 
     # ---- one screen over another ----------------------------------------------------------------
 
     def _open(self, name: str, *opened_with: Any) -> None:
-        """Open the screen `name` of the catalogue over the present screen. A present screen of the same class is
-        replaced.
-
-        `opened_with` are the arguments of the screen's class.
-        """
         screen_class = catalogue.entry(name).screen_class
         self.open_screen(screen_class(*opened_with), instead=isinstance(self.screen, screen_class))
 
     def action_show(self, name: str) -> None:
-        """Show the screen `name` of the catalogue: close the screens over it if it is open, else open it. The live view
-        shows the running or, if none is running, the latest run.
-        """
+        """Show a screen of the catalogue, closing the screens over it. The live view shows the running, else the latest
+        run."""
         entry = catalogue.entry(name)
         waits = name == "live" and getattr(self.screen, "waiting", None) is not None  # another run may train
         if not waits and self._uncover(entry.screen_class):
@@ -288,9 +248,7 @@ class GputuiApp(BaseApp):
             self.open_screen(entry.screen_class())
 
     async def hand_over(self, event: events.Event) -> None:
-        """Pass an event to Textual. If a dialog is open, the key of a screen in the header closes the dialog and opens
-        that screen.
-        """
+        """Pass an event to Textual. A key of a screen in the header first closes an open dialog."""
         covered = self.screen_stack and isinstance(self.screen, ModalScreen) and isinstance(event, events.Key)
         name = catalogue.place_of_key(self, event.key) if covered and isinstance(event, events.Key) else ""
         if not name:
@@ -301,7 +259,6 @@ class GputuiApp(BaseApp):
         self.action_show(name)
 
     def _uncover(self, screen_class: type[Screen[Any]]) -> bool:
-        """Close the screens over an open screen of this class. Return True if such a screen is open."""
         stack = list(self.screen_stack)
         at = next((i for i, screen in enumerate(stack) if isinstance(screen, screen_class)), None)
         if at is None:
@@ -313,7 +270,7 @@ class GputuiApp(BaseApp):
     @work(thread=True, exclusive=True, group="latest")
     def _open_latest(self) -> None:
         from ..engine import runs
-        from .reading.newest_runs import newest_runs
+        from .reading.queue_places import newest_runs
 
         all_runs = runs.all_runs()
         if all_runs:
@@ -328,7 +285,7 @@ class GputuiApp(BaseApp):
         """Name a running run in the form or, if there are no runs yet, show the purpose of gputui there."""
         from ..engine import runs
         from ..engine.runs.titles import with_name
-        from .reading.newest_runs import newest_runs
+        from .reading.queue_places import newest_runs
 
         all_runs = runs.all_runs()
         if not all_runs:
@@ -340,9 +297,7 @@ class GputuiApp(BaseApp):
 
     @work(thread=True, group="sweeping")
     def _sweep(self) -> None:
-        """Delete the runs and proofs in the trash of earlier processes of gputui, which were killed before they could
-        do so.
-        """
+        # Of earlier processes of gputui, which were killed before they could do so.
         from ..engine.files.places import proofs_folder, runs_folder
         from ..engine.runs import trash
 
@@ -365,17 +320,14 @@ class GputuiApp(BaseApp):
         self.action_quit_asking()
 
     def action_help_quit(self) -> None:
-        """Show which key quits gputui. Ctrl-C, which calls this, ends nothing."""
         self.notify(f"{self.key('quit')} quits gputui; runs and proofs go on without it", markup=False)
 
     @work(thread=True, exclusive=True, group="warm")
     def warm_up(self) -> None:
-        """Start the warm engine while the form is filled in, unless a run or a measurement needs the machine."""
         warm_engine.start(self, lambda: bool(self.going_on() or self.measuring()))
 
     def going_on(self) -> list[Run]:
-        """Return the runs on this machine that are running. They continue after the application has ended."""
-        from .reading.newest_runs import newest_runs
+        from .reading.queue_places import newest_runs
 
         return [run for run in newest_runs() if (now := run.liveness).engine and not now.host]
 
@@ -383,7 +335,7 @@ class GputuiApp(BaseApp):
         """Return the running proofs. Nothing else on the machine should disturb their figures."""
         from ..engine.proof import folder
         from ..engine.runs.run import WAITING
-        from .reading.newest_runs import LOOKED_AT
+        from .reading.queue_places import LOOKED_AT
 
         begun = (proof for proof in folder.proofs() if not (proof.queue_file.exists() and proof.state == WAITING))
         return [proof for proof in islice(begun, LOOKED_AT) if proof.state == "running"]
@@ -392,8 +344,7 @@ class GputuiApp(BaseApp):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Yield the commands of the palette: those of the screen, the screens, the themes, and the useful ones of
-        Textual.
-        """
+        Textual."""
         from .screens import catalogue
 
         yield from catalogue.of_screen(screen)
@@ -408,7 +359,6 @@ class GputuiApp(BaseApp):
         yield SystemCommand("Screenshot", "save a picture of the screen in the current folder", self.picture)
 
     def picture(self) -> None:
-        """Save a picture of the screen as SVG, as soon as the palette is closed."""
         self.set_timer(PALETTE_SECONDS, self._picture)
 
     def _picture(self) -> None:
@@ -422,9 +372,6 @@ class GputuiApp(BaseApp):
 
 
 def _last_opened() -> FormState | None:
-    """Return the form's state for the preset that was opened or saved last. None if there is no such file, if it is
-    invalid, or if its disk does not answer in time.
-    """
     for path in preset_files.recent()[:1]:
         if preset_files.is_there(path):
             return preset_files.answer(partial(FormState.open, path), preset_files.OPENING_SECONDS)

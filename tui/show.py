@@ -1,7 +1,5 @@
 """Shows the screens, or refuses without a terminal; afterwards names the runs and measurements that continue.
-
-Deferred imports: without a terminal no screen is needed.
-"""
+Deferred imports: without a terminal no screen is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .base.errors import Refused, clean, complain
-from .base.terminal import in_cell
+from .base.glyphs import in_cell
 
 if TYPE_CHECKING:
     from ..engine.runs import Run
@@ -36,11 +34,7 @@ def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
 
 
 def show(preset: FormState | None = None, watch: Run | None = None, replay_speed: float | None = None) -> int:
-    """Run the screens until the user quits, then print which runs and measurements continue. Return the exit code.
-
-    `preset` fills the form, `watch` is a run whose live view opens at once, and `replay_speed` replays it (None: does
-    not).
-    """
+    """Run the screens, then print what continues. `watch` is a run to open, at `replay_speed` if not None."""
     need_a_terminal(*([f"gputui logs {watch.name} prints the log"] if watch else []))
     gc.disable()  # until the application has been painted
     from .app import GputuiApp

@@ -1,9 +1,6 @@
-"""Searches by words: options, commands, presets and runs are all searched, ordered and marked by the rules here.
-
-A word must match the beginning of a word of an item. If no item has such a match for each word, any part of the texts
-may match, and at last the letters of a word in their order, as `mxp` in `mixed_precision`. Ten thousand runs are
-searched at each key.
-"""
+"""Searches options, commands, presets and runs by words. A word matches the beginning of a word of an item; if no item
+matches all so, any part of the texts, and at last the letters in their order, as `mxp` in `mixed_precision`. Ten
+thousand runs are searched at each key."""
 
 from __future__ import annotations
 
@@ -21,8 +18,7 @@ _PART, _LETTERS = 1000, 2000  # the least ranks of a match with a part of a text
 
 class Place(NamedTuple):
     """A text of an item that is searched, made by `place`. `order` is 0 for the most important text of the item. Only
-    names are searched by letters. `label` says what the text is.
-    """
+    names are searched by letters. `label` says what the text is."""
 
     text: str
     lower: str
@@ -46,8 +42,7 @@ class Match(NamedTuple):
 
 class Hit(NamedTuple, Generic[Item]):
     """An item that matches all words of a search, with the best match of each word. `rank` is that of the worst
-    match.
-    """
+    match."""
 
     item: Item
     words: tuple[str, ...] = ()
@@ -68,11 +63,8 @@ class Hit(NamedTuple, Generic[Item]):
 def search(
     text: str, items: Iterable[Item], places: Callable[[Item], Sequence[Place]], with_parts: bool = False
 ) -> list[Hit[Item]]:
-    """Return the items that match all words of `text`, in the order of `items`. Without words, return all of them.
-
-    `places` returns the texts of an item. Weaker matches count only if no item has a stronger one. With `with_parts`,
-    parts of the texts always count, so that an item does not vanish from a list when another one is added.
-    """
+    """Return matching items in their order; weaker matches count only without stronger ones. With `with_parts` parts
+    always do, so that an item does not vanish when another is added."""
     words = tuple(_lower(text).split())
     if not words:
         return [Hit(item) for item in items]
@@ -84,7 +76,6 @@ def search(
 
 
 def best_first(hits: Iterable[Hit[Item]]) -> list[Hit[Item]]:
-    """Return the hits, the best first. Equal hits keep their order."""
     return sorted(hits, key=attrgetter("rank"))
 
 
@@ -102,11 +93,7 @@ def _hit(
 
 
 def marked(text: str, words: Iterable[str], *, by_letters: bool = False) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each place in the text at which one of the words stands, as positions from 0. Beginnings
-    of words are preferred to other parts. Upper and lower case are not distinguished.
-
-    With `by_letters`, the single letters of a word that does not stand in the text are yielded.
-    """
+    """Yield start and end of each place of the words, beginnings of words first; `by_letters` of single letters."""
     lower = _lower(text)
     for word in words:
         places = list(_places(word, lower))
@@ -118,10 +105,8 @@ def marked(text: str, words: Iterable[str], *, by_letters: bool = False) -> Iter
 
 @lru_cache(maxsize=4096)
 def letters(word: str, name: str) -> tuple[int, ...]:
-    """Return the positions in `name` of the letters of `word`, in their order; empty if they are not all there.
-
-    The first letter begins a word. Each other letter is in the same word as the letter before it, or begins a word.
-    """
+    """Return the positions of a word's letters in `name`: the first begins a word, each other is in the same or begins
+    one."""
     lower, lost = _lower(name), set[tuple[int, int]]()
 
     def rest(number: int, last: int) -> tuple[int, ...] | None:
@@ -152,9 +137,7 @@ def _in_order(word: str) -> re.Pattern[str]:
 
 
 def _lower(text: str) -> str:
-    """Return the text in lower case. Its positions are those of `text`, as the few letters whose small form is longer
-    stay.
-    """
+    # The few letters whose small form is longer stay, so that positions are those of `text`.
     lower = text.lower()
     return lower if len(lower) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
@@ -167,22 +150,19 @@ def _places(word: str, lower: str) -> Iterator[int]:
 
 
 def _begins(text: str, at: int) -> bool:
-    """Return True if a word begins at this position of the text. `MirroredStrategy` is two words."""
+    # `MirroredStrategy` is two words.
     return at == 0 or not text[at - 1].isalnum() or (text[at].isupper() and text[at - 1].islower())
 
 
 @lru_cache(maxsize=64)
 def _forms(word: str) -> tuple[str, ...]:
-    """Return the forms of a word that are searched: as it was typed, and as names are written, with _ in place of -."""
+    # As it was typed, and as names are written, with _ in place of -.
     return tuple(dict.fromkeys((word, word.strip("-").replace("-", "_") or word)))
 
 
 def _by_words(word: str, places: Sequence[Place], with_parts: bool = False) -> Match | None:
-    """Return the best match of `word` with the beginning of a word or, `with_parts`, with any part; None without one.
-
-    A whole name is better than the beginning of a name, and that is better than a later word of it. Equal matches in
-    names come before others.
-    """
+    """A whole name is better than the beginning of a name, and that better than a later word of it; names come
+    first."""
     best: Match | None = None
     forms, highest = _forms(word), 2 * _PART  # the rank from which on a place cannot be better than `best`
     for text, lower, order, is_name, label in places:

@@ -23,7 +23,7 @@ from . import around, code, ends, keys, lives, reading, storage
 from .lab import Violation
 
 CHEAP, DEAR = 20, 5  # times; a dear case trains more than once
-DAMAGED_ROUNDS, PRESETS = 4, 500  # rounds through all kinds of damage to a file; presets in one of twenty cases
+DAMAGED_ROUNDS = 4  # through all kinds of damage to a file
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class Kind:
 
 def kinds() -> Iterator[Kind]:
     """Yield all kinds of fault, the cheapest first."""
-    yield Kind("files", "presets changed at random", CHEAP, reading.presets(PRESETS), alone=True)
     for file in ("status.json", "result.json", "events.jsonl", "telemetry.jsonl", "preset.yaml"):
         yield Kind("files", f"damaged {file}, each kind", DAMAGED_ROUNDS, reading.damaged_file(file), alone=True)
     yield from _lives()

@@ -1,4 +1,4 @@
-"""Damaged files: those of runs, and presets that were changed by accident.
+"""Damaged files of runs.
 
 A case is a function that gets a random generator. It raises Violation if gputui behaves wrongly.
 """
@@ -11,14 +11,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support import damage, damaged_runs, mutated_presets
+from tests.support import damage
 
 from .lab import Violation
 
 
 @functools.cache
 def _template() -> Path:
-    return damaged_runs.home_of_two(Path(tempfile.mkdtemp(prefix="faults-two-")))
+    return damage.home_of_two(Path(tempfile.mkdtemp(prefix="faults-two-")))
 
 
 def damaged_file(file: str) -> Callable[[random.Random], None]:
@@ -29,26 +29,9 @@ def damaged_file(file: str) -> Callable[[random.Random], None]:
         with tempfile.TemporaryDirectory() as folder:
             for kind in damage.kinds():
                 seed = chance.randrange(10**6)
-                wrong = damaged_runs.violations(_template(), Path(folder) / "home", file, kind, seed)
+                wrong = damage.violations(_template(), Path(folder) / "home", file, kind, seed)
                 found += [f"{kind.name} (seed {seed}): {what}" for what in wrong]
         if found:
             raise Violation(f"{len(found)} of {len(damage.kinds())} kinds: {found[0]}")
-
-    return case_of
-
-
-def presets(number: int) -> Callable[[random.Random], None]:
-    """Return a case that changes `number` presets at random. Each answer must be one line with file, line and key, and
-    never a traceback.
-    """
-
-    def case_of(chance: random.Random) -> None:
-        found = []
-        with tempfile.TemporaryDirectory() as folder:
-            for _ in range(number):
-                seed = chance.randrange(10**9)
-                found += [f"seed {seed}: {what}" for what in mutated_presets.violations(seed, Path(folder))]
-        if found:
-            raise Violation(f"{len(found)} of {number}: {found[0]}")
 
     return case_of

@@ -27,9 +27,8 @@ def training(script: Script, options: Options) -> None:
 
 
 def scope(script: Script, options: Options) -> str:
-    """Write the `with` line of the strategy's scope, and return the indentation of the lines within it.
-
-    Without a strategy (`single`) nothing is written, and the indentation is empty.
+    """Write the `with` line of the strategy's scope, if there is one, and return the indentation of the lines within
+    it.
     """
     if options.strategy.kind == "single":
         return ""
@@ -51,10 +50,8 @@ def steps(script: Script, options: Options) -> None:
 
 
 def execution(options: Options) -> list[tuple[str, str, list[str]]]:
-    """Return the arguments jit_compile and steps_per_execution of compile: the name, the value and the comments of
-    each.
-
-    Over several replicas both are switched off, as Keras' own fit supports neither there.
+    """Return name, value and comments of compile's jit_compile and steps_per_execution. Over several replicas both
+    are off, as Keras' own fit supports neither there.
     """
     mirrored = options.strategy.kind == "mirrored"
     together = options.compile.steps_per_execution
@@ -76,8 +73,8 @@ def _jit_compile(options: Options) -> str:
 
 
 def rate(script: Script, options: Options) -> None:
-    """Write the definition of `rate`: a number, a schedule of Keras, or the trainer's own Schedule if Keras has no such
-    schedule.
+    """Write the definition of `rate`: a number, a schedule of Keras, or the trainer's own Schedule if Keras has no
+    such.
     """
     train, highest = options.train, "LEARNING_RATE"
     if train.learning_rate_scaling != "none":
@@ -118,9 +115,7 @@ def _own_schedule(script: Script, options: Options, highest: str) -> None:
 
 
 def optimizer(script: Script, options: Options, margin: str, before: str) -> None:
-    """Write the optimizer as an argument of a call. The argument begins with the text `before`, and its lines with
-    `margin`.
-    """
+    """Write the optimizer as an argument of a call, which begins with `before`, its lines with `margin`."""
     train = options.train
     script.add(f"{margin}{before}keras.optimizers.{OPTIMIZERS[train.optimizer]}(", "train.optimizer")
     script.add(f"{margin}    learning_rate=rate,", "train.learning_rate")
@@ -130,18 +125,14 @@ def optimizer(script: Script, options: Options, margin: str, before: str) -> Non
 
 
 def built(script: Script, options: Options) -> None:
-    """Write the call that builds the model as the trainer's fit does. Writes nothing unless the strategy is
-    mirrored.
-    """
+    """Write the call that builds the model as the trainer's fit does, for the mirrored strategy."""
     if options.strategy.kind == "mirrored":
         script.blocks(extract("trainer/exported.py", "build_from_a_part"))
         script.text("build_from_a_part(model, strategy)")
 
 
 def parts(script: Script, options: Options) -> None:
-    """Write the lines that replace Keras' training and test steps by the trainer's own. Writes nothing if batches are
-    not computed in parts.
-    """
+    """Write the lines that replace Keras' steps by the trainer's own, if batches are computed in parts."""
     count = options.train.micro_batches
     if count == 1:
         return
@@ -152,8 +143,8 @@ def parts(script: Script, options: Options) -> None:
 
 
 def onto_devices(script: Script, options: Options, *roles: str) -> None:
-    """Write the last stage of the data of `roles`, train and validation, which prefetches batches to the memory of the
-    GPUs. Writes nothing for the mirrored strategy, which copies batches itself.
+    """Write the last stage of the data of `roles`, which prefetches batches to the GPUs. The mirrored strategy
+    copies them itself.
     """
     if options.strategy.kind == "mirrored":
         return  # the strategy itself copies the batches
@@ -184,11 +175,9 @@ def callbacks(
     whole: bool = True,
     has_variables: bool = True,
 ) -> None:
-    """Write the list `callbacks`: first the items of the expression `theirs`, then the best model, plateau, early
-    stopping, NaN check, checkpoints, profile and time limit.
-
-    Each of these seven is written only if the options ask for it. `chooses_rate`: the options choose the learning rate.
-    `whole`: Keras can save the whole model of own code. `has_variables`: the model has them before its first step.
+    """Write the list `callbacks`: the items of the expression `theirs`, then those that the options ask for.
+    `chooses_rate`: the options choose the learning rate. `whole`: Keras can save the whole model of own code.
+    `has_variables`: the model has them before its first step.
     """
     run = options.run
     if run.profile_steps:
@@ -233,7 +222,6 @@ def _by_figures(script: Script, options: Options, chooses_rate: bool, whole: boo
 
 
 def _monitor(figure: WatchedFigure) -> str:
-    """Return the arguments of a callback of Keras that name the figure, and its direction if the options give it."""
     mode = "" if figure.direction == "auto" else f', mode="{figure.direction}"'
     return f"monitor={literal(figure.name)}{mode}"
 

@@ -22,9 +22,7 @@ WHOLE_TRAINING = {"first_pass": 0, "skipped": 0, "replicas": 1, "share": None}
 
 
 def settings(script: Script, options: Options) -> None:
-    """Write the constants at the top of the script: the data's path and, if an option gives them, its shape and number
-    of classes.
-    """
+    """Write the constants at the top: the data's path, and its shape and number of classes if an option gives them."""
     kind, place = options.workload.source
     if kind == "digits":
         file = DIGITS if script.base is None else script.base / FOLDER / DIGITS.name
@@ -42,9 +40,8 @@ def settings(script: Script, options: Options) -> None:
 
 
 def source(script: Script, options: Options) -> None:
-    """Write the code that defines train and validation (datasets of samples), samples, shape, classes and scale.
-
-    If samples are loaded one by one, the code also defines the function load.
+    """Write the code that defines train and validation (datasets of samples), samples, shape, classes and scale, and
+    the function load if samples are loaded one by one.
     """
     kind = options.workload.source[0]
     _WRITERS.get(kind, _keras_dataset)(script, options)
@@ -80,10 +77,8 @@ def _keras_dataset(script: Script, options: Options) -> None:
 
 
 def _split(script: Script, scale: str, tested: bool = False) -> None:
-    """Write the code that splits the arrays x and y in an order drawn by the seed.
-
-    The last samples are for validation. With `tested`, x_test and y_test are used for validation instead. `scale` is
-    the expression for the factor of the samples.
+    """Write the code that splits the arrays in an order drawn by the seed. `tested`: x_test and y_test are for
+    validation.
     """
     script.text('y = y.reshape(-1).astype("int32")\nif x.ndim == 3:\n    x = x[..., np.newaxis]')
     script.text(f"shape, scale = x.shape[1:], {scale}\nclasses = max(2, int(y.max()) + 1)")
@@ -94,7 +89,7 @@ def _split(script: Script, scale: str, tested: bool = False) -> None:
 
 
 def _parts(script: Script, tested: bool = False) -> None:
-    script.blocks(extract("trainer/data/source.py", "split_order"))
+    script.blocks(extract("trainer/data/sources.py", "split_order"))
     if tested:
         script.add("trained, _ = split_order(len(x), 0.0, SEED)", "train.seed")
         script.add("x_held_out, y_held_out = x_test, y_test", "train.validation")
@@ -110,7 +105,7 @@ def _parts(script: Script, tested: bool = False) -> None:
 
 
 def _images(script: Script, _options: Options) -> None:
-    script.blocks(extract("trainer/data/file_sources.py", "class_names", "class_images", "image_sample"))
+    script.blocks(extract("trainer/data/sources.py", "class_names", "class_images", "image_sample"))
     script.text(
         "names = class_names(Path(DATA))\n"
         "files = [(path, label) for label, name in enumerate(names) for path in class_images(Path(DATA) / name)]\n"
@@ -124,7 +119,7 @@ def _images(script: Script, _options: Options) -> None:
 
 def _synthetic(script: Script, options: Options) -> None:
     script.blocks(extract("plan.py", "split_counts"))
-    script.blocks(extract("trainer/data/source.py", "synthetic_sample"))
+    script.blocks(extract("trainer/data/sources.py", "synthetic_sample"))
     script.add(f"total = {options.workload.samples or SAMPLES['synthetic']}", "workload.samples")
     script.add("samples, validation_samples = split_counts(total, VALIDATION_SPLIT)", "train.validation_split")
     script.add("train = tf.data.Dataset.range(samples)", "workload.data")
@@ -138,7 +133,7 @@ def _tfrecord(script: Script, options: Options) -> None:
     workload = options.workload
     script.blocks(extract("plan.py", "split_counts"))
     script.named_blocks(
-        specialised("trainer/data/file_sources.py", "record_stream", "record_sample", options=options, constants={})
+        specialised("trainer/data/sources.py", "record_stream", "record_sample", options=options, constants={})
     )
     script.text("records = record_stream(sorted(glob.glob(DATA)))")
     if workload.samples:
@@ -193,9 +188,7 @@ _PREPARED = "prepared({}, scale, shape)"
 
 
 def _functions(options: Options) -> list[str]:
-    """Return the source of the functions of the trainer's own pipeline, one text each, with the values of these options
-    filled in.
-    """
+    """Return the source of the functions of the trainer's own pipeline, with the values of these options filled in."""
     constants: dict[str, Any] = {
         "data": Partly(vary=None, arrays=None, whole=False, **({} if loads(options) else {"load": None})),
         **WHOLE_TRAINING, "numbered": _augments(options), **CACHE_FILE.get(options.input.cache, {}),
@@ -215,10 +208,8 @@ def _augments(options: Options) -> bool:
 
 
 def cache_file(script: Script, options: Options, more: str = "") -> str:
-    """If there is a cache on disk, write the definition of the script's function cache_file, and return the text `,
-    cache_file`, a further argument for calls. Otherwise return an empty text.
-
-    `more` is a cause besides the data that makes the cache invalid, for the comment.
+    """For a cache on disk, write the function cache_file, and return `, cache_file`, an argument for calls, else an
+    empty text. `more` is a cause besides the data that makes the cache invalid, for the comment.
     """
     if options.input.cache in CACHE_FILE:
         return ""

@@ -1,7 +1,5 @@
-"""Functions and classes of the engine as source text, with all definitions that they need, for exported scripts.
-
-The script has the same plan, models, schedule and augmentation that the trainer runs, so the two cannot differ. The
-trainer is read as text and never imported.
+"""Functions and classes of the engine as source text, with all that they need, for exported scripts: plan, models,
+schedule and augmentation cannot differ from the trainer's, which is read as text and never imported.
 """
 
 from __future__ import annotations
@@ -21,9 +19,7 @@ ENGINE = Path(__file__).resolve().parents[1]
 
 
 class _Module:
-    """The file `path` of the engine: its definitions by name, and the files of its relative imports by the imported
-    names.
-    """
+    """A file of the engine: its definitions by name, and the files of its relative imports by the imported names."""
 
     def __init__(self, path: Path) -> None:
         self.text = path.read_text(encoding="utf-8")
@@ -53,21 +49,14 @@ def _module(path: Path) -> _Module:
 
 
 def extract(file: str, *names: str) -> list[str]:
-    """Return the source of the definitions `names` in a file of the engine, and of all definitions that they use, one
-    text each.
-
-    A definition comes after those that it uses. Underscores at the beginning of names are removed. Raises KeyError if a
-    name is not defined.
+    """Return the source of these definitions in a file of the engine, after all that they use, one text each.
+    Underscores at the beginning of names are removed. Raises KeyError if a name is not defined.
     """
     return _extract(file, names, None)
 
 
 def specialised(file: str, *names: str, options: Options, constants: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the source of the definitions `names` in a file of the engine, as `extract` does, specialised for these
-    options.
-
-    The values of options, and of the names in `constants`, take the place of their expressions (see specialised.py).
-    """
+    """Return the source as `extract` does, with the values of options and `constants` in place of their expressions."""
 
     def specialise(module: _Module, name: str) -> str:
         node = module.definitions[name]
@@ -92,8 +81,8 @@ def _extract(file: str, names: Sequence[str], specialise: Specialise | None) -> 
 
 
 def _inline(sources: dict[str, str], names: Sequence[str]) -> None:
-    """Take functions that only return a parameter, or an attribute of one, out of `sources`, and put it in the place of
-    their calls. The functions `names` stay.
+    """Take functions that only return a parameter, or an attribute of one, out of `sources`, but for `names`, and
+    put it in the place of their calls.
     """
     for name in [name for name in sources if name not in names]:
         node = ast.parse(sources[name]).body[0]
@@ -114,8 +103,8 @@ _NOTHING = re.compile(r"^ +(\w+) = \1\n", re.M)
 
 
 def _called(source: str, name: str, at: int, attribute: str, of_option: str) -> str:
-    """Return the source with the argument number `at`, and its `attribute`, in place of the calls of the function
-    `name`. Their lines name the option.
+    """Return the source with argument `at`, and its `attribute`, in place of the calls of the function, naming the
+    option.
     """
     while calls := [
         node
@@ -149,12 +138,7 @@ def _with_short_docstrings(source: str) -> str:
 def _collect(
     path: Path, name: str, sources: dict[str, str], under: tuple[str, ...], specialise: Specialise | None
 ) -> None:
-    """Add the definition `name` of the file `path`, and before it all definitions that it uses, to `sources`, by their
-    names.
-
-    `under` are the names of the definitions that are being added, and `specialise` may change the text of each. Nothing
-    is added if neither the file nor a file that it imports from defines the name.
-    """
+    """Add the definition of the file, and before it all that it uses, to `sources`. `under` are those being added."""
     module = _module(path)
     if name in sources or name in under:
         return

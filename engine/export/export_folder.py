@@ -1,7 +1,5 @@
-"""Exports a preset as a folder that trains on another machine: code, preset, plain script, versions, README.
-
-No file in the folder names a path of this machine. The folder is made under another name and renamed when it is
-complete.
+"""Exports a preset as a folder that trains on another machine: code, preset, plain script, versions, README. No file
+in it names a path of this machine. It is made under another name and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from ..presets import Preset, saving
 from ..presets.paths import PATTERN
 from .data import DIGITS
 from .data import FOLDER as DATA
-from .form import Form
+from .own_code import Form
 from .script import to_script
 
 SCRIPT, README, REQUIREMENTS = "plain.py", "README.md", "requirements.txt"
@@ -39,9 +37,7 @@ TAKEN = {SCRIPT, README, REQUIREMENTS}
 
 @dataclass(frozen=True)
 class Exported:
-    """The exported folder. If the data was too large to be copied, `data` is its source and its target in the folder,
-    for the user to copy.
-    """
+    """The exported folder, and if the data was too large to be copied its source and its target in the folder."""
 
     folder: Path
     data: tuple[str, str] | None = None
@@ -65,7 +61,7 @@ def export(preset: Preset, target: Path, form: Form | None = None) -> Exported:
 
 
 def _file(preset: Preset) -> str:
-    """Return the name of the preset's file in the folder. Runs that are started from this file are named after it."""
+    # Runs that are started from this file are named after it.
     return re.sub(r"[^A-Za-z0-9._-]+", "-", preset.name).strip("-.") + ".yaml"
 
 
@@ -76,10 +72,8 @@ def _umask() -> int:
 
 
 def _fill(preset: Preset, made: Path, form: Form | None) -> tuple[str, str] | None:
-    """Write all files into the folder `made`. Returns the source and target of the data if it was not copied, else
-    None.
-
-    Raises EntryFault, SaveError or OSError.
+    """Write all files, and return source and target of data that was not copied. Raises EntryFault, SaveError or
+    OSError.
     """
     options, modules = _with_code(preset.options, made)
     options, missing = _with_data(options, made)
@@ -100,10 +94,8 @@ def _fill(preset: Preset, made: Path, form: Form | None) -> tuple[str, str] | No
 
 
 def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
-    """Copy the entry's file and all files below its folder that it imports to `made`.
-
-    Returns the options with the new place of the code, and the names of the other modules that the files import. Raises
-    EntryFault.
+    """Copy the entry's file and all below its folder that it imports. Return the options with its new place, and the
+    names of other modules. Raises EntryFault.
     """
     workload = options.workload
     if workload.entry is None:
@@ -126,10 +118,8 @@ def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
 
 
 def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
-    """Return the file and all files below `root` that it imports, directly or through others. The second result has the
-    top-level names of the imported modules that are not below `root`.
-
-    Raises EntryFault if a file cannot be parsed.
+    """Return the file and all below `root` that it imports, and the top-level names of other modules. Raises
+    EntryFault.
     """
     reached: dict[Path, None] = {}
     others: set[str] = set()
@@ -167,9 +157,7 @@ def _names(path: Path, root: Path) -> Iterator[str]:
 
 
 def _files_of(module: str, root: Path, folder: Path) -> list[Path]:
-    """Return the files of a module below `root` or else below `folder`: the __init__.py of its packages, and its own.
-    Empty if there are none.
-    """
+    """Return the files of a module below `root` or else below `folder`: its packages' __init__.py, and its own."""
     parts = module.split(".")
     for base in dict.fromkeys((root, folder)):
         packages = [base.joinpath(*parts[:count], "__init__.py") for count in range(1, len(parts) + 1)]
@@ -184,11 +172,7 @@ def _files_of(module: str, root: Path, folder: Path) -> list[Path]:
 
 
 def _with_data(options: Options, made: Path) -> tuple[Options, tuple[str, str] | None]:
-    """Copy the data to `made` if it is small.
-
-    Returns the options with the data's path in the folder and, if the data was not copied, its source and target, else
-    None.
-    """
+    """Copy the data if it is small. Return the options with its path, and source and target if it was not copied."""
     workload = options.workload
     kind, place = workload.source if workload.entry is None else ("", "")
     if kind == "digits":
@@ -204,12 +188,7 @@ def _with_data(options: Options, made: Path) -> tuple[Options, tuple[str, str] |
 
 
 def _copied(kind: str, place: str, to: Path) -> bool:
-    """Copy the data of a file, a folder or the files of a pattern; `kind` and `place` are the two parts of
-    workload.data.
-
-    Returns False if nothing is copied because there are no files or they are larger than MOST_DATA_BYTES. False also if
-    two files of a pattern have the same name, so that one overwrites the other.
-    """
+    """Copy the data, and return True, unless there are no files, they are large, or two have the same name."""
     sources = [Path(path) for path in (glob.glob(place) if f"{kind}:" == PATTERN else [place])]
     inner = [path for each in sources for path in (each.rglob("*") if each.is_dir() else [each]) if path.is_file()]
     to.parent.mkdir()
@@ -227,11 +206,7 @@ def _copied(kind: str, place: str, to: Path) -> bool:
 
 
 def _requirements(options: Options, modules: set[str]) -> list[str]:
-    """Return the lines of requirements.txt: the versions of TensorFlow, Keras and gputui with which the preset trains
-    here, and the packages that the user's code imports.
-
-    `modules` are the names of the modules that it imports. The first line is a comment with the version of Python.
-    """
+    """Return the lines of requirements.txt: Python, TensorFlow, Keras, gputui, and what the user's code imports."""
     python = interpreter.chosen(options.run.python)
     with installed.of(python):
         version = ".".join(map(str, installed.intended().version))

@@ -26,11 +26,7 @@ def literal(value: object) -> str:
 
 
 class Script:
-    """Collects the lines of a script. `add` adds a line with a comment that names options, `text` adds lines unchanged.
-
-    `base` is the folder of the script, if paths within this folder are to be relative. With None, all paths are
-    absolute.
-    """
+    """Collects the lines of a script. `base` is its folder, if paths within it are to be relative."""
 
     def __init__(self, base: Path | None = None) -> None:
         self.base = base
@@ -46,8 +42,8 @@ class Script:
         return frozenset(self._named)
 
     def add(self, line: str, *comments: str) -> None:
-        """Add a line with a comment. The comment lists the option keys first, then the other words. An item of
-        `comments` that contains no blank is an option key.
+        """Add a line with a comment: the option keys, which are the `comments` without a blank, then the other
+        words.
         """
         keys = [comment for comment in comments if " " not in comment]
         self._named.update(keys)
@@ -56,11 +52,7 @@ class Script:
         self._lines.append(f"{line}  # {comment}" if comment else line)
 
     def path(self, path: str) -> str:
-        """Return the expression for a path. A path within the base folder is relative to `HERE`, the folder of the
-        script.
-
-        Another path is added to `paths`, the paths of this machine.
-        """
+        """Return the expression for a path: relative to `HERE` if it is within the base, else added to `paths`."""
         if self.base is None or not Path(path).is_relative_to(self.base):
             self.paths.append(path)
             return literal(path)
@@ -74,9 +66,7 @@ class Script:
         self._lines += ["", f"# ---- {title} ".ljust(80, "-"), ""]
 
     def blocks(self, sources: Iterable[str]) -> None:
-        """Add the definitions `sources` to those of the script, with empty lines around functions and classes. A
-        definition that was already added is left out.
-        """
+        """Add definitions to those of the script, once, with empty lines around functions and classes."""
         for source in sources:
             if source in self._defined:
                 continue
@@ -85,18 +75,14 @@ class Script:
             self._definitions += [*apart, *source.split("\n"), *apart]
 
     def named_blocks(self, sources: Iterable[str]) -> None:
-        """Add the definitions `sources`, and note the options that the comments of their lines name, so that they are
-        in `named`.
-        """
+        """Add definitions, and note the options that the comments of their lines name, for `named`."""
         for source in sources:
             for comment in _NAMED.findall(source):
                 self._named.update(comment.rstrip(":").split(", "))
             self.blocks([source])
 
     def guarded(self) -> str:
-        """Return the text of a script whose processes may import it: the definitions, then all other lines below `if
-        __name__ == "__main__":`.
-        """
+        """Return a script that its processes may import: the other lines stand below `if __name__ == "__main__":`."""
         lines = [f"    {line}" if line else line for line in self._lines]
         return _text([*self._definitions, "", "", 'if __name__ == "__main__":', *lines])
 

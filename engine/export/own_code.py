@@ -1,28 +1,32 @@
-"""The part of an exported script that trains a user's own code: the call of build, its context, the data, the model.
-
-The script has only what the form of the data needs (form.py). Arrays and single samples go through the trainer's own
-pipeline (trainer/data/batching.py). Batched data is left as it is.
-"""
+"""The part of an exported script about a user's own code (workload.entry): its data, its call, its compile and fit."""
 
 from __future__ import annotations
 
 import ast
+import json
 import os
+import subprocess
+import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .. import entry as entries
-from ..options import Options
+from .. import runs
+from ..interpreter import interpreter
+from ..options import Options, options_json
+from ..plan import SEVERAL_REPLICAS
+from ..presets import Preset, paths
+from ..runs.event_reading import read_events
+from ..runs.events import Warn
 from . import compile_and_fit as training_part
 from .data import CACHE_FILE, WHOLE_TRAINING, cache_file
 from .engine_source import extract, specialised
-from .form import Form
 from .lines import Script, literal
 from .specialised import Partly
 
-BATCHES = "trainer/own/iterables/batch_types.py"
+BATCHES = "trainer/own/iterated.py"
 OPENING = {"as_batch": BATCHES, "copied": BATCHES, "first_again": "trainer/exported.py"}
 ARRAYS = object()  # arrays that are not None
 
@@ -44,7 +48,7 @@ def data(script: Script, options: Options, form: Form) -> None:
     if "arrays" in form.kinds and not form.plain:
         script.blocks(extract("trainer/own/streams.py", "of_numpy"))
     if form.is_split:
-        script.blocks(extract("trainer/data/source.py", "split_order"))
+        script.blocks(extract("trainer/data/sources.py", "split_order"))
         if not form.plain:
             script.blocks(extract("trainer/own/streams.py", "as_array", "as_fitted"))
             script.text("train = tf.nest.map_structure(as_array, as_fitted(of_numpy(train)))")
@@ -67,7 +71,8 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         if needed:
             script.text(f"per_pass = {_count(script, options, form)}")
         if not _epoch_is_pass(options):
-            script.add("train = train.repeat()", *_read_ahead(options))
+            keys = ["input.across_epochs"] if options.input.across_epochs is True else []
+            script.add("train = train.repeat()", *keys)
         elif not form.counted and not form.reshuffles:  # a shuffle has Keras' orders of an unknown length
             script.text("train = train.apply(tf.data.experimental.assert_cardinality(per_pass))")
     else:
@@ -81,13 +86,14 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         else:
             script.text(f"train = {_batches(options, form, f'{sizes}{file}')}")
     if "class_weight" in form.given:
-        script.blocks(extract("trainer/own/fit_arguments.py", "weigh"))
+        script.blocks(extract("trainer/own/returned.py", "weigh"))
         script.text('train = weigh(train, made["class_weight"])')
     functions = ("one_batch", "ahead") if options.input.one_batch else ("ahead",)
     script.named_blocks(specialised("trainer/data/finishing.py", *functions, options=options, constants=WHOLE_TRAINING))
     batches = "one_batch(train)" if options.input.one_batch else "train"
-    on_demand = ", True" if form.train == "batched" and _on_demand(options) else ""
-    script.text(f"train = ahead({batches}{on_demand})")
+    # Keras' fit makes each batch of such a Dataset at its step.
+    on_demand = options.input.across_epochs is not True and options.input.prefetch == "auto"
+    script.text(f"train = ahead({batches}{', True' if form.train == 'batched' and on_demand else ''})")
 
 
 def _count(script: Script, options: Options, form: Form) -> str:
@@ -132,15 +138,6 @@ def _epoch_is_pass(options: Options) -> bool:
     """Return True if Keras' fit gets one pass over a Dataset that your code has batched, and begins each anew."""
     given = options.input
     return options.train.steps_per_epoch is None and given.across_epochs is not True and not given.one_batch
-
-
-def _read_ahead(options: Options) -> list[str]:
-    return ["input.across_epochs"] if options.input.across_epochs is True else []
-
-
-def _on_demand(options: Options) -> bool:
-    """Return True if each batch of such a Dataset is made at its step, as Keras' fit does."""
-    return options.input.across_epochs is not True and options.input.prefetch == "auto"
 
 
 def _validation_data(script: Script, options: Options, form: Form, file: str) -> None:
@@ -198,9 +195,7 @@ def _copied(script: Script, options: Options, role: str) -> None:
 
 
 def _functions(options: Options, form: Form) -> list[str]:
-    """Return the source of the functions of the trainer's own pipeline, one text each, with the values of these options
-    and of the data's form filled in.
-    """
+    """Return the source of the trainer's own pipeline, with the values of the options and of the form filled in."""
     constants: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
     constants |= {"data": _known(form, options.input.cache), "numbered": _augments(options, form)}
     if form.begins_anew:
@@ -218,9 +213,7 @@ def _functions(options: Options, form: Form) -> list[str]:
 
 
 def _known(form: Form, cache: str) -> Partly:
-    """Return the attributes of Elements whose values follow from the form and from input.cache, for training and
-    validation alike.
-    """
+    """Return the attributes of Elements whose values follow from the form and from input.cache."""
     values: dict[str, Any] = {}
     if not form.given & {"map", "validation_map"}:
         values["load"] = None
@@ -257,10 +250,7 @@ def code(script: Script, options: Options, form: Form) -> None:  # noqa: ARG001 
 
 
 def _draws(script: Script, options: Options) -> None:
-    """Write comments that name the lines of the user's code that draw random numbers without a seed of their own.
-
-    Because of these lines the losses differ from those in gputui, although the global seed is the same.
-    """
+    """Write comments about lines of the user's code that draw without a seed of their own: their losses differ."""
     try:
         file = entries.source_file(_entry(options), Path(os.path.expanduser(options.workload.folder or ".")))
     except entries.EntryFault:
@@ -282,10 +272,7 @@ def _entry(options: Options) -> entries.Entry:
 
 
 def _module(script: Script, options: Options) -> None:
-    """Write the import of the user's module as `yours`.
-
-    A file is imported by its path, and registered in sys.modules under its own name if no other module has that name.
-    """
+    # A file is registered in sys.modules under its own name if no other module has that name.
     entry = _entry(options)
     folder = os.path.abspath(os.path.expanduser(options.workload.folder or "."))
     script.add(f"os.chdir({script.path(folder)})", "workload.folder", "relative paths of your code count from here")
@@ -302,9 +289,7 @@ def _module(script: Script, options: Options) -> None:
 
 
 def _context(script: Script, options: Options) -> None:
-    """Write `context`, the argument of the user's build function, with the fields of Context in
-    trainer/own/building.py.
-    """
+    # with the fields of Context in trainer/own/building.py
     calls = options.input.parallel_calls
     number = {"off": "None", "auto": "tf.data.AUTOTUNE"}.get(str(calls), str(calls))
     script.text("context = SimpleNamespace(")
@@ -376,11 +361,8 @@ def _compile(script: Script, options: Options, form: Form) -> None:
 
 
 def _xla_as_compiled(script: Script, options: Options) -> None:
-    """For `compile.xla: auto` on one device, writes code that switches jit_compile off if XLA would end the process on
-    the chip.
-
-    Otherwise the model keeps its jit_compile, for which Keras has the same rule.
-    """
+    # XLA would end the process on the chip. Otherwise the model keeps its jit_compile, for which Keras has the same
+    # rule.
     if options.strategy.kind == "single":
         script.text("if not jit_compile:")
         script.add("    model.jit_compile = False", "compile.xla")
@@ -412,10 +394,8 @@ def _fit(script: Script, options: Options, form: Form) -> None:
 
 
 def stateful_draws(file: Path) -> list[str]:
-    """Return a text such as `tf.random.normal in train_step (train.py:12)` for each unseeded random draw within a
-    function of the file.
-
-    Empty if the file cannot be read or is larger than MOST_BYTES.
+    """Return texts such as `tf.random.normal in train_step (train.py:12)`, for each unseeded random draw within a
+    function of the file. Empty if it cannot be read, or is larger than MOST_BYTES.
     """
     try:
         if file.stat().st_size > MOST_BYTES:
@@ -435,11 +415,7 @@ def _calls(node: ast.AST, function: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _stateful(call: ast.Call) -> str:
-    """Return the name of the called function if it draws random numbers without a seed of its own, such as
-    tf.random.normal.
-
-    Otherwise empty.
-    """
+    """Return the name of the called function, such as tf.random.normal, if it draws without a seed of its own."""
     name = ast.unparse(call.func) if isinstance(call.func, ast.Attribute) else ""
     package, _, operation = name.rpartition(".")
     plain = package in ("tf.random", "tensorflow.random", "tf.image", "tensorflow.image") and operation in DRAWS
@@ -448,3 +424,92 @@ def _stateful(call: ast.Call) -> str:
 
 
 PARTS = (code, data, training)
+
+
+MODULE = "gputui.engine.trainer.described"
+
+
+class RefusedError(Exception):
+    """The run of the user's code would be refused. The text says why, and `hint` what to change."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a user's build returns, as far as a script depends on it. The kinds of data are `arrays`, `mapped`,
+    `batched` and `pydataset`.
+    """
+
+    train: str
+    validation: str = ""  # none
+    is_split: bool = False  # the validation data is a part of the arrays
+    given: frozenset[str] = frozenset()  # keys of the dict
+    compiled: bool = False
+    built: bool = True  # the code has made the model's variables
+    builds: bool = True  # Keras can make them before the first step
+    # Of the roles whose data is read by iterating over it, the expression that opens it as a Dataset.
+    iterated: dict[str, str] = field(default_factory=dict)
+    batches: int | None = None  # in a pass over train
+    samples: int | None = None
+    validation_samples: int | None = None
+    plain: bool = True  # all arrays are tuples and dicts of NumPy's, which are not converted
+    small: bool = True  # the arrays make small batches
+    several: bool = True  # a batch is a tuple, of which x is the first part
+    dense: bool = True  # all parts of a batch are dense tensors of numbers
+    whole: bool = True  # Keras can save the whole model
+    images: bool = False  # input.augment changes x
+    begins_anew: bool = False  # samples may depend on the training: each epoch has an iterator of its own
+    cached: bool = True  # input.cache applies to single samples
+    reshuffles: bool = False  # a tf.data.Dataset has another order in each pass
+    counted: bool = True  # TensorFlow knows the number of elements of a tf.data.Dataset
+    counted_validation: bool = True
+    warnings: tuple[str, ...] = ()  # of the run, that apply to the script, too
+
+    @property
+    def kinds(self) -> set[str]:
+        return {self.train, self.validation} - {""}
+
+
+def asked(preset: Preset) -> Form | None:
+    """Call the user's build as a run of the preset does, on CPUs, if it has one, and return the form of what it
+    returns. Raises RefusedError for what the run refuses.
+    """
+    options = preset.options
+    if options.workload.entry is None:
+        return None
+    here = paths.absolute(_on_cpus(options), dict.fromkeys(paths.KEYS, str(Path.cwd())))
+    python = interpreter.chosen(options.run.python)
+    with tempfile.TemporaryDirectory() as folder:
+        files = {options_json.FILE: options_json.to_json(here)}
+        run = runs.create_at(Path(folder) / "run", preset.to_yaml(), more=files)
+        with run.file("engine.log").open("wb") as log:
+            command = interpreter.command(python, MODULE, str(run.path))
+            environment = interpreter.environment(python)
+            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=log, check=False)
+        try:
+            facts: dict[str, Any] = json.loads(done.stdout)
+        except ValueError:
+            lines = run.file("engine.log").read_text("utf-8", "replace").strip().splitlines()
+            why = lines[-1][:200] if lines else f"return code {done.returncode}"
+            raise RefusedError(f"{options.workload.entry} cannot be called: {why}", "train it to see more") from None
+        warned = read_events(run.path).of(Warn)
+    if "error" in facts:
+        raise RefusedError(facts["error"], facts["hint"])
+    warnings = tuple(f"{event.message}; {event.hint}" for event in warned if event.kind == "reads_ahead")
+    return Form(**{**facts, "given": frozenset(facts["given"]), "warnings": warnings})
+
+
+def _on_cpus(options: Options) -> Options:
+    several = options.strategy.kind in SEVERAL_REPLICAS
+    device = replace(
+        options.device, visible="none", memory_limit_mb=None, logical_devices=2 if several else 1, allocator="default"
+    )
+    strategy = replace(
+        options.strategy, kind="mirrored" if several else options.strategy.kind, devices="all", communication="auto"
+    )
+    train = replace(options.train, seed=options.train.seed or 0)
+    run = replace(options.run, checkpoint="off")
+    return replace(options, device=device, strategy=strategy, train=train, run=run)

@@ -1,9 +1,6 @@
-"""Makes a plain TensorFlow script from a preset: the script does the same training without gputui.
-
-The parts of the script are in the order that TensorFlow requires: environment, devices, precision, strategy, data,
-model, compile, fit. A comment on each line names the option that it comes from. Changed options without such a line are
-listed at the end. For a user's own code (workload.entry), own_code.py writes the data and the model. The strategy
-multi_worker is replaced by mirrored.
+"""Makes a plain TensorFlow script from a preset: the script does the same training without gputui. Its parts are in
+the order that TensorFlow requires. A comment on each line names the option that it comes from, and changed options
+without such a line are listed at the end. multi_worker is replaced by mirrored.
 """
 
 from __future__ import annotations
@@ -22,8 +19,8 @@ from ..plan import MULTI_WORKER
 from ..presets import Preset
 from . import compile_and_fit, data, own_code
 from .engine_source import extract
-from .form import Form
 from .lines import Script, literal
+from .own_code import Form
 
 BUILDERS = {"mlp": "_mlp", "cnn": "_cnn", "separable_cnn": "_separable_cnn", "resnet50": "_resnet50"}
 # Variables that TensorFlow and NVIDIA's libraries read in addition to a call that the options make.
@@ -66,19 +63,14 @@ ONE_MACHINE = "# nor strategy.kind=multi_worker, with which Keras' own fit fails
 
 
 def to_script(preset: Preset, base: Path | None = None, form: Form | None = None) -> str:
-    """Return the source of a script that trains the preset and needs only TensorFlow.
-
-    Paths within the folder `base` are relative to the script's folder. With None, all paths are absolute. `form` is
-    that of the data of a user's own code.
+    """Return the source of a script that trains the preset and needs only TensorFlow. Paths within the folder `base`
+    are relative to the script's folder. `form` is that of the data of a user's own code.
     """
     return with_paths(preset, base, form)[0]
 
 
 def with_paths(preset: Preset, base: Path | None = None, form: Form | None = None) -> tuple[str, list[str]]:
-    """Return the source that `to_script` returns, and the paths of this machine that the source contains.
-
-    A path of this machine is a path that is not within the folder `base`.
-    """
+    """Return the source that `to_script` returns, and the paths of this machine, not within `base`, in it."""
     options = on_one_machine(preset.options)
     body, environment, closing = Script(base), Script(), Script()
     _environment(environment, options)
@@ -110,7 +102,7 @@ def with_paths(preset: Preset, base: Path | None = None, form: Form | None = Non
 
 
 def on_one_machine(options: Options) -> Options:
-    """Return the options with multi_worker replaced by mirrored: Keras' own fit cannot train on several machines."""
+    """Return the options with mirrored for multi_worker: Keras' own fit cannot train on several machines."""
     if options.strategy.kind != MULTI_WORKER:
         return options
     return replace(options, strategy=replace(options.strategy, kind="mirrored", communication="auto"))
@@ -131,18 +123,13 @@ def _docstring(text: str) -> str:
 
 
 def _imports(code: str, lines: dict[str, str]) -> str:
-    """Return the import lines of the modules that the code uses. `lines` has the line for each name.
-
-    `os` is always included, because the script sets environment variables.
-    """
+    # `os` is always included, because the script sets environment variables.
     used = [line for name, line in lines.items() if name == "os" or re.search(rf"(?<![.\w]){name}\b", code)]
     return "\n".join(used) + "\n"
 
 
 def _environment(script: Script, options: Options) -> None:
-    """Write the lines that set environment variables. They come before the import of TensorFlow, as CUDA and TensorFlow
-    read these variables only once.
-    """
+    # before the import of TensorFlow, as CUDA and TensorFlow read these variables only once
     visible = options.device.visible
     script.add('os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"', "device.visible")
     if choice := gpu_choice.parse(visible):
@@ -161,17 +148,11 @@ def _environment(script: Script, options: Options) -> None:
     if options.compile.xla_flags:
         flags = literal(" " + " ".join(options.compile.xla_flags.split()))
         script.add(f'os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + {flags}', "compile.xla_flags")
-    names = ", ".join(literal(name) for name in _overruling(options))
+    # As trainer/setup/environment.py does.
+    overruling = [*(["TF_GPU_ALLOCATOR"] if options.device.allocator == "default" else []), *OVERRULED]
+    names = ", ".join(map(literal, overruling))
     script.text(f"for name in ({names}):  # the options decide instead")
     script.text("    os.environ.pop(name, None)")
-
-
-def _overruling(options: Options) -> list[str]:
-    """Return the environment variables that would override options and that the script removes (as
-    trainer/setup/environment.py does).
-    """
-    allocator = ["TF_GPU_ALLOCATOR"] if options.device.allocator == "default" else []
-    return [*allocator, *OVERRULED]
 
 
 def _constants(script: Script, options: Options) -> None:
@@ -215,11 +196,7 @@ def _devices(script: Script, options: Options) -> None:
 
 
 def _by_xla(script: Script) -> None:
-    """Write `jit_compile` for `compile.xla: auto`: "auto" as in Keras, but False on chips on which XLA would end the
-    process.
-
-    trainer/setup/xla.py has the same rule.
-    """
+    # `auto` as in Keras, but not on chips on which XLA would end the process, as in trainer/setup/xla.py
     chip = 'tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))'
     script.add('jit_compile = "auto"', "compile.xla")
     script.text(f"for gpu in gpus:\n    if {chip} >= {BLACKWELL_CAPABILITY}:")
@@ -227,9 +204,7 @@ def _by_xla(script: Script) -> None:
 
 
 def _partitions(script: Script, options: Options) -> None:
-    """Write the lines that limit the memory of each GPU and divide it into logical devices. If there is no GPU, the CPU
-    is divided without limits.
-    """
+    """Write the lines that limit each GPU's memory and divide it into logical devices, or else the CPU."""
     device = options.device
     if device.memory_limit_mb is None:
         script.add("LIMIT_MB = 4096", "device.memory_limit_mb", "not given: gputui shares out 90 % of each GPU")
@@ -317,9 +292,7 @@ def _model(script: Script, options: Options) -> None:
 
 
 def _convolutions(options: Options) -> tuple[str, tuple[str, ...]]:
-    """Return the arguments about convolutions for the call of the model's function, and the names of their options in
-    the group `workload`. Both are empty for a model without convolutions.
-    """
+    """Return the arguments about convolutions of the model's function, and the names of their options."""
     workload = options.workload
     if workload.model not in STRIDES:
         return "", ()
@@ -341,10 +314,8 @@ ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoc
 
 
 def leftovers(script: Script, preset: Preset, named: frozenset[str], form: Form | None = None) -> None:
-    """Write the comments at the end of the script: the changed options that no line of it names, each with the reason.
-
-    `named` are the keys of the options that lines of the script name, and `form` is the form of the data of a user's
-    own code. Nothing is written if none is left over.
+    """Write comments at the end on the changed options that no line of the script names, each with the reason.
+    `named` are the options that lines name.
     """
     options = preset.options
     lines = [f"# {key}: {_reason(key, options)}" for key in preset.changed() if key not in named]

@@ -1,8 +1,6 @@
-"""A function of the engine as an exported script needs it: expressions of options are replaced by their values.
-
-If the function reads `options.input.shuffle`, the text gets the value. A condition that is decided by the value leaves
-one branch, and the line gets the option's key as a comment. Parameters whose values are known are taken out of
-signatures and calls. All other text stays as it is written: the edits are made in place, by the syntax tree.
+"""A function of the engine as an exported script needs it: expressions of options are replaced by their values. A
+condition that is decided by a value leaves one branch, and the line gets the option's key as a comment. Known
+parameters are taken out of signatures and calls. All other text stays: edits are made in place, by the syntax tree.
 """
 
 from __future__ import annotations
@@ -42,19 +40,14 @@ class UnknownValue(Exception):
 
 
 class Edit:
-    """A change of the source: new text for the text from `start` to `end`. A place is a line (from 1) and a column in
-    bytes (from 0).
-    """
+    """New text for the text from `start` to `end`, each a line (from 1) and a column in bytes (from 0)."""
 
     def __init__(self, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
         self.start, self.end, self.text = start, end, text
 
 
 class Expressions:
-    """Evaluates and shortens the expressions of one file, whose source is `text`.
-
-    `constants` maps names to their known values, such as constant parameters. The name `options` is known as well.
-    """
+    """Evaluates and shortens the expressions of one file. `constants` maps names to their known values."""
 
     def __init__(self, text: str, options: Options, constants: Mapping[str, Any]) -> None:
         self._lines = [line.encode() for line in text.split("\n")]
@@ -62,10 +55,7 @@ class Expressions:
         self._groups = {id(getattr(options, name)): name for name in GROUPS}
 
     def _value(self, node: ast.expr, constants: Mapping[str, Any], used: list[str]) -> Any:
-        """Return the value of an expression, if the names that it uses have known values in `constants` or options.
-
-        The keys of the expression's options are added to `used`. Raises UnknownValue.
-        """
+        """Return the value of an expression, whose options' keys are added to `used`. Raises UnknownValue."""
         match node:
             case ast.Constant():
                 return node.value
@@ -103,10 +93,7 @@ class Expressions:
         return getattr(owner, name)
 
     def _boolean(self, node: ast.BoolOp, constants: Mapping[str, Any], used: list[str]) -> Any:
-        """Return the value of an `and` or `or`. A single part can decide this value, even if other parts are unknown.
-
-        The arguments and the exception are those of `_value`.
-        """
+        """Return the value of an `and` or `or`, which a single part can decide. Raises UnknownValue."""
         decides = isinstance(node.op, ast.Or)
         value, unknown = None, False
         for part in node.values:
@@ -129,10 +116,7 @@ class Expressions:
         return list(self._edits(node, constants, {id(part) for part in skip}))
 
     def _edits(self, node: ast.AST, constants: Mapping[str, Any], skip: set[int]) -> Iterator[Edit]:
-        """Yield the edits that replace expressions within a node whose values are known from `constants` or options.
-
-        The edits do not overlap. `skip` has the ids of nodes that stay unchanged.
-        """
+        """Yield the edits, which do not overlap, that replace known expressions within a node; ids in `skip` stay."""
         if id(node) in skip:
             return
         if isinstance(node, ast.expr):
@@ -153,21 +137,14 @@ class Expressions:
                 yield from self._edits(child, constants, skip)
 
     def _without_parameters(self, node: ast.arguments, removed: set[int]) -> Iterator[Edit]:
-        """Yield the edits that remove parameters together with their default values.
-
-        Python lists defaults for the last parameters only. The ids of the removed defaults are added to `removed`.
-        """
+        # Python lists defaults for the last parameters only. Ids of removed ones are added to `removed`.
         defaults = dict(zip(map(id, reversed(node.args)), reversed(node.defaults), strict=False))
         removed |= {id(defaults[parameter]) for parameter in removed & set(defaults)}
         ends = {id(arg): defaults.get(id(arg), arg) for arg in node.args}
         yield from _without(node.args, removed, ends)
 
     def _replaced(self, node: ast.expr, constants: Mapping[str, Any]) -> str | None:
-        """Return the new text of an expression whose value is known, wholly or in part. Return None if the expression
-        stays unchanged.
-
-        `constants` has the known values by name.
-        """
+        """Return the new text of an expression whose value is known, wholly or in part, else None."""
         if isinstance(node, ast.Constant) or isinstance(getattr(node, "ctx", None), ast.Store):
             return None
         used: list[str] = []
@@ -192,11 +169,8 @@ class Expressions:
         return self._rendered(chosen, constants) + marked(used)
 
     def _of_boolean(self, node: ast.BoolOp, constants: Mapping[str, Any]) -> str | None:
-        """Return the text of an `and` or `or` without the known parts that do not decide it. Return None if all parts
-        stay.
-
-        `constants` has the known values by name. A known last part stays if it is not a bool, since it may be the value
-        of the expression.
+        """Return the text of an `and` or `or` without the known parts that do not decide it. A known last part that
+        is no bool stays, since it may be the value.
         """
         kept: list[str] = []
         used: list[str] = []
@@ -265,10 +239,8 @@ def _end(node: Any) -> tuple[int, int]:
 
 
 def _without(items: Sequence[Any], removed: set[int], ends: Mapping[int, Any] | None = None) -> Iterator[Edit]:
-    """Yield the edits that remove the items with an id in `removed` from a list.
-
-    `ends` has by the id of an item the node with which the item ends, such as a parameter's default value. Each item is
-    removed with the comma before it. If no item before it stays, it is removed with the comma after it.
+    """Yield the edits that remove items with the comma before, or after if none before stays, from a list. `ends`
+    has the node with which an item ends, such as a default value.
     """
     kept_before = False
     for i, item in enumerate(items):
@@ -309,22 +281,15 @@ class Specialiser(Expressions):
         return [*self._header(node, constants), *self._body(node.body, constants)]
 
     def _refuse_new_values(self, node: ast.FunctionDef, constants: Mapping[str, Any]) -> None:
-        """Raise ValueError if the function assigns to a name whose value is known (in `constants`)."""
         stored = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         if again := sorted(name for name in stored & set(constants) if not isinstance(constants[name], Partly)):
             raise ValueError(f"{node.name} cannot be exported: it gives {', '.join(again)} another value")
 
     def _body(self, body: Sequence[ast.stmt], constants: dict[str, Any]) -> list[str]:
-        """Return the new lines of the statements `body` below a header. If no statement stays, return a `pass`.
-
-        `constants` has the known values by name; statements that bind a group of options add to it.
-        """
         return self._block(body, constants) or [" " * body[0].col_offset + "pass"]
 
     def _header(self, node: Any, constants: Mapping[str, Any]) -> list[str]:
-        """Return the new lines of the compound statement `node` that stand above its body. `constants` has the known
-        values by name.
-        """
+        """Return the new lines of the compound statement that stand above its body."""
         edits = self._edits_of(node, constants, skip=node.body)
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         last = max(first, node.body[0].lineno - 1)
@@ -333,10 +298,7 @@ class Specialiser(Expressions):
         return _joined(self._edited(first, last, edits).split("\n"))
 
     def _block(self, body: Sequence[ast.stmt], constants: dict[str, Any]) -> list[str]:
-        """Return the new lines of the consecutive statements `body`, up to the first that always returns or raises.
-
-        `constants` has the known values by name; statements that bind a group of options add to it.
-        """
+        """Return the new lines of consecutive statements, up to the first that always returns or raises."""
         lines: list[str] = []
         keys: list[str] = []  # of decided conditions, named at the statement that follows from them
         before = body[0].lineno - 1
@@ -354,10 +316,8 @@ class Specialiser(Expressions):
         return lines
 
     def _statement(self, node: ast.stmt, constants: dict[str, Any], keys: list[str]) -> tuple[list[str], bool]:
-        """Return the new lines of a statement, and True if the statements after it are unreachable.
-
-        `constants` has the known values by name. If statements are removed because of options, the keys of these
-        options are added to `keys`. Raises ValueError for a loop with `else`.
+        """Return the new lines of a statement, and True if those after it are unreachable. Keys of options that
+        remove one are added to `keys`. Raises ValueError for a loop with `else`.
         """
         if self._binds_group(node, constants):
             return [], False
@@ -399,9 +359,7 @@ class Specialiser(Expressions):
         return lines
 
     def _binds_group(self, node: ast.stmt, constants: dict[str, Any]) -> bool:
-        """Return True if a statement only names a group of options, such as `given = options.input`. The name is then
-        added to `constants`.
-        """
+        """Return True for a statement such as `given = options.input`, whose name is added to `constants`."""
         if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
             return False
         pairs: list[tuple[ast.expr, ast.expr]] = [(node.targets[0], node.value)]
@@ -421,16 +379,11 @@ class Specialiser(Expressions):
 
 
 def _with_marks(lines: list[str], keys: Sequence[str]) -> list[str]:
-    """Return the lines, with a mark for each option of `keys` at the end of the first line. `_commented` turns marks
-    into comments.
-    """
     return [lines[0] + marked(keys), *lines[1:]] if keys else lines
 
 
 def _joined(lines: list[str]) -> list[str]:
-    """Return the lines of a signature as one line if it fits into the line length. Otherwise, and for lines that begin
-    with a decorator, return the lines unchanged.
-    """
+    """Return the lines of a signature, unless decorated, as one line if it fits into the line length."""
     margin = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
     text = margin + " ".join(line.strip() for line in lines).replace("( ", "(").replace(", )", ")").replace(" )", ")")
     return [text] if len(text) <= LINE_LENGTH and not lines[0].lstrip().startswith("@") else lines
@@ -443,9 +396,7 @@ def _indented(lines: list[str], by: int) -> list[str]:
 
 
 def _commented(line: str) -> str:
-    """Return the line with its marks turned into a comment: the option keys first, then the text of the line's own
-    comment.
-    """
+    """Return the line with its marks as a comment: the option keys first, then the line's own comment."""
     keys = dict.fromkeys(_MARK.findall(line))
     if not keys:
         return line
@@ -454,9 +405,7 @@ def _commented(line: str) -> str:
 
 
 def _without_comment(line: str) -> tuple[str, str]:
-    """Return the line without its comment, and the comment, which may be empty. A # within a string does not begin a
-    comment.
-    """
+    """Return the line without its comment, and the comment. A # within a string does not begin one."""
     with contextlib.suppress(tokenize.TokenError):
         for token in tokenize.generate_tokens(io.StringIO(line.lstrip()).readline):
             if token.type == tokenize.COMMENT:

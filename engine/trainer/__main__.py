@@ -1,8 +1,6 @@
-"""`python -P -m gputui.engine.trainer RUN_DIR`: train one run's preset.
-
-It writes its first event before it imports TensorFlow, which is first imported inside `session`. With `--warm` instead
-of the folder it imports TensorFlow first, touches no device, and waits until its engine sends the folder through a
-pipe. With `--fork-server` it imports TensorFlow and forks the trainers of several runs (fork_server.py).
+"""`python -P -m gputui.engine.trainer RUN_DIR`: train one run's preset. With `--warm` it imports TensorFlow first,
+and waits until its engine sends the folder; with `--fork-server` it forks the trainers of several runs
+(fork_server.py).
 
 Deferred imports: TensorFlow takes seconds, and the first event is written before.
 """
@@ -53,7 +51,7 @@ def main() -> None:
     writer.emit(Phase(phase="importing", detail="TensorFlow"))
     # Imported after the first event. Until the switch listens, signals and the engine's messages wait.
     from ..runs import Run
-    from .common.process_exit import ProcessExit
+    from .common.stopping import ProcessExit
     from .measure.run_report import RunReport
 
     report, stop = RunReport(Run(Path(folder)), writer), StopSwitch()
@@ -70,11 +68,7 @@ def main() -> None:
 
 
 def _leave_result(report: Any, reason: str) -> None:
-    """Write the result of a run that ends before it has trained, if it was stopped or its engine is gone (`reason`).
-
-    `report` is the run's RunReport. For other reasons, such as a time limit, nothing is written here, as the engine
-    writes the result.
-    """
+    # For other reasons, such as a time limit, the engine writes the result.
     if reason == ENGINE_GONE:
         report.finish("crashed", 0, ENGINE_LOST)
     elif reason == "stopped":
@@ -82,10 +76,7 @@ def _leave_result(report: Any, reason: str) -> None:
 
 
 def _address_of_run(next_line: Callable[[], str]) -> str:
-    """Import TensorFlow, and return the address of a run, the line that `next_line` returns.
-
-    If the line is empty, there is no run: the process is ended, even if the import hangs.
-    """
+    """Import TensorFlow, and return the address of a run. Without one the process ends, even if the import hangs."""
     stop_signals.set_defaults()
     addresses: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read_address, args=(next_line, addresses), name="run", daemon=True).start()

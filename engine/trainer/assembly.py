@@ -33,9 +33,7 @@ from .setup.devices import Devices
 
 @dataclass(frozen=True)
 class Training:
-    """A training with everything built, ready to run: its loop, the versions of its packages, and the trainer's process
-    id.
-    """
+    """A training with everything built, ready to run."""
 
     loop: TrainingLoop
     versions: dict[str, str]
@@ -57,10 +55,6 @@ def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
 
 
 def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Options, Joined]:
-    """Meet the other workers of a training on several machines.
-
-    Returns the options, with the seed that all workers share, and the cluster. Raises TrainerError.
-    """
     options, joined = tensorflow_cluster.meet(
         options, report.run, lambda what: report.phase("configuring", what), stop.check
     )
@@ -71,10 +65,7 @@ def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Option
 def build(
     options: Options, devices: Devices, report: RunReport, stop: StopSwitch, joined: Joined | None = None
 ) -> TrainingLoop:
-    """Return the training loop, with data and model. The devices must be configured already.
-
-    Raises TrainerError.
-    """
+    """Return the training loop, with data and model, on devices that are configured. Raises TrainerError."""
     if options.workload.entry is None or options.precision.policy != "float32":
         keras.mixed_precision.set_global_policy(options.precision.policy)
     else:
@@ -115,10 +106,7 @@ def _own(
     distribution: tf.distribute.Strategy | None,
     joined: Joined | None,
 ) -> TrainingLoop:
-    """Return the loop of a user's own training (workload.entry). Its model and data come from the user's code.
-
-    Raises UserError for a fault in the user's code, or another TrainerError.
-    """
+    """Return the loop of a user's own training (workload.entry). Raises UserError, or another TrainerError."""
     from .own import building  # only needed for a user's code
 
     stop.check()
@@ -142,10 +130,8 @@ def _checkpoints(options: Options, report: RunReport, state: State, joined: Join
 
 
 def _build_state(model: keras.Model) -> None:
-    """Create all variables now, metrics and optimizer included, so that a checkpoint can be restored into them.
-
-    Otherwise Keras creates them in fit, and under a strategy draws a batch from the data for this. Only shapes matter,
-    and they are known. Keras' own way traces the whole model once more, which takes up to a second for large models.
+    """Create all variables now, so that a checkpoint can be restored into them. In fit, Keras draws a batch for it
+    under a strategy, and traces the whole model once more, up to a second for large ones.
     """
     target, (output,) = keras.KerasTensor((1,), "int32"), model.outputs
     predicted = keras.KerasTensor((1, *output.shape[1:]), output.dtype)

@@ -1,5 +1,5 @@
-"""`python -P -m gputui.engine.trainer.described RUN_DIR`: builds the training of a user's code. It prints as JSON
-what an exported script depends on (engine/export/form.py), or why the run would be refused.
+"""`python -P -m gputui.engine.trainer.described RUN_DIR`: builds the training of a user's code, and prints as JSON
+what an exported script depends on (Form in engine/export), or why the run would be refused.
 
 Deferred imports: TensorFlow takes seconds, and everything that it prints goes to the log.
 """
@@ -48,13 +48,13 @@ def main() -> None:
 
 
 def _described(own: Own) -> dict[str, Any]:
-    """Return the fields of Form in engine/export/form.py."""
+    """Return the fields of Form in engine/export/own_code.py."""
     import tensorflow as tf
 
     from .data.batching import is_small
     from .data.finishing import fits_devices
-    from .own.counting import reshuffles
-    from .own.iterables.recognised import passes_of
+    from .own.dataset_facts import reshuffles
+    from .own.iterated import passes_of
     from .own.streams import Samples
 
     returned, pipeline = own.returned, own.pipeline
@@ -107,8 +107,8 @@ def _described(own: Own) -> dict[str, Any]:
 
 def _opened(own: Own, name: str, stream: Any) -> str:
     """Return the expression that opens data which is read by iterating over it as a Dataset. Empty for other data."""
-    from .own.iterables.batch_types import LOOKED_AT
-    from .own.iterables.recognised import passes_of
+    from .own.iterated import passes_of
+    from .own.py_dataset import LOOKED_AT
     from .own.streams import Samples
 
     assert own.returned is not None
@@ -154,7 +154,7 @@ def _is_ready(batch: Any) -> bool:
     """Return True if TensorFlow takes the batch as it is: arrays and tensors in tuples and dicts."""
     import numpy as np
 
-    from .own.iterables.batch_types import TENSORS
+    from .own.iterated import TENSORS
 
     if isinstance(batch, dict):
         return all(map(_is_ready, batch.values()))

@@ -18,7 +18,7 @@ import tensorflow as tf
 from ..plan import batches_per_pass
 from .data.batching import Elements
 from .data.finishing import fits_devices, split
-from .own.counting import inspected
+from .own.dataset_facts import inspected
 from .own.streams import as_fitted, as_tensors, as_tuples
 
 

@@ -1,11 +1,7 @@
-"""`python -P -m gputui.engine.trainer FOLDER --fork-server`: imports TensorFlow once, and forks a trainer for each run.
-
-For a run it forks a process that forks the trainer and then becomes its engine by exec. So the engine has no TensorFlow
-and its trainer is its own child: it sees how the trainer ends, and adopts the processes that the trainer leaves behind.
-
-TensorFlow reads the variables that options set after its import (setup/environment.py).
-
-A GPU driver does not survive a fork. If the import has opened one, this process ends and does not fork.
+"""`python -P -m gputui.engine.trainer FOLDER --fork-server`: imports TensorFlow once, and forks a trainer for each
+run. A process is forked that forks the trainer and becomes its engine by exec: it sees how the trainer ends, and
+adopts what that leaves behind. A GPU driver does not survive a fork. Variables that options set are read after the
+import.
 
 Deferred imports: TensorFlow takes seconds, and the reasons against a fork are checked before.
 """
@@ -32,10 +28,8 @@ _START, _END = 45, 46  # arg_start and arg_end in /proc/PID/stat (proc(5)), coun
 
 
 def replace_last(words: list[str], path: str) -> None:
-    """Show `path` in place of `words`, the last words of this process's command line, in the list of processes.
-
-    Additional slashes before the last part of the path fill the room. Raises OSError if the words cannot be replaced or
-    the path is too long.
+    """Show `path` in place of `words`, the last of the command line, in the list of processes, with slashes before
+    its last part as filling. Raises OSError if that is not possible.
     """
     folder, name = os.path.split(os.fsencode(path))
     left = len(_joined(words)) - len(folder) - len(name)
@@ -73,10 +67,8 @@ _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
 def serve() -> None:
-    """Fork a process for each run until no further run comes. Returns only in the trainers, and ends this process at
-    the end.
-
-    In a trainer, arguments and environment are the same as in a trainer that was started alone.
+    """Fork a process for each run until no further run comes. Returns only in the trainers, with arguments and
+    environment of one that was started alone.
     """
     stop_signals.set_defaults()
     environment_given, words = dict(os.environ), sys.argv[-2:]
@@ -96,10 +88,7 @@ def serve() -> None:
 
 
 def _prepared(words: list[str]) -> process_memory.Pages:
-    """Import TensorFlow. Returns the pages of memory that its libraries use.
-
-    `words` are the last arguments of this process. Raises OSError if this process must not be forked.
-    """
+    """Import TensorFlow, and return the pages of its libraries. Raises OSError if this process must not be forked."""
     require_replaceable(words)
     if os.environ.get(_PLUGIN):
         raise OSError("a plugin may open its device when it is imported")
@@ -115,9 +104,7 @@ def _prepared(words: list[str]) -> process_memory.Pages:
 
 
 def _next_run() -> tuple[bytes, list[int]]:
-    """Wait for runs, and fork a process for each run. Returns only in the forked processes: the request and its file
-    descriptors.
-    """
+    """Fork a process for each run, and return only in these, with the request and its file descriptors."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the engines are not waited for
     with socket.socket(fileno=os.dup(0)) as requests:
         while True:
@@ -133,10 +120,8 @@ def _next_run() -> tuple[bytes, list[int]]:
 
 
 def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str, lock: int, line: int) -> None:
-    """Fork the trainer of a run, and become its engine. Returns only in the trainer.
-
-    `given` is the environment at the start, and `words` are the last two arguments. `folder` is the run folder. `lock`
-    and `line` are file descriptors: the lock of the run, and the connection to the launcher.
+    """Fork the trainer of a run, and become its engine. Returns only in the trainer. `lock` and `line` are
+    descriptors.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -169,10 +154,7 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
 
 
 def _announce(line: int) -> None:
-    """Send the process id of the engine to the launcher, and end the process if the launcher no longer waits for it.
-
-    `line` is the file descriptor of the connection to the launcher.
-    """
+    """Send the engine's process id to the launcher, or end the process if that no longer waits for it."""
     with socket.socket(fileno=line) as asking:
         asking.sendall(str(os.getpid()).encode())
         if not asking.recv(1):
@@ -180,9 +162,7 @@ def _announce(line: int) -> None:
 
 
 def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
-    """Return the environment variables that pass an engine the process id of its trainer, which already runs, and its
-    pipes to the trainer.
-    """
+    """Return the variables that pass an engine its running trainer's process id, and the pipes to it."""
     ours = [channels.lifeline, channels.report] + ([] if channels.memory is None else [channels.memory])
     for descriptor in ours:
         os.set_inheritable(descriptor, True)
@@ -193,7 +173,7 @@ def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
 
 
 def _seed_numpy() -> None:
-    """Seed NumPy's global generator again in a forked process. Python does the same with its own generator."""
+    # Python does the same with its own generator.
     import numpy as np
 
     np.random.seed()

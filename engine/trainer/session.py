@@ -1,7 +1,5 @@
 """One training from preset to result, in the only order that TensorFlow accepts: environment, devices, precision,
-strategy, data, model, compile, fit.
-
-Each way in which it can end becomes an outcome here.
+strategy, data, model, compile, fit. Each way in which it can end becomes an outcome here.
 
 Deferred imports: all of these import TensorFlow, which takes seconds. Errors found without it are reported before.
 """
@@ -41,9 +39,7 @@ _PLACE = re.compile(
 
 
 def train_run(report: RunReport, stop: StopSwitch) -> int:
-    """Train the run's preset, and write events and result. Returns the exit status of the process: 1 after an error,
-    else 0.
-    """
+    """Train the run's preset, and write events and result. Returns the exit status: 1 after an error, else 0."""
     batch_size, kind = 0, "single"
     evidence: dict[str, Any] = {}
     try:
@@ -78,44 +74,30 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
 
 
 def _blamed(fault: BaseException) -> BaseException:
-    """Return the error that names the failed worker on another machine. If no exchange with other workers has failed,
-    `fault` itself.
-    """
-    from .cluster import failed_worker, tensorflow_cluster
+    """Return the error that names the failed worker on another machine, or else `fault` itself."""
+    from .cluster import exchange, tensorflow_cluster
 
     failed = _lost(fault)
-    return fault if failed is None else failed_worker.blamed(failed, tensorflow_cluster.read())
+    return fault if failed is None else exchange.blamed(failed, tensorflow_cluster.read())
 
 
 def _lost(fault: BaseException) -> BaseException | None:
-    """Return the exception of a failed exchange with other workers, also if a user's code raised another one because of
-    it.
+    """Return the exception of a failed exchange with other workers, also below one of a user's code, if it was that."""
+    from .cluster import exchange
 
-    None for other exceptions.
-    """
-    from .cluster import failed_worker
-
-    return next(
-        (link for link in (fault, fault.__cause__) if link is not None and failed_worker.is_of_peers(link)), None
-    )
+    return next((link for link in (fault, fault.__cause__) if link is not None and exchange.is_of_peers(link)), None)
 
 
 def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
-    """Wait until a few seconds after the failure was noticed (`noticed`, a time of `time.monotonic()`), then end the
-    process with exit code 1 through `stop.exit`. Does not return.
+    # TensorFlow may wait in its destructors, while the other workers wait for this one.
+    from .cluster import exchange
 
-    Otherwise TensorFlow may wait in its destructors, while the other workers wait for this one.
-    """
-    from .cluster import failed_worker
-
-    failed_worker.linger(noticed)
+    exchange.linger(noticed)
     stop.exit(1)
 
 
 def _is_a_stop(fault: BaseException) -> bool:
-    """Return True if the exception comes from a stop signal that the user's code handles. The stop switch has received
-    this signal as well.
-    """
+    # The user's code handles the signal, which the stop switch has received as well.
     return any(isinstance(link, KeyboardInterrupt | SystemExit) for link in (fault, fault.__cause__))
 
 
@@ -124,10 +106,10 @@ def _stopped(report: RunReport, request: StopRequested, options: Options, prepar
     if request.reason == "timeout":
         report.finish("timeout", 0, _over_time(options.run.max_minutes))
     elif request.engine_of:
-        from .cluster import failed_worker
+        from .cluster import exchange
 
         what = f"the engine of {request.engine_of} was killed or has failed, so that all workers have ended"
-        report.finish("error", 0, _error("peer", what, failed_worker.HINT))
+        report.finish("error", 0, _error("peer", what, exchange.HINT))
     elif request.reason == ENGINE_GONE:
         report.finish("crashed", 0, ENGINE_LOST)
     else:
@@ -180,12 +162,9 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
 
 
 def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Exception) -> bool:
-    """End the training with a checkpoint of the last step, if it failed after a request to stop. Return True if it was
-    ended so.
-
-    A scheduler also sends its signal to the processes that load a user's data, and without these processes the next
-    batch fails. Not done with several steps in an execution or with several workers, because a failed execution may
-    have changed the state.
+    """End a training that failed after a request to stop with a checkpoint of its last step, and return True: a
+    scheduler also signals the processes that load data, without which the next batch fails. Not with several steps
+    in an execution or several workers, as a failed execution may have changed the state.
     """
     loop, built = training.loop, training.loop.built
     one_step = built.joined is None and built.options.compile.steps_per_execution == 1
@@ -255,10 +234,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
 
 
 def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str, Any], prepared: Prepared) -> None:
-    """Warn about settings of the training `built` that have no effect, and about readings that are uncertain.
-
-    `resume_at` is the step from which the run is resumed, None if it is not; `actual` are the settings in effect.
-    """
+    """Warn about settings of the training that have no effect, and about readings that are uncertain."""
     from .setup import actual_settings
 
     if built.own is not None:
@@ -280,10 +256,7 @@ def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str
 
 
 def _warn_of_other_replicas(before: events.Started, training: Any, report: RunReport) -> None:
-    """Warn if the run was resumed with another number of devices, because its steps have another size from now on.
-
-    `before` is the event of the earlier launch, and `training` the training that was built now.
-    """
+    """Warn if the run was resumed with another number of devices: its steps have another size now."""
     pipeline, steps = training.loop.built.pipeline, training.loop.steps_per_epoch
     if pipeline.replicas == before.replicas:
         return
@@ -297,10 +270,7 @@ def _warn_of_other_replicas(before: events.Started, training: Any, report: RunRe
 
 
 def _workers(training: Any) -> list[dict[str, Any]]:
-    """Return the workers of a training on several machines, for the event `started`. Empty on one machine.
-
-    All workers call this at the same place.
-    """
+    # All workers call this at the same place.
     built = training.loop.built
     if built.joined is None:
         return []
@@ -311,18 +281,15 @@ def _workers(training: Any) -> list[dict[str, Any]]:
 def _failed(
     fault: BaseException, phase: str, batch_size: int, run_folder: Path, **more: Any
 ) -> tuple[events.Outcome, dict[str, str]]:
-    """Return the outcome and the error to report for an exception. Exhausted memory is recognised in all its forms.
-
-    `phase` is the phase of the run in which it was raised, and `batch_size` the batch size of a replica. `more` are
-    further fields of the evidence (process/ending.py).
-    """
+    """Return the outcome and the error to report for an exception. Exhausted memory is recognised in all its forms."""
     log = Run(run_folder).log_tail(ending.LOG_LINES)
     evidence = ending.Evidence(1, log, batch_size, phase=phase, ceilings=resource_limits.ceilings(), **more)
     if isinstance(fault, TrainerError):
         # TensorFlow names the user's line that it ran; a failure of the device is not that line's fault.
         cause = fault.__cause__
-        end = ending.named_by(str(cause), evidence, fault.message) if _is_tensorflows(cause) else None
-        return _of_end(end, run_folder) if end else _as_raised(fault)
+        of_tensorflow = type(cause).__module__.startswith("tensorflow.")
+        end = ending.named_by(str(cause), evidence, fault.message) if of_tensorflow else None
+        return _of_end(end, run_folder) if end else ("error", _error(fault.kind, fault.message, fault.hint))
     if (number := writing.refusal(fault)) is not None:
         message = f"{writing.describe(number, writing.place(fault) or run_folder)}: the training could not go on"
         return "error", _error("disk", message, f"{writing.remedy(number)}; the full traceback is in engine.log")
@@ -340,18 +307,9 @@ def _of_end(end: ending.Ending, run_folder: Path) -> tuple[events.Outcome, dict[
     return end.outcome, _error(end.kind, end.message, end.hint)
 
 
-def _as_raised(fault: TrainerError) -> tuple[events.Outcome, dict[str, str]]:
-    return "error", _error(fault.kind, fault.message, fault.hint)
-
-
-def _is_tensorflows(fault: BaseException | None) -> bool:
-    return type(fault).__module__.startswith("tensorflow.")
-
-
 def _first_line(text: str) -> str:
-    """Return the line of `text`, TensorFlow's message, that names the error, at most about 240 characters.
-
-    In the lines before it, TensorFlow lists the files in which the operation was built.
+    """Return the line of TensorFlow's message that names the error, in about 240 characters: those before name
+    files.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACE.search(line)]
     line = writing.without_nodes(lines[0]).strip() if lines else "no message"

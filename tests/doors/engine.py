@@ -2,22 +2,11 @@ from gputui.engine import __version__, checks, diagnosis, doctor, plan, presets,
 from gputui.engine.checks import Finding as checks_Finding, gpu_checks
 from gputui.engine.compare import baseline, comparison
 from gputui.engine.compare.baseline import LineUp, line_up
-from gputui.engine.compare.comparison import caveats
-from gputui.engine.compare.comparison import Comparison as comparison_Comparison, compare
-from gputui.engine.compare.comparison import CodeRow
+from gputui.engine.compare.comparison import caveats, compare, Comparison as comparison_Comparison
 from gputui.engine.diagnosis import (
-    RULES,
-    SUPPORTING,
-    VERDICTS,
-    collector,
-    diagnose,
-    remedies as diagnosis_remedies,
-    rules,
-    stragglers,
-    verdict,
+    RULES, SUPPORTING, VERDICTS, collector, diagnose, remedies as diagnosis_remedies, rules, stragglers,
 )
-from gputui.engine.diagnosis.collector import Collector
-from gputui.engine.diagnosis.collector import Gpus
+from gputui.engine.diagnosis.collector import Collector, Gpus
 from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.remedies import Remedy
 from gputui.engine.diagnosis.rules import findings
@@ -26,27 +15,23 @@ from gputui.engine.doctor import Finding as doctor_Finding, gpu_findings, host_f
 from gputui.engine.doctor.nvml_query import NvmlAnswers
 from gputui.engine.doctor.python_packages import Output
 from gputui.engine.entry import EntryFault, examine
-from gputui.engine.export import export_folder, form, script
+from gputui.engine.export import export_folder, own_code, script
 from gputui.engine.export.data import DIGITS
 from gputui.engine.export.export_folder import Exported, export
-from gputui.engine.export.form import Form, RefusedError
-from gputui.engine.export.own_code import stateful_draws
+from gputui.engine.export.own_code import Form, RefusedError, stateful_draws
 from gputui.engine.export.script import TITLE, to_script
 from gputui.engine.export.specialised import Partly, Specialiser
 from gputui.engine.figures import Figure, LOSS, of_run as figures_of_run
 from gputui.engine.files import appending, places, reading, run_numbers, values, writing, yaml_nodes
-from gputui.engine.files.appending import Gap, KEPT_BYTES, LineFile
-from gputui.engine.files.values import completed
-from gputui.engine.files.places import TRIALS, home, proofs_folder, runs_folder as places_runs_folder
+from gputui.engine.files.appending import Gap, LineFile
+from gputui.engine.files.places import TRIALS, home, runs_folder as places_runs_folder, proofs_folder
 from gputui.engine.files.reading import GrowingFile, open_regular
-from gputui.engine.files.writing import ExistsError, write_atomically
+from gputui.engine.files.values import completed
+from gputui.engine.files.writing import write_atomically
 from gputui.engine.files.yaml_text import YamlFault
-from gputui.engine.follow import following, start as follow_start, tfevents, to_tensorboard
-from gputui.engine.follow import target
-from gputui.engine.follow.following import Following
-from gputui.engine.follow.following import Place as place_Place, State, file_of, read_place
-from gputui.engine.follow.target import Point, PointMaker
-from gputui.engine.follow.target import AboutRun, Target, about_run, without_login
+from gputui.engine.follow import start as follow_start, following, target, tfevents, to_tensorboard
+from gputui.engine.follow.following import Following, State, file_of, Place as place_Place, read_place
+from gputui.engine.follow.target import AboutRun, Point, PointMaker, Target, about_run, without_login
 from gputui.engine.follow.to_mlflow import EXPERIMENT, Mlflow
 from gputui.engine.follow.to_prometheus import Prometheus, VARIABLE as to_prometheus_VARIABLE
 from gputui.engine.follow.to_tensorboard import TensorBoard
@@ -55,27 +40,18 @@ from gputui.engine.follow_targets import FOLDER
 from gputui.engine.interpreter import compatibility, installed, installed_query, interpreter, supported_versions
 from gputui.engine.interpreter.interpreter import Interpreter
 from gputui.engine.job import (
-    allocation,
-    cluster,
-    environment_variables,
-    slurm,
-    start_worker,
-    this_machine,
-    visible_devices,
+    allocation, cluster, environment_variables, slurm, start_worker, this_machine, visible_devices,
 )
 from gputui.engine.job.cluster import ClusterError
-from gputui.engine.job.machine_gpus import Answers, Fault as machine_gpus_Fault, Gpu, Instance, Machine
-from gputui.engine.job.slurm import read as several_tasks_read
-from gputui.engine.job.slurm import SlurmJob
+from gputui.engine.job.machine_gpus import Answers, Gpu, Instance, Machine, Fault as machine_gpus_Fault
+from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
 from gputui.engine.job.training_gpus import candidates
 from gputui.engine.job.visible_devices import (
-    Device as visible_devices_Device,
-    Shown,
-    VARIABLE as visible_devices_VARIABLE,
+    Shown, Device as visible_devices_Device, VARIABLE as visible_devices_VARIABLE,
 )
 from gputui.engine.leases import free_gpus, lease, memory_needs, start_devices, tickets
 from gputui.engine.leases.free_gpus import GpuUse, GpuUser, Wish, name_of
-from gputui.engine.leases.lease import CPU as lease_CPU, Holder, NotFree
+from gputui.engine.leases.lease import Holder, NotFree, CPU as lease_CPU
 from gputui.engine.leases.memory_needs import NotMeasuredError
 from gputui.engine.leases.start_devices import Devices
 from gputui.engine.leases.tickets import Ticket
@@ -83,39 +59,22 @@ from gputui.engine.notify import of_runs, sending, targets
 from gputui.engine.notify.sending import Notice
 from gputui.engine.notify.targets import Targets
 from gputui.engine.options import (
-    GROUPS,
-    OPTIONS,
-    OptionInfo,
-    Options,
-    SCHEMA_VERSION,
-    by_key,
-    gpu_choice,
-    input,
-    options_json,
-    resolve_key,
+    GROUPS, OPTIONS, OptionInfo, Options, SCHEMA_VERSION, by_key, gpu_choice, input, options_json, resolve_key,
 )
 from gputui.engine.options.catalogue import About, Group, catalogue
 from gputui.engine.options.own_code import BATCHED
 from gputui.engine.options.synonyms import keys_of, option_meant
 from gputui.engine.options.validation import MisfitsError, validated
-from gputui.engine.prepare import preparing, request as prepare_request, result_files
-from gputui.engine.prepare import manifest
-from gputui.engine.prepare.preparing import Estimate
-from gputui.engine.prepare.manifest import Broken, Manifest, ManifestError, Written
-from gputui.engine.prepare.preparing import Progress as preparing_Progress
-from gputui.engine.prepare.request import PrepareError, Request as prepare_request_Request, of
+from gputui.engine.prepare import manifest, request as prepare_request, preparing, result_files
+from gputui.engine.prepare.manifest import Manifest, Written
+from gputui.engine.prepare.preparing import Estimate, Progress as preparing_Progress
+from gputui.engine.prepare.request import PrepareError, of, Request as prepare_request_Request
 from gputui.engine.presets import (
-    Preset,
-    PresetError as presets_PresetError,
-    defaults,
-    paths,
-    resolve,
-    resolving,
-    saving,
+    Preset, defaults, paths, PresetError as presets_PresetError, resolve, resolving, saving,
 )
-from gputui.engine.presets.preset import PresetError as preset_PresetError, Problem
+from gputui.engine.presets.preset import Problem, PresetError as preset_PresetError
 from gputui.engine.presets.saving import SaveError
-from gputui.engine.process import ending, engine_failure, known_failures, launch, recovery, resuming, spawn, supervisor
+from gputui.engine.process import ending, engine_failure, known_failures, launch, resuming, spawn, supervisor
 from gputui.engine.process.ending import Ending, Evidence, classify, summary_of, with_hint
 from gputui.engine.process.fork_client import ForkServer
 from gputui.engine.process.known_failures import RESUMED
@@ -126,90 +85,35 @@ from gputui.engine.process.time_limits import Activity
 from gputui.engine.profile import reports, xprof_process
 from gputui.engine.profile.reports import ProfileError, ProfileReport, read as reports_read
 from gputui.engine.proof import (
-    duration,
-    folder,
-    improved_preset,
-    markdown,
-    process as proof_process,
+    duration, folder, improved_preset, markdown, proof_loop, process as proof_process, request as proof_request,
     proof_start,
-    request as proof_request,
 )
-from gputui.engine.proof import proof_loop
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.proof.process import Site
 from gputui.engine.proof.proof_loop import Prover
 from gputui.engine.proof.request import ProofError, Request as proof_request_Request
 from gputui.engine.queue import (
-    adding,
-    entries,
-    entry_changes,
-    free_devices,
-    jobs,
-    queue_settings,
-    runner,
-    slurm_job,
-    start as queue_start,
+    adding, entries, entry_changes, forecast, free_devices, jobs, queue_settings, start as queue_start, runner,
+    slurm_job, slurm_queue,
 )
-from gputui.engine.queue import slurm_queue
-from gputui.engine.queue import forecast
-from gputui.engine.queue.forecast import Durations
 from gputui.engine.queue.entries import Entry
-from gputui.engine.queue.forecast import FairShare
-from gputui.engine.queue.forecast import Begun, Expected, start_times
-from gputui.engine.queue.free_devices import CPU as free_devices_CPU, Device as free_devices_Device, DeviceReader
+from gputui.engine.queue.forecast import Begun, Durations, Expected, FairShare, start_times
+from gputui.engine.queue.free_devices import DeviceReader, CPU as free_devices_CPU, Device as free_devices_Device
 from gputui.engine.queue.jobs import SLURM_LOG
 from gputui.engine.queue.queue_settings import Settings
 from gputui.engine.queue.runner import BEGUN, NOT_FREE, REFUSED, Runner
 from gputui.engine.runs import (
-    Run,
-    RunError,
-    Tail as runs_Tail,
-    all_runs,
-    checkpoint_files,
-    code_copy,
-    code_files,
-    create_at,
-    event_reading,
-    events,
-    folders,
-    history,
-    launched_with,
-    liveness,
-    parsing,
-    part_of_sweep,
-    results,
-    run_cluster,
-    runs_folder as runs_runs_folder,
-    title as runs_title,
-    titles,
+    Run, RunError, all_runs, checkpoint_files, code_copy, code_files, create_at, events, folders, history,
+    launched_with, liveness, parsing, part_of_sweep, results, run, run_cluster, Tail as runs_Tail,
+    runs_folder as runs_runs_folder, title as runs_title, titles,
 )
 from gputui.engine.runs.checkpoint_files import Damage, MANIFEST, path_of, seal, steps_in, verify, whole_step
-from gputui.engine.runs.event_reading import Follower, Tail as event_reading_Tail, read_events
+from gputui.engine.runs.event_reading import Tail as event_reading_Tail, read_events
 from gputui.engine.runs.events import (
-    Allocator,
-    Best as events_Best,
-    Diagnosis,
-    EVENTS_FILE,
-    EVENT_FILES,
-    EpochEnd,
-    Event,
-    Fault as events_Fault,
-    Finished,
-    GradientExchange,
-    HostReading,
-    MemoryAnswer,
-    Outcome,
-    Phase,
-    PhaseName,
-    Progress as events_Progress,
-    Started,
-    Summary,
-    TELEMETRY_FILE,
-    Warn,
-    WorkerReadings,
-    XlaAnswer,
-    fields_of,
+    Allocator, Diagnosis, EVENTS_FILE, EVENT_FILES, EpochEnd, Event, Finished, GradientExchange, HostReading,
+    MemoryAnswer, Outcome, Phase, PhaseName, Started, Summary, TELEMETRY_FILE, Warn, WorkerReadings, XlaAnswer,
+    Best as events_Best, Fault as events_Fault, Progress as events_Progress, fields_of,
 )
 from gputui.engine.runs.launched_with import options_of, python_of
 from gputui.engine.runs.liveness import Liveness
@@ -217,21 +121,18 @@ from gputui.engine.runs.parsing import EventWriter, dated, recalled
 from gputui.engine.runs.results import Report
 from gputui.engine.runs.run import RunState, WAITING as run_WAITING
 from gputui.engine.runs.run_cluster import Cluster, port_of
-from gputui.engine.runs.titles import Notes, Title, record as titles_record, title as titles_title, with_name
+from gputui.engine.runs.titles import Notes, Title, record as titles_record, title as titles_title
 from gputui.engine.runs.trash import Trash, delete_all, sweep
 from gputui.engine.scaling import copies, scaling_request
 from gputui.engine.scaling.rounds import Rounds
-from gputui.engine.sweep import decision as sweep_decision, shared_study, sweep_request, swept_values
-from gputui.engine.sweep.shared_study import Claims
-from gputui.engine.sweep.trainings import Figures
-from gputui.engine.sweep.shared_study import Alone, SharedStudy
-from gputui.engine.sweep.sweep_loop import SweepLoop
-from gputui.engine.sweep.sweep_loop import SweepTime
-from gputui.engine.sweep.trainings import ABSENT, Look, QueuedTrainings
+from gputui.engine.sweep import shared_study, decision as sweep_decision, sweep_request, swept_values
+from gputui.engine.sweep.shared_study import Alone, Claims, SharedStudy
+from gputui.engine.sweep.sweep_loop import SweepLoop, SweepTime
+from gputui.engine.sweep.trainings import ABSENT, Figures, Look, QueuedTrainings
 from gputui.engine.system import descendants, git_state, identity, import_cost, locks, process_memory, stop_signals
 from gputui.engine.system.child_process import BackgroundCalls
 from gputui.engine.system.heartbeat import TrainerHeartbeat
-from gputui.engine.system.identity import Place as identity_Place, Process
+from gputui.engine.system.identity import Process, Place as identity_Place
 from gputui.engine.system.locks import ENGINE_LOCK, LEASED, Lock, PROOF_LOCK
 from gputui.engine.system.process_memory import Peaks
 from gputui.engine.system.run_clock import RunClock, VARIABLE as run_clock_VARIABLE, steady
@@ -244,67 +145,41 @@ from gputui.engine.telemetry.nvml.queries import NOT_AVAILABLE, PCIE, QUESTIONS
 from gputui.engine.telemetry.nvml.reasons import Reason
 from gputui.engine.telemetry.nvml.xid_errors import DriverError
 from gputui.engine.telemetry.resource_limits import Ceilings
-from gputui.engine.telemetry.sampler import ALL_LOST_HINT, GpuReader, Sampler
+from gputui.engine.telemetry.sampler import GpuReader, Sampler
 from gputui.engine.trials import (
-    STAGES,
-    comparing,
-    proof_sentences,
-    scaling_sentences,
-    significance,
-    sweep_sentences,
-    trial_preset,
-    trial_runner,
+    STAGES, comparing, proof_sentences, record, scaling_sentences, significance, sweep_record, sweep_sentences,
+    trial_preset, trial_runner,
 )
-from gputui.engine.trials import sweep_record
-from gputui.engine.trials import record
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.record import RateSettings, RateTest
-from gputui.engine.trials.record import Comparison as record_Comparison, Learning, Record, UNREAD, of_plain
-from gputui.engine.trials.record import Candidate, Limits, LossCheck, Memory, Search
+from gputui.engine.trials.record import (
+    Candidate, Learning, Limits, LossCheck, Memory, RateSettings, RateTest, Record, Search, Trial, UNREAD, of_plain,
+    Comparison as record_Comparison,
+)
 from gputui.engine.trials.sweep_record import (
-    Axis as sweep_record_Axis,
-    DONE,
-    PROOF,
-    RUNNING,
-    Rival,
-    SEARCH,
-    STOPPED,
-    Sweep,
-    SweepSettings,
-    SweepTrial,
+    DONE, PROOF, RUNNING, Rival, SEARCH, STOPPED, Sweep, SweepSettings, SweepTrial, Axis as sweep_record_Axis,
     WAITING as sweep_record_WAITING,
 )
-from gputui.engine.trials.record import Trial
 from gputui.engine.trials.trial_runner import Judge, LEAST_REPORTS, SpeedWatch, Stop, TrialRunner, below, outcome
-from gputui.engine.tune import decision as tune_decision, losses, memory_model, tune_request
-from gputui.engine.tune import screening
-from gputui.engine.tune.screening import Best as judgement_Best
-from gputui.engine.tune.screening import Screening
-from gputui.engine.tune.search_space import Space
-from gputui.engine.tune.search_trials import (
-    OutOfTime,
-    Place as search_trials_Place,
-    SideBySide,
-    TrialRequest,
-    Trials,
-    undisturbed,
+from gputui.engine.tune import (
+    losses, memory_model, screening, stages, decision as tune_decision, rate_test as tune_rate_test, tune_request,
 )
 from gputui.engine.tune.dry_run import Prediction
 from gputui.engine.tune.losses import Data, Length, affordable
 from gputui.engine.tune.memory_model import MemoryModel, ROOM
-from gputui.engine.tune import rate_test as tune_rate_test
 from gputui.engine.tune.rate_test import rate_at, suggest
 from gputui.engine.tune.report import search_results
 from gputui.engine.tune.report.memory_sentences import largest_error
 from gputui.engine.tune.report.search_results import brought
+from gputui.engine.tune.screening import Screening, Best as judgement_Best
 from gputui.engine.tune.search import Searcher
-from gputui.engine.tune import stages
+from gputui.engine.tune.search_space import Space
+from gputui.engine.tune.search_trials import (
+    OutOfTime, SideBySide, TrialRequest, Trials, Place as search_trials_Place, undisturbed,
+)
 from gputui.engine.tune.stages import BatchSize, STEP
 from gputui.engine.tune.time_plan import DECISION_SHARE, TimePlan
-from gputui.engine.tune.wide import storage
-from gputui.engine.tune.wide import study
-from gputui.engine.tune.wide.search_axes import Axis as search_axes_Axis, Combinations, axes_of
+from gputui.engine.tune.wide import storage, study
+from gputui.engine.tune.wide.search_axes import Combinations, axes_of, Axis as search_axes_Axis
 from gputui.engine.tune.wide.storage import StudyError
 from gputui.engine.tune.wide.study import Proposal, SettingsResult, Study
 from gputui.engine.units import clock
-from gputui.engine.runs import run

@@ -2,36 +2,31 @@ from gputui.engine import Monitor as engine_Monitor
 from gputui.engine.trainer import __main__, assembly, exported, fork_server, session
 from gputui.engine.trainer.assembly import Training
 from gputui.engine.trainer.checkpoint import callback_state, training_state
+from gputui.engine.trainer.checkpoint.callback_state import Arrays
 from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints, ClusterCheckpoints, NotWritten
 from gputui.engine.trainer.checkpoint.object_graph import Collected, draws
-from gputui.engine.trainer.checkpoint.packed import Arrays
 from gputui.engine.trainer.checkpoint.training_state import State
-from gputui.engine.trainer.cluster import exchange, failed_worker, rendezvous, tensorflow_cluster
+from gputui.engine.trainer.cluster import exchange, rendezvous, tensorflow_cluster
 from gputui.engine.trainer.cluster.connection_watch import LOST
 from gputui.engine.trainer.cluster.exchange import Agreement, Exchange, Wishes
 from gputui.engine.trainer.cluster.rendezvous import Hello, Meeting
-from gputui.engine.trainer.cluster.tensorflow_cluster import Joined
-from gputui.engine.trainer.common import process_exit, stopping, versions
-from gputui.engine.trainer.common.process_exit import ProcessExit
-from gputui.engine.trainer.common.stopping import ENGINE_GONE, ENGINE_LOST, StopRequested, StopSwitch
+from gputui.engine.trainer.common import stopping, versions
+from gputui.engine.trainer.common.stopping import ENGINE_GONE, ENGINE_LOST, ProcessExit, StopRequested, StopSwitch
 from gputui.engine.trainer.common.training_errors import DataError, TrainerError
-from gputui.engine.trainer.data import batching, file_sources, finishing, pipeline, source
+from gputui.engine.trainer.data import batching, finishing, pipeline, sources
 from gputui.engine.trainer.data.batches import Share
-from gputui.engine.trainer.data.batching import Elements
 from gputui.engine.trainer.data.pipeline import Pipeline
-from gputui.engine.trainer.data.source import Part, Source
+from gputui.engine.trainer.data.sources import Part, Source
 from gputui.engine.trainer.data.stages import SOURCE, Stage, StageMeter, Timed
-from gputui.engine.trainer.fit import best_models, built_training, evaluation, micro_batches, model_fit, train_function
+from gputui.engine.trainer.fit import built_training, epoch_rules, micro_batches, train_function, training_loop
 from gputui.engine.trainer.fit.built_training import save_as
 from gputui.engine.trainer.fit.model_fit import FitData
 from gputui.engine.trainer.fit.train_function import constant
 from gputui.engine.trainer.fit.training_loop import TrainingLoop
 from gputui.engine.trainer.measure import communication, flops, health, progress_reports
-from gputui.engine.trainer.measure.layer_scopes import LayerScopes
-from gputui.engine.trainer.measure.profile import Profiler
-from gputui.engine.trainer.measure.run_figures import Moment, Plan
+from gputui.engine.trainer.measure.profile import LayerScopes, Profiler
+from gputui.engine.trainer.measure.run_figures import Moment, Plan, Spent, StepClock
 from gputui.engine.trainer.measure.run_report import RunReport
-from gputui.engine.trainer.measure.step_clock import Spent, StepClock
 from gputui.engine.trainer.measure.step_parts import GraphClock
 from gputui.engine.trainer.monitor import description, fit_life
 from gputui.engine.trainer.monitor.callback import Monitor as callback_Monitor
@@ -39,36 +34,16 @@ from gputui.engine.trainer.monitor.description import LOOK
 from gputui.engine.trainer.monitor.fit_life import Life
 from gputui.engine.trainer.monitor.watched_fit import WatchedFit
 from gputui.engine.trainer.own import (
-    counting,
-    fit_arguments,
-    model_checks,
-    py_dataset,
-    streams,
-    usable_callbacks,
-    user_pipeline,
+    building, dataset_facts, iterated, model_checks, py_dataset, returned, streams, user_pipeline,
 )
-from gputui.engine.trainer.own.fit_arguments import FitArguments
-from gputui.engine.trainer.own.iterables import positions, stream
-from gputui.engine.trainer.own.iterables.kinds import Anew, Once, Passes
-from gputui.engine.trainer.own.iterables.positions import Positions
-from gputui.engine.trainer.own.iterables.recognised import passes_of
-from gputui.engine.trainer.own.returned import Returned, checked
+from gputui.engine.trainer.own.iterated import Anew, Passes, Positions
+from gputui.engine.trainer.own.returned import FitArguments, Returned, checked
 from gputui.engine.trainer.own.user_code import UserError
 from gputui.engine.trainer.own.user_pipeline import OwnPipeline, opened
-from gputui.engine.trainer.prepare import array_file, preset_data, work
-from gputui.engine.trainer.prepare.request import Request
-from gputui.engine.trainer.prepare.samples import Broken, Samples
-from gputui.engine.trainer.session import _failed
+from gputui.engine.trainer.prepare import preset_data, work
+from gputui.engine.trainer.prepare.samples import Broken, Request, Samples
 from gputui.engine.trainer.setup import (
-    actual_settings,
-    devices,
-    environment,
-    gpu_identity,
-    machine_query,
-    models,
-    optimizer,
-    xla,
-    xla_cache,
+    actual_settings, devices, environment, gpu_identity, machine_query, models, optimizer, xla_cache,
 )
 from gputui.engine.trainer.setup.devices import Devices
 from gputui.engine.trainer.setup.environment import Prepared

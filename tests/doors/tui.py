@@ -1,83 +1,67 @@
-from gputui.tui import app, cli as tui_cli, show
+from gputui.tui import app, show, cli as tui_cli
 from gputui.tui.app import GputuiApp
-from gputui.tui.base import base_app, errors, keys, settings, terminal
-from gputui.tui.base.base_app import BaseApp
+from gputui.tui.base import base_app, errors, glyphs, keys, settings
+from gputui.tui.base.base_app import BaseApp, Faults
 from gputui.tui.base.errors import INTERRUPTED, Refused, WRONG, exit_code
 from gputui.tui.base.glyphs import Glyphs, PLAIN, RICH
 from gputui.tui.base.keys import VERBS, remapped, shown
 from gputui.tui.base.settings import Charts, Settings, declared
 from gputui.tui.base.themes import HIGH_CONTRAST, THEMES, colour
 from gputui.tui.base.undo import Acts
-from gputui.tui.base.unexpected_errors import Faults
-from gputui.tui.cli import cli as cli_cli, completion, preset_or_command
+from gputui.tui.cli import cli as cli_cli, command, completion
 from gputui.tui.cli.command import cli as command_cli
 from gputui.tui.cli.completion import Bash
-from gputui.tui.commands import compare, logs, presets, proof as commands_proof, serve, train
+from gputui.tui.commands import proof as commands_proof, compare, presets, runs, serve, train
 from gputui.tui.commands.proof import shareable
-from gputui.tui.commands.train import AGAIN_SECONDS
-from gputui.tui.drawing import charts, rate, tune, tune_leaderboard, tune_memory
+from gputui.tui.commands.train import AGAIN_SECONDS, LineView
+from gputui.tui.drawing import charts, rate, tune
 from gputui.tui.drawing.live import head, phases
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
 from gputui.tui.drawing.plot.canvas import draw
-from gputui.tui.drawing.plot.curves import Plot
-from gputui.tui.drawing.rows import Row, length, plain
-from gputui.tui.form.form_state import FormState, History, INFO, Moment, to_text, to_value
+from gputui.tui.drawing.rows import length, plain
+from gputui.tui.form.form_state import FormState, INFO, to_text, to_value
 from gputui.tui.form.option_search import search
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.printing import proof as printing_proof
 from gputui.tui.printing.diagnosis import lines
-from gputui.tui.printing.run_progress import LineView
-from gputui.tui.reading import earlier_starts, preset_files, queue, queue_times, run_list
-from gputui.tui.reading.earlier_starts import start_of
-from gputui.tui.reading.machine import Line as machine_Line, Users
+from gputui.tui.reading import earlier_starts, preset_files, queue, run_list
+from gputui.tui.reading.machine import Users
 from gputui.tui.reading.preset_files import Listing
 from gputui.tui.reading.queue_places import Waiting
 from gputui.tui.reading.run import reader
-from gputui.tui.reading.run.gpu_reading import Gpu, GpuProcess, by_physical_gpu
 from gputui.tui.reading.run.reader import MergedTail, Picture, RunReader
-from gputui.tui.reading.run.series import CAPACITY, Line as series_Line, Series
+from gputui.tui.reading.run.series import CAPACITY, Series, Line as series_Line
 from gputui.tui.reading.run.snapshot import Epoch, Message, Snapshot
 from gputui.tui.reading.run.store import Store
 from gputui.tui.reading.run_columns import COLUMNS, matching, ordered, usual
-from gputui.tui.reading.run_list import Ended, Entry, Now, RunList, entry_of, queue_first
+from gputui.tui.reading.run_list import Ended, Entry, RunList, entry_of, queue_first
 from gputui.tui.reading.sweep_rows import SweepEntry
-from gputui.tui.screens import base, starting, undoing
+from gputui.tui.screens import base, presets as screens_presets, saving as screens_saving, starting
 from gputui.tui.screens.base import AppScreen, FollowingScreen, Header
 from gputui.tui.screens.catalogue import SCREENS, ScreenEntry, offers_all
 from gputui.tui.screens.chart import ChartScreen
-from gputui.tui.screens.compare.screen import CompareScreen
-from gputui.tui.screens.dialogs import Ask, AskText, ChoiceScreen, CopyScreen, Copyable, SEEN_AFTER_SECONDS
+from gputui.tui.screens.compare import CompareScreen
+from gputui.tui.screens.dialogs import Ask, AskText, ChoiceScreen, CopyScreen, SEEN_AFTER_SECONDS
 from gputui.tui.screens.form.screen import FormScreen
-from gputui.tui.screens.gpus import screen as gpus_screen
-from gputui.tui.screens.gpus.screen import GpusScreen, ProcessesScreen
+from gputui.tui.screens.gpus import GpusScreen, ProcessesScreen
 from gputui.tui.screens.help import ACTING, HelpScreen, working
-from gputui.tui.screens.live import view
-from gputui.tui.screens.live.diagnosis import DiagnosisScreen
-from gputui.tui.screens.live.screen import LiveScreen
-from gputui.tui.screens.live.view import NOTHING_READ
-from gputui.tui.screens.presets import editor, saving, screen as presets_screen
-from gputui.tui.screens.presets.screen import PresetsScreen
+from gputui.tui.screens.limits import SweepDialog, TuneDialog
+from gputui.tui.screens.live.screen import DiagnosisScreen, LiveScreen, NOTHING_READ
+from gputui.tui.screens.presets import PresetsScreen
 from gputui.tui.screens.proof import actions
 from gputui.tui.screens.proof.proofs import ProofsScreen
-from gputui.tui.screens.proof.scaling import ScalingScreen
-from gputui.tui.screens.proof.screen import ProofScreen
+from gputui.tui.screens.proof.screen import ProofScreen, ScalingScreen
 from gputui.tui.screens.proof.sweep import SweepScreen
-from gputui.tui.screens.proof.sweep_dialog import SweepDialog
-from gputui.tui.screens.runs import screen as runs_screen, side_view, watch
-from gputui.tui.screens.runs.queue_actions import QueueActions
+from gputui.tui.screens.runs import actions as runs_actions, screen as runs_screen, watch
+from gputui.tui.screens.runs.actions import QueueActions
 from gputui.tui.screens.runs.run_table import RunsTable
-from gputui.tui.screens.runs.screen import RunsScreen
-from gputui.tui.screens.runs.side_view import SideView
-from gputui.tui.screens.runs.watch import RunWatch
+from gputui.tui.screens.runs.screen import RunsScreen, SideView
 from gputui.tui.screens.settings import SettingsRows
-from gputui.tui.screens.starting import Start
-from gputui.tui.screens.tune.limits_dialog import TuneDialog
-from gputui.tui.screens.tune.screen import TuneScreen
+from gputui.tui.screens.tune import TuneScreen
 from gputui.tui.upstream import terminal_input, typeahead
 from gputui.tui.upstream.partial_updates import ChangedCellsUpdate, Codes, Shown
 from gputui.tui.upstream.terminal_input import PIECE_SECONDS, TerminalDriver, TerminalInput
 from gputui.tui.upstream.thread_imports import in_background
-from gputui.tui.upstream.typeahead import Typeahead
 from gputui.tui.widgets.charts import BigChart, Chart
 from gputui.tui.widgets.findings import Findings
 from gputui.tui.widgets.gpu_cards import card
@@ -88,5 +72,3 @@ from gputui.tui.widgets.options_view import OptionsView
 from gputui.tui.widgets.row_widgets import Painted, Panel, STYLES
 from gputui.tui.wording import comparison
 from gputui.tui.wording.run import next_step, scaled_learning_rate
-from gputui.tui.base import warm_engine
-from gputui.tui.screens.runs import actions as runs_actions

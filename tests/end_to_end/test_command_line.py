@@ -181,29 +181,6 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
     return code, out, err
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("fast.yaml", "no such file; the preset fast ships with gputui and is given by name: gputui --preset fast\n"),
-        ("./no/folder/fast.yml", "the preset fast ships"),
-        ("mine.yaml", "the preset mine is among your own and is given by name: gputui --preset mine\n"),
-        ("here", "but there is a file: gputui --preset here.yaml\n"),
-    ],
-)
-def test_a_preset_that_is_not_there_is_told_with_what_is(
-    name: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    presets.user_folder().mkdir(parents=True)
-    (presets.user_folder() / "mine.yaml").write_text("train: {epochs: 9}\n")
-    Path("here.yaml").write_text("train: {epochs: 9}\n")
-    for words in (("--preset", name), ("presets", "show", name), ("ab", "--preset", name, "--set", "xla=true")):
-        code, out, err = told(capsys, *words)
-        assert (code, out) == (2, "")
-        assert part in err
-        assert err.count("\n") == 1
-
-
 # ---- lists in a pipe --------------------------------------------------------------------------
 
 

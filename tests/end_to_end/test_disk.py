@@ -9,21 +9,65 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.doors.engine import KEPT_BYTES, EventWriter, LineFile, Phase, Run, Warn, checkpoint_files
+from tests.doors.engine import EventWriter, LineFile, Phase, Run, Warn, checkpoint_files
 from tests.doors.engine import runs_Tail as Tail
-from tests.doors.engine import writing as disk
-from tests.doors.trainer import Devices, NotWritten, TrainerError, _failed, built_training
+from tests.doors.trainer import Devices, NotWritten, TrainerError, built_training
 from tests.support.front_door import COMMAND, detached, ended, gputui, happened, step, until
 from tests.support.idle import idle
 from tests.support.small_disk import SmallDisk, no_writing
 from tests.support.small_disk import small_disk as small_disk
-from tests.support.stale_handles import StaleHandles
 from tests.support.training import Build
+
+
+class StaleHandles:
+    """Every call with a stale descriptor fails as the kernel lets it fail: ESTALE."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._stale: set[int] = set()
+        self._part_bytes = 0
+        self._write, self._close = os.write, os.close
+        patch.setattr(os, "write", self._written)
+        patch.setattr(os, "close", self._closed)
+        for name in ("ftruncate", "fstat", "fsync"):
+            patch.setattr(os, name, self._refused(getattr(os, name)))
+
+    def restart(self, path: Path, part_bytes: int = 0) -> None:
+        """What this process has open of the file is stale from here on, or after a part of the next write."""
+        links = {number: Path(f"/proc/self/fd/{number}") for number in map(int, os.listdir("/proc/self/fd"))}
+        self._stale = {number for number, link in links.items() if link.exists() and link.samefile(path)}
+        assert self._stale, "nothing is open"
+        self._part_bytes = part_bytes
+
+    def _written(self, number: int, data: Any) -> int:
+        part, self._part_bytes = (self._part_bytes, 0) if number in self._stale else (len(data), self._part_bytes)
+        if number in self._stale and not part:
+            raise _stale()
+        return self._write(number, data[:part])
+
+    def _closed(self, number: int) -> None:
+        self._close(number)
+        if number in self._stale:
+            self._stale.remove(number)
+            raise _stale()
+
+    def _refused(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def played(number: int, *rest: Any) -> Any:
+            if number in self._stale:
+                raise _stale()
+            return call(number, *rest)
+
+        return played
+
+
+def _stale() -> OSError:
+    return OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
 
 TINY = (
     "model=mlp",
@@ -76,24 +120,6 @@ def test_lines_wait_in_memory_and_follow_in_order(tmp_path: Path) -> None:
     assert lines(path) == ["one", "two", "three", "four", "five", "six"]
 
 
-def test_the_newest_lines_are_kept_and_the_lost_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    file = LineFile(path, kept_bytes=100)
-    with no_writing():
-        for number in range(50):
-            file.append(f"line {number:04d}")
-    gap = file.flush()
-    assert gap is not None
-    assert (gap.late, gap.lost) == (10, 40)
-    assert lines(path) == [f"line {number:04d}" for number in range(40, 50)]
-    with no_writing():
-        file.append("again")
-    gap = file.flush()
-    assert gap is not None
-    assert (gap.late, gap.lost, file.missing) == (1, 0, 0), "what was lost before is told once"
-    assert KEPT_BYTES > 10_000 * 400  # an hour of a training's events and more
-
-
 @pytest.mark.parametrize("part_bytes", [30])
 def test_events_are_complete_where_the_server_of_a_network_disk_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int
@@ -140,27 +166,6 @@ print("after", flush=True)
 
 
 # ---- what is told -----------------------------------------------------------------------------
-
-
-def test_the_fault_of_a_full_disk_is_recognised_in_all_its_forms() -> None:
-    import tensorflow as tf
-
-    node = "{{function_node __wrapped__SaveV2_dtypes_7_device_/job:localhost/replica:0/task:0/device:CPU:0}} "
-    full = tf.errors.ResourceExhaustedError(None, None, node + "/home/x/part-0; No space left on device [Op:SaveV2]")
-    read_only = tf.errors.PermissionDeniedError(None, None, "/home/x; Read-only file system")
-    hdf5 = RuntimeError("Can't decrement id ref count (file write failed, errno = 28, error message = 'No space left")
-    memory = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1000]")
-    told = [disk.refusal(fault) for fault in (full, read_only, hdf5, memory, OSError(122, "x"), OSError(27, "x"))]
-    assert told == [28, 30, 28, None, 122, 27]
-    assert [disk.refusal(fault) for fault in (OSError(13, "x"), ValueError("No space left on device"))] == [None, None]
-    assert (disk.reason(full), disk.place(full)) == ("No space left on device", "/home/x/part-0")
-    outcome, error = _failed(full, "training", 32, Path("/home"))
-    assert outcome == "error"
-    message = "disk full at /home/x/part-0 (No space left on device): the training could not go on"
-    assert (error["kind"], error["message"]) == ("disk", message)
-    assert _failed(memory, "training", 32, Path("/home"))[0] == "oom"
-    quota = _failed(OSError(122, os.strerror(122)), "training", 32, Path("/home"))[1]["message"]
-    assert quota == "disk quota used up at /home (Disk quota exceeded): the training could not go on"
 
 
 def test_a_run_that_finds_no_room_is_not_begun(home: Path, tmp_path: Path) -> None:
@@ -221,14 +226,14 @@ def test_a_model_that_finds_no_room_is_waited_for_and_then_told(build: Build, mo
     assert "and train again; with run.checkpoint set" in later.value.hint
     assert fault.value.hint.startswith("raise the limit on the size of files (ulimit -f)")
     assert waits == [], "such a limit stays as long as the process"
-    save, refusals = built_training._save, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]
+    save, refusals = built_training.save_as, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]
 
-    def save_later(*words: Any) -> None:
+    def save_later(*words: Any) -> Path:
         if refusals:
             raise refusals.pop()
-        save(*words)
+        return save(*words)
 
-    monkeypatch.setattr(built_training, "_save", save_later)
+    monkeypatch.setattr(built_training, "save_as", save_later)
     built_training.save_model(loop.built, loop.step)
     assert len(waits) == 1
     assert file.stat().st_size > 4096
@@ -243,9 +248,8 @@ def stale(run: Run) -> bool:
     return time.time() - float(run.status["heartbeat"]) > 3
 
 
-@pytest.mark.usefixtures("forked_trainers")
+@pytest.mark.usefixtures("forked_trainers", "nothing_left_running")
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_training_outlives_a_full_disk_and_its_events_are_complete(
     small_disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,9 +284,8 @@ def test_a_training_outlives_a_full_disk_and_its_events_are_complete(
     assert drafts(run.path) == []
 
 
-@pytest.mark.usefixtures("forked_trainers")
+@pytest.mark.usefixtures("forked_trainers", "nothing_left_running")
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 def test_the_result_of_a_training_that_ends_on_a_full_disk_is_not_lost(tmp_path: Path) -> None:
     hold = tmp_path / "hold"
     hold.touch()

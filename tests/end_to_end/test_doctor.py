@@ -14,13 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.doors.engine import runs
-from tests.support import boxes
 from tests.support.cases import all_hold
 from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import gputui, happened
-from tests.support.machines import machine, put, tensorflow, whole
-
-pytest_plugins = ("tests.support.fakenvml.fixture",)
+from tests.support.machines import NO_FABRIC_MANAGER, machine, put, tensorflow, whole
 
 GIB = 1024**3
 Found = list[dict[str, str]]
@@ -146,15 +143,6 @@ def test_nvidias_libraries_on_a_machine_without_a_gpu_are_no_fault(box: Machine,
     assert {finding["level"] for finding in found if finding["about"] not in of_today} <= {"ok", "note"}
 
 
-def test_gpus_without_a_driver_are_a_warning_with_what_to_do(no_gpu: dict[str, str], tmp_path: Path) -> None:
-    code, found = asked(**machine(tmp_path / "other", gpus=2), LD_LIBRARY_PATH="")
-    finding = of(found, "2 NVIDIA GPU(s) in this machine, but no NVIDIA driver")
-    assert (code, finding["level"]) == (0, "warning")
-    assert "install NVIDIA's driver" in finding["remedy"]
-    _, found = asked(**machine(tmp_path / "third", gpus=2, container=True), LD_LIBRARY_PATH="")
-    assert "--gpus all" in of(found, "but no NVIDIA driver")["remedy"]
-
-
 def test_a_gpu_that_the_driver_does_not_show_is_named(box: Machine, tmp_path: Path) -> None:
     environment = box("gpus=2", gpus=3)
     code, found = asked(**environment)
@@ -170,48 +158,9 @@ def test_a_gpu_that_the_driver_does_not_show_is_named(box: Machine, tmp_path: Pa
 
 def test_tensorflow_is_not_imported() -> None:
     nvml = FakeNvml(Path("/nowhere"), Path("/nowhere"))
-    program = "import sys, json; from gputui.tui.commands.doctor import examine; examine(False); "
+    program = "import sys, json; from gputui.tui.commands.gpus import examine; examine(False); "
     program += "print(json.dumps([name for name in ('tensorflow', 'keras', 'numpy') if name in sys.modules]))"
     assert nvml.run(program) == []
-
-
-def test_a_machine_with_gpus(box: Machine) -> None:
-    code, found = asked(**box("gpus=8 procs=1", gpus=8))
-    assert code == 0
-    told = {(finding["about"], finding["level"]) for finding in found}
-    assert ("driver", "ok") in told
-    assert ("GPU 0-7", "ok") in told
-    assert ("GPU 0-7", "warning") in told  # memory that others have taken
-    assert any("10.0 GiB of 80.0 GiB are already in use by" in finding["what"] for finding in found)
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        ("init=18", 1, "different versions"),
-        ("init=9", 1, "not loaded"),
-        ("gpus=1 lost=0+0", 1, "GPU is lost"),
-        ("cuda=11040", 1, "TensorFlow was built for CUDA 12"),
-        ("capability=5", 1, "no code for compute capability 5.0"),
-        ("mig=2", 0, "MIG is on, with 2 instance(s)"),
-        ("throttle=128", 0, "slowed down: power brake"),
-    ],
-)
-def test_broken_and_unusual_drivers(box: Machine, words: str, code: int, says: str) -> None:
-    given, found = asked(**box(words, gpus=2))
-    assert any(says in finding["what"] for finding in found), found
-    assert given == code
-
-
-@pytest.mark.parametrize(("gpus", "level", "code"), [(1, "error", 1)])
-def test_mig_without_an_instance(box: Machine, gpus: int, level: str, code: int) -> None:
-    # The second GPU's instances, where there is one, are there.
-    words = f"gpus={gpus} mig=2 fail=DeviceGetMigDeviceHandleByIndex:6@0"
-    given, found = asked(**box(words, gpus=gpus))
-    finding = of(found, "MIG is on without an instance")
-    assert (given, finding["about"], finding["level"]) == (code, "GPU 0", level)
-    assert "nvidia-smi mig -cgi" in finding["remedy"]
-    assert "nvidia-smi -mig 0" in finding["remedy"]
 
 
 # ---- drivers that take long -------------------------------------------------------------------
@@ -297,21 +246,11 @@ def test_a_tensorflow_compiled_at_each_start_is_said_with_the_remedy(tmp_path: P
 # ---- why TensorFlow sees no GPU ---------------------------------------------------------------
 
 
-def test_cuda_that_does_not_start_is_an_error_with_its_cause(box: Machine) -> None:
-    environment = box("gpus=8", gpus=8) | {"FAKE_CUDA": "SYSTEM_NOT_READY"}
-    code, found = asked(**environment)
-    finding = of(found, "CUDA does not start (CUDA_ERROR_SYSTEM_NOT_READY): the fabric manager")
-    assert (code, finding["level"]) == (1, "error")
-    assert "systemctl start nvidia-fabricmanager; its version must be the driver's, 580.10" in finding["remedy"]
-    _, found = asked(**environment | {"FAKE_CUDA": "NO_DEVICE", "CUDA_VISIBLE_DEVICES": "-1"})  # as was wished
-    assert not [finding for finding in found if "CUDA does not start" in finding["what"]]
-
-
 def test_a_training_does_not_begin_on_the_cpu_of_a_board_without_its_fabric_manager(
     nvml: FakeNvml, tmp_path: Path, home: Path
 ) -> None:
     """TensorFlow itself is refused by the stand-in for libcuda.so.1, as it is by the real one."""
-    done = gputui("--preset", "quickstart", env=boxes.NO_FABRIC_MANAGER.environment(nvml, tmp_path / "machine"))
+    done = gputui("--preset", "quickstart", env=NO_FABRIC_MANAGER.environment(nvml, tmp_path / "machine"))
     assert done.returncode == 1
     assert "the driver shows 8 GPU(s), but TensorFlow can use none of them: CUDA does not start" in done.stdout
     assert "systemctl start nvidia-fabricmanager; its version must be the driver's, 570.86.15" in done.stderr

@@ -16,15 +16,41 @@ import keras
 import numpy as np
 import pytest
 
-from tests.doors.engine import OPTIONS, Form, Options, Preset, export_folder, form, plan, presets, to_script
+from tests.doors.engine import OPTIONS, TITLE, Form, Options, Preset, export_folder, own_code, plan, presets, to_script
 from tests.doors.tui import tui_cli as cli
 from tests.support.cases import all_hold
 from tests.support.combinations import some_of
-from tests.support.exporting import closing_list, form_of, named, trained_by_both
+from tests.support.exporting import form_of, trained_by_both
 from tests.support.forking import Forks
 from tests.support.front_door import happened
-from tests.support.smaller import SMALLER
 from tests.support.training import options
+
+
+def named(code: str) -> set[str]:
+    """The options that the comments of its lines name, the closing list not among them."""
+    above = code.partition(TITLE)[0]
+    comments = re.findall(r"# ((?:\w+\.\w+(?:, |(?=[:\n])))+)", above)
+    return {key for comment in comments for key in comment.rstrip(", ").split(", ")}
+
+
+def closing_list(code: str) -> dict[str, str]:
+    """What a script says is not in it: option -> reason."""
+    return dict(re.findall(r"^# (\w+\.\w+): (.*)$", code.partition(TITLE)[2], re.M))
+
+
+# What makes a shipped preset small enough for two CPU cores; those that are not named are so already.
+TINY_IMAGES = ("shape=[8, 8, 3]", "batch_size=4")
+SMALLER = {
+    "fast": ("model=mlp", "width=0.1", "steps_per_execution=4"),
+    "quickstart": ("width=0.25",),
+    "safe-memory": ("width=0.25",),
+    "input-heavy": ("shape=[24, 24, 3]",),
+    "multi-gpu": ("model=mlp", "width=0.1"),
+    "xla-bf16": ("model=mlp", "width=0.1", "samples=40", *TINY_IMAGES),
+    "resnet50-224": ("model=separable_cnn", "width=0.05", "samples=64", "classes=10", *TINY_IMAGES),
+    "transformer-100m": ("width=0.25", "blocks=1", "shape=[16]", "batch_size=4", "samples=64"),
+}
+
 
 # ---- the models and data of gputui ---------------------------------------------------------------
 
@@ -289,7 +315,7 @@ OF_ARRAYS = Form("arrays", "arrays", is_split=True, given=frozenset({"loss"}), i
 @pytest.fixture
 def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command exports without calling build."""
-    monkeypatch.setattr(form, "asked", lambda preset: OF_ARRAYS)
+    monkeypatch.setattr(own_code, "asked", lambda preset: OF_ARRAYS)
 
 
 def write(folder: Path, form: str) -> None:
@@ -353,8 +379,7 @@ def exported_and_moved(preset: Preset, folder: Path, form: Form | None) -> tuple
     return presets.resolve(str(moved / "default.yaml")), moved
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.usefixtures("unasked")
+@pytest.mark.usefixtures("nothing_left_running", "unasked")
 def test_a_folder_has_all_that_the_entry_imports_and_names_no_place_of_this_machine(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -436,15 +461,6 @@ def test_beside_own_code_every_changed_option_is_named_or_left_out() -> None:
                 assert set(closing_list(code)) == left
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-def test_the_entry_its_arguments_and_its_folder_are_named(tmp_path: Path) -> None:
-    code = own_script('args={units: [1, 0.5, null], name: "a\'b"}', f"workload.folder={tmp_path}")
-    assert {"workload.entry", "workload.args", "workload.folder"} <= named(code)
-    assert """args={"units": [1, 0.5, None], "name": "a'b"},  # workload.args""" in code
-    assert f'os.chdir("{tmp_path}")' in code
-    assert f'"{tmp_path}/train.py"' in code
-
-
 # ---- gputui export ----------------------------------------------------------------------------------
 
 
@@ -466,14 +482,6 @@ def test_export_writes_a_script_and_never_over_a_file(folder: Path, capsys: pyte
     assert (folder / "out.py").read_text() == text
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-def test_code_that_cannot_run_is_not_exported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "preset.yaml").write_text("workload: {entry: 'train.py:build'}\n")
-    assert cli.run(["export", "--preset", "preset.yaml", "-o", "out.py"]) == 2
-    assert "train.py does not exist" in capsys.readouterr().err
-    assert not (folder / "out.py").exists()
-
-
 # ---- the same steps over the same batches --------------------------------------------------------
 
 
@@ -483,16 +491,8 @@ SIZES: dict[str, tuple[Any, ...]] = {
     "replicas": (1, 2, 4),
 }  # fmt: skip
 SYNTHETIC = ("model=mlp", "data=synthetic", "shape=[1]", "classes=9", "epochs=2", "schedule=step")
-DIGITS = (
-    "model=mlp",
-    "data=digits",
-    "logical_devices=2",
-    "strategy.kind=mirrored",
-    "batch_size=808",
-    "epochs=2",
-    "schedule=cosine",
-    "warmup_steps=1",
-)
+DIGITS = ("model=mlp", "data=digits", "logical_devices=2", "strategy.kind=mirrored", "batch_size=808", "epochs=2",
+          "schedule=cosine", "warmup_steps=1")  # fmt: skip
 
 
 Case = dict[str, Any]

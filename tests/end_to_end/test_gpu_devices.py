@@ -16,16 +16,12 @@ import yaml
 
 from tests.doors.engine import RESUMED, Run, checkpoint_files, collector, presets, resuming, runs, script
 from tests.doors.engine import titles_title as title
-from tests.support import gpu_input
+from tests.end_to_end import gpu_input
 from tests.support.fakegpu import FakeGpu
 from tests.support.front_door import Finished, ended, events, gputui, happened, opened, trained, until
 from tests.support.own import PROGRAMS
 
-pytest_plugins = ("tests.support.fakegpu.fixture",)
-
-
 MB = 1024**2
-SHORT = ("model=mlp", "width=0.05", "epochs=1", "steps_per_epoch=3", "validation_split=0", "sample_seconds=0.2")
 # Goes on until it is stopped.
 BUSY = ("model=mlp", "width=0.05", "epochs=1", "steps_per_epoch=1000000", "sample_seconds=0.1", "xla=off",
         "validation_split=0")  # fmt: skip
@@ -50,10 +46,6 @@ def most_used(readings: list[dict[str, Any]]) -> list[int]:
     return [max(gpu["memory_used_bytes"] for gpu in of_one) for of_one in of_each]
 
 
-def train(environment: dict[str, str], *settings: str) -> Done:
-    return Done(**vars(trained(*SHORT, *settings, env=os.environ | environment)))
-
-
 def stopped_when_watched(*words: str, environment: dict[str, str]) -> Done:
     """A training that was stopped when it had taken steps after which the engine had read its GPUs several times."""
     with opened("--preset", "quickstart", *words, env=os.environ | environment) as command:
@@ -70,8 +62,7 @@ def was_watched(run: Run) -> bool:
     return len([event for event in happened(run, "gpu") if event["t"] > first]) >= 3
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.usefixtures("forked_gpu_trainers")
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
 def test_mirrored_over_two_of_four_opens_these(fakegpu: FakeGpu, tmp_path: Path) -> None:
     boxes = fakegpu.environment(tmp_path / "gpus", gpus=4, words="mem_used=4096@2")
     words = [word for setting in (*BUSY, "kind=mirrored", "strategy.devices=3,1") for word in ("--set", setting)]
@@ -118,19 +109,10 @@ def test_a_script_reports_its_gpus_without_nvml(fakegpu: FakeGpu, tmp_path: Path
         assert 0.9 * 8192 * MB < gpu["memory_limit_bytes"] < gpu["memory_total_bytes"] == 8192 * MB
 
 
-# ---- boxes of eight -----------------------------------------------------------------------------
-
-
-def several(found: Any) -> list[dict[str, Any]]:
-    """The remedies that use more GPUs."""
-    return [dict(one["changes"]) for one in found.remedies if "strategy.kind" in one["changes"]]
-
-
 # ---- too small, lost, hanging ---------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.usefixtures("forked_gpu_trainers")
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
 @pytest.mark.slow
 def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is_found(
     fakegpu: FakeGpu, tmp_path: Path
@@ -163,9 +145,8 @@ def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is
     assert "in _execute" in "\n".join(run.log_tail(400)), "the log has the stack of the main thread"
 
 
-@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
 @pytest.mark.nightly
-@pytest.mark.usefixtures("forked_gpu_trainers")
 def test_a_gpu_that_is_too_small_trains_the_whole_batch_in_parts(fakegpu: FakeGpu, tmp_path: Path) -> None:
     """Without a checkpoint from the beginning, and it learns what a GPU with enough memory learns at once."""
     box = os.environ | fakegpu.environment(tmp_path / "gpus")
@@ -304,8 +285,7 @@ def failing(fakegpu: FakeGpu, tmp_path: Path) -> dict[str, str]:
     return os.environ | fakegpu.environment(tmp_path / "gpus", settings="xla_fails=1")
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.usefixtures("forked_gpu_trainers")
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
 def test_auto_begins_again_without_xla_and_says_so_everywhere(failing: dict[str, str]) -> None:
     done = trained(*SHORT_CNN, "checkpoint=epoch", env=failing)
     assert done.code == 0, done.errors
@@ -333,9 +313,8 @@ def test_auto_begins_again_without_xla_and_says_so_everywhere(failing: dict[str,
     assert resuming.of_preset(asked, print) == run
 
 
-@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
 @pytest.mark.nightly
-@pytest.mark.usefixtures("forked_gpu_trainers")
 def test_true_ends_with_the_name_of_the_failure(failing: dict[str, str]) -> None:
     done = trained(*SHORT_CNN, "compile.xla=true", env=failing)
     assert done.code == 1, done.errors

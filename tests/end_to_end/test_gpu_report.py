@@ -14,7 +14,36 @@ import pytest
 from benchmarks.gpu_report.__main__ import STEPS
 from benchmarks.gpu_report.text import ROOT
 from tests.support.fakegpu import FakeGpu
-from tests.support.fakenvml.programs import SMI
+
+# `nvidia-smi`, as far as benchmarks/gpu_report asks it: it reads the stand-in as the real one reads the driver.
+SMI = """#!{python}
+import sys, time
+import pynvml
+words = dict(word.partition("=")[::2] for word in sys.argv[1:])
+if sys.argv[1] == "topo":
+    sys.exit(print("GPU0 X SYS"))
+pynvml.nvmlInit()
+asked = words["--query-gpu"].split(",")
+TELLS = {{
+    "name": pynvml.nvmlDeviceGetName,
+    "utilization.gpu": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+    "memory.used": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu, version=pynvml.nvmlMemory_v2).used // 2**20,
+    "power.draw": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    "clocks.sm": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+    "temperature.gpu": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
+}}
+if "noheader" not in words["--format"]:
+    print(", ".join(asked))
+while True:
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+        cells = (index if name == "index" else TELLS.get(name, lambda gpu: "[N/A]")(gpu) for name in asked)
+        print(", ".join(map(str, cells)), flush=True)
+    if "--loop-ms" not in words:
+        break
+    time.sleep(int(words["--loop-ms"]) / 1000)
+"""
+
 
 # The report. A training whose settings differ from those of an earlier one only in what makes no difference on the
 # stand-ins is not repeated: its settings are checked, and its events are those of the earlier one.
@@ -44,7 +73,6 @@ report.Lab = Lab
 sys.exit(report.main())
 """
 
-pytest_plugins = ("tests.support.fakegpu.fixture",)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -16,8 +16,7 @@ import pytest
 
 from tests.doors.engine import launch, presets, runs
 from tests.doors.tui import exit_code
-from tests.support.cases import all_hold
-from tests.support.front_door import COMMAND, detached, ended, gputui, happened, opened, until
+from tests.support.front_door import COMMAND, detached, ended, gputui, happened, until
 from tests.support.needs import require
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
@@ -181,23 +180,6 @@ def test_a_stop_at_any_moment_of_the_start_is_a_stop(who: str, number: signal.Si
     assert exit_code(run.result["outcome"]) == 130
 
 
-def test_sigterm_to_the_trainer_in_its_first_moments_is_a_stop_without_a_traceback() -> None:
-    """While it is no Python yet, while its Python starts, and while it imports; nobody has asked its engine."""
-    with all_hold() as cases:
-        for seconds in (0.05, 0.2):
-            with cases.case(seconds), opened("--preset", "quickstart", "--set", "epochs=100000") as command:
-                (engine,) = until(psutil.Process(command.pid).children, every=0.01)
-                (trainer,) = until(engine.children, every=0.01)
-                time.sleep(seconds)  # the moments of the test; none of them is waited for
-                trainer.terminate()
-                told = "".join(command.communicate(timeout=120))
-                run = runs.find("latest")
-                assert run.result is not None, told
-                assert (run.result["outcome"], run.result["error"]) == ("stopped", None)
-                assert command.returncode == 130, told
-                assert "Traceback" not in told + run.file("engine.log").read_text()
-
-
 def limited(what: int, most: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(what, (most, most))
 
@@ -234,9 +216,7 @@ def build(context):
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("source", "number"),
-    [(THEIR_HANDLERS, signal.SIGTERM), (BUSY_IN_C, signal.SIGTERM)],
-    ids=["their-handler", "in-c"],
+    ("source", "number"), [(THEIR_HANDLERS, signal.SIGTERM), (BUSY_IN_C, signal.SIGTERM)], ids=["their-handler", "in-c"]
 )
 def test_a_signal_to_the_trainer_is_heard_beside_handlers_of_theirs(
     source: str, number: signal.Signals, folder: Path

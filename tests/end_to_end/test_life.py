@@ -36,9 +36,11 @@ from tests.doors.engine import (
 from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import presets_PresetError as PresetError
 from tests.doors.tui import tui_cli as cli
-from tests.support.deleting import deleted
 from tests.support.front_door import gputui, until
+from tests.support.recorded import deleted
 from tests.support.standing_in import engines_of, kept, training
+
+pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
 ELSEWHERE = Place("node-b", "another-start", "pid:[1]")
 
@@ -71,7 +73,6 @@ def stopped(run: Run) -> None:
 # ---- the lock -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_run_lives_as_long_as_its_engine_whatever_its_files_say(stand_in: None) -> None:
     run = training()
     before = dict(run.status)
@@ -90,7 +91,6 @@ def test_a_run_lives_as_long_as_its_engine_whatever_its_files_say(stand_in: None
     assert Run(run.path).state == "crashed"
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_the_lock_of_a_deleted_run_is_worth_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     first = locks.take(path)
@@ -99,7 +99,6 @@ def test_the_lock_of_a_deleted_run_is_worth_nothing(tmp_path: Path) -> None:
         assert locks.held(path)
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_without_locks_the_processes_are_looked_for(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
     run = training()
     for reason in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
@@ -121,7 +120,6 @@ def test_without_locks_the_processes_are_looked_for(stand_in: None, monkeypatch:
     engine.wait(60)
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_run_without_a_status_is_not_about_to_start_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     run = runs.create("new", presets.resolve("quickstart").to_yaml())
     assert run.state == "starting"
@@ -156,7 +154,6 @@ def resumed_at_once(run: Run, times: int) -> list[subprocess.Popen[bytes]]:
     return won
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_of_several_resumes_at_once_one_wins(stand_in: None) -> None:
     run = training()
     for sitting in (2, 3):
@@ -171,7 +168,6 @@ def test_of_several_resumes_at_once_one_wins(stand_in: None) -> None:
 # ---- what cannot be resumed loses nothing -------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -191,20 +187,6 @@ def test_a_run_whose_preset_is_broken_keeps_its_result(text: str, said: str) -> 
         assert run.state == "stopped"
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.parametrize("name", ["events.jsonl"])
-def test_a_run_with_a_folder_in_place_of_its_file_is_not_resumed(name: str) -> None:
-    run = left(place=Place.here(), phase="ended")
-    run.file("result.json").write_text('{"outcome": "stopped"}')
-    run.file(name).unlink(missing_ok=True)
-    run.file(name).mkdir()
-    refused = gputui("resume", run.id, "--detach")
-    assert refused.returncode == 2
-    assert f"{run.name} cannot be resumed: {name} cannot be read: is a folder, not a file\n" in refused.stderr
-    assert run.file("result.json").exists()
-
-
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_resume_whose_engine_cannot_start_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     run = left(place=Place.here(), phase="ended")
     run.file("result.json").write_text('{"outcome": "stopped"}')
@@ -219,7 +201,6 @@ def test_a_resume_whose_engine_cannot_start_loses_nothing(monkeypatch: pytest.Mo
 # ---- another machine ----------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_run_of_another_machine_runs_there() -> None:
     run = left()
     assert (run.state, run.liveness.host) == ("running", "node-b")
@@ -230,7 +211,6 @@ def test_a_run_of_another_machine_runs_there() -> None:
     assert json.loads(gputui("runs", "--json").stdout)["host"] == "node-b"
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_heartbeat_that_has_stopped_is_a_crash_and_can_be_resumed(stand_in: None) -> None:
     run = left(heartbeat=time.time() - 3600)
     assert run.state == "crashed"
@@ -242,7 +222,6 @@ def test_a_heartbeat_that_has_stopped_is_a_crash_and_can_be_resumed(stand_in: No
     engine.wait(60)
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.parametrize("skew_seconds", [86400])
 def test_a_heartbeat_that_goes_on_counts_whatever_the_clocks_say(skew_seconds: float) -> None:
     run = left(heartbeat=time.time() + skew_seconds)
@@ -264,7 +243,6 @@ def test_a_heartbeat_that_goes_on_counts_whatever_the_clocks_say(skew_seconds: f
         thread.join()
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_run_that_ended_on_another_machine_has_ended() -> None:
     run = left(phase="ended")
     run.file("result.json").write_text('{"outcome": "ok"}')
@@ -272,38 +250,6 @@ def test_a_run_that_ended_on_another_machine_has_ended() -> None:
     deleted(run)
     assert not run.path.exists()
     assert runs.all_runs() == []
-
-
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.nightly
-@pytest.mark.needs("root")  # for unshare
-def test_a_clock_that_is_set_changes_nothing(stand_in: None, tmp_path: Path) -> None:
-    """The kernel shows the clock's step in /proc/stat; a container has process numbers of its own."""
-    run = training()
-    for step in (1, -3600, 86400 * 400):
-        lines = Path("/proc/stat").read_text().splitlines()
-        fake = [f"btime {int(line.split()[1]) + step}" if line.startswith("btime") else line for line in lines]
-        (tmp_path / "stat").write_text("\n".join(fake) + "\n")
-        command = f"mount --bind {tmp_path}/stat /proc/stat; exec gputui runs"
-        shown = subprocess.run(
-            ["unshare", "-m", "sh", "-c", command], capture_output=True, text=True, check=False, env=on_path()
-        )
-        assert " running " in shown.stdout, shown.stderr
-    inside = subprocess.run(
-        ["unshare", "-pf", "--mount-proc", "gputui", "resume", "latest"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=on_path(),
-    )
-    assert inside.returncode == 2
-    assert "is running on" in inside.stderr
-    assert engines_of(run) == [run.status["engine_pid"]]
-    stopped(run)
-
-
-def on_path() -> dict[str, str]:
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
 # ---- who gets a signal --------------------------------------------------------------------------
@@ -318,7 +264,6 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.parametrize("role", ["engine", "trainer"])
 @pytest.mark.parametrize("locks", [True, False])
 def test_a_process_that_is_not_at_work_for_a_run_gets_no_signal(
@@ -340,7 +285,6 @@ def test_a_process_that_is_not_at_work_for_a_run_gets_no_signal(
     assert bystander.poll() is None
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.needs("root")  # to give a file away
 def test_a_status_of_another_user_sends_no_signal(stand_in: None) -> None:
     run = training()
@@ -357,7 +301,6 @@ def test_a_status_of_another_user_sends_no_signal(stand_in: None) -> None:
     stopped(run)
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_who_stops_a_copy_of_a_running_run_does_not_stop_the_run(stand_in: None) -> None:
     run = training()
     copy = Run(run.path.with_name("copy"))
@@ -375,7 +318,6 @@ def test_who_stops_a_copy_of_a_running_run_does_not_stop_the_run(stand_in: None)
 # ---- private ------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_runs_and_proofs_are_their_users_alone(home: Path) -> None:
     from tests.doors.engine import folder
     from tests.doors.engine import proof_request as request

@@ -17,9 +17,10 @@ from tests.support.fakegpu import FakeGpu
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import Finished, events, gputui, happened
 from tests.support.own import PROGRAMS
-from tests.support.typed import typed
+from tests.support.recorded_proof import typed
 
-pytest_plugins = ("tests.support.fakegpu.fixture",)
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left_running")]
+
 
 # ---- a training that goes on ---------------------------------------------------------------------
 
@@ -52,8 +53,6 @@ def times_left(folder: Path, times: int) -> str:
     return f"args={{times_left: {folder / 'left'}}}"
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_training_goes_on_from_its_last_step_with_the_same_batch_in_parts(tmp_path: Path, forks: Forks) -> None:
     sends = f"notify.command=echo $GPUTUI_NOTICE_OUTCOME >> {tmp_path}/sent"
@@ -81,8 +80,6 @@ def test_a_training_goes_on_from_its_last_step_with_the_same_batch_in_parts(tmp_
     assert [runs.Run(run.path).file(f"result-{number}.json").exists() for number in (1, 2, 3)] == [True, True, False]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_training_begins_again_with_half_the_batch_and_keeps_what_it_had(tmp_path: Path, forks: Forks) -> None:
     done, run = trained(*OWN, times_left(tmp_path, 1), "on_oom=halve", "run.checkpoint=4")
@@ -145,9 +142,7 @@ def found(*arguments: str, cwd: Path, **more: Any) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_gpu_trainers")
 def test_the_largest_batch_on_a_gpu_with_little_memory_is_found_within_one_step(
     fakegpu: FakeGpu, tmp_path: Path
@@ -176,11 +171,9 @@ def test_the_largest_batch_on_a_gpu_with_little_memory_is_found_within_one_step(
     assert all(peak is None or peak > ROOM * LIMIT for peak in peaks), (fits, beyond, memory)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.nightly
 @pytest.mark.usefixtures("forked_trainers")
+@pytest.mark.nightly
 def test_memory_of_own_code_is_predicted_on_the_cpu_by_two_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

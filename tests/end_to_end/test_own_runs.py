@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import Run, presets, runs
+from tests.doors.engine import Run, runs
 from tests.doors.tui import tui_cli as cli
-from tests.support.forking import Forks, Program, trainer_of
-from tests.support.front_door import detached, ended, events, gputui, happened, last_losses, opened, step, until
+from tests.support.forking import Forks, Program
+from tests.support.front_door import detached, ended, events, gputui, happened, opened, step, until
+
+pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
 PRESET = "workload: {entry: 'train.py:build'}\ninput: {batch_size: 20}\ntrain: {epochs: 2, validation_split: 0}\n"
 MODEL = """
@@ -47,40 +49,12 @@ def ran(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 # ---- before anything is launched ------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (None, "train.py does not exist"),
-        ("import keras\ndef build(context):\n    return (1\n", "train.py:3: '(' was never closed: return (1"),
-        ("def other(context): ...\n", "train.py has no function build (it has other)"),
-        ("def build(): ...\n", "train.py:1: build must accept one argument, the context"),
-        ("async def build(context): ...\n", "train.py:1: build is async"),
-    ],
-    ids=["missing", "syntax", "other-name", "no-argument", "async"],
-)
-def test_code_that_cannot_run_is_refused_with_file_and_line(
-    source: str | None, words: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if source is not None:
-        (folder / "train.py").write_text(source)
-    code, out, errors = ran(capsys, "--preset", "preset.yaml")
-    assert code == 2
-    assert out == ""
-    assert errors.startswith("preset.yaml:1: workload.entry: ")
-    assert words in errors
-    assert errors.count("\n") <= 2
-    assert runs.all_runs() == []
-
-
-@pytest.mark.usefixtures("nothing_left_running")
 def test_looking_at_the_code_does_not_run_it(folder: Path) -> None:
     (folder / "train.py").write_text("open('it_ran', 'w')\nfrom somewhere import build\n")
     assert gputui("--preset", "preset.yaml", "--dry-run").returncode == 0
     assert not (folder / "it_ran").exists()
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_an_entry_wins_over_what_is_extended_and_is_refused_beside_a_model(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,7 +78,6 @@ def test_an_entry_wins_over_what_is_extended_and_is_refused_beside_a_model(
 # ---- in the trainer -------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_their_own_modules_and_files_are_theirs_and_an_error_is_told_with_its_line(folder: Path) -> None:
@@ -142,73 +115,6 @@ def test_their_own_modules_and_files_are_theirs_and_an_error_is_told_with_its_li
     assert "main ran" not in log
     assert run.result is not None
     assert run.result["error"]["kind"] == "user_code"
-
-
-KILLED_ONCE = """
-import keras, numpy as np, os, signal, tensorflow as tf
-
-class Mine(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.dropout, self.hidden, self.out = keras.layers.Dropout(0.5), keras.layers.Dense(8), keras.layers.Dense(1)
-        self.seen = keras.metrics.Mean("seen")
-        self.draws = keras.random.SeedGenerator(3)
-    def call(self, x, training=False):
-        return self.out(self.dropout(self.hidden(x), training=training))
-    def train_step(self, data):
-        x, y = data
-        x += 0.1 * keras.random.normal(tf.shape(x), seed=self.draws)
-        y += 0.1 * keras.random.uniform(tf.shape(y))  # of Keras' global generator
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.square(self(x, training=True)[:, 0] - y))
-        gradients = tape.gradient(loss, self.trainable_variables)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-        self.seen.update_state(loss)
-        return {"loss": self.seen.result()}
-
-class Killer(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == 77 and os.path.exists("kill me"):
-            os.unlink("kill me")
-            os.kill(os.getpid(), signal.SIGKILL)
-
-def build(context):
-    made = Mine()
-    made.compile(keras.optimizers.Adam(0.01))
-    x = np.random.default_rng(0).normal(size=(1000, 4)).astype("float32")
-    return {"model": made, "train": (x, x.sum(axis=1)), "callbacks": [Killer()]}
-"""
-
-
-def whole_and_broken(forks: Forks, folder: Path, *settings: str) -> tuple[Run, Run]:
-    """A run of the preset to its end, and one whose trainer has been killed."""
-    whole, trainer = trainer_of(presets.resolve("preset.yaml", settings))
-    forks.run(trainer)
-    (folder / "kill me").touch()
-    done = gputui("--preset", "preset.yaml", *(word for setting in settings for word in ("--set", setting)))
-    assert done.returncode == 1
-    assert not (folder / "kill me").exists()
-    return whole, runs.find(done.stdout.split()[0])  # its first line begins with the short name of the run
-
-
-@pytest.mark.usefixtures("nothing_left_running")
-@pytest.mark.usefixtures("forked_trainers")
-@pytest.mark.slow
-def test_a_killed_run_of_their_model_that_draws_random_numbers_goes_on_to_the_very_same_losses(
-    folder: Path, tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "train.py").write_text(KILLED_ONCE)
-    whole, broken = whole_and_broken(forks, folder, "seed=5", "deterministic=true", "epochs=2", "run.checkpoint=30")
-    assert ended(broken)["outcome"] == "crashed"
-    monkeypatch.chdir(tmp_path)  # from elsewhere: the run knows where it belongs
-    done = gputui("resume", broken.id, "--json")
-    assert done.returncode == 0, done.stderr
-    started = next(event for event in events(done.stdout) if event["type"] == "started")
-    assert started["resumed_at_step"] == 60  # in the middle of the second epoch
-    assert ended(broken)["outcome"] == "ok"
-    assert not [event for event in happened(broken, "warning") if event["kind"] == "random_anew"]
-    assert last_losses(broken) == last_losses(whole)
-    assert last_losses(whole)["loss"] < 10
 
 
 # ---- speeds -----------------------------------------------------------------------------------------
@@ -253,15 +159,12 @@ def build(context):
 """
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.parametrize(
     ("rows", "settings"),
     [
         pytest.param([1] * 101, ["batch_size=1"], marks=pytest.mark.nightly),
-        pytest.param([101], ["batch_size=101"], marks=pytest.mark.nightly),
         ([101], ["batch_size=5000"]),
-        pytest.param([40, 40, 21], ["batch_size=40"], marks=pytest.mark.nightly),
         ([40, 40, 21], ["batch_size=20", "strategy.kind=mirrored", "logical_devices=2"]),
         pytest.param([40, 40, 21], ["batch_size=40", "micro_batches=3"], marks=pytest.mark.nightly),
         pytest.param([40, 40, 21], ["batch_size=40", "steps_per_execution=2"], marks=pytest.mark.nightly),
@@ -289,7 +192,6 @@ def test_a_speed_is_that_of_the_samples_that_were_trained(folder: Path, rows: li
 # ---- gputui init ------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_what_init_writes_trains_as_it_is_and_by_itself(tmp_path: Path, forks: Forks) -> None:
@@ -305,7 +207,6 @@ def test_what_init_writes_trains_as_it_is_and_by_itself(tmp_path: Path, forks: F
     assert not [event for event in told if event["type"] == "warning"]
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_init_never_overwrites(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("mine")
     done = gputui("init", cwd=tmp_path)
@@ -354,7 +255,6 @@ def printed(program: Program) -> list[str]:
     return Path(program.output).read_text().splitlines()
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.slow
 def test_any_fit_with_a_monitor_is_a_run_and_a_stop_ends_it_while_the_script_goes_on(
     folder: Path, forks: Forks, capsys: pytest.CaptureFixture[str]
@@ -437,7 +337,7 @@ def units(run: Run) -> list[str]:
     return [line for line in run.file("engine.log").read_text().splitlines() if line.startswith("UNITS")]
 
 
-@pytest.mark.usefixtures("nothing_left_running", "forked_trainers")
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
 def test_a_run_of_the_copy_goes_on_with_it_or_with_the_new_code_as_its_user_says(package: Path) -> None:
     run = detached("--preset", "preset.yaml", "--set", "run.code=copy", "--set", "epochs=100000")
@@ -465,11 +365,9 @@ def test_a_run_of_the_copy_goes_on_with_it_or_with_the_new_code_as_its_user_says
     assert run.file("code-1/parts/sizes.py").read_text() == "units = 1\n"
 
 
-@pytest.mark.usefixtures("nothing_left_running", "forked_trainers")
+@pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
-def test_a_queued_run_trains_the_code_of_its_queueing_though_the_file_is_broken_or_gone(
-    package: Path,
-) -> None:
+def test_a_queued_run_trains_the_code_of_its_queueing_though_the_file_is_broken_or_gone(package: Path) -> None:
     assert gputui("queue", "pause").returncode == 0
     queued = [gputui("--preset", "preset.yaml", "--queue", "--set", f"seed={seed}").stdout.strip() for seed in (1, 2)]
     first, second = (runs.find(name) for name in queued)

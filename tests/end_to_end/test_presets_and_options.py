@@ -14,16 +14,16 @@ from types import SimpleNamespace
 
 import pytest
 from click.shell_completion import ShellComplete
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.doors.engine import OPTIONS, Machine, Run, places, presets, runs, this_machine, titles
-from tests.doors.tui import INFO, Bash, show, terminal
+from tests.doors.engine import OPTIONS, Machine, Run, presets, this_machine, titles
+from tests.doors.tui import INFO, Bash, glyphs, show
 from tests.doors.tui import command_cli as commands
 from tests.doors.tui import tui_cli as cli
-from tests.support.damaged_runs import ran
+from tests.support.damage import ran, wrong_in
 from tests.support.front_door import gputui
-from tests.support.mutated_presets import violations
-
-ROOT = Path(__file__).parents[2]
+from tests.support.odd_presets import KEYS, MUTATED, VALUES, names_its_place
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -56,32 +56,6 @@ def test_completing_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-# ---- the first files, and what they point at --------------------------------------------------
-
-
-def test_what_init_writes_and_says_holds_on_any_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    said = printed(capsys, "init")
-    written = "".join(Path(name).read_text() for name in ("preset.yaml", "train.py"))
-    for folder in (ROOT, tmp_path, Path(sys.prefix), Path.home()):
-        assert str(folder) not in said + written
-    assert "docs/" not in said + written
-    for words in ("gputui guide", "gputui options"):
-        assert words in said
-        assert words in written
-    assert cli.run(["presets", "check", "preset.yaml"]) == 0
-    assert "def build(context)" in printed(capsys, "guide")
-    for program in sorted((ROOT / "examples").glob("[!_]*.py")):
-        name = program.stem.replace("_", "-")
-        said = printed(capsys, "init", "--example", name)
-        assert Path(program.name).read_text() == program.read_text()
-        for path in (ROOT / "examples").glob(f"{name}*.yaml"):
-            assert f"gputui --preset {path.name}" in said
-            assert cli.run(["presets", "check", path.name]) == 0
 
 
 # ---- commands about presets ----------------------------------------------------------------------
@@ -154,30 +128,7 @@ def test_checked_presets_are_good_or_have_their_problems_with_the_place(here: Pa
         f"wrong.yaml:3: error: {takes_none} train.momentum=0",
     ]
     assert answered(capsys, "presets", "check", "good.yaml") == (0, "good.yaml: good\n", "")
-    assert answered(capsys, "presets", "check", "wrong.yaml", "good.yaml")[:2] == (
-        2,
-        "good.yaml: good\n",
-    )
-
-
-def test_the_first_preset_has_few_settings_and_proposes_others_that_can_be_uncommented(here: Path) -> None:
-    assert cli.run(["init"]) == 0
-    first = presets.resolve("preset.yaml")
-    settings = {
-        "workload.entry": f"{here}/train.py:build", "workload.folder": str(here), "workload.args": {"units": 64},
-        "input.batch_size": 32, "input.cache": "memory", "input.shuffle": 2000, "train.epochs": 5,
-        "train.optimizer": "adam", "train.learning_rate": 0.003, "train.seed": 1, "run.checkpoint": "epoch",
-    }  # fmt: skip
-    defaults = {info.key: info.default for info in OPTIONS}
-    assert first.changed() == {key: value for key, value in settings.items() if value != defaults[key]}
-    assert (first.description, first.name) == ("My training", here.name)
-    text = (here / "preset.yaml").read_text()
-    (here / "preset.yaml").write_text(re.sub(r"(?m)^# (precision|compile|strategy):", r"\1:", text))
-    more = {
-        "precision.policy": "mixed_bfloat16", "compile.xla": True, "compile.steps_per_execution": 10,
-        "strategy.kind": "mirrored",
-    }  # fmt: skip
-    assert presets.resolve("preset.yaml").changed() == first.changed() | more
+    assert answered(capsys, "presets", "check", "wrong.yaml", "good.yaml")[:2] == (2, "good.yaml: good\n")
 
 
 # ---- what a shell proposes -----------------------------------------------------------------------
@@ -249,27 +200,19 @@ def test_bash_gets_what_follows_the_equals_sign(
 # ---- without a terminal --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [[], ["watch"]])
-def test_without_a_terminal_there_is_one_clear_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    run = runs.create("some", presets.resolve("quickstart").to_yaml())
-    instead = f"gputui logs {run.name} prints the log" if words else "gputui --preset NAME trains"
-    assert cli.run(words) == 2
-    assert capsys.readouterr().err == f"the screen needs a terminal (ssh -t gives one); {instead} without one\n"
-
-
 def test_the_cell_of_a_notebook_gets_no_screen_no_bar_and_no_question(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A cell passes for a terminal, where only these variables of IPython's kernel differ."""
     at_a_terminal = SimpleNamespace(isatty=lambda: True)
     standing_in = SimpleNamespace(stdin=at_a_terminal, stdout=at_a_terminal, stderr=at_a_terminal)
-    for module in (show, terminal):
+    for module in (show, glyphs):
         monkeypatch.setattr(module, "sys", standing_in)
     monkeypatch.setenv("TERM", "xterm-color")
     monkeypatch.setenv("GIT_PAGER", "less")
-    assert (terminal.draws_again(False), terminal.takes_keys()) == (True, True)
+    assert (glyphs.draws_again(False), glyphs.takes_keys()) == (True, True)
     monkeypatch.setenv("GIT_PAGER", "cat")
-    assert (terminal.draws_again(False), terminal.takes_keys()) == (False, False)
+    assert (glyphs.draws_again(False), glyphs.takes_keys()) == (False, False)
     assert cli.run([]) == 2
     instead = "gputui --preset NAME trains in a cell"
     assert capsys.readouterr().err == f"the cell of a notebook shows no screen, a terminal does; {instead}\n"
@@ -323,10 +266,21 @@ def test_an_odd_source_file_is_told_in_one_line(name: str, tmp_path: Path, monke
     assert "\x1b" not in err
 
 
-def test_mutated_presets_are_answered_clearly(tmp_path: Path) -> None:
-    """The first of the ten thousand that benchmarks/faults.py takes."""
-    found = {seed: wrong for seed in range(100) if (wrong := violations(seed, tmp_path))}
-    assert not found
+@given(content=MUTATED)
+def test_mutated_presets_are_answered_clearly(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "mutated.yaml"
+    path.write_bytes(content)
+    code, out, err = ran(("presets", "check", str(path)))
+    assert list(wrong_in(code, out, err, longest=200)) == []
+    assert names_its_place(err.splitlines()[0], path) if code else f"{path}: good" in out, (out, err)
+
+
+@given(KEYS | st.sampled_from(["batch_size", "no.such", "", "a b"]), st.sampled_from(["=", "=", "", " = "]), VALUES)
+def test_odd_settings_are_answered_clearly(name: str, equals: str, value: str) -> None:
+    setting = (name + equals + value).replace("\0", "")
+    code, out, err = ran(("--preset", "quickstart", "--dry-run", "--set", setting))
+    assert list(wrong_in(code, out, err, longest=200)) == []
+    assert code == 0 or "--set" in err or "quickstart" in err or err.startswith("Error"), err
 
 
 @pytest.mark.parametrize("odd", [b"caf\xe9"], ids=["latin-1"])
@@ -344,19 +298,3 @@ def test_a_folder_whose_name_is_no_text_is_refused_at_once(what: str, odd: bytes
     assert "please report" not in done.stderr
     assert "another" in done.stderr
     assert not list(home.glob("runs/*"))
-
-
-def test_a_user_without_a_home_folder_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def unknown() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", unknown)
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    monkeypatch.setenv("GPUTUI_HOME", str(tmp_path))
-    assert places.config_folder() == tmp_path / "config"
-    assert ran(("presets",))[0] == 0
-    monkeypatch.delenv("GPUTUI_HOME")
-    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    for words in ("runs", "presets", "proof"):
-        said = "this user has no home folder; set GPUTUI_HOME to a folder for runs and settings\n"
-        assert ran((words,)) == (2, "", said), words

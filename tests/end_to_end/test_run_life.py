@@ -22,6 +22,8 @@ from tests.support.front_door import detached, ended, events, gputui, happened, 
 from tests.support.idle import idle
 from tests.support.standing_in import kept, training
 
+pytestmark = pytest.mark.usefixtures("nothing_left_running")
+
 EXACT = ("model=separable_cnn", "width=0.05", "epochs=2", "deterministic=true", "augment=light", "run.checkpoint=25",
          "shuffle=500", "cache=off", "batch_size=16", "gradient_accumulation=7")  # fmt: skip
 STEPS_PER_EPOCH = 90  # of EXACT
@@ -81,7 +83,6 @@ def kill(run: Run, role: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 def test_quickstart_reaches_its_accuracy_and_says_so(ran: Ran) -> None:
     """By a trainer that is started as users' are, which imports TensorFlow itself."""
     done = gputui("--preset", "quickstart")
@@ -110,7 +111,6 @@ def test_quickstart_reaches_its_accuracy_and_says_so(ran: Ran) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_json_is_the_whole_story_and_nothing_else() -> None:
     done = gputui("--preset", "debug", "--set", "log_placement=false", "--set", "sample_seconds=0.2", "--json")
@@ -132,7 +132,6 @@ def test_json_is_the_whole_story_and_nothing_else() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.nightly
 @pytest.mark.alone
 @pytest.mark.flaky(reruns=2)
@@ -148,7 +147,6 @@ def test_first_sign_of_life_comes_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.alone
 @pytest.mark.flaky(reruns=2)
@@ -164,7 +162,6 @@ def test_samples_per_second_agrees_with_the_wall_time_of_the_same_steps() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_preset_file_in_the_current_folder_and_a_run_that_outlives_its_terminal(tmp_path: Path, ran: Ran) -> None:
     idle(tmp_path, "{checkpoint: 50}", "mine")
@@ -191,7 +188,6 @@ def test_a_preset_file_in_the_current_folder_and_a_run_that_outlives_its_termina
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_ctrl_c_stops_gracefully_with_the_summary(tmp_path: Path) -> None:
     with opened("--preset", idle(tmp_path)) as viewer:
@@ -214,7 +210,6 @@ def freeze(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_suspended_training_is_no_hang_and_is_stopped_by_asking_twice(tmp_path: Path, ran: Ran) -> None:
     run = detached("--preset", idle(tmp_path), "--set", "hang_seconds=4.5")  # it is told after five seconds
@@ -228,7 +223,6 @@ def test_a_suspended_training_is_no_hang_and_is_stopped_by_asking_twice(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_limits_of_time_and_of_memory_end_a_run_with_words(tmp_path: Path) -> None:
     """Both at once: the first is mostly waiting."""
@@ -291,7 +285,6 @@ def kill_and_resume(run: Run, who: str, stands_still: Path, ran: Ran) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_run_that_is_killed_and_resumed_goes_on_to_the_same_losses(
     forks: Forks, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -324,7 +317,6 @@ time.time = jumping
 """
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_what_is_resumed_after_the_clock_was_set_back_goes_on_from_its_last_date(stand_in: None) -> None:
     run = training()
     runs.request_stop(run)
@@ -338,7 +330,6 @@ def test_what_is_resumed_after_the_clock_was_set_back_goes_on_from_its_last_date
     runs.request_stop(run)
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_max_minutes_is_measured_by_a_clock_that_nobody_sets(stand_in: None, tmp_path: Path) -> None:
     custom = tmp_path / "standing-in" / "sitecustomize.py"
     custom.write_text(JUMPING + custom.read_text())
@@ -350,7 +341,6 @@ def test_max_minutes_is_measured_by_a_clock_that_nobody_sets(stand_in: None, tmp
     assert run.result == {"outcome": "timeout"}, "its trainer was asked to end, and not killed"
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_training_whose_clock_jumps_tells_true_times(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(JUMPING)
     begin = time.monotonic()
@@ -377,7 +367,6 @@ def test_a_training_whose_clock_jumps_tells_true_times(tmp_path: Path) -> None:
     assert dates[-1] - dates[0] < took
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_run_begins_when_it_is_started_also_by_a_warm_engine_that_is_not_ready() -> None:
     warm = launch.Warm()
     begin = time.time()
@@ -405,7 +394,6 @@ def stopped(run: Run) -> None:
     until(lambda: not run.alive("engine"))
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_warm_trainer_that_was_killed_is_replaced(stand_in: None) -> None:
     warm = launch.Warm()
     (waiting,) = until(lambda: psutil.Process(warm.process.pid).children())
@@ -421,7 +409,6 @@ def test_a_warm_trainer_that_was_killed_is_replaced(stand_in: None) -> None:
     engine.wait(60)
 
 
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_warm_engine_takes_one_run_and_one_that_nobody_wants_goes(stand_in: None) -> None:
     unwanted, warm = launch.Warm(), launch.Warm()
     waiting = warm.process.pid

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.doors.engine import SLURM_LOG, Run, checkpoint_files, entries, folder, queue_settings, run_cluster, runs
-from tests.support import slurm
+from tests.end_to_end import slurm_cluster as slurm
+from tests.end_to_end.slurm_cluster import Slurm
 from tests.support.front_door import documented, happened, step, until
 from tests.support.idle import idle
 from tests.support.needs import lacks
-from tests.support.slurm import Slurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(600)]
 BATCH, SIGNALLED, BY_SRUN = documented("clusters.md", "### A job that goes on by itself")

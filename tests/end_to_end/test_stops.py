@@ -18,7 +18,6 @@ import pytest
 from tests.doors.engine import Run, checkpoint_files, presets, runs
 from tests.doors.tui import AGAIN_SECONDS
 from tests.support.front_door import COMMAND, happened, opened, step, until
-from tests.support.idle import idle
 
 # ---- a scheduler, and a person -------------------------------------------------------------------
 
@@ -74,22 +73,6 @@ def test_the_signal_that_stop_signal_names_ends_the_run(to: str, stand_in: None)
     assert run.result == {"outcome": "stopped"}, "the trainer has written it: it was not ended by force"
     (warning,) = happened(run, "warning")
     assert warning["message"] == "SIGUSR2 has arrived, which run.stop_signal names: the run ends"
-
-
-@pytest.mark.usefixtures("forked_trainers")
-def test_a_training_that_gets_it_in_all_its_processes_writes_a_checkpoint_of_its_step(tmp_path: Path) -> None:
-    with opened("--preset", idle(tmp_path), *SAVES, "--set", "stop_signal=SIGUSR1") as command:
-        run = at_work()
-        until(lambda: step(run) > 0)
-        for process in (run.process("engine"), run.process("trainer")):
-            assert process is not None
-            os.kill(process.pid, signal.SIGUSR1)
-        command.send_signal(signal.SIGUSR1)
-        out, err = command.communicate(timeout=120)
-    assert command.returncode == 75, (out, err)
-    assert run.state == "stopped"
-    assert checkpoint_files.steps_in(run.file("checkpoints"))[0] >= step(run)
-    assert f"gputui resume {run.name}" in out
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM])

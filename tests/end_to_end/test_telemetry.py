@@ -4,18 +4,79 @@ from __future__ import annotations
 
 import getpass
 import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.doors.engine import Host, chips, launch, presets
+from tests.doors.engine import launch, presets
 from tests.support.fakenvml import FakeNvml
-from tests.support.fakenvml.programs import READ, calls, of_type, readings, watched
 from tests.support.front_door import happened
 
-pytest_plugins = ("tests.support.fakenvml.fixture",)
+READ = """
+import json, os, time
+from gputui.engine.telemetry.nvml.connection import Nvml
+from gputui.engine.telemetry.nvml.reasons import NvmlUnavailable
+try:
+    nvml = Nvml(pcie=True, own_pid=os.getppid())
+except NvmlUnavailable as reason:
+    print(json.dumps(str(reason)))
+else:
+    told = {"identities": nvml.identities()}
+    nvml.read()
+    time.sleep(0.12)
+    told["gpus"] = nvml.read(slow=False)
+    nvml.close()
+    print(json.dumps(told))
+"""
+
+WATCH = """
+import json, time
+from dataclasses import asdict
+from pathlib import Path
+from gputui.engine.telemetry import sampler
+told = []
+sampler.FIRST_RETRY_SECONDS, sampler.SLOW_FIGURES_SECONDS = 0.2, 1.1
+thread = sampler.GpuReader(lambda event: told.append((time.time(), event)), {interval})
+thread.start()
+until = time.monotonic() + 60
+while time.monotonic() < until:
+    gpus = [event.gpus for _, event in told if event.type == "gpu"]
+    warned = [event.kind for _, event in told if event.type == "warning"]
+    if {enough}:
+        break
+    time.sleep(0.02)
+thread.stop({patience})
+print(json.dumps({{
+    "alive": thread.is_alive(), "count": len(told),
+    "told": [asdict(event) | {{"type": event.type, "t": t}} for t, event in told],
+}}))
+"""
+
+
+def readings(nvml: FakeNvml, words: str, *, old: bool = False) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = nvml.run(READ, words, old=old)["gpus"]
+    return found
+
+
+def watched(
+    nvml: FakeNvml, words: str, *, enough: str, interval: float = 0.1, patience: float = 60.0
+) -> dict[str, Any]:
+    """What a reader of the GPUs tells until it is `enough`: an expression of the readings of `gpus` so far, and of the
+    kinds of what it has `warned` of.
+    """
+    program = WATCH.format(enough=enough, interval=interval, patience=patience)
+    found: dict[str, Any] = nvml.run(program, words, timeout=120)
+    return found
+
+
+def of_type(found: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [event for event in found["told"] if event["type"] == kind]
+
+
+def calls(log: Path) -> list[list[str]]:
+    """Function, GPU and note of each call."""
+    return [[*line.split()[1:], ""][:3] for line in log.read_text().splitlines()]
 
 
 GIB = 1024**3
@@ -87,8 +148,7 @@ def test_a_partitioned_gpu_lists_its_instances(nvml: FakeNvml) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
-    [("init=9", "installed but not loaded"), ("init=18", "of different versions")],
+    ("words", "says"), [("init=9", "installed but not loaded"), ("init=18", "of different versions")]
 )
 def test_why_nvml_cannot_be_opened(nvml: FakeNvml, words: str, says: str) -> None:
     assert says in nvml.run(READ, words)
@@ -177,41 +237,6 @@ def test_a_call_that_hangs_is_left_behind(nvml: FakeNvml, tmp_path: Path) -> Non
     found = watched(nvml, f"hang=DeviceGetPowerUsage@0 log={log}", enough=asked, patience=0.5)
     assert found["alive"]
     assert not any(function == "Shutdown" for function, _, _ in calls(log))
-
-
-# ---- the host, and the chips ------------------------------------------------------------------
-
-
-def test_the_host_is_read_and_what_is_unknown_is_none() -> None:
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    mine, nobody = Host(os.getpid(), network=True), Host(int(gone.stdout))
-    mine.read()
-    reading = mine.read()
-    assert reading.cpu is not None
-    assert 0 <= reading.cpu <= 1
-    assert reading.io_wait is None or 0 <= reading.io_wait <= 1
-    assert reading.trainer_bytes == pytest.approx(reading.engine_bytes, rel=0.1)
-    assert reading.network_rx_bytes_per_second is not None
-    assert reading.trainer_read_bytes_per_second is not None
-    dead = nobody.read()
-    assert (dead.trainer_bytes, dead.trainer_cpu, dead.trainer_read_bytes_per_second) == (None, None, None)
-    assert dead.network_rx_bytes_per_second is None
-
-
-@pytest.mark.parametrize(
-    ("name", "number_format", "tera"),
-    [
-        ("NVIDIA H100 80GB HBM3", "bfloat16", 989.5),
-        ("NVIDIA A100-SXM4-80GB", "tf32", 156),
-        ("Tesla V100-SXM2-16GB", "bfloat16", None),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "float16", None),
-        ("GRID A100-10C", "float16", None),
-        ("Something Else", "float32", None),
-        (None, "float32", None),
-    ],
-)
-def test_peaks_are_dense_and_unknown_chips_have_none(name: str | None, number_format: str, tera: float | None) -> None:
-    assert chips.peak_flops(name, number_format) == (None if tera is None else tera * 1e12)
 
 
 # ---- what the driver counts and reports ----------------------------------------------------------

@@ -20,6 +20,8 @@ from tests.support.idle import idle
 from tests.support.standing_in import stand_in as stand_in
 from tests.support.terminal import Terminal, needs_tmux, terminal
 
+pytestmark = [needs_tmux, pytest.mark.usefixtures("nothing_left_running")]
+
 
 def interface(window: Terminal) -> psutil.Process:
     """The gputui process in a window."""
@@ -30,8 +32,6 @@ def interface(window: Terminal) -> psutil.Process:
 
 
 @pytest.mark.slow
-@needs_tmux
-@pytest.mark.usefixtures("nothing_left_running")
 def test_open_load_start_watch_finish_find_it_again_and_quit() -> None:
     with terminal() as window:
         window.shows("device", "quickstart", "Start")
@@ -72,8 +72,6 @@ def killed_screen(window: Terminal, number: signal.Signals) -> None:
 
 
 @pytest.mark.slow
-@needs_tmux
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("forked_trainers")
 def test_a_run_outlives_its_screens_and_is_seen_again_with_its_history() -> None:
     own = Path(os.environ["XDG_CONFIG_HOME"]) / "gputui" / "presets"
@@ -105,8 +103,6 @@ def test_a_run_outlives_its_screens_and_is_seen_again_with_its_history() -> None
 
 
 @pytest.mark.slow
-@needs_tmux
-@pytest.mark.usefixtures("nothing_left_running")
 @pytest.mark.usefixtures("stand_in")
 def test_a_run_that_waits_when_its_user_logs_out_has_begun_when_they_come_back() -> None:
     """Queued by its key, seen by the command in the same terminal, and started although nobody looks."""
@@ -144,8 +140,6 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
-@needs_tmux
-@pytest.mark.usefixtures("nothing_left_running")
 def test_a_file_is_edited_and_read_again(folder: Path) -> None:
     preset, steps, editor = folder / "mine.yaml", folder / "steps", folder / "editor"
     preset.write_text("# mine\ninput: {batch_size: 48}\n")

@@ -5,13 +5,37 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from tests.doors.engine import Process, checkpoint_files, launch, runs
-from tests.support.environments import OF_GPUTUI, OF_TRAINING, without
 from tests.support.front_door import ended, happened, until
+
+ROOT = Path(__file__).parents[2]
+# What gputui needs and a trainer does not, by the names of modules and of their packages.
+OF_GPUTUI = ("click", "nvidia_ml_py", "platformdirs", "psutil", "pydantic", "pynvml", "pyyaml", "yaml", "_yaml",
+             "ruamel", "textual")  # fmt: skip
+OF_TRAINING = ("tensorflow", "keras", "numpy")
+
+
+def without(folder: Path, left_out: tuple[str, ...], gputui: bool) -> Path:
+    """The Python of a new environment with the packages of the tests' but those whose names begin so; with gputui's
+    source where it is wanted.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.lower().startswith((*left_out, "__editable__", "gputui")):
+            (site / path.name).symlink_to(path)
+    if gputui:
+        (site / "gputui").mkdir()
+        for name in ("engine", "presets", "tui"):
+            (site / "gputui" / name).symlink_to(ROOT / name)
+    return folder / "bin" / "python"
+
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 

@@ -14,12 +14,14 @@ import yaml
 
 from tests.doors.engine import Measurements, Options, Run, collector, diagnose, runs
 from tests.doors.engine import reports_read as read
-from tests.doors.trainer import Source, source
+from tests.doors.trainer import Source, sources
 from tests.doors.trainer import pipeline as pipelines
 from tests.doors.tui import lines
 from tests.support.front_door import events, gputui
 from tests.support.planted import SLEEP, slow_load, slow_read
 from tests.support.training import Build
+
+pytestmark = [pytest.mark.alone, pytest.mark.flaky(reruns=2)]
 
 # ---- a planted cause -----------------------------------------------------------------------------
 
@@ -35,7 +37,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Plant], None]:
 
     def into(change: Plant) -> None:
         def changed(options: Options, seed: int) -> Source:
-            return change(source.synthetic(options, seed))
+            return change(sources.synthetic(options, seed))
 
         monkeypatch.setitem(pipelines.SOURCES, "synthetic", changed)
 
@@ -52,8 +54,6 @@ def _measured(build: Build, *settings: str) -> Measurements:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
 @pytest.mark.usefixtures("cpus")
 @pytest.mark.parametrize(
     ("change", "stage", "ahead"), [(slow_load, "load", "auto"), (slow_read, "read", "off")], ids=["map", "source"]
@@ -97,8 +97,6 @@ def result(run: Run) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("forked_trainers")
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
 @needs_xprof
 def test_a_run_that_waits_for_its_input() -> None:
     data = ("data=synthetic", "shape=[96, 96, 3]", "samples=2048", "shuffle=off", "prefetch=off", "parallel_calls=off")
@@ -124,8 +122,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.nightly
-@pytest.mark.alone
-@pytest.mark.flaky(reruns=2)
 def test_short_runs_of_shipped_presets_tell_nothing_false() -> None:
     three_epochs = "5"
     command = [sys.executable, "benchmarks/verdicts.py", "--runs", "1", "--seed", three_epochs, "--only", "input-heavy"]

@@ -15,7 +15,6 @@ from tests.doors.engine import (
     Cluster,
     ClusterError,
     Run,
-    RunError,
     SlurmJob,
     cluster,
     run_cluster,
@@ -277,22 +276,3 @@ def test_jobs_are_read_from_squeue_and_ended_ones_from_the_accounts(monkeypatch:
     assert len(programs.calls) == 3, "the accounts are not asked for nothing"
     del programs.answers["sacct"]
     assert slurm.jobs(["5"]) == {"5": SlurmJob("GONE")}
-
-
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        (FileNotFoundError(), "squeue is not on PATH, and the queue is Slurm's, as queue.yaml says\ngo to a machine of "
-         "the cluster, or set `engine: local` there"),
-        ((1, "squeue: error: first\nsqueue: error: second\nsqueue: error: second\nsqueue: fatal: third\n"),
-         "squeue has failed: second; third"),
-        ((3, " \n"), "squeue has failed: it ended with 3"),
-    ],
-)  # fmt: skip
-def test_a_program_of_slurm_that_fails_is_told_with_its_last_words(
-    monkeypatch: pytest.MonkeyPatch, answer: Any, text: str
-) -> None:
-    monkeypatch.setattr(subprocess, "run", Programs(squeue=answer))
-    with pytest.raises(RunError) as refusal:
-        slurm.jobs(["7"])
-    assert str(refusal.value) == text

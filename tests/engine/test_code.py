@@ -144,22 +144,6 @@ def test_a_git_that_hangs_or_fails_never_keeps_a_run_from_starting(
     assert names(created(mine)) == {"train.py"}
 
 
-def test_a_change_is_told_with_its_lines_and_the_copy_offered_only_if_it_is_the_code_that_was_used(mine: Path) -> None:
-    run = created(mine)
-    code_files.add(run, mine, [str(mine / "train.py")])
-    write(mine, "train.py", "def build(context):\n    return 3\n")
-    assert code_files.describe(run) == f"train.py (2 lines) has changed since {run.name} was trained"
-    with pytest.raises(code_files.CodeChangedError, match=r"--code=copy$"):
-        code_files.check(run)
-    code_files.check(run, from_copy=True)
-    run.file("code/train.py").write_text("another\n")
-    assert code_files.describe(run) == f"train.py has changed since {run.name} was trained"
-    with pytest.raises(code_files.CodeChangedError, match=r"--code=new$"):
-        code_files.check(run)
-    with pytest.raises(code_files.CodeChangedError, match="is not the code that the run has used"):
-        code_files.check(run, from_copy=True)
-
-
 # ---- A run is resumed with the code that it was trained with, or with other code if its user says
 
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.doors.engine import CodeRow, LineUp, Run, RunError, Started, baseline, caveats, recalled, run_cluster
+from tests.doors.engine import LineUp, Run, RunError, Started, caveats, recalled
 from tests.doors.engine import compare as compare_line_up
-from tests.doors.engine import comparison as comparison_repeats
 from tests.doors.engine import comparison_Comparison as Comparison
 from tests.doors.tui import Refused, comparison
 from tests.doors.tui import compare as compare_command
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
-from tests.support.deleting import deleted
 
 
 def compare(runs: list[Run]) -> Comparison:
@@ -150,15 +146,6 @@ def test_a_pinned_baseline_comes_first_until_it_is_unpinned(
     assert "no baseline was pinned" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("form", ["table", "markdown", "csv"])
-def test_every_form_says_which_baseline_it_is(four: list[Run], form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    baseline.pin(four[1])
-    compare_command.show_comparison(["a"], form)
-    out = capsys.readouterr().out
-    said = "differences are from the pinned baseline, b"
-    assert {"table": said, "markdown": f"- {said}", "csv": "baseline,,pinned,,"}[form] in out.splitlines()
-
-
 def notes(*recorded_runs: Run) -> str:
     return "\n".join(compare(list(recorded_runs)).notes)
 
@@ -195,63 +182,3 @@ def test_losses_are_compared_after_as_many_samples(
     notes = caveats([options, {}], results, ["ok", "ok"], [started, None])
     losses = f"the losses are after different numbers of samples ({said}): they do not show which learns better"
     assert [text for text in notes if text.startswith("the losses")] == ([losses] if said else [])
-
-
-def test_deleting_a_run(four: list[Run], home: Path) -> None:
-    import os
-
-    deleted(four[0])
-    assert not four[0].path.exists()
-    going_on = recorded.write(home, name="e", seconds=20, gpus=0, outcome=None, engine_pid=os.getpid())
-    with pytest.raises(RunError, match="stop it before"):
-        deleted(going_on)
-    assert going_on.file("events.jsonl").exists()
-
-
-# ---- Which of the compared runs are repeats of each other, whose spread is the noise, and what is
-
-
-@pytest.fixture
-def three(home: Path) -> list[Run]:
-    """Runs with equal options but for their seeds."""
-    return [
-        recorded.write(home, name=f"20260921-11000{n}-r", seconds=30, gpus=0, settings=(f"train.seed={n}",),
-                       samples_per_second=1000.0 + 10 * n)
-        for n in range(3)
-    ]  # fmt: skip
-
-
-def groups(runs: Sequence[Run]) -> tuple[int, ...]:
-    return comparison_repeats.compare(LineUp(tuple(runs))).groups
-
-
-def test_runs_that_differ_in_their_seed_or_copy_of_the_code_alone_are_repeats(
-    three: list[Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert groups(three) == (0, 0, 0)
-    for numbers in ((0, 0, 1), (0, 1, 0), (0, 1, 2), (0, 0, 0)):
-        row = CodeRow(("a", "b", "c"), ((), (), ()), numbers)
-        monkeypatch.setattr(comparison_repeats, "code_row", lambda _runs, row=row: row)
-        found = comparison_repeats.compare(LineUp(tuple(three)))
-        assert (found.groups, found.code) == (numbers, row)
-        (speed,) = (each for each in found.figures if each.key == "samples_per_second")
-        assert (speed.noise is None) is (len(set(numbers)) == 3)
-
-
-@pytest.mark.parametrize(
-    ("chiefs", "together"),
-    [
-        ([None, None, None], False),
-        ([None, 0, None], True),
-        ([None, "x", "x"], True),
-        (["x", None, "y"], False),
-    ],
-)
-def test_workers_of_one_training_have_its_speed_together(
-    three: list[Run], monkeypatch: pytest.MonkeyPatch, chiefs: list[int | str | None], together: bool
-) -> None:
-    found = {run.id: None if chief is None else three[chief] if isinstance(chief, int) else SimpleNamespace(id=chief)
-             for run, chief in zip(three, chiefs, strict=True)}  # fmt: skip
-    monkeypatch.setattr(run_cluster, "local_chief", lambda run: found[run.id])
-    note = "some of these runs are workers of one training: the speed of each is that of all workers together"
-    assert (note in comparison_repeats.compare(LineUp(tuple(three))).notes) is together

@@ -46,7 +46,7 @@ def test_what_the_installed_packages_cannot_do_on_this_machines_chips(
         ("cudnn", ONE, "epochs=3", with_cuda, (9, 24), [], ""),
     ):
         monkeypatch.setattr(installed, "build_info", lambda build=build: build)
-        monkeypatch.setattr(installed, "cudnn_version", lambda version=version: version)
+        monkeypatch.setattr(installed, "cudnn", lambda version=version: installed.Cudnn(version))
         found = found_by(rule, on, settings)
         assert [finding.level for finding in found] == levels, (rule, settings, version)
         said += [f"{settings}, cuDNN {version}: {finding.level}: {finding}" for finding in found]
@@ -69,13 +69,6 @@ def test_the_memory_limit_that_is_proposed_fits_the_gpu() -> None:
             most = finding.change.removeprefix("give at most ")
             assert found_by("partitions", on, together + most) == [], (parts, finding)
             assert found_by("partitions", on, f"{together}{int(most) * 5 // 4}"), "it is most of what there is"
-
-
-# ---- The whole sentences about versions that do not fit together, and what to install, for each of
-
-
-def pip(least: str, below: str) -> str:
-    return f"pip install 'nvidia-cudnn-cu12>={least},<{below}'"
 
 
 # ---- Chips and the kernel's files about them -----------------------------------------------------
@@ -107,17 +100,8 @@ def test_the_peaks_are_those_of_the_data_sheets() -> None:
         name, *teraflops = line[:43].strip(), *line[43:].split()
         known = [chips.peak_flops(name, number_format) for number_format in FORMATS]
         assert known == [None if each == "-" else pytest.approx(float(each) * 1e12) for each in teraflops], name
-
-
-@pytest.mark.parametrize(
-    ("capability", "cpu", "policies"),
-    [
-        ((6, 1), True, []), ((7, 0), True, ["mixed_float16"]), ((7, 5), True, ["mixed_float16"]),
-        ((8, 0), False, ["mixed_float16", "mixed_bfloat16"]), (None, True, ["mixed_bfloat16"]), (None, False, []),
-    ],
-)  # fmt: skip
-def test_the_mixed_precisions_of_a_chip(capability: tuple[int, int] | None, cpu: bool, policies: list[str]) -> None:
-    assert chips.fast_policies(capability, cpu) == policies
+    for unknown in ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "GRID A100-10C", "NVIDIA GeForce RTX 4090 Laptop GPU", None):
+        assert chips.peak_flops(unknown, "float32") is None, unknown
 
 
 # ---- Which TensorFlow and Keras gputui trains with, and what it says of others, by what pip has li

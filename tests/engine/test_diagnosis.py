@@ -187,13 +187,6 @@ def test_the_slowest_stage_is_named_with_its_time() -> None:
     assert "load" in stage["text"]
 
 
-def test_confidence_grows_with_time_and_by_a_second_way_that_agrees() -> None:
-    early, late = (diagnose(measured(**waits(0.6), seconds=seconds)).confidence for seconds in (3.0, 20.0))
-    confirmed, contradicted = (diagnose(measured(**waits(0.5), ablation=share)).confidence for share in (0.52, 0.1))
-    assert early < late
-    assert contradicted < diagnose(measured(**waits(0.5))).confidence < confirmed
-
-
 @pytest.mark.parametrize(
     ("rule", "applies", "not_yet"),
     [

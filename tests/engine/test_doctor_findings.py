@@ -25,11 +25,9 @@ from tests.doors.engine import (
     tensorflow_check,
 )
 from tests.doors.engine import doctor_Finding as Finding
-from tests.support.bare_machine import built as built
-from tests.support.bare_machine import tree as tree
 from tests.support.fakenvml import FakeNvml
-
-pytest_plugins = ("tests.support.fakenvml.fixture",)
+from tests.support.machines import built as built
+from tests.support.machines import tree as tree
 
 H100 = {
     "index": 0, "name": "NVIDIA H100 80GB HBM3", "compute_capability": (9, 0), "memory_used_bytes": 0,

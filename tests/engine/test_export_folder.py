@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import (
-    EntryFault,
-    Exported,
-    Form,
-    Preset,
-    __version__,
-    export,
-    export_folder,
-    installed,
-    interpreter,
-    presets,
-    stateful_draws,
-)
+from tests.doors.engine import EntryFault, Exported, Form, Preset, export, presets, stateful_draws
 
 
 def preset(*settings: str, name: str = "my  night!", description: str = "") -> Preset:
@@ -142,28 +129,6 @@ def test_the_code_that_is_imported_goes_with_it(tmp_path: Path, monkeypatch: pyt
     outside = preset(f"entry={tmp_path}/code/a/x.py:build", f"workload.folder={tmp_path}/code/g")
     export(outside, tmp_path / "outside", Form("arrays"))
     assert files(tmp_path / "outside") - ALWAYS == {"x.py"}, "its own folder is the root"
-
-
-def test_the_versions_are_those_of_the_python_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "tensorflow_version", lambda: "2.21.0")
-    monkeypatch.setattr(installed, "keras_version", lambda: "")
-    own = {"numpy": ["numpy"], "yaml": ["PyYAML"], "_yaml": ["PyYAML"], "tensorflow": ["tensorflow"]}
-    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: own)
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"PyYAML": "6"}.get(name, "1"))
-    version = ".".join(map(str, installed.intended().version))
-    modules = {"yaml", "numpy", "json", "tensorflow", "odd", "other", "__future__"}
-    lines = export_folder._requirements(preset().options, modules)
-    assert lines == [
-        f"# Python {version}", "tensorflow==2.21.0", "keras", f"gputui=={__version__}", "numpy==1", "PyYAML==6",
-        "# Your code also imports odd, other: add the packages.",
-    ]  # fmt: skip
-    monkeypatch.setattr(interpreter, "is_own", lambda python: False)
-    assert export_folder._requirements(preset().options, modules)[4:] == [
-        "# Your code also imports numpy, odd, other, yaml: add the packages."
-    ]
-    assert export_folder._requirements(preset().options, set())[4:] == []
-    monkeypatch.setattr(interpreter, "is_own", lambda python: True)
-    assert export_folder._requirements(preset().options, {"yaml", "_yaml"})[4:] == ["PyYAML==6"], "each package once"
 
 
 @pytest.mark.parametrize(

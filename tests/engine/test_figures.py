@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +14,6 @@ from benchmarks.gpu_report import text
 from benchmarks.gpu_report.text import ROOT as ROOT_report
 from tests.doors.engine import Run, history, read_events, units
 from tests.support.front_door import gputui
-
-ROOT = Path(__file__).parent.parent.parent
-
-
-@pytest.mark.parametrize(
-    ("form", "value", "shown"),
-    [
-        (units.size, -3 * 1024**2, "-3.0 MiB"), (units.size, 99.94 * 1024, "99.9 KiB"),
-        (units.size, 99.96 * 1024, "100 KiB"), (units.size, 1024**4, "1024 GiB"), (units.three_digits, 99.94, "99.9"),
-        (units.amount, -1234.0, "-1,234"), (units.times, 9.5, "9.50 times"), (units.times, 10.0, "10.0 times"),
-        (units.change, -1.0, "-100 %"), (units.change, -0.999, "-99.9 %"), (units.spread, 1.0, "100 %"),
-        (units.gibibytes, 99.94 * 1024**3, "99.9"), (units.clock, 59.99, "0:59"), (units.clock, 3600.0, "1:00:00"),
-        (units.axis_time, 20.0, "20 s"), (units.axis_time, 60.0, "1 min"), (units.axis_time, 90.0, "1:30 min"),
-        (units.axis_time, 3600.0, "1 h"), (units.axis_time, 5430.0, "1:30 h"), (units.axis_time, 2 * 86_400.0, "2 d"),
-        (units.estimate, 3.0, "10 s"), (units.estimate, 94.0, "90 s"), (units.estimate, 100.0, "2 min"),
-        (units.estimate, 99 * 60.0, "99 min"), (units.estimate, 100 * 60.0, "1.7 h"),
-    ],
-)  # fmt: skip
-def test_a_value_at_a_limit_has_the_unit_and_the_digits_of_its_side(
-    form: Callable[[float], str], value: float, shown: str
-) -> None:
-    assert form(value) == shown
-
 
 # ---- figures --------------------------------------------------------------------------------------
 

@@ -27,8 +27,8 @@ from tests.doors.engine import (
     visible_devices,
 )
 from tests.doors.engine import visible_devices_Device as Device
-from tests.support.bare_machine import built as built
-from tests.support.bare_machine import tree as tree
+from tests.support.machines import built as built
+from tests.support.machines import tree as tree
 
 Patch = Callable[..., None]
 
@@ -48,37 +48,6 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Patch:
 def asked(key: str, way: int = 0) -> dict[str, Any]:
     question = next(question for question in (*QUESTIONS, PCIE) if key in question.keys)
     return question.ways[way]("gpu")
-
-
-def test_each_answer_has_its_unit(answers: Patch) -> None:
-    clocks = {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 2619}
-    kinds = {pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED: 7, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED: 2}
-    slowed = {pynvml.NVML_PERF_POLICY_POWER: 1_500_000_000, pynvml.NVML_PERF_POLICY_THERMAL: 250_000_000}
-    directions = {pynvml.NVML_PCIE_UTIL_RX_BYTES: 30, pynvml.NVML_PCIE_UTIL_TX_BYTES: 4}
-    answers(
-        UtilizationRates=SimpleNamespace(gpu=37, memory=12), PowerUsage=321_450, EnforcedPowerLimit=650_000,
-        PowerManagementDefaultLimit=700_000, TotalEnergyConsumption=12_345, ClockInfo=lambda _, kind: clocks[kind],
-        MaxClockInfo=lambda _, kind: clocks[kind] + 1, PerformanceState=15,
-        TotalEccErrors=lambda _, kind, __: kinds[kind],
-        ViolationStatus=lambda _, policy: SimpleNamespace(violationTime=slowed[policy]),
-        PcieThroughput=lambda _, way: directions[way], CurrentClocksEventReasons=0x4 | 0x40 | 0x2,
-    )  # fmt: skip
-    for result, figures in (
-        (asked("busy"), {"busy": 0.37, "memory_busy": 0.12}),
-        (asked("power_w"), {"power_w": 321.4}),
-        (asked("power_limit_w"), {"power_limit_w": 650.0}),
-        (asked("power_limit_default_w"), {"power_limit_default_w": 700.0}),
-        (asked("energy_j"), {"energy_j": 12.3}),
-        (asked("slowed_by_heat_seconds"), {"slowed_by_power_seconds": 1.5, "slowed_by_heat_seconds": 0.25}),
-        (asked("sm_clock_mhz"), {"sm_clock_mhz": 1980}),
-        (asked("memory_clock_mhz"), {"memory_clock_mhz": 2619}),
-        (asked("max_sm_clock_mhz"), {"max_sm_clock_mhz": 1981}),
-        (asked("pstate"), {"pstate": 15}),
-        (asked("ecc_errors"), {"ecc_errors": {"corrected": 7, "uncorrected": 2}}),
-        (asked("throttle"), {"throttle": ["power cap", "hardware thermal"], "clocks_set_by": ["application clocks"]}),
-        (asked("pcie_rx_bytes_per_second"), {"pcie_rx_bytes_per_second": 30 * 1024, "pcie_tx_bytes_per_second": 4096}),
-    ):
-        assert result == figures
 
 
 def test_marks_and_impossible_answers_are_no_figures(answers: Patch) -> None:
@@ -208,28 +177,6 @@ def test_a_gpu_has_all_that_nvml_says_of_it(monkeypatch: pytest.MonkeyPatch) -> 
 # ---- Which GPUs a training sees and tells, in CUDA's order; with the stand-in for NVML behind the
 
 
-pytest_plugins = ("tests.support.fakenvml.fixture",)
-
-
-@pytest.mark.parametrize(
-    ("reading", "free"),
-    [
-        ({"memory_total_bytes": 80, "memory_used_bytes": 10, "memory_reserved_bytes": 1}, 69),
-        ({"memory_total_bytes": 80, "memory_used_bytes": 10}, 70),
-        ({"memory_total_bytes": 80, "memory_used_bytes": 80, "memory_reserved_bytes": 1}, 0),
-        ({"memory_total_bytes": 80, "memory_used_bytes": None}, None),
-        ({"missing": "the GPU is lost"}, None),
-    ],
-)
-def test_free_memory_is_that_which_neither_programs_nor_the_driver_have(
-    reading: dict[str, Any], free: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = {"index": 0, "memory_total_bytes": 5, "memory_used_bytes": 0}
-    monkeypatch.setattr(this_machine, "_readings", lambda: [other, {"index": 1} | reading])
-    assert this_machine.memory_free_bytes(1) == free
-    assert this_machine.memory_free_bytes(2) is None, "there is no such GPU"
-
-
 # ---- the choice of GPUs --------------------------------------------------------------------------
 
 
@@ -264,6 +211,3 @@ def test_cuda_shows_what_the_value_names_up_to_the_first_that_it_refuses(
     assert visible_devices.named(value, MACHINE) == named
     assert stops is None or visible_devices.stops_at(value or "", MACHINE) == stops
     assert visible_devices.hides_all(value) is (value in ("", "NoDevFiles"))
-
-
-# ---- Who uses a GPU ------------------------------------------------------------------------------

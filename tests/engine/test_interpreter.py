@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,8 +24,28 @@ from tests.doors.engine import (
     python_of,
 )
 from tests.doors.engine import checks_Finding as Finding
-from tests.support.environments import VERSIONS, script, stand_in
 from tests.support.front_door import until
+
+VERSIONS = {"tensorflow": "2.20.0", "keras": "3.12.0", "numpy": "2.3.0"}
+
+
+def stand_in(path: Path, version: str = "3.12.1", packages: dict[str, str] = VERSIONS) -> Path:
+    """A program that answers as a Python with these packages would."""
+    told = {
+        "version": [int(part) for part in version.split(".")],
+        "packages": packages,
+        "places": dict.fromkeys(packages, str(path.parent)),
+        "path": [str(path.parent)],
+    }
+    # the last word is that of a program that prints something when it ends
+    return script(path, f"echo '{installed_query.MARK}{json.dumps(told)}'; echo bye")
+
+
+def script(path: Path, line: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return path
 
 
 def says(path: Path, answer: str) -> Path:
@@ -95,21 +116,6 @@ def test_nobody_waits_for_an_answer_that_was_given_up(tmp_path: Path, monkeypatc
     assert interpreter.examine(str(python)).keras == "3.12.0"
 
 
-def test_a_tensorflow_that_cannot_be_imported_is_told_with_its_python(tmp_path: Path) -> None:
-    """In a process of its own, as only the trainer imports this module."""
-    program = """if True:
-        import sys
-        from pathlib import Path
-        from gputui.engine.trainer.session import _failed
-        for fault in (ImportError("no symbol"), ValueError("own")):
-            print(_failed(fault, "importing", 1, Path(sys.argv[1]))[1])
-    """
-    command = [sys.executable, "-P", "-c", program, str(tmp_path)]
-    first, second = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert f"TensorFlow cannot be imported in {sys.executable}: ImportError: no symbol" in first
-    assert "cannot be imported" not in second
-
-
 def test_a_run_is_resumed_in_another_python_by_a_change_of_its_own_preset(tmp_path: Path) -> None:
     (gone,) = checks.of_resumed(str(tmp_path / "gone"), "/runs/one/preset.yaml")
     assert str(gone).endswith("gone does not exist; change run.python in /runs/one/preset.yaml")
@@ -173,28 +179,3 @@ def test_a_python_that_does_not_answer_in_time_is_ended_and_told(
     pid = tmp_path / "pid"
     assert not pid.exists() or not pid.read_text().strip() or not psutil.pid_exists(int(pid.read_text()))
     assert interpreter.slow() is None
-
-
-ANSWER = '{"version": [3, 12, 1], "packages": {}, "places": {}, "path": ["/a"]}'
-NO_PYTHON = "it does not answer as a Python does"
-
-
-LOADER, GLIBC = "python: error while loading shared libraries: x.so", "python: version GLIBC_2.38 not found"
-
-
-@pytest.mark.parametrize(
-    ("printed", "logged", "why"),
-    [
-        (ANSWER.replace("12, 1]", "12, true]"), "", NO_PYTHON), (ANSWER.replace('"places": {}, ', ""), "", NO_PYTHON),
-        ("", "one\ntwo", NO_PYTHON), ("", "  one\t2  \n\n", "one 2"),
-        ("", "ImportError: first\nValueError: second\nlast", "ValueError: second"), ("", f"{GLIBC}\ntwo", GLIBC),
-        ("", f"one\n{LOADER}\n", LOADER),
-    ],
-)  # fmt: skip
-def test_why_a_program_is_no_usable_python_is_its_last_telling_line(
-    printed: str, logged: str, why: str, tmp_path: Path
-) -> None:
-    (tmp_path / "out").write_text(f"{installed_query.MARK}{printed}\n" if printed else "")
-    (tmp_path / "err").write_text(logged)
-    python = script(tmp_path / "python", f"cat {tmp_path}/out; cat {tmp_path}/err >&2")
-    assert [each.message for each in checks.of_packages(str(python))] == [f"{python} is not a usable Python: {why}"]

@@ -153,12 +153,6 @@ REFUSED = [
     ({"WORLD_SIZE": "2", "RANK": "1"}, "process 1 of the 2 that torchrun started", "without torchrun"),
     (cluster(worker=["a:1", "b:1"]), "a cluster of 2 tasks, and each would train a copy", "env -u TF_CONFIG"),
 ]
-WARNED = [
-    ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}, "the Slurm job has 4 tasks"),
-    ({"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "7"}, "the Slurm job has 2 nodes"),
-    (cluster(worker=["a:1"]), "a cluster of one task, and is ignored"),
-    ({"TF_CONFIG": "{"}, "does not contain a readable cluster"),
-]
 
 
 @pytest.mark.parametrize(("environment", "why", "change"), REFUSED, ids=range(len(REFUSED)))
@@ -176,16 +170,6 @@ def test_one_of_several_tasks_is_refused_by_every_command_that_trains(
         assert why in err
         assert change in err
         assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize(("environment", "why"), WARNED, ids=range(len(WARNED)))
-def test_what_is_not_used_is_said_where_one_task_is_right(
-    environment: dict[str, str], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert cli.run(["--preset", "quickstart", "--dry-run"]) == 0
-    assert why in capsys.readouterr().err
 
 
 def test_a_run_that_is_left_alone_in_a_slurm_job_is_warned_of_its_end(stand_in: None) -> None:

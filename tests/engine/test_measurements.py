@@ -15,9 +15,7 @@ from tests.doors.engine import EVENT_FILES, Collector, Diagnosis, Measurements, 
 from tests.doors.engine import collector as collecting
 from tests.support import recorded
 from tests.support.judged import OPTIONS
-from tests.support.recorded import BEGAN
-from tests.support.recorded import GIB as GIB_collected
-from tests.support.recorded_proof import STAGES
+from tests.support.recorded import BEGAN, STAGES
 
 
 def _fed(*events: dict[str, Any], options: Mapping[str, Any] = OPTIONS, visible: str | None = None) -> Measurements:
@@ -37,15 +35,6 @@ def test_signals_of_a_run_that_goes_on_are_of_its_last_moments() -> None:
     assert found.input_wait == pytest.approx(0.2)
     assert found.compute_share == pytest.approx(0.7)
     assert found.uneven == pytest.approx(1.2)
-
-
-def test_evaluation_and_checkpoints_are_pauses() -> None:
-    found = _fed(
-        *({"t": t, "type": "phase", "phase": name} for t, name in ((0, "training"), (6, "evaluating"), (9, "saving"))),
-        {"t": 10.0, "type": "phase", "phase": "training"},
-        {"t": 20.0} | _progress(5),
-    )
-    assert found.pauses == pytest.approx(4 / 20)
 
 
 def _phases(*begun: tuple[float, str, str]) -> list[dict[str, Any]]:
@@ -191,41 +180,26 @@ def test_a_resumed_run_is_judged_by_its_own_sitting() -> None:
 # ---- The share of its GPU memory that a training takes, and its growth ---------------------------
 
 
-FULL: dict[str, Any] = {"input.cache": "off", "input.shuffle": "off"}  # nothing fills
+GIB = 1024**3
 
 
-def started(*devices: dict[str, Any], **actual: Any) -> dict[str, Any]:
-    return {
-        "type": "started", "gpus": ["GPU-a", "GPU-b"], "devices": ["/device:GPU:0"], "gpu_devices": list(devices),
-        "actual": actual,
-    }  # fmt: skip
+def started(*devices: dict[str, Any], **more: Any) -> dict[str, Any]:
+    uuids = [device["uuid"] for device in devices]
+    return {"type": "started", "gpus": uuids, "gpu_devices": list(devices), "devices": ["/device:GPU:0"]} | more
 
 
-def device(place: int, uuid: str = "GPU-a", limit: int | None = 1000, **more: Any) -> dict[str, Any]:
-    return {"device": f"/device:GPU:{place}", "uuid": uuid, "memory_limit_bytes": limit, **more}
+def card(number: int = 0, **more: Any) -> dict[str, Any]:
+    """What the started event tells of a GPU that trains."""
+    return {"device": f"/device:GPU:{number}", "uuid": f"GPU-{number}"} | more
 
 
-def reading(total: int = 2000, others: int = 0, uuid: str = "GPU-a") -> dict[str, Any]:
-    programs = [{"name": "x", "own": False, "memory_used_bytes": others},
-                {"name": "python", "own": True, "memory_used_bytes": 900}]  # fmt: skip
-    gpu = {"uuid": uuid, "index": 0, "busy": 0.9, "memory_total_bytes": total, "processes": programs}
-    return {"type": "gpu", "gpus": [gpu]}
+def reading(*gpus: dict[str, Any]) -> dict[str, Any]:
+    plain = {"busy": 0.97, "memory_used_bytes": 5 * GIB, "memory_total_bytes": 8 * GIB}
+    return {"type": "gpu", "gpus": [{"index": i, "uuid": f"GPU-{i}"} | plain | gpu for i, gpu in enumerate(gpus)]}
 
 
-def taken(first_step: bool = False, **devices: tuple[int | None, int | None]) -> dict[str, Any]:
-    """Peak and present bytes of the logical devices, by their names such as GPU0."""
-    of = {f"{name[:3]}:{name[3:]}": {"peak_bytes": peak, "current_bytes": now} for name, (peak, now) in devices.items()}
-    return {"type": "allocator", "devices": of, "first_step": first_step}
-
-
-def fed(*events: dict[str, Any], options: Mapping[str, Any] = FULL) -> Measurements:
-    collector = Collector(options)
-    collector.feed(recalled({"t": float(number)} | event) for number, event in enumerate(events))
-    return collector.measurements()
-
-
-def growing(first: int = 100, by: int = 10) -> list[dict[str, Any]]:
-    return [taken(GPU0=(900, first + by * number)) for number in range(30)]
+def allocated(gigabytes: float) -> dict[str, Any]:
+    return {"type": "allocator", "devices": {"GPU:0": dict.fromkeys(("current_bytes", "peak_bytes"), gigabytes * GIB)}}
 
 
 @pytest.mark.parametrize(
@@ -238,101 +212,40 @@ def growing(first: int = 100, by: int = 10) -> list[dict[str, Any]]:
     ],
 )
 def test_the_memory_of_the_device_may_grow_while_caches_fill(options: dict[str, Any], growth: float | None) -> None:
-    given = FULL | options
-    assert fed(started(device(0)), TRAINING, *growing(), options=given).memory_growth == pytest.approx(growth)
-    epoch = {"type": "epoch", "epoch": 1}
-    later = fed(started(device(0)), TRAINING, *growing(), epoch, *growing(500, 0), options=given)
+    given = {"input.cache": "off", "input.shuffle": "off"} | options
+    head, epoch = (started(card(memory_limit_bytes=10 * GIB)), TRAINING), {"type": "epoch", "epoch": 1}
+    growing = [allocated(1 + number / 10) for number in range(30)]
+    assert _fed(*head, *growing, options=given).memory_growth == pytest.approx(growth)
+    later = _fed(*head, *growing, epoch, *[allocated(5)] * 30, options=given)
     assert later.memory_growth == pytest.approx(0.0), "what was taken before counts no more"
-    once = fed(started(device(0)), TRAINING, epoch, *growing(), {"type": "epoch", "epoch": 2}, options=given)
+    once = _fed(*head, epoch, *growing, epoch | {"epoch": 2}, options=given)
     assert once.memory_growth == pytest.approx(0.2), "only the first epoch ends it"
 
 
-# ---- From readings of GPUs to figures and verdicts -----------------------------------------------
-
-
-GIB = 1024**3
-
-
-def fed_of_figures(
-    *events: dict[str, Any], options: Mapping[str, Any] = {}, visible: str | None = None
-) -> Measurements:
-    collector = Collector(OPTIONS | dict(options), visible)
-    collector.feed(recalled({"t": float(i)} | event) for i, event in enumerate(events))
-    return collector.measurements()
-
-
-def started_of_figures(*devices: dict[str, Any], **more: Any) -> dict[str, Any]:
-    uuids = [device["uuid"] for device in devices]
-    return {"type": "started", "gpus": uuids, "gpu_devices": list(devices), "devices": ["/device:GPU:0"]} | more
-
-
-def card(number: int = 0, **more: Any) -> dict[str, Any]:
-    """What the started event tells of a GPU that trains."""
-    return {"device": f"/device:GPU:{number}", "uuid": f"GPU-{number}"} | more
-
-
-def reading_of_figures(*gpus: dict[str, Any]) -> dict[str, Any]:
-    plain = {"busy": 0.97, "memory_used_bytes": 5 * GIB, "memory_total_bytes": 8 * GIB}
-    return {"type": "gpu", "gpus": [{"index": i, "uuid": f"GPU-{i}"} | plain | gpu for i, gpu in enumerate(gpus)]}
-
-
-def allocated(*gigabytes: float) -> dict[str, Any]:
-    each = [{"current_bytes": int(one * GIB), "peak_bytes": int(one * GIB)} for one in gigabytes]
-    return {"type": "allocator", "devices": {f"GPU:{i}": one for i, one in enumerate(each)}}
-
-
-DESKTOP = [{"pid": 1, "name": "Xorg", "memory_used_bytes": int(1.2 * GIB), "own": False}]
+DESKTOP = reading({"processes": [{"pid": 1, "name": "Xorg", "memory_used_bytes": int(1.2 * GIB), "own": False}]})
 MIG = [{"uuid": "MIG-0", "memory_used_bytes": GIB, "memory_total_bytes": 20 * GIB, "sm_active": 0.9},
        {"uuid": "MIG-1", "memory_used_bytes": GIB, "memory_total_bytes": 10 * GIB, "sm_active": 0.3}]  # fmt: skip
+PARTED = reading({"mig": MIG, "busy": None, "processes": DESKTOP["gpus"][0]["processes"]})
 GROWS, TAKES = {"actual": {"memory_growth": True}}, {"actual": {"memory_growth": False}}
-LIMIT = card(memory_limit_bytes=int(5.3 * GIB))
+SHOWN = {"actual": {"environment": {"CUDA_VISIBLE_DEVICES": "MIG-0,MIG-1"}}}
 
 
 @pytest.mark.parametrize(
-    ("events", "options", "share"),
+    ("limit_gib", "more", "readings", "options", "share"),
     [
-        ([started_of_figures(LIMIT, **TAKES), reading_of_figures({"processes": DESKTOP})], {}, 5.2 / 5.3),
-        (
-            [started_of_figures(card(memory_limit_bytes=7 * GIB), **GROWS), reading_of_figures({"processes": DESKTOP})],
-            {},
-            5.2 / 6.8,
-        ),
-        (
-            [started_of_figures(card(memory_limit_bytes=7 * GIB), **TAKES), reading_of_figures({"processes": DESKTOP})],
-            {},
-            5.2 / 7,
-        ),
-        ([started_of_figures(card()), reading_of_figures({})], {}, 5.2 / 8),
-        (
-            [started_of_figures(card()), reading_of_figures({"mig": MIG, "busy": None, "processes": DESKTOP})],
-            {},
-            5.2 / 20,
-        ),
-        ([started_of_figures(card()), reading_of_figures({"mig": MIG})], {"device.visible": ["MIG-1"]}, 5.2 / 10),
-        (
-            [
-                started_of_figures(card(), actual={"environment": {"CUDA_VISIBLE_DEVICES": "MIG-0,MIG-1"}}),
-                reading_of_figures({"mig": MIG}),
-            ],
-            {"device.visible": ["MIG-1"]},
-            5.2 / 10,
-        ),
-        ([started_of_figures(LIMIT), reading_of_figures({})], {"device.memory_limit_mb": 6144}, 5.2 / 6),
-        (
-            [
-                started_of_figures(card(memory_limit_bytes=16 * GIB), **GROWS),
-                reading_of_figures({"processes": DESKTOP}),
-            ],
-            {"device.logical_devices": 2},
-            5.2 / 8,
-        ),
+        (5.3, TAKES, DESKTOP, {}, 5.2 / 5.3), (7, GROWS, DESKTOP, {}, 5.2 / 6.8), (7, TAKES, DESKTOP, {}, 5.2 / 7),
+        (None, {}, reading({}), {}, 5.2 / 8), (None, {}, PARTED, {}, 5.2 / 20),
+        (None, {}, PARTED, {"device.visible": ["MIG-1"]}, 5.2 / 10),
+        (None, SHOWN, PARTED, {"device.visible": ["MIG-1"]}, 5.2 / 10),
+        (5.3, {}, reading({}), {"device.memory_limit_mb": 6144}, 5.2 / 6),
+        (16, GROWS, DESKTOP, {"device.logical_devices": 2}, 5.2 / 8),
     ],
-)
+)  # fmt: skip
 def test_memory_is_a_share_of_what_tensorflow_may_take(
-    events: list[dict[str, Any]], options: dict[str, Any], share: float
+    limit_gib: float | None, more: dict[str, Any], readings: dict[str, Any], options: dict[str, Any], share: float
 ) -> None:
-    head, *readings = events
-    found = fed_of_figures(head, TRAINING, *readings, allocated(5.2), options=options)
+    head = started(card(**{} if limit_gib is None else {"memory_limit_bytes": int(limit_gib * GIB)}), **more)
+    found = _fed(head, TRAINING, readings, allocated(5.2), options=OPTIONS | options)
     assert found.memory_peak == pytest.approx(share, abs=0.01)
 
 
@@ -358,38 +271,38 @@ STEPS = [{"type": "progress", "step": 20 * i, "step_ms_p50": 50.0, "step_ms_p95"
 def test_more_gpus_are_proposed_where_this_process_may_use_them_and_nobody_else_does(
     visible: str | None, option: Any, others: tuple[dict[str, Any], ...], change: dict[str, Any] | None
 ) -> None:
-    told = [reading_of_figures({**FREE, "busy": 0.97}, *others)] * 30
-    found = fed_of_figures(
-        started_of_figures(card()), TRAINING, *told, *STEPS, options={"device.visible": option}, visible=visible
+    told = [reading({**FREE, "busy": 0.97}, *others)] * 30
+    found = _fed(
+        started(card()), TRAINING, *told, *STEPS, options=OPTIONS | {"device.visible": option}, visible=visible
     )
     # Asked later, in a shell that knows nothing of the job, it is the run that knows.
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    begun = started_of_figures(card(), actual={"environment": environment})
-    later = fed_of_figures(begun, TRAINING, *told, *STEPS, options={"device.visible": option})
+    begun = started(card(), actual={"environment": environment})
+    later = _fed(begun, TRAINING, *told, *STEPS, options=OPTIONS | {"device.visible": option})
     for known in (found, later):
         changes = [dict(remedy["changes"]) for remedy in diagnose(known).remedies if remedy["step"] == "gpus"]
         assert changes == ([] if change is None else [change | {"strategy.kind": "mirrored"}])
 
 
 HOT = {"throttle": ["software thermal"], "sm_clock_mhz": 1200.0}
-FULL_FIGURES = {"throttle": [], "sm_clock_mhz": 1700.0}
+FAST = {"throttle": [], "sm_clock_mhz": 1700.0}
 TRAINER_OF_ANOTHER = {"pid": 7, "name": "{python}", "memory_used_bytes": 9 * GIB, "own": False}
 # The readings of GPU 1 of three, and those of the others; whether it is the slow one, and how its cause is told.
 SLOW: dict[str, tuple[dict[str, Any], dict[str, Any], bool, str]] = {
-    "hot": (HOT, FULL_FIGURES, True, "slowed down in 100 % of its readings (software thermal)"),
+    "hot": (HOT, FAST, True, "slowed down in 100 % of its readings (software thermal)"),
     "shared": (
         {"busy": 0.98, "processes": [TRAINER_OF_ANOTHER]}, {"busy": 0.6}, True, "another program uses it ({python})"
     ),
     "unknown": ({"busy": 0.98}, {"busy": 0.6}, True, "look for other processes on GPU 1, which the others wait for"),
-    "alike": (FULL_FIGURES | {"sm_clock_mhz": 1600.0}, FULL_FIGURES, False, ""), "all hot": (HOT, HOT, False, ""),
+    "alike": (FAST | {"sm_clock_mhz": 1600.0}, FAST, False, ""), "all hot": (HOT, HOT, False, ""),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SLOW)
 def test_the_gpu_that_the_others_wait_for_is_named_with_its_cause(name: str) -> None:
     mine, others, slow, cause = SLOW[name]
-    three = started_of_figures(card(0), card(1), card(2), replicas=3)
-    found = fed_of_figures(three, TRAINING, *[reading_of_figures(others, mine, others)] * 30, *STEPS)
+    three = started(card(0), card(1), card(2), replicas=3)
+    found = _fed(three, TRAINING, *[reading(others, mine, others)] * 30, *STEPS)
     assert (found.slow_gpu == 1) == slow
     told = diagnose(found)
     assert ("imbalance" in (told.verdict, *told.others)) == slow
@@ -402,10 +315,10 @@ def test_clocks_and_slowed_time_are_summed_up_over_the_readings_that_train() -> 
     def at(t: float, **more: Any) -> dict[str, Any]:
         counted = {"slowed_by_power_seconds": 0.9 * t, "slowed_by_heat_seconds": 0.0, "throttle": ["power cap"]}
         clock = {"sm_clock_mhz": 600.0, "max_sm_clock_mhz": 1980.0, "power_limit_w": 300.0}
-        return reading_of_figures({"power_limit_default_w": 700.0} | counted | clock | more)
+        return reading({"power_limit_default_w": 700.0} | counted | clock | more)
 
     told = [at(float(second)) for second in range(30)]
-    found = fed_of_figures(started_of_figures(card(), compute_capability=[9, 0]), TRAINING, *told, *STEPS)
+    found = _fed(started(card(), compute_capability=[9, 0]), TRAINING, *told, *STEPS)
     assert (found.sm_clock_mhz, found.max_sm_clock_mhz) == (600.0, 1980.0)
     assert found.clock_share == pytest.approx(600 / 1980)
     assert found.power_capped == pytest.approx(0.9)
@@ -414,11 +327,11 @@ def test_clocks_and_slowed_time_are_summed_up_over_the_readings_that_train() -> 
     verdict = diagnose(found)
     assert (verdict.verdict, verdict.others) == ("low_clocks", ["compute_bound"])
     hot = [at(float(second), slowed_by_heat_seconds=0.3 * second, throttle=[]) for second in range(30)]
-    found = fed_of_figures(started_of_figures(card()), TRAINING, *hot, *STEPS)
+    found = _fed(started(card()), TRAINING, *hot, *STEPS)
     assert found.throttled == pytest.approx(0.3), "the driver has counted what no reading saw"
     assert found.throttle == ("heat",)
     ahead = [at(float(second), slowed_by_heat_seconds=0.0 if second < 15 else 9000.0) for second in range(30)]
-    found = fed_of_figures(started_of_figures(card()), TRAINING, *ahead, *STEPS)
+    found = _fed(started(card()), TRAINING, *ahead, *STEPS)
     assert found.throttled == pytest.approx(1 / 29), "no more than the time that has passed"
 
 
@@ -426,10 +339,10 @@ def test_clocks_and_slowed_time_are_summed_up_over_the_readings_that_train() -> 
 
 
 GPUS = [f"GPU-{index:08d}-aaaa-bbbb-cccc-000000000000" for index in range(2)]
-SLOW_COLLECTED = {
+SLOW_CARD = {
     "busy": 0.99, "sm_clock_mhz": 1200, "throttle": ["hardware thermal"], "clocks_set_by": ["application clocks"],
     "max_sm_clock_mhz": 1980, "power_limit_default_w": 800.0,
-    "processes": [{"pid": 7, "name": "blender", "own": False, "memory_used_bytes": 3 * GIB_collected}],
+    "processes": [{"pid": 7, "name": "blender", "own": False, "memory_used_bytes": 3 * GIB}],
 }  # fmt: skip
 HOSTS = [{"index": index, "address": f"h{index}:1", "host": f"h{index}"} for index in (0, 1)]
 WORKERS = [HOSTS[0] | {"input_wait": 0.05}, HOSTS[1] | {"input_wait": 0.45}]
@@ -447,7 +360,7 @@ def told(run: Run, slow: bool, workers: bool) -> Iterator[dict[str, Any]]:
     for event in sorted(map(json.loads, lines), key=lambda event: float(event["t"])):
         match event["type"]:
             case "started" if "GPU" in event["devices"][0]:
-                of_gpu = {"memory_limit_bytes": 76 * GIB_collected, "compute_capability": (9, 0)}
+                of_gpu = {"memory_limit_bytes": 76 * GIB, "compute_capability": (9, 0)}
                 devices = [of_gpu | {"uuid": uuid, "device": f"/device:GPU:{i}"} for i, uuid in enumerate(GPUS)]
                 yield (
                     event
@@ -469,7 +382,7 @@ def told(run: Run, slow: bool, workers: bool) -> Iterator[dict[str, Any]]:
             case "host":
                 yield event | {"io_wait": 0.05, "others_cpu": 0.1, "trainer_read_bytes_per_second": 1e6}
             case "gpu" if slow and event["gpus"]:
-                yield event | {"gpus": [event["gpus"][0], event["gpus"][1] | SLOW_COLLECTED]}
+                yield event | {"gpus": [event["gpus"][0], event["gpus"][1] | SLOW_CARD]}
             case _:
                 yield event
 

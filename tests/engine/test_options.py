@@ -11,17 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import (
-    OPTIONS,
-    MisfitsError,
-    Options,
-    gpu_choice,
-    keys_of,
-    option_meant,
-    presets,
-    resolve_key,
-    validated,
-)
+from tests.doors.engine import OPTIONS, MisfitsError, Options, gpu_choice, keys_of, option_meant, presets, validated
 from tests.doors.engine import presets_PresetError as PresetError
 from tests.support.cases import all_hold
 from tests.support.training import options
@@ -45,22 +35,6 @@ def test_a_range_that_is_told_is_the_range_that_holds() -> None:
                 number = int(outside) if "whole" in info.accepts else outside
                 with pytest.raises(presets.PresetError):
                     presets.defaults([f"{info.key}={number}"])
-
-
-@pytest.mark.parametrize(
-    ("text", "near"),
-    [("batchsize", "batch_size"), ("input.batchsize", "input.batch_size"), ("lerning_rate", "learning_rate"),
-     ("memory_grow", "memory_growth"), ("qqqqqqq", None)],
-)  # fmt: skip
-def test_an_unknown_name_gets_the_nearest_one(text: str, near: str | None) -> None:
-    with pytest.raises(KeyError) as raised:
-        resolve_key(text, OPTIONS)
-    told = raised.value.args[0]
-    assert told.startswith("unknown option")
-    if near is None:
-        assert told == "unknown option; gputui options lists them all"
-    else:
-        assert told.endswith(f"did you mean {near}?")
 
 
 OFF = [info.key for info in OPTIONS if "off" in info.choices] + ["input.cache", "run.profile"]
@@ -92,15 +66,6 @@ def test_control_characters_are_refused_in_texts(code: int, taken: bool) -> None
 def test_options_cannot_be_changed_once_resolved() -> None:
     with pytest.raises(FrozenInstanceError):
         Options().input.batch_size = 3  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("data", "source"),
-    [("digits", ("digits", "")), ("npz:/a/b.npz", ("npz", "/a/b.npz")), ("images:/C:/x", ("images", "/C:/x")),
-     ("tfrecord:/d/*.tfrecord", ("tfrecord", "/d/*.tfrecord"))],
-)  # fmt: skip
-def test_a_data_source_is_a_kind_and_a_place(data: str, source: tuple[str, str]) -> None:
-    assert presets.defaults([f"data={data}"]).options.workload.source == source
 
 
 # ---- What follows from the values of options -----------------------------------------------------
@@ -219,8 +184,3 @@ def test_another_name_leads_to_its_options(word: str, keys: tuple[str, ...]) -> 
 )
 def test_an_unknown_name_is_answered_with_all_that_it_may_mean(word: str, words: str) -> None:
     assert option_meant(word, OPTIONS) == words
-
-
-# ---- a user's own code ----------------------------------------------------------------------------
-
-SINGLE = "the PyDataset loads one batch at a time; give it workers if threads may load several at once"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.doors.engine import GROUPS, Options, form, places, presets, run_numbers, saving, validated
+from tests.doors.engine import GROUPS, Options, own_code, places, presets, saving, validated
 from tests.doors.engine import proof_request as request
 from tests.doors.tui import FormState
 from tests.doors.tui import tui_cli as cli
@@ -60,7 +60,7 @@ def test_what_is_written_counts_from_its_file_and_what_is_typed_from_the_current
 def test_every_command_finds_them_from_elsewhere(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(form, "asked", lambda preset: form.Form("arrays"))  # it calls build
+    monkeypatch.setattr(own_code, "asked", lambda preset: own_code.Form("arrays"))  # it calls build
     for name in ("data.yaml", "code.yaml"):
         assert cli.run(["presets", "check", str(project / name)]) == 0
     workload = launched(capsys, "--preset", "../project/code.yaml").workload
@@ -70,14 +70,6 @@ def test_every_command_finds_them_from_elsewhere(
     asked = request.of_change(str(project / "data.yaml"), ["cache=other"])
     assert asked.baseline().options == resolved(project / "data.yaml")
     assert asked.changes == {"input.cache": f"{Path.cwd()}/other"}
-
-
-def test_a_resolved_preset_means_the_same_wherever_it_is_written(project: Path) -> None:
-    for name in ("data.yaml", "code.yaml", "sub/below.yaml"):
-        preset = presets.resolve(str(project / name))
-        copy = Path.cwd() / "copy.yaml"
-        copy.write_text(preset.to_yaml())
-        assert resolved(copy) == preset.options
 
 
 # ---- the form ---------------------------------------------------------------------------------
@@ -106,36 +98,6 @@ def test_what_is_saved_means_the_same_and_stays_short_beside_its_file(
 
 
 # ---- names of presets and of runs -----------------------------------------------------------------
-
-
-def refused(name: str, beside: Path | None = None) -> str:
-    with pytest.raises(presets.PresetError) as fault:
-        presets.paths.find(name, beside)
-    return str(fault.value)
-
-
-def test_a_run_is_named_by_its_short_name_its_id_or_a_part_that_no_other_has(home: Path) -> None:
-    folders = home / "runs"
-    for number, name in enumerate(("cnn", "cnn-2", "vit", "big-cnn", "old")):
-        (folders / f"2026092{number}-100000-{name}").mkdir(parents=True)
-    (folders / ".20260920-hidden").mkdir()
-    ids = sorted(path.name for path in folders.iterdir() if path.name[0] != ".")
-    for given, found in (
-        ("run:vit", ids[2]), (f"run:{ids[0]}", ids[0]), ("run:20260921", ids[1]), ("run:big-cnn", ids[3]),
-    ):  # fmt: skip
-        assert presets.paths.find(given) == folders / found / "preset.yaml"
-    several = ", ".join((ids[0], ids[1], ids[3]))
-    assert refused("run:cnn") == f"'run:cnn': 3 runs have that in their ids ({several} ...); give more of the id"
-    first = ", ".join(ids[:3])
-    assert refused("run:2026") == f"'run:2026': 5 runs have that in their ids ({first} ...); give more of the id"
-    none = "there is no such run; gputui runs lists them"
-    assert refused("run:nobody") == f"'run:nobody': {none}"
-    assert refused("run:") == f"'run:': {none}"
-    assert refused("run:hidden") == f"'run:hidden': {none}"
-    run_numbers.file_of(folders / ids[0]).write_text("".join(f"{name}\n" for name in ids))
-    assert presets.paths.find("run:r3") == folders / ids[2] / "preset.yaml"
-    (folders / ids[1]).rmdir()
-    assert refused("run:r2") == f"'run:r2': the run {ids[1]} has been deleted; gputui runs lists the others"
 
 
 def test_a_whole_id_is_that_run_although_others_contain_it(home: Path) -> None:

@@ -12,8 +12,8 @@ import yaml
 from tests.doors.engine import OPTIONS, YamlFault, presets, runs, yaml_nodes
 from tests.doors.engine import presets_PresetError as PresetError
 from tests.doors.tui import tui_cli as cli
-from tests.support.broken_presets import Broken, all_broken
 from tests.support.cases import all_hold
+from tests.support.odd_presets import Broken, all_broken
 
 BROKEN = all_broken()[::3]
 
@@ -154,31 +154,13 @@ def test_the_last_of_two_settings_wins() -> None:
     assert presets.defaults(["epochs=3", "train.epochs=4"]).options.train.epochs == 4
 
 
-@pytest.mark.parametrize(
-    ("version", "shown"),
-    [
-        ("true", "true"),
-        ("2", "2"),
-        ("'1'", "'1'"),
-    ],
-)
+@pytest.mark.parametrize(("version", "shown"), [("true", "true"), ("2", "2"), ("'1'", "'1'")])
 def test_a_version_that_is_not_read_is_named(version: str, shown: str, tmp_path: Path) -> None:
     path = write(tmp_path / "mine.yaml", f"train: {{epochs: 2}}\nschema_version: {version}\n")
     assert problem(path) == f"{path}:2: schema_version: this gputui reads version 1, not {shown}"
 
 
 # ---- what is said when it is wrong ------------------------------------------------------------
-
-
-def test_an_unknown_option_is_named_with_the_nearest_one(tmp_path: Path) -> None:
-    path = write(tmp_path / "mine.yaml", "\ninput:\n  batchsize: 3\n")
-    assert problem(path) == f"{path}:3: input.batchsize: unknown option, did you mean input.batch_size?"
-
-
-def test_a_fault_in_the_extended_file_names_that_file(tmp_path: Path) -> None:
-    base = write(tmp_path / "base.yaml", "train:\n  epochs: none\n")
-    path = write(tmp_path / "mine.yaml", "extends: base.yaml\n")
-    assert problem(path).startswith(f"{base}:2: train.epochs: ")
 
 
 def test_extends_in_a_circle_is_told_with_the_way(tmp_path: Path) -> None:
@@ -209,11 +191,6 @@ def test_a_wrong_setting_is_told_as_what_was_given(setting: str, part: str) -> N
     assert told.startswith("--set " + setting[:20])
     assert part in told
     assert len(told) < 400
-
-
-def test_a_missing_preset_is_told_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["--preset", "quickstar"]) == 2
-    assert "did you mean quickstart?" in capsys.readouterr().err
 
 
 def test_a_broken_preset_is_told_in_a_line_for_each_of_its_faults_with_its_place(

@@ -26,7 +26,6 @@ from tests.doors.engine import (
     Run,
     RunClock,
     RunError,
-    descendants,
     identity,
     import_cost,
     liveness,
@@ -112,22 +111,6 @@ def test_exactly_the_process_with_this_id_and_start_is_alive(
     assert (process.alive(), process.is_mine(), Process.of(child.pid).start_ticks) == (False, False, 0)
 
 
-def test_a_process_works_for_a_folder_by_its_command_line_or_its_open_file(tmp_path: Path) -> None:
-    code = "import time; print(1, flush=True); time.sleep(60)"
-    file = tmp_path / "events.jsonl"
-    file.touch()
-    with file.open() as stream:
-        command = [sys.executable, "-c", code, "-m", "gputui.engine", str(tmp_path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=stream) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            found = Process.of(process.pid)
-            assert (found.serves(tmp_path), found.serves(tmp_path.parent)) == (True, False)
-            assert (found.has_open(file), found.has_open(tmp_path / "other")) == (True, False)
-            process.kill()
-    assert (Process.current().serves(tmp_path), found.serves(tmp_path), found.has_open(file)) == (False, False, False)
-
-
 def test_a_file_system_without_locks_excludes_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.lock"
 
@@ -203,31 +186,6 @@ def test_a_signal_goes_only_to_the_process_that_ones_own_file_means(
         stop_signals.send(process, [signal.SIGTERM], file, lambda _: True)
 
 
-def test_what_outlives_a_run_is_ended_by_request_then_by_force(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[tuple[int, str]] = []
-    alive = {5, 6, 7}
-
-    class Below:
-        def __init__(self, pid: int) -> None:
-            self.pid, self.name, self.parent, self.ended = pid, f"p{pid}", 0, False
-
-        def end(self) -> None:
-            sent.append((self.pid, "term"))
-            alive.discard(6)
-
-        def send(self, number: int) -> None:
-            sent.append((self.pid, signal.Signals(number).name))
-            alive.discard(self.pid)
-
-    monkeypatch.setattr(descendants, "all_now", lambda _apart: [Below(pid) for pid in sorted(alive)])
-    monkeypatch.setattr("gputui.engine.system.descendants.time.sleep", lambda _: None)
-    assert descendants.end_descendants(spared=7) == ["p5 (pid 5)", "p6 (pid 6)"]
-    assert sent == [(5, "term"), (6, "term"), (5, "SIGKILL")]
-    sent.clear()
-    assert descendants.end_descendants(spared=7) == []
-    assert sent == []
-
-
 # ---- What acts on a run from outside -------------------------------------------------------------
 
 
@@ -279,39 +237,6 @@ def test_the_engine_gets_the_signals_of_a_stop_and_the_trainer_only_if_it_is_alo
     lives(monkeypatch, **alive)
     control.request_stop(run, numbers)
     assert [call[:3] for call in sent] == [(*expected, "status.json")]
-
-
-@pytest.mark.parametrize(
-    ("alive", "message"),
-    [
-        ({}, r"a is not running \(it is crashed\)"),
-        ({"engine": True, "starting": True}, "a is not running"),  # the status names the processes of an earlier start
-        ({"engine": True, "host": "box7"}, "a is running on box7; stop it there: gputui stop a"),
-    ],
-)
-def test_a_stop_that_reaches_nobody_is_refused(
-    run: Run, sent: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, alive: dict[str, Any], message: str
-) -> None:
-    lives(monkeypatch, **alive)
-    with pytest.raises(RunError, match=message):
-        control.request_stop(run)
-    assert sent == []
-
-
-@pytest.mark.parametrize(
-    ("alive", "message"),
-    [
-        ({"engine": True, "host": "box7"}, "running on box7; delete it there: gputui delete a"),
-        ({"engine": True}, "a cannot be deleted: it is running; stop it before deleting it"),
-        ({"trainer": True}, "a cannot be deleted: it is stopping; stop it before deleting it"),
-    ],
-)
-def test_a_run_that_is_alive_is_not_given_to_anybody(
-    run: Run, monkeypatch: pytest.MonkeyPatch, alive: dict[str, Any], message: str
-) -> None:
-    lives(monkeypatch, **alive)
-    with pytest.raises(RunError, match=message), control.reserved(run, "delete"):
-        pass
 
 
 def test_one_at_a_time_has_a_run_that_is_not_alive(run: Run) -> None:

@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from tests.doors.engine import (
-    ALL_LOST_HINT,
     BackgroundCalls,
     DriverError,
     Event,
@@ -228,32 +227,6 @@ def test_energy_and_slowed_time_are_counted_between_readings_and_not_over_a_paus
 
 def words(notes: list[Event]) -> list[str]:
     return [getattr(event, "message", None) or str(getattr(event, "missing", "")) for event in notes]
-
-
-def test_a_gpu_that_is_lost_again_is_told_again_and_all_at_once_in_one_warning() -> None:
-    notes: list[Event] = []
-    reader = GpuReader(notes.append, 1.0)
-    good = [{"index": index, "name": "T4"} for index in range(3)]
-
-    def lost(index: int, since: float) -> dict[str, Any]:
-        return good[index] | {"missing": "gone", "lost_since": since}
-
-    for readings in (
-        [good[0], lost(1, 5.0), good[2]], [good[0], lost(1, 5.0), good[2]], good,
-        [good[0], lost(1, 9.0), lost(2, 9.5)], [good[0], lost(1, 9.0), lost(2, 9.5)], [good[0], good[1], lost(2, 9.5)],
-        [lost(0, 20.0), lost(1, 20.0), lost(2, 9.5)], [lost(0, 20.0), lost(1, 20.0), lost(2, 9.5)], good,
-        [lost(0, 30.0), lost(1, 31.0), lost(2, 30.0)], good,
-    ):  # fmt: skip
-        reader._report_lost(readings)
-    assert words(notes) == [
-        "GPU 1 (T4): gone", "GPU 1 can be read again", "GPU 1 (T4): gone", "GPU 2 (T4): gone",
-        "GPU 1 can be read again", "none of the GPUs answers any more: gone", "all GPUs can be read again",
-        "none of the GPUs answers any more: gone", "all GPUs can be read again",
-    ]  # fmt: skip
-    warnings = [event for event in notes if isinstance(event, Warn)]
-    assert [event.kind for event in warnings].count("gpu_back") == 4
-    assert warnings[0].hint == "dmesg shows more (look for Xid); the readings of the other GPUs go on"
-    assert warnings[5].hint == ALL_LOST_HINT
 
 
 def test_an_error_is_told_once_for_each_gpu_and_kind_and_kept_each_time() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import BATCHED, ORDER, Diagnosis, Remedy, diagnose, diagnosis_remedies, stragglers, verdict
+from tests.doors.engine import BATCHED, ORDER, Diagnosis, Remedy, diagnose, diagnosis_remedies, stragglers
 from tests.doors.engine import diagnosis_remedies as making
 from tests.doors.engine import verdict_remedies as remedies
 from tests.support.judged import STAGES, gpu, measured, waits
@@ -76,26 +76,10 @@ def test_where_no_option_is_left_the_slowest_stage_is_named_with_advice() -> Non
     assert "input" not in {remedy["step"] for remedy in weaker.remedies}
 
 
-def test_no_remedy_for_what_is_in_use_or_cannot_help() -> None:
-    changes = {"input.cache": "memory", "input.parallel_calls": "auto", "input.prefetch": "auto"}
-    assert _changes(diagnose(measured(changes, **waits(0.6), stages=STAGES))) == []
-    once = diagnose(measured({"train.epochs": 1, "input.cache": "off"}, **waits(0.6), stages=STAGES))
-    assert {"input.cache": "memory"} not in _changes(once)
-
-
 def test_a_cache_that_does_not_fit_is_advice() -> None:
     found = diagnose(measured({"input.cache": "off"}, **waits(0.6), stages=STAGES, host_memory_free_bytes=10**7))
     assert {"input.cache": "memory"} not in _changes(found)
     assert any(not remedy["changes"] and "do not fit" in remedy["reason"] for remedy in found.remedies)
-
-
-def test_a_batch_in_parts_is_to_have_fewer_of_them_before_it_is_doubled() -> None:
-    def proposed(memory_peak: float) -> list[Any]:
-        found = diagnose(gpu({"train.micro_batches": 5}, busy_mean=0.3, busy_p95=0.4, memory_peak=memory_peak))
-        return [change for change in _changes(found) if change.keys() & {"train.micro_batches", "input.batch_size"}]
-
-    assert proposed(0.3) == [{"train.micro_batches": 3}]
-    assert proposed(0.6) == []
 
 
 def test_a_gpu_with_too_little_to_do_gets_xla_first_and_several_steps_last() -> None:
@@ -193,18 +177,6 @@ def test_workers_that_exchange_long_get_twice_the_batch_in_parts_if_it_takes_too
         assert remedy.expected_gain == 1.25, "half of 40 % is saved"
         assert remedy.changes_learning
         assert ("it needs no more memory" in remedy.reason) is ("train.micro_batches" in remedy.changes)
-
-
-@pytest.mark.parametrize(
-    ("figures", "reason"),
-    [
-        ({"hosts": ("h0",)}, "all workers run on h0: a single process"),
-        ({}, "44 MB of gradients pass between h0 and h1 at 1 GB/s: a faster network would help, or NCCL's choice"),
-        ({"on_gpu": False}, "44 MB of gradients pass between h0 and h1 at 1 GB/s: a faster network would help; the"),
-    ],
-)
-def test_a_faster_network_is_advised_between_machines_and_none_within_one(figures: dict[str, Any], reason: str) -> None:
-    assert cluster(**figures)[-1].reason.startswith(reason)
 
 
 def _of_input(changes: Mapping[str, Any], **figures: Any) -> list[dict[str, Any]]:
@@ -307,28 +279,6 @@ def test_the_number_formats_that_a_device_multiplies_faster(
 
 
 @pytest.mark.parametrize(
-    ("options", "figures", "added", "reason"),
-    [
-        ({"compile.xla": False}, {}, {}, "XLA fuses small operations into few kernels; some models get faster"),
-        ({"compile.xla": False, "input.drop_remainder": False}, {"train_samples": 4097},
-         {"input.drop_remainder": True}, "XLA fuses small operations into few kernels, and steps of one shape compile "
-         "only once; some models get faster"),
-        ({"compile.xla": "auto"}, {"xla_reason": "too small"}, {}, "XLA fuses small operations into few kernels; some "
-         "models get faster; auto leaves it off here: too small"),
-        ({"compile.xla": "auto"}, {"xla_reason": "XLA cannot compile it"}, None, ""),
-        ({"compile.xla": False, "train.deterministic": True}, {}, None, ""),
-        ({"compile.xla": False}, {"newest_capability": (12, 0)}, None, ""),
-    ],
-)  # fmt: skip
-def test_xla_is_proposed_with_steps_of_one_shape(
-    options: dict[str, Any], figures: dict[str, Any], added: dict[str, Any] | None, reason: str
-) -> None:
-    known = gpu({"precision.policy": "mixed_bfloat16", **options}, **{"jit_compile": False} | figures)
-    expected = [] if added is None else [Remedy(step="xla", changes={"compile.xla": True} | added, reason=reason)]
-    assert list(making.computing(known)) == expected
-
-
-@pytest.mark.parametrize(
     ("options", "figures", "reasons"),
     [
         ({"run.checkpoint": 1}, {}, ["checkpoints are written every step: write them less often"]),
@@ -344,13 +294,3 @@ def test_pauses_are_shortened_where_they_come_from(
 ) -> None:
     made = making.stalls(measured({"train.validation_split": 0.1} | options, **figures))
     assert list(made) == [Remedy(step="device", reason=reason) for reason in reasons]
-
-
-# ---- remedies of the input ------------------------------------------------------------------------
-
-
-def test_each_remedy_has_its_place_in_the_order() -> None:
-    proposed = verdict.remedies(gpu(idle_gpus=1, python_share=0.3, busy_mean=0.3), ["underfilled", "compute_bound"])
-    assert [remedy.step for remedy in proposed] == ["xla", "device", "device", "device", "precision", "gpus"]
-    first = verdict.remedies(gpu(idle_gpus=1, python_share=0.3, busy_mean=0.3), ["compute_bound", "underfilled"])
-    assert [remedy.step for remedy in first] == ["device", "device", "device", "precision", "xla", "gpus"]

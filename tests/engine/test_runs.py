@@ -267,18 +267,6 @@ def test_what_a_link_inside_a_run_shows_stays(tmp_path: Path) -> None:
 # ---- What the folders of runs and the queue refuse or leave out seldom ---------------------------
 
 
-@pytest.fixture
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "RETRY_SECONDS", 0.0)
-
-
-# ---- folders of runs -----------------------------------------------------------------------------
-
-
-# ---- what was launched ---------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("_at_once")
 @pytest.mark.parametrize("text", ["a\x7fb c", "a\\u007fb\\tc", "a\x7fb\\tc", "a\\u001bb c"])
 def test_no_text_of_an_event_file_reaches_a_terminal_as_it_is(text: str) -> None:
     line = '{"t":1.0,"type":"warning","run":"one","kind":"a","message":"%s","hint":"","option":""}' % text  # noqa: UP031
@@ -289,7 +277,6 @@ def test_no_text_of_an_event_file_reaches_a_terminal_as_it_is(text: str) -> None
     assert parsing.parse_line(line) == event
 
 
-@pytest.mark.usefixtures("_at_once")
 def test_a_module_is_the_same_code_as_its_file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "models" / "small.py"
@@ -319,7 +306,6 @@ def test_a_module_is_the_same_code_as_its_file(home: Path, tmp_path: Path, monke
 # ---- the queue -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("_at_once")
 @pytest.mark.parametrize(
     ("record", "seconds"),
     [

@@ -13,19 +13,15 @@ from typing import Any
 import pytest
 
 from tests.doors.engine import (
-    EVENTS_FILE,
-    TELEMETRY_FILE,
     Cluster,
     Entry,
     EventWriter,
-    Follower,
     Liveness,
     Run,
     RunClock,
     RunError,
     Started,
     entries,
-    event_reading,
     folders,
     launch,
     part_of_sweep,
@@ -35,10 +31,8 @@ from tests.doors.engine import (
     run_cluster,
     runner,
     runs,
-    writing,
 )
 from tests.doors.engine import identity_Place as Place
-from tests.doors.engine import run as run_module
 from tests.doors.tui import entry_of
 from tests.doors.tui import tui_cli as cli
 
@@ -103,17 +97,6 @@ def test_the_latest_run_of_a_shared_home_is_the_chiefs(cluster_runs: list[Run]) 
     assert str(refusal.value) == f"there is no run to resume: {resuming.without_checkpoint(chief)}", "it asks no other"
 
 
-def test_of_two_trainings_in_one_home_each_chief_has_its_own_workers(cluster_runs: list[Run]) -> None:
-    chief, worker = cluster_runs[:2]
-    assert [run.id for run in run_cluster.other_workers(chief)] == [run.id for run in cluster_runs[1:2]]
-    assert run_cluster.local_chief(worker) == chief
-    assert run_cluster.other_workers(worker) == []
-    kept = json.loads(worker.file(run_cluster.FILE).read_text())
-    worker.file(run_cluster.FILE).write_text(json.dumps(kept | {"index": 5}))  # of another training
-    assert worker not in run_cluster.other_workers(chief)
-    assert run_cluster.local_chief(worker) is None
-
-
 @pytest.mark.parametrize(
     ("content", "index"),
     [
@@ -167,76 +150,6 @@ def test_each_worker_resumes_its_own_run_from_the_checkpoint_of_the_chief(
     environment(1)
     with pytest.raises(RunError, match=f"^there is no run to resume: {chief.name} has no intact checkpoint to resume"):
         resuming.latest()
-
-
-# ---- A run as it is followed while it goes on, without a process ---------------------------------
-
-
-class Followed:
-    """A run whose processes a test decides, with what a follower sees of it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.run = runs.create("one", "schema: 1\n")
-        self.folder = self.run.path  # where it is now
-        self.now = Liveness(engine=True, trainer=True)
-        self.t = 1_800_000_000.0
-        monkeypatch.setattr(Run, "liveness", property(lambda _run: self.now))
-        monkeypatch.setattr(run_module, "STARTING_SECONDS", 0.0)
-        self.follower = Follower(self.run)
-
-    def wrote(self, name: str, kind: str, t: float, **fields: object) -> None:
-        line = json.dumps({"t": self.t + t, "type": kind, "run": self.run.id} | fields)
-        with (self.folder / name).open("a") as stream:
-            stream.write(line + "\n")
-
-    def phase(self, name: str, t: float, phase: str) -> None:
-        self.wrote(name, "phase", t, phase=phase, detail="")
-
-    def finished(self, t: float, outcome: str) -> None:
-        self.wrote(EVENTS_FILE, "finished", t, outcome=outcome, summary={"outcome": outcome})
-
-    def started(self, t: float) -> None:
-        figures = dict.fromkeys(
-            ("pid", "replicas", "global_batch_size", "steps_per_epoch", "epochs", "steps", "train_samples",
-             "validation_samples"), 1,
-        )  # fmt: skip
-        self.wrote(EVENTS_FILE, "started", t, versions={}, devices=[], options={}, actual={}, **figures)
-
-    def poll(self) -> list[str]:
-        return [getattr(event, "phase", "") or event.type for event in self.follower.poll()]
-
-
-@pytest.fixture
-def followed(home: Path, monkeypatch: pytest.MonkeyPatch) -> Followed:
-    return Followed(monkeypatch)
-
-
-def test_events_of_both_files_come_in_the_order_of_time_and_the_end_last(followed: Followed) -> None:
-    followed.phase(EVENTS_FILE, 3.0, "training")
-    followed.phase(TELEMETRY_FILE, 2.0, "compiling")
-    followed.finished(4.0, "ok")
-    assert followed.poll() == ["compiling", "training"], "the engine is alive"
-    assert (followed.follower.ended, followed.follower.outcome) == (False, "")
-    followed.now = Liveness(trainer=True)
-    assert (followed.poll(), followed.follower.ended) == ([], False)
-    followed.now = Liveness()
-    followed.phase(TELEMETRY_FILE, 5.0, "ended")
-    assert (followed.poll(), followed.follower.ended) == (["ended"], False), "there may be more"
-    assert (followed.poll(), followed.follower.ended, followed.follower.outcome) == (["finished"], True, "ok")
-
-
-def test_a_run_that_is_gone_without_a_result_has_crashed(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
-    followed.run.file("engine.log").write_text("x\n last words \n\n")
-    followed.now = Liveness()
-    for full, message in (("", "the run ended without a result: its engine is gone"), ("no room", "no room")):
-        monkeypatch.setattr(writing, "try_writing", lambda _folder, full=full: full)
-        monkeypatch.setattr(event_reading, "SILENT_SECONDS", 0.0)
-        follower = Follower(followed.run)
-        (last,) = follower.poll()
-        assert (follower.outcome, vars(last)["summary"]) == ("crashed", {
-            "outcome": "crashed",
-            "error": {"kind": "crash", "message": message, "hint": "the last line of engine.log: last words"},
-        })  # fmt: skip
 
 
 # ---- runs that go on -----------------------------------------------------------------------------

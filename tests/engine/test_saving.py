@@ -62,21 +62,6 @@ def test_only_the_changed_lines_change(file: Path) -> None:
     assert presets.resolve(str(file)).options == preset.options
 
 
-def test_what_the_base_gives_is_written_only_when_changed(file: Path) -> None:
-    saving.save(changed(presets.resolve(str(file)), {"input.shuffle": 5}), file)
-    text = file.read_text()
-    assert "shuffle: 5" in text
-    assert "cosine" not in text
-    assert "extends: quickstart" in text
-
-
-def test_back_to_the_default_stays_in_the_file(file: Path) -> None:
-    preset = changed(presets.resolve(str(file)), {"train.seed": None, "train.schedule": "constant"})
-    saving.save(preset, file)
-    assert presets.resolve(str(file)).options == preset.options
-    assert "seed: null" in file.read_text()
-
-
 def test_any_change_survives(file: Path) -> None:
     dice = random.Random(1)
     for _ in range(60):
@@ -89,16 +74,6 @@ def test_any_change_survives(file: Path) -> None:
         assert (read.options, read.description) == (placed, preset.description)
     for comment in ("# my preset", "# the base", "# flow", "# three", "# drawn once"):
         assert comment in file.read_text()
-
-
-def test_shipped_presets_are_refused() -> None:
-    path = presets.SHIPPED / "quickstart.yaml"
-    with pytest.raises(SaveError, match="ships with gputui"):
-        saving.save(presets.resolve("quickstart"), path)
-    with pytest.raises(SaveError, match="ships with gputui"):
-        saving.delete(path)
-    with pytest.raises(SaveError, match="ships with gputui"):
-        saving.place("quickstart")
 
 
 def test_a_deleted_preset_is_brought_back_and_overwrites_nothing(tmp_path: Path) -> None:
@@ -127,14 +102,6 @@ def test_a_deleted_preset_is_brought_back_and_overwrites_nothing(tmp_path: Path)
     (tmp_path / "folder.yaml").mkdir()
     with pytest.raises(SaveError, match=r"folder\.yaml exists$"):
         saving.save_as(presets.resolve(str(path)), tmp_path / "folder.yaml")
-
-
-def test_a_file_changed_by_another_is_not_overwritten(file: Path) -> None:
-    preset = changed(presets.resolve(str(file)), {"train.epochs": 9})
-    file.write_text(LAID_OUT + "compile: {xla: true}\n")
-    with pytest.raises(SaveError, match="changed since it was opened"):
-        saving.save(preset, file, LAID_OUT)
-    assert "xla: true" in file.read_text()
 
 
 def test_a_base_beside_the_source_is_still_found_elsewhere(file: Path, tmp_path: Path) -> None:

@@ -44,7 +44,6 @@ from tests.doors.engine import (
     places,
     presets,
     read_events,
-    recovery,
     results,
     resuming,
     runs,
@@ -55,7 +54,6 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import events_Fault as Fault
 from tests.doors.engine import recovery_record as record
-from tests.doors.engine import titles_title as title
 from tests.support.cases import all_hold
 from tests.support.small_disk import no_writing
 
@@ -64,7 +62,7 @@ class Process:
     """Stands for a trainer that runs until it is killed."""
 
     def __init__(self) -> None:
-        self.pid, self.killed, self.signals, self.waits = os.getpid(), 0, list[int](), list[float]()
+        self.pid, self.killed, self.waits = os.getpid(), 0, list[float]()
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -79,122 +77,26 @@ class Process:
     def kill(self) -> None:
         self.killed += 1
 
-    def send_signal(self, number: int) -> None:
-        self.signals.append(number)
 
-
-class Watched:
-    """The engine of such a trainer, on a clock of its own."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> None:
-        self.now = 1000.0
-        (folder / "preset.yaml").write_text(presets.defaults(["hang_seconds=50", *settings]).to_yaml())
-        reader, lifeline = os.pipe()
-        self._reader = open(reader, "rb", buffering=0)  # noqa: SIM115 - closed with the test
-        os.set_blocking(reader, False)
-        self.process = Process()
-        trainer = Trainer(self.process, lifeline, -1, TrainerHeartbeat())  # type: ignore[arg-type]
-        self.engine = Supervisor(Run(folder), trainer, Lock(-1, works=False), RunClock.launched())
-        self.tail: Any = SimpleNamespace(suspended_seconds=0.0, hangs="", hang=lambda _: self.tail.hangs)
-        monkeypatch.setattr(
-            supervisor, "time", SimpleNamespace(monotonic=lambda: self.now, time=time.time, sleep=self.pass_)
-        )
-
-    def pass_(self, seconds: float) -> None:
-        self.now += seconds
-
-    def look(self, seconds: float = 0.0) -> str:
-        """So much time passes; returns what the trainer is told then."""
-        self.now += seconds
-        self.engine._enforce(self.tail)
-        return (self._reader.read() or b"").decode()
-
-    def told(self) -> list[str]:
-        self.engine.events.drain(1.0)
-        return [event.message for event in read_events(self.engine.run.path, [TELEMETRY_FILE]).of(Warn)]
-
-    def close(self) -> None:
-        self.engine.events.close()
-        self._reader.close()
-        os.close(self.engine.lifeline)
-
-
-@pytest.fixture
-def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    made: list[Watched] = []
-
-    def make(*settings: str) -> Watched:
-        folder = tmp_path / str(len(made))
-        folder.mkdir()
-        made.append(Watched(folder, monkeypatch, *settings))
-        return made[-1]
-
-    yield make
-    for item in made:
-        item.close()
-
-
-def test_a_trainer_that_is_asked_to_stop_has_half_a_minute(watched: Any) -> None:
-    item = watched()
-    assert item.look() == ""
-    item.engine._on_signal(signal.SIGTERM, None)
-    item.engine._on_signal(signal.SIGTERM, None)
-    assert item.look() == "stop\n"
-    assert item.look(29) == "", "asked once"
-    assert item.process.killed == 0
-    item.look(2)
-    assert item.process.killed == 1
-    item.look(60)
-    assert item.process.killed == 1
-    assert (item.engine.asked_because, item.told()) == ("stop", [])
-
-
-def test_a_person_who_asks_again_means_at_once(watched: Any) -> None:
-    item = watched()
-    item.engine._on_signal(signal.SIGTERM, None)
-    item.engine._on_person(signal.SIGURG, None)
-    assert (item.engine.stop_requests, item.engine.asked_by_person) == (1, 1)
-    assert item.look() == "stop\n"
-    assert item.process.killed == 0
-    item.engine._on_person(signal.SIGURG, None)
-    assert (item.engine.stop_requests, item.engine.asked_by_person) == (2, 2)
-    item.engine._on_signal(signal.SIGTERM, None)
-    assert item.engine.stop_requests == 2, "a signal of a scheduler takes nothing back"
-    item.look()
-    assert item.process.killed == 1
-
-
-def test_a_time_limit_asks_once_and_a_stop_comes_first(watched: Any) -> None:
-    item = watched()
-    item.engine.time_limit = SimpleNamespace(is_over=True, is_of_job=False, option="run.max_minutes=2")
-    assert (item.look(), item.look()) == ("timeout\n", "")
-    assert (item.engine.limit_reached, item.engine.ended_by) == ("run.max_minutes=2", "")
-    job = watched()
-    job.engine.time_limit = SimpleNamespace(is_over=True, is_of_job=True, option="run.max_minutes=auto")
-    assert (job.look(), job.engine.ended_by) == ("timeout\n", "run.max_minutes=auto")
-    stopped = watched()
-    stopped.engine.time_limit = item.engine.time_limit
-    stopped.engine._on_signal(signal.SIGTERM, None)
-    assert (stopped.look(), stopped.engine.limit_reached) == ("stop\n", "")
-
-
-def test_a_hung_trainer_writes_its_stacks_and_is_killed_once(watched: Any) -> None:
-    item = watched()
-    item.tail.hangs = "no step was completed"
-    item.look()
-    item.look()
-    assert (item.process.signals, item.process.killed) == ([spawn.DUMP_STACKS], 1)
-    assert (item.engine.asked_because, item.engine.limit_reached) == ("hang", "no step was completed")
-    off = watched("hang_seconds=off")
-    off.tail.hangs = "no step was completed"
-    off.look()
-    assert off.process.killed == 0
-    asked = watched()
-    asked.engine._on_signal(signal.SIGTERM, None)
-    asked.look()
-    asked.tail.hangs = "no step was completed"
-    asked.look()
-    assert (asked.process.killed, asked.engine.asked_because, asked.engine.limit_reached) == (1, "stop", "")
+def test_a_trainer_that_is_asked_to_stop_has_half_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "preset.yaml").write_text(presets.defaults(["hang_seconds=50"]).to_yaml())
+    now, process, (reader, lifeline) = [1000.0], Process(), os.pipe()
+    trainer = Trainer(process, lifeline, -1, TrainerHeartbeat())  # type: ignore[arg-type]
+    engine = Supervisor(Run(tmp_path), trainer, Lock(-1, works=False), RunClock.launched())
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    for _ in range(2):
+        engine._on_signal(signal.SIGTERM, None)
+    tail: Any = SimpleNamespace(suspended_seconds=0.0, hang=lambda _: "")
+    killed = []
+    for second in (0.0, 29.0, 31.0, 91.0):
+        now[0] = 1000.0 + second
+        engine._enforce(tail)
+        killed.append(process.killed)
+    engine.events.close()
+    os.close(lifeline)
+    with open(reader, "rb") as stream:
+        assert stream.read() == b"stop\n", "asked once"
+    assert (killed, engine.asked_because) == ([0, 0, 1, 1], "stop")
 
 
 # ---- an engine that fails -----------------------------------------------------------------------
@@ -453,23 +355,6 @@ def test_parts_are_halved_until_each_is_one_sample_of_a_replicas_batch(tmp_path:
     assert chosen(oom_answer(uneven, preset, 0)).after == 7
 
 
-def test_half_the_batch_begins_again_and_keeps_the_checkpoints_of_the_larger_one(tmp_path: Path) -> None:
-    run, preset = made_of_answer(tmp_path / "run", "on_oom=halve", "batch_size=3")
-    (run.path / "origin.json").write_text(json.dumps({"preset": "mine", "changes": {
-        "run.on_oom": {"from": "stop", "to": "halve"}, "input.batch_size": {"from": 64, "to": 3},
-    }}))  # fmt: skip
-    checkpoint(run, 5)
-    record(run, preset, chosen(oom_answer(run, preset, 0)))
-    assert not run.file("checkpoints").exists()
-    assert run.file("checkpoints-1/step-0000000005").is_dir()
-    assert preset["input"]["batch_size"] == 1
-    assert str(title(run)) == "mine: batch_size=1 on_oom=halve"
-    assert json.loads((run.path / "origin.json").read_text())["changes"]["input.batch_size"]["from"] == 64
-    for file in ("preset.yaml", "options.json"):
-        assert yaml.safe_load(run.file(file).read_text())["input"]["batch_size"] == 1, "for the next trainer"
-    assert oom_answer(run, preset, 1) == "the batch size is 1 already"
-
-
 def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_it_has(tmp_path: Path) -> None:
     run, _ = made_of_answer(tmp_path / "run", "on_oom=halve")
     checkpoint(run, 5)
@@ -524,21 +409,3 @@ def test_where_smaller_batches_cannot_help_it_says_why(tmp_path: Path) -> None:
                 assert isinstance(found, str)
                 assert why in found
     assert isinstance(oom_answer(*made_of_answer(tmp_path / "e", phases=("training", "evaluating")), 0), Answer)
-
-
-FAILED: dict[str, Any] = {"outcome": "error", "error": {"kind": "xla", "message": "no way", "hint": "update it"}}
-COMPILED: dict[str, Any] = {"actual": {"jit_compile": True}}
-
-
-def test_without_xla_the_training_goes_on_where_auto_has_compiled_it(tmp_path: Path) -> None:
-    run, preset = made_of_answer(tmp_path / "run", **COMPILED)
-    found = chosen(recovery.xla_answer(run, preset, FAILED))
-    assert found.event.message == "XLA has failed: the training begins again without it"
-    assert found.hint == "compile.xla=false begins so: no way; update it"
-    checkpoint(run, 5)
-    found = chosen(recovery.xla_answer(run, preset, FAILED))
-    assert found.event.message == "XLA has failed: the training goes on from step 5 without it"
-    record(run, preset, found)
-    assert run.file("checkpoints/step-0000000005").is_dir()
-    assert presets.resolve(str(run.file("preset.yaml"))).options.compile.xla is False
-    assert recovery.xla_answer(run, preset, FAILED) is None, "once"

@@ -28,7 +28,7 @@ __all__ = ["stand_in"]  # the fixture
 async def test_the_screens_in_a_browser(home: Path, tmp_path: Path, stand_in: None) -> None:
     for need in ("textual_serve", "chromium"):
         require(need)
-    from tests.support.chromium import page
+    from tests.extras.chromium import page
 
     (port,) = free_ports(1)
     server = started("serve", "--port", str(port))

@@ -45,7 +45,7 @@ def noticed_by(file: str, source: str, tests: Sequence[str], at_most_seconds: fl
             return tests[0]
     if ran.returncode == 0:
         return None
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+\.py(?:::\S+)?)", ran.stdout, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+\.py(?:::[^\s\[]+(?:\[.*?\])?)?)(?: - |$)", ran.stdout, re.MULTILINE)
     if failed and ran.returncode in (1, 2):  # 2: a file of tests can no longer be imported
         return failed[1]
     raise RuntimeError((ran.stdout + ran.stderr)[-600:].strip())

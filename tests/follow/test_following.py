@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.doors.engine import (
+    AboutRun,
     MemoryAnswer,
     Point,
     PointMaker,
@@ -36,7 +38,35 @@ from tests.doors.engine import follow_start as process
 from tests.doors.engine import follow_start as start
 from tests.doors.engine import place_Place as Place
 from tests.doors.engine import target as batches
-from tests.support.followed import Kept, Written, follow
+from tests.support.followed import Written, follow
+
+
+class Kept:
+    """A target that keeps all points in a list, which outlives the follower as a server does.
+
+    `counts`: it says how many it has; else it leaves out points that it has exactly so. `on_write` is called before
+    and after each half of the points is kept.
+    """
+
+    def __init__(self, kept: list[Point], counts: bool, on_write: Callable[[], None] = lambda: None) -> None:
+        self.kept, self.counts, self.on_write = kept, counts, on_write
+        self.remote: dict[str, Any] = {}
+        self.where = "memory"
+        self.outcomes: list[str] = []
+
+    def open(self, _about: AboutRun, _key: str) -> int | None:
+        self.on_write()
+        return len(self.kept) if self.counts else None
+
+    def write(self, points: Sequence[Point]) -> None:
+        half = len(points) // 2
+        for part in (points[:half], points[half:]):
+            self.on_write()
+            self.kept += [point for point in part if self.counts or point not in self.kept]
+        self.on_write()
+
+    def end(self, _about: AboutRun, outcome: str) -> None:
+        self.outcomes.append(outcome)
 
 
 class Killed(BaseException):

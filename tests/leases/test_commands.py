@@ -17,11 +17,6 @@ from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import COMMAND, until
 from tests.support.idle import idle
 
-pytest_plugins = (
-    "tests.support.fakegpu.fixture",
-    "tests.support.fakenvml.fixture",
-)
-
 
 def gputui(environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen([*COMMAND, *words], env=os.environ | environment, text=True,

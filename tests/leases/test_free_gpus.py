@@ -43,8 +43,6 @@ from tests.doors.engine import lease_CPU as CPU
 from tests.doors.engine import places_runs_folder as runs_folder
 from tests.support.queued import Trainings, no_runner
 
-pytest_plugins = ("tests.support.fakegpu.fixture",)
-
 # ---- when a GPU is free --------------------------------------------------------------------------
 
 

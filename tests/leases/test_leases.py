@@ -35,9 +35,6 @@ from tests.doors.engine import places_runs_folder as runs_folder
 from tests.leases.test_commands import answer
 from tests.support.fakenvml import FakeNvml
 
-pytest_plugins = ("tests.support.fakenvml.fixture",)
-
-
 ANOTHER_USER = 65534
 # Starts again and again, and says so if two hold a GPU at once: a file of each GPU is made as only one can make it.
 STARTS = """
@@ -153,22 +150,6 @@ def test_a_lease_ends_with_its_process_and_names_it_before(nvml: FakeNvml, tmp_p
     assert [bool(why) for why in looks(nvml, gpus)] == [index == second for index in range(2)]
     end(other)
     assert lease.holders() == {}
-
-
-def test_a_gpu_that_another_program_uses_is_not_free(nvml: FakeNvml, tmp_path: Path) -> None:
-    stranger = subprocess.Popen(["sleep", "600"])
-    try:
-        (tmp_path / f"use.{stranger.pid}").write_text("1 600 0\n")
-        gpus = f"gpus=2 use={tmp_path / 'use'}"
-        free, used = looks(nvml, gpus)
-        assert not free
-        assert used.startswith(f"used by {Path.home().owner()}'s sleep since ")
-        process, (index,) = holding(nvml, "free:1", gpus)
-        end(process)
-        assert index == 0
-    finally:
-        stranger.kill()
-        stranger.wait()
 
 
 def use(index: int, used: int) -> GpuUse:

@@ -16,7 +16,7 @@ from tests.doors.engine import proof_request as request
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.proving import HERE
-from tests.support.recorded_search import write_search
+from tests.support.recorded_proof import write_search
 
 EIGHT = tuple(
     Gpu(index=i, uuid=f"GPU-{i}", name="H100", compute_capability=(9, 0), memory_total_bytes=80 * 2**30)

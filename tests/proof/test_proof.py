@@ -27,7 +27,6 @@ from tests.doors.engine import (
     presets,
     proof_start,
     runs,
-    trial_preset,
     trial_runner,
 )
 from tests.doors.engine import proof_request as request
@@ -37,21 +36,9 @@ from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.front_door import gputui
 from tests.support.proving import HERE, Planted, Proving, proving
-from tests.support.typed import typed
+from tests.support.recorded_proof import typed
 
 SIXTEEN = "steps_per_execution=16"
-
-
-def test_a_trial_keeps_the_schedule_of_the_real_run() -> None:
-    # 1,797 digits, a tenth of them kept for validation: 1,617 train; in batches of 64 these are 26 steps a pass.
-    for settings, expected in [
-        (["schedule=cosine", "epochs=10"], 260),
-        (["schedule=cyclical"], 26),
-        (["schedule=exponential", "steps_per_epoch=5", "epochs=4"], 20),
-        (["schedule=cosine", "data=synthetic", "samples=100", "validation_split=0", "batch_size=30"], 8),
-        (["schedule=cosine", "epochs=1", "strategy.kind=mirrored", "logical_devices=2"], 13),
-    ]:
-        assert trial_preset.decay_steps(presets.defaults(settings).options, HERE) == expected, settings
 
 
 def test_the_speed_of_a_trial_is_its_mean_and_an_end_without_figures_is_no_success(tmp_path: Path) -> None:
@@ -213,24 +200,6 @@ def test_what_a_proof_takes_lies_within_every_range_that_was_said(tmp_path: Path
         assert least - 1 <= total <= most + 1, (ranges, total)
 
 
-def test_every_change_of_the_record_is_on_disk_at_once(tmp_path: Path) -> None:
-    seen: list[tuple[int, str]] = []
-    ranges: list[float | None] = []
-
-    def figures(options: Options, before: int) -> Planted:
-        told = made.written
-        seen.append((sum(len(one["trials"]) for one in told["comparisons"]), told["doing"]))
-        ranges.append(told["budget_most_seconds"])
-        return Planted()
-
-    made = proving(tmp_path / "proof", request.of_change("quickstart", [SIXTEEN]), figures)
-    made.prover.prove()
-    assert [trials for trials, _ in seen] == [0, 1, 2, 3, 4, 5]
-    assert seen[1][1] == "repeat 1 of 3: with steps_per_execution=16"
-    assert made.record.budget_seconds == pytest.approx(0, abs=5), "nothing is left to do"
-    assert set(ranges) == {None}, "no range from 18.9 s to 18.9 s"
-
-
 def test_the_improved_preset_keeps_the_comments_of_its_file(home: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("# my own\nextends: quickstart  # as shipped\ntrain: {epochs: 4}\n")
@@ -328,16 +297,6 @@ def test_an_unexpected_fault_is_one_line_and_the_proof_failed(home: Path, capsys
     assert "the proof failed" in capsys.readouterr().out
 
 
-MONITORED = """\
-schema_version: 1
-description: 'mine: model.fit in train.py, looked at by Monitor'
-precision: {policy: float32}
-compile: {xla: false, steps_per_execution: 1}
-train: {epochs: 3}
-input: {batch_size: 64}
-"""
-
-
 def proved(path: Path, asked: request.Request, figures: Any) -> Proving:
     """A proof to whatever end, its state as its process would write it."""
     made = proving(path / "proof", asked, figures)
@@ -372,14 +331,7 @@ def noisy(speed: float, before: int, wait: float | None = 0.8, **more: Any) -> P
     return Planted(speed * (1 + 0.004 * (before % 3)), wait, **more)
 
 
-@pytest.mark.parametrize(
-    ("kind", "ended", "code"),
-    [
-        ("ab", "oom", 3),
-        ("baseline", "crashed", 1),
-        ("loop", "oom", 0),
-    ],
-)
+@pytest.mark.parametrize(("kind", "ended", "code"), [("ab", "oom", 3), ("baseline", "crashed", 1), ("loop", "oom", 0)])
 def test_the_exit_code_is_that_of_the_trial_that_decided(tmp_path: Path, kind: str, ended: str, code: int) -> None:
     class NoPresses:
         count = 0
@@ -403,19 +355,3 @@ def test_a_trial_that_dies_while_it_is_profiled_is_a_row(tmp_path: Path) -> None
     assert told["profile_missing"] == "the profiled trial failed: oom: planted"
     assert told["diagnosis"]["verdict"] == "input_bound"
     assert "oom: planted" in shown(told)
-
-
-def test_a_fit_that_gputui_cannot_start_is_not_measured_as_something_else(home: Path, capsys: Any) -> None:
-    from tests.doors.tui import tui_cli as cli
-
-    run = recorded.write(home, name="20260921-100000-mine", seconds=40, gpus=0)
-    run.file("preset.yaml").write_text(MONITORED)
-    with pytest.raises(ProofError, match="gputui init"):
-        request.of_run(run)
-    assert cli.run(["diagnose", run.id, "--apply"]) == 2
-    told = capsys.readouterr().err.strip()
-    assert "fit of your own script" in told
-    assert len(told.splitlines()) == 1
-    assert not (home / "proofs").exists()
-    assert cli.run(["diagnose", run.id]) == 0
-    assert "--apply" not in capsys.readouterr().out

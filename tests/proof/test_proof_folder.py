@@ -34,11 +34,8 @@ from tests.doors.engine import (
     lease,
     locks,
     presets,
-    proof_start,
     results,
-    runs,
     sending,
-    stop_signals,
     this_machine,
     trial_runner,
 )
@@ -126,32 +123,6 @@ def test_a_proof_is_reserved_unless_it_waits_runs_or_is_in_use(home: Path, monke
     assert "waits in the queue" in refusal(lambda: folder.request_stop(proof))
 
 
-def test_a_stop_is_sent_to_the_process_that_the_record_names(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    this = Process.current()
-    proof = write_proof(home, "20261127-a", state="running", **this.as_fields())
-    sent: list[tuple[object, ...]] = []
-    monkeypatch.setattr(
-        stop_signals, "send", lambda process, numbers, file, _is_it: sent.append((process.pid, numbers, file))
-    )
-    as_living(monkeypatch, Liveness(engine=True))
-    folder.request_stop(proof)
-    folder.request_stop(proof, (10,))
-    file = proof.path / "proof.json"
-    assert sent == [(this.pid, runs.ASKED_BY_PERSON, file), (this.pid, (10,), file)]
-
-    def unverified(*_given: object) -> None:
-        raise stop_signals.NotVerified("its process cannot be verified")
-
-    monkeypatch.setattr(stop_signals, "send", unverified)
-    assert refusal(lambda: folder.request_stop(proof)) == (
-        "20261127-a: its process cannot be verified: no signal is sent"
-    )
-    as_living(monkeypatch, Liveness())
-    assert refusal(lambda: folder.request_stop(proof)) == "20261127-a is not running (it is crashed)"
-    ended = write_proof(home, "20261127-b", state="done")
-    assert refusal(lambda: folder.request_stop(ended)) == "20261127-b is not running (it is done)"
-
-
 ELSEWHERE = {"host": "node7", "boot_id": "another", "pid_namespace": "1"}
 
 
@@ -169,47 +140,6 @@ def test_a_proof_of_another_machine_goes_on_while_its_record_is_new(
         with pytest.raises(ProofError) as refused:
             folder.request_stop(proof)
         assert str(refused.value) == (f"{proof.id} is running on node7; stop it there: gputui proof {proof.id} --stop")
-
-
-def test_a_resumed_proof_that_had_failed_measures_again_what_had_failed(home: Path) -> None:
-    asked = request.of_opened("tune", presets.defaults(), None)
-    rows: list[dict[str, Any]] = [
-        {"side": "a", "repeat": 1, "run": f"0{n}-a", "outcome": outcome}
-        for n, outcome in enumerate(("ok", "error", "oom"), 1)
-    ]
-    for state, outcomes in (("failed", ["ok"]), ("stopped", ["ok", "error", "oom"])):
-        proof = write_proof(home, f"20261127-{state}", state=state, pid=1, comparisons=[], baseline_trials=rows)
-        record = folder.empty_record(proof.path, asked)
-        kept = [trial.outcome for trial in process._go_on(proof.path, record)]
-        assert kept[:1] == outcomes[:1]
-        assert [outcome for outcome in kept if outcome != "ok"] == outcomes[1:], kept
-        assert record.elapsed == pytest.approx(262.0, abs=5.0), "its earlier time counts"
-
-
-def test_a_measurement_waits_until_nothing_is_in_its_way_and_names_each_obstacle_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = request.of_opened("ab", presets.defaults(), None)
-    obstacles = ["the run a", "the run a", "the run b", ""]
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(proof_start, "blocks", lambda request, here, but=None: obstacles.pop(0))
-    told: list[str] = []
-    proof_start.wait(made, told.append, lambda: False)
-    assert (told, obstacles) == (["waiting: the run a", "waiting: the run b"], [])
-    obstacles.append("the run c")
-    proof_start.wait(made, told.append, lambda: True)
-    assert obstacles == ["the run c"], "it is given up before it looks"
-    with pytest.raises(proof_start.BlockedError) as blocked:
-        proof_start.begin(made, trains_on=HERE)
-    assert str(blocked.value) == (
-        "the run c: figures measured at the same time would be worthless; wait for it (--wait), or give --anyway"
-    )
-    free = request.of_opened("ab", presets.defaults(["device.visible=free:1"]), None)
-    assert str(proof_start.BlockedError(free, "no GPU is free")) == "no GPU is free\nwait for it (--wait)"
-    launched: list[object] = []
-    monkeypatch.setattr(proof_start, "launch", launched.append)
-    proof_start.begin(made, anyway=True, trains_on=HERE)
-    assert launched == [made]
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import HERE, Planted, PlantedBench
 from tests.support.proving import forked_trials as forked_trials
-from tests.support.typed import typed
+from tests.support.recorded_proof import typed
 
 PRESET = """\
 workload: {entry: "train.py:build"}
@@ -320,16 +320,6 @@ def test_the_queue_follows_what_was_measured_on_these_gpus(home: Path, monkeypat
     record.machine = {"gpus": models}
     record.write()
     assert copies.measured(own, 2, models) == "slower has measured that sharing does not pay"
-
-
-def test_copies_that_do_not_pay_or_do_not_fit_are_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = measured_copies(tmp_path / "slower", monkeypatch, lambda count: 1000.0 / count)
-    assert scaling_sentences.best_copies(record) is None
-    assert proof_sentences.result(record).startswith("several copies at once do not pay: 2 train 0.50 times")
-    record = measured_copies(tmp_path / "oom", monkeypatch, lambda count: 1000.0, oom_from=2)
-    assert "could not be measured: oom" in proof_sentences.result(record)
-    record = measured_copies(tmp_path / "apart", monkeypatch, lambda count: 2000.0, common_seconds=1.0)
-    assert "all copies trained at the same time for only 1.0 s of 5.0 s" in proof_sentences.result(record)
 
 
 @pytest.mark.slow

@@ -305,13 +305,3 @@ def test_a_measurement_waits_while_another_training_would_disturb_it(
     assert start.main([starting.id, "1.0", CPU]) == NOT_FREE
     assert "busy" in capsys.readouterr().out
     assert begun == []
-
-
-def test_a_name_must_mean_one_queued_run(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_runner(monkeypatch)
-    one, two = waiting("one"), waiting("two")
-    add(one, two)
-    assert "matches 2 queued runs" in said("queue", "up", one.id[:5], code=WRONG)
-    assert "nobody is not in the queue" in said("queue", "up", "nobody", code=WRONG)
-    (entries.queue_folder() / f"{one.id}-2.json").write_text(entry_file(one).read_text())
-    assert "is the first already" in said("queue", "up", one.id), "a whole id that is a part of another"

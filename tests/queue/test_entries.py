@@ -48,7 +48,7 @@ from tests.doors.engine import checks_Finding as Finding
 from tests.doors.engine import free_devices_CPU as CPU
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import queue_start as start
-from tests.support.queued import add, no_runner, states, waiting
+from tests.support.queued import add, no_runner, waiting
 
 
 def write(*made: Entry) -> None:
@@ -113,17 +113,6 @@ def change(name: str, **fields: object) -> Entry:
     return entry
 
 
-def test_an_entry_moves_by_one_place_and_not_beyond_the_ends() -> None:
-    a, b, c = three()
-    for name, where, after in (
-        (a, "up", [a, b, c]), (c, "down", [a, b, c]), (c, "up", [a, c, b]), (a, "down", [c, a, b]),
-        (b, "top", [b, c, a]), (b, "top", [b, c, a]),
-    ):  # fmt: skip
-        entry_changes.move(name, where)  # type: ignore[arg-type]
-        assert order() == after, (name, where)
-    assert len({entry.place for entry in entries.all_entries()}) == 3
-
-
 def test_an_entry_that_has_begun_is_neither_moved_held_nor_taken_out() -> None:
     a, *_ = three()
     change(a, state="running")
@@ -135,24 +124,6 @@ def test_an_entry_that_has_begun_is_neither_moved_held_nor_taken_out() -> None:
                 lambda: entry_changes.remove("gone")):  # fmt: skip
         with pytest.raises(RunError, match=r"^gone is not in the queue; gputui queue lists what is$"):
             act()
-
-
-def test_an_entry_that_was_taken_out_is_put_back_as_it_was_unless_it_is_there_again() -> None:
-    a, b, c = three()
-    environment = entries.environment_file(b).read_bytes()
-    entry_changes.hold(b)
-    removed = entry_changes.remove(b)
-    assert removed is not None
-    assert (removed.entry.state, removed.environment, removed.was_closed, removed.telemetry_bytes) == (
-        "held", environment, True, None
-    )  # fmt: skip
-    assert order() == [a, c]
-    removed.put_back()
-    assert (order(), states()[b]) == ([a, b, c], "held")
-    kept = entries.environment_file(b)
-    assert (kept.read_bytes(), kept.stat().st_mode & 0o777) == (environment, 0o600)
-    with pytest.raises(RunError, match="waits again, or has begun"):
-        removed.put_back()
 
 
 def test_a_damaged_entry_and_one_whose_folder_is_gone_are_taken_out_for_good() -> None:
@@ -232,13 +203,6 @@ def test_a_run_takes_as_long_as_those_with_the_same_options_that_matter(key: str
     assert expected.expected_seconds(made("a", 1)) == wanted
     assert expected.expected_seconds(made("c", 1)) is None
     assert Durations([]).expected_seconds(made("a", 1)) is None
-
-
-def test_a_run_without_a_record_of_its_origin_is_compared_by_its_name() -> None:
-    done = waiting("mine")
-    done.file("result.json").write_text('{"outcome": "ok", "seconds": 4}')
-    assert Durations([done]).expected_seconds(waiting("mine")) == 4
-    assert Durations([done]).expected_seconds(waiting("other")) is None
 
 
 @pytest.fixture(autouse=True)

@@ -155,7 +155,8 @@ def shown(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, float | No
 
 
 def test_a_run_without_progress_ends_when_earlier_ones_did(capsys: pytest.CaptureFixture[str]) -> None:
-    ended("fast", 100.0)
+    ended("fast", 900.0, epochs=50)
+    ended("fast", 100.0, seed=7)  # a seed changes no duration
     trainings, made = Trainings([Device(CPU)]), [waiting("fast", visible="none") for _ in range(2)]
     add(*made)
     trainings.runner().tick()

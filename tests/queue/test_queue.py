@@ -16,13 +16,10 @@ from pathlib import Path
 import pytest
 
 from tests.doors.engine import Run, entries, entry_changes, folder, forecast, jobs, locks, runs
-from tests.doors.tui import WRONG
 from tests.support.fakegpu import FakeGpu
-from tests.support.front_door import ended, gputui, happened, last_losses, trained, until
+from tests.support.front_door import gputui, happened, last_losses, trained, until
 from tests.support.idle import idle
-from tests.support.queued import no_runner, states, waiting
 
-pytest_plugins = ("tests.support.fakegpu.fixture",)
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 SHORT = ("--preset", "quickstart", "--set", "epochs=1", "--set", "workload.samples=256")
 LEARNING = ("epochs=6", "seed=7", "run.checkpoint=epoch", "workload.samples=2048")
@@ -84,54 +81,6 @@ def test_a_run_that_gives_way_goes_on_later_to_the_losses_of_one_that_was_left_a
     assert len(list(run.path.glob("result-*.json"))) == 1, "it was too short to give way"
     until(lambda: run.state == "ok")
     assert last_losses(run) == losses_left_alone()
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.usefixtures("forked_trainers")
-def test_a_stopped_run_that_is_queued_waits_and_ends_as_one_that_was_never_stopped() -> None:
-    words = [word for setting in LEARNING for word in ("--set", setting)]
-    run = runs.find(gputui("--preset", "quickstart", *words, "--detach").stdout.strip())
-    until(lambda: happened(run, "epoch"))
-    gputui("stop", run.id)
-    assert ended(run)["outcome"] == "stopped"
-    gputui("queue", "pause")
-    done = gputui("resume", run.id, "--queue")
-    assert (done.returncode, done.stdout) == (0, f"{run.id}\n"), done.stderr
-    assert done.stderr.startswith("r1: place 1 in the queue, needs the CPU: the queue is paused")
-    assert (run.state, states()) == ("waiting", {run.id: "waiting"})
-    assert gputui("resume", run.id, "--queue").returncode == WRONG
-    assert "waits in the queue" in gputui("resume", run.id).stderr
-    gputui("queue", "start")
-    until(lambda: run.state == "ok")
-    first, second = happened(run, "started")
-    assert second["t"] > first["t"]
-    assert len(happened(run, "epoch")) == 6, "it went on from its checkpoint"
-    assert last_losses(run) == losses_left_alone()
-
-
-@pytest.mark.nightly
-def test_the_runner_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has none of the packages that read presets, screens or data, and takes less than 40 MB."""
-    gputui("queue", "pause")
-    with monkeypatch.context() as patched:
-        no_runner(patched)
-        for number in range(100):
-            entries.add(waiting(f"p{number}"))
-    entries.ensure_runner()
-    until(lambda: len(entries.news().get("why", ())) == 100)
-    pid = runner_pid()
-    status = Path(f"/proc/{pid}/status").read_text()
-    rss = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
-    assert rss < 40_000
-    maps = Path(f"/proc/{pid}/maps").read_text()
-    assert "pydantic_core" not in maps
-    assert "numpy" not in maps
-    os.kill(pid, signal.SIGTERM)  # as when the machine is shut down
-    until(lambda: not locks.held(entries.queue_folder() / entries.RUNNER_LOCK), 20)
-    for runner in entries._runners:  # else its end is reported as a leak at the end of the suite
-        if runner.pid == pid:
-            runner.wait()
 
 
 # Of a training that cannot begin with the change: the measurement has its decision after two trials.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import time
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -323,22 +322,6 @@ def test_no_run_starts_outside_of_the_hours_and_the_reason_names_them(
     hours.append((1, 2))
     carried.tick()
     assert trainings.alive == [run.id]
-
-
-def test_an_entry_whose_folder_was_deleted_leaves_the_queue(clock: Clock) -> None:
-    run, other = waiting(), waiting()
-    add(run, other)
-    shutil.rmtree(run.path)
-    trainings = Trainings((Device(CPU),))
-    carried = trainings.runner()
-    carried.tick()
-    assert states() == {other.id: "running"}
-    shutil.rmtree(other.path)
-    for name in trainings.alive:
-        trainings._alive.pop(name).release()
-    carried.tick()
-    carried.tick()
-    assert (states(), carried.tick(), carried.ended) == ({}, False, [])
 
 
 NOT_MEASURED = "not measured: gputui scaling --copies 1,2"

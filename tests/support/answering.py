@@ -9,8 +9,7 @@ from typing import Any
 
 from textual.screen import Screen
 
-from tests.doors.engine import Run
-from tests.doors.tui import Ask, FormState, QueueActions, Waiting
+from tests.doors.tui import Ask, FormState
 from tests.support.tiny import Tiny
 
 
@@ -50,33 +49,6 @@ class Answering(Tiny):
 
     def show_in_form(self, state: Any) -> None:
         self.opened.append(("shown", state))
-
-
-class Shown(QueueActions):
-    """A screen of some runs, which is not run. `seen` are those that it has shown again."""
-
-    def __init__(self, *meant: Run) -> None:
-        super().__init__()
-        self.meant = list(meant)
-        self.seen: list[Run] = []
-        self.resumed: list[Run] = []
-
-    @property
-    def runs_meant(self) -> list[Run]:
-        return self.meant
-
-    @property
-    def waiting_now(self) -> Waiting | None:
-        return None
-
-    def acted(self, run: Run, resumed: bool = False) -> None:
-        (self.resumed if resumed else self.seen).append(run)
-
-    def refresh_bindings(self) -> None:
-        """There is no footer."""
-
-    def call_later(self, *_: Any) -> bool:
-        return True
 
 
 def act(screen: Any, action: str, *given: Any) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 
 class Cases:
-    """`with cases.case(NAME):` around the check of each; `told()` asserts that none failed."""
+    """`with cases.case(NAME):` around the check of each."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._failures: list[str] = []
+        self.failures: list[str] = []
 
     @contextmanager
     def case(self, name: object) -> Iterator[None]:
@@ -22,18 +22,13 @@ class Cases:
         try:
             yield
         except (Exception, pytest.fail.Exception) as failure:  # noqa: BLE001 - told at the end
-            self._failures.append(f"{name}: {type(failure).__name__}: {failure}")
-
-    def told(self) -> None:
-        """Fails with all failures, the first ones at full length."""
-        told = "\n".join(self._failures[:20])
-        assert not self._failures, f"{len(self._failures)} of {self.count} cases failed\n{told}"
-        assert self.count, "there were no cases"
+            self.failures.append(f"{name}: {type(failure).__name__}: {failure}")
 
 
 @contextmanager
 def all_hold() -> Iterator[Cases]:
     """Cases of the block, of which none may have failed at its end."""
-    cases = Cases()
-    yield cases
-    cases.told()
+    yield (cases := Cases())
+    told = "\n".join(cases.failures[:20])
+    assert not cases.failures, f"{len(cases.failures)} of {cases.count} cases failed\n{told}"
+    assert cases.count, "there were no cases"

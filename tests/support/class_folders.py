@@ -70,11 +70,8 @@ def check(folder: Path, good: Good, broken: int, side: int = 8) -> None:
     listed = manifest(folder)
     assert listed["complete"]
     assert listed["samples"]["train"] + listed["samples"]["validation"] == len(good)
-    assert (
-        listed["samples"]["broken"]
-        == broken
-        == len({b["sample"] for each in listed["written"] for b in each["broken"]})
-    )
+    named = {each["sample"] for part in listed["written"] for each in part["broken"]}
+    assert listed["samples"]["broken"] == broken == len(named)
     assert sorted(path.name for path in folder.glob("*.tfrecord")) == [each["file"] for each in listed["written"]]
     assert list(folder.glob(".*.part")) == []
     seen: Counter[tuple[bytes, int]] = Counter()

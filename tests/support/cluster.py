@@ -10,10 +10,10 @@ import socket
 import textwrap
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from tests.doors.engine import Run, presets
 from tests.support.forking import Program, trainer_of
+from tests.support.front_door import happened
 
 # A model without layers that draw random numbers; the callback ends or freezes the worker that the file names.
 PROGRAM = """
@@ -104,22 +104,11 @@ def workers_of(count: int, *settings: str) -> tuple[list[Run], list[Program]]:
 def connected(programs: list[Program]) -> list[Program]:
     """The same trainers, connected at other ports."""
     workers = [f"127.0.0.1:{port}" for port in free_ports(len(programs))]
-    return [
-        dataclasses.replace(one, environment=one.environment | {"TF_CONFIG": _told(workers, index)})
-        for index, one in enumerate(programs)
-    ]
-
-
-def _told(workers: list[str], index: int) -> str:
-    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}})
-
-
-def told(run: Run, kind: str) -> list[dict[str, Any]]:
-    """The events of a kind."""
-    lines = run.file("events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["type"] == kind]
+    tasks = [{"cluster": {"worker": workers}, "task": {"type": "worker", "index": at}} for at in range(len(workers))]
+    told = [{"TF_CONFIG": json.dumps(task)} for task in tasks]
+    return [dataclasses.replace(of, environment=of.environment | more) for of, more in zip(programs, told, strict=True)]
 
 
 def epochs(run: Run) -> dict[int, dict[str, float]]:
     """The figures of each epoch; of one that was trained twice the later ones."""
-    return {event["epoch"]: event["metrics"] for event in told(run, "epoch")}
+    return {event["epoch"]: event["metrics"] for event in happened(run, "epoch")}

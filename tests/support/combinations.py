@@ -6,17 +6,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-Met = tuple[tuple[int, Any], ...]
-
 
 def any_two(*options: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Combinations in which each value of an option meets each value of any other."""
-    return any_of(2, *options)
-
-
-def any_of(together: int, *options: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """One value of each option a combination."""
-    return some_of(together, list(itertools.product(*options)))
+    return some_of(2, list(itertools.product(*options)))
 
 
 def some_of(together: int, every: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -24,15 +17,10 @@ def some_of(together: int, every: Sequence[tuple[Any, ...]]) -> list[tuple[Any, 
 
     The next is always one that adds most to what has met so far.
     """
-    met_in = {combination: met(combination, together) for combination in every}
-    missing = set().union(*met_in.values())
+    met_in = {each: set(itertools.combinations(enumerate(each), together)) for each in every}
+    missing = set().union(*met_in.values())  # values that meet, each with the place of its option
     chosen: list[tuple[Any, ...]] = []
     while missing:
         chosen.append(max(every, key=lambda combination: len(met_in[combination] & missing)))
         missing -= met_in[chosen[-1]]
     return chosen
-
-
-def met(combination: Sequence[Any], together: int) -> set[Met]:
-    """Any so many of its values, each with the place of its option."""
-    return set(itertools.combinations(enumerate(combination), together))

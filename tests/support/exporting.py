@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import TITLE, EpochEnd, Form, Preset, Run, form, read_events, to_script
+from tests.doors.engine import EpochEnd, Form, Preset, Run, own_code, read_events, to_script
 from tests.support.forking import Forks, Program, trainer_of
 
 TELL = """
@@ -21,18 +21,6 @@ print("HISTORY", __import__("json").dumps(figures))
 print("LOSSES", __import__("json").dumps(model.history.history["loss"]))
 """
 NOT_HERE = "raise ImportError('gputui is not installed here')\n"
-
-
-def named(code: str) -> set[str]:
-    """The options that the comments of its lines name, the closing list not among them."""
-    above = code.partition(TITLE)[0]
-    comments = re.findall(r"# ((?:\w+\.\w+(?:, |(?=[:\n])))+)", above)
-    return {key for comment in comments for key in comment.rstrip(", ").split(", ")}
-
-
-def closing_list(code: str) -> dict[str, str]:
-    """What a script says is not in it: option -> reason."""
-    return dict(re.findall(r"^# (\w+\.\w+): (.*)$", code.partition(TITLE)[2], re.M))
 
 
 def form_of(preset: Preset, forks: Forks, folder: Path) -> Form | None:
@@ -45,8 +33,8 @@ def form_of(preset: Preset, forks: Forks, folder: Path) -> Form | None:
         return SimpleNamespace(stdout=output.read_text().splitlines()[-1])
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(form, "subprocess", SimpleNamespace(run=run, PIPE=0))
-        return form.asked(preset)
+        patched.setattr(own_code, "subprocess", SimpleNamespace(run=run, PIPE=0))
+        return own_code.asked(preset)
 
 
 def trained_by_both(forks: Forks, preset: Preset, folder: Path, code: str = "") -> tuple[Run, list[float], list[float]]:
@@ -55,7 +43,8 @@ def trained_by_both(forks: Forks, preset: Preset, folder: Path, code: str = "") 
     path = prepared_script(code or to_script(preset, form=form_of(preset, forks, folder)), folder)
     theirs = Program(str(folder), str(folder / "exported.out"), ["exported.py"], path)
     forks.run(ours, theirs)
-    return run, losses_of_run(run), _losses((folder / "exported.out").read_text())
+    (losses,) = re.findall(r"^LOSSES (.*)$", (folder / "exported.out").read_text(), re.M)
+    return run, losses_of_run(run), json.loads(losses)
 
 
 def prepared_script(code: str, folder: Path, name: str = "exported.py") -> list[str]:
@@ -65,12 +54,6 @@ def prepared_script(code: str, folder: Path, name: str = "exported.py") -> list[
     (blocked / "gputui.py").write_text(NOT_HERE)
     (folder / name).write_text(code + TELL)
     return [str(folder), str(blocked)]
-
-
-def _losses(output: str) -> list[float]:
-    (losses,) = re.findall(r"^LOSSES (.*)$", output, re.M)
-    found: list[float] = json.loads(losses)
-    return found
 
 
 def losses_of_run(run: Run) -> list[float]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.doors.engine import FOLDER, AboutRun, Following, Point, Run, State, Target, file_of, read_place
+from tests.doors.engine import FOLDER, Following, Run, State, Target, file_of, read_place
 from tests.doors.engine import place_Place as Place
 
 BEGIN = 1_700_000_000.0
@@ -61,34 +61,6 @@ class Written:
     def _append(self, name: str, events: Sequence[Mapping[str, Any]]) -> None:
         with self.run.file(name).open("a") as stream:
             stream.writelines(json.dumps({"t": self.t, "run": self.run.id} | dict(event)) + "\n" for event in events)
-
-
-class Kept:
-    """A target that keeps all points in a list, which outlives the follower as a server does.
-
-    `counts`: it says how many it has; else it leaves out points that it has exactly so. `on_write` is called before
-    and after each half of the points is kept.
-    """
-
-    def __init__(self, kept: list[Point], counts: bool, on_write: Callable[[], None] = lambda: None) -> None:
-        self.kept, self.counts, self.on_write = kept, counts, on_write
-        self.remote: dict[str, Any] = {}
-        self.where = "memory"
-        self.outcomes: list[str] = []
-
-    def open(self, _about: AboutRun, _key: str) -> int | None:
-        self.on_write()
-        return len(self.kept) if self.counts else None
-
-    def write(self, points: Sequence[Point]) -> None:
-        half = len(points) // 2
-        for part in (points[:half], points[half:]):
-            self.on_write()
-            self.kept += [point for point in part if self.counts or point not in self.kept]
-        self.on_write()
-
-    def end(self, _about: AboutRun, outcome: str) -> None:
-        self.outcomes.append(outcome)
 
 
 def follow(

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from tests.doors.engine import Gpu, Machine
 from tests.doors.tui import FormScreen, FormState, GputuiApp, OptionRow
 from tests.support.cases import all_hold
-from tests.support.tiny import wait_for
+from tests.support.tiny import text_of, wait_for
 
 SIZES = SMALL, LARGE = [(80, 24), (120, 40)]
 NO_GPU = Machine((), "no NVIDIA driver on this machine", 4, 8 * 1024**3)
@@ -64,8 +64,7 @@ def form(pilot: Pilot[Any]) -> FormScreen:
 
 def seen(pilot: Pilot[Any]) -> str:
     """The screen as plain text."""
-    strips = pilot.app.screen._compositor.render_strips()
-    return "\n".join(strip.text for strip in strips)
+    return text_of(pilot.app)
 
 
 def told(pilot: Pilot[Any]) -> str:

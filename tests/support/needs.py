@@ -36,6 +36,7 @@ def _module(name: str) -> Callable[[], bool]:
 
 
 _MAY_MOUNT = "run the tests as root, in a container with the capability SYS_ADMIN"
+OF_EXTRAS = ("grain", "keras_hub", "mlflow", "nbclient", "textual_serve", "torch", "trackio", "wandb")
 NEEDS = {
     "git": Need(_command("git"), "install the package git"),
     "tmux": Need(_command("tmux"), "install the package tmux"),
@@ -46,10 +47,7 @@ NEEDS = {
     "optuna": Need(_module("optuna"), "pip install 'optuna>=5,<6'"),
     "xprof": Need(_module("xprof"), "pip install 'xprof>=2.24'"),
     "aiohttp": Need(_module("aiohttp"), "pip install aiohttp"),
-    **{
-        name: Need(_module(name), "run these tests by `make test-extras`")
-        for name in ("grain", "keras_hub", "mlflow", "nbclient", "textual_serve", "torch", "trackio", "wandb")
-    },
+    **{name: Need(_module(name), "run these tests by `make test-extras`") for name in OF_EXTRAS},
     "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
     "mount": Need(lambda: os.geteuid() == 0, _MAY_MOUNT),
     "slurm": Need(_command("slurmctld"), f"install the packages slurm-wlm, munge and iproute2; {_MAY_MOUNT}"),
@@ -57,20 +55,7 @@ NEEDS = {
 # A wheel of xprof for another kind of processor needs a newer glibc than TensorFlow's: pyproject.toml leaves it out,
 # and with it aiohttp.
 NEVER_THERE = set() if platform.machine() == "x86_64" else {"xprof", "aiohttp"}
-
-
-OF_OTHER_TARGETS = {
-    "slurm",
-    "chromium",
-    "grain",
-    "keras_hub",
-    "mlflow",
-    "nbclient",
-    "textual_serve",
-    "torch",
-    "trackio",
-    "wandb",
-}
+OF_OTHER_TARGETS = {"slurm", "chromium", *OF_EXTRAS}
 
 
 def require(name: str) -> None:

@@ -18,9 +18,17 @@ Write = Callable[..., Training]
 PROGRAMS = Path(__file__).parent / "programs"
 
 
+def program(file: str, function: str) -> str:
+    """One of the programs in that folder, as workload.entry names it."""
+    return f"{PROGRAMS}/{file}.py:{function}"
+
+
 @pytest.fixture
 def own(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """own("source of train.py", "epochs=1", ...): a training of it, built in a folder of its own; nothing has run."""
+    """own("source of train.py", "epochs=1", ...): a training of it, built in a folder of its own; nothing has run.
+
+    For a program that is there already: own(program("own_steps", "gan"), ...).
+    """
     import keras
     import tensorflow as tf
 
@@ -28,12 +36,13 @@ def own(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "argv", list(sys.argv))
 
-    def make(source: str | Path, *settings: str) -> Training:
-        path = source if isinstance(source, Path) else tmp_path / "train.py"
-        if isinstance(source, str):
-            path.write_text(textwrap.dedent(source))
-        _forget(path.parent)
-        return build(f"entry={path}:build", f"folder={path.parent}", *settings)
+    def make(source: str, *settings: str) -> Training:
+        entry = source if source.startswith(f"{PROGRAMS}/") else f"{tmp_path}/train.py:build"
+        folder = Path(entry).parent
+        if entry != source:
+            (folder / "train.py").write_text(textwrap.dedent(source))
+        _forget(folder)
+        return build(f"entry={entry}", f"folder={folder}", *settings)
 
     yield make
     _forget(tmp_path)
@@ -50,7 +59,7 @@ def _forget(folder: Path) -> None:
             del sys.modules[name]
 
 
-def resumed(own: Write, source: Path | str, whole: Training, step: int, *settings: str) -> Training:
+def resumed(own: Write, source: str, whole: Training, step: int, *settings: str) -> Training:
     """Another training of the same program, in which everything random stands elsewhere, from that step on."""
     import tensorflow as tf
 

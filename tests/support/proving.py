@@ -125,19 +125,14 @@ def leave(run: Run, options: Options, planted: Planted) -> None:
         loss = 2 + (planted.loss - 2) * part / 2
         writer.emit(replace(progress(step := max(1, steps * part // 2), loss, planted), samples=step * batch))
     good = planted.outcome == "ok"
+    step_ms, peak = 1000 * batch / planted.samples_per_second, planted.peak_memory_bytes
     summary = events.Summary(
-        outcome=planted.outcome,
-        samples_per_second=planted.samples_per_second,
-        step_ms={"p50": 1000 * batch / planted.samples_per_second, "p95": 1100 * batch / planted.samples_per_second},
-        measured_steps=steps,
-        measured_seconds=steps * batch / planted.samples_per_second,
-        global_batch_size=batch,
-        input_wait=planted.input_wait,
-        python_share=planted.python_share,
-        peak_memory_bytes=planted.peak_memory_bytes and planted.peak_memory_bytes // 8,
-        peak_process_bytes=planted.peak_memory_bytes,
+        outcome=planted.outcome, samples_per_second=planted.samples_per_second,
+        step_ms={"p50": step_ms, "p95": 1.1 * step_ms}, measured_steps=steps, measured_seconds=steps * step_ms / 1000,
+        global_batch_size=batch, input_wait=planted.input_wait, python_share=planted.python_share,
+        peak_memory_bytes=peak and peak // 8, peak_process_bytes=peak,
         error=None if good else {"kind": planted.outcome, "message": f"{planted.error}\nand more", "hint": ""},
-    )
+    )  # fmt: skip
     writer.emit(events.Finished(outcome=planted.outcome, summary=asdict(summary)))
     writer.close()
     if planted.outcome != "crashed":
@@ -145,39 +140,20 @@ def leave(run: Run, options: Options, planted: Planted) -> None:
 
 
 def started(options: Options, batch: int) -> events.Started:
+    steps = options.train.steps_per_epoch or 0
     return events.Started(
-        pid=1,
-        versions=VERSIONS,
-        devices=["/device:CPU:0"],
-        options=asdict(options),
-        actual={},
-        replicas=checks.replicas(options, HERE),
-        global_batch_size=batch,
-        steps_per_epoch=options.train.steps_per_epoch or 0,
-        epochs=1,
-        steps=options.train.steps_per_epoch or 0,
-        train_samples=1000,
-        validation_samples=100,
-        cpus=2,
-        sample_bytes=1000,
-    )
+        pid=1, versions=VERSIONS, devices=["/device:CPU:0"], options=asdict(options), actual={},
+        replicas=checks.replicas(options, HERE), global_batch_size=batch, steps_per_epoch=steps, epochs=1, steps=steps,
+        train_samples=1000, validation_samples=100, cpus=2, sample_bytes=1000,
+    )  # fmt: skip
 
 
 def progress(step: int, loss: float, planted: Planted) -> events.Progress:
     return events.Progress(
-        epoch=1,
-        epochs=1,
-        step=step,
-        steps=10**9,
-        samples_per_second=planted.samples_per_second,
-        step_ms_p50=1.0,
-        step_ms_p95=1.0,
-        input_wait=planted.input_wait,
-        loss=loss,
-        metrics={},
-        eta_seconds=1.0,
+        epoch=1, epochs=1, step=step, steps=10**9, samples_per_second=planted.samples_per_second, step_ms_p50=1.0,
+        step_ms_p95=1.0, input_wait=planted.input_wait, loss=loss, metrics={}, eta_seconds=1.0,
         python_share=planted.python_share,
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -215,16 +191,3 @@ def searching(
     path.mkdir(exist_ok=True)
     bench = PlantedBench(path / "trials", figures)
     return Searcher(asked, folder.empty_record(path, asked), bench, HERE, known), bench
-
-
-def searching_in_time(
-    path: Path, asked: Request, figures: Figures, seconds_of: Callable[[int], float], known: Iterable[Trial] = ()
-) -> tuple[Searcher, PlantedBench]:
-    """The same, where each trial takes the time that `seconds_of` says of how many there were before."""
-    searcher, bench = searching(path, asked, figures, known)
-
-    def pass_by(seconds: float) -> None:
-        searcher.record.started_mark -= seconds
-
-    bench.seconds_of, bench.passes = seconds_of, pass_by
-    return searcher, bench

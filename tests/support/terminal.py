@@ -34,32 +34,14 @@ class Terminal:
         command = shlex.join([*COMMAND, *arguments])
         shell = f"{command}; echo exit code $?; {then}"
         self._written, self._before_keys = Path(written), 0
-        self._tmux(
-            "new-session",
-            "-d",
-            "-s",
-            "t",
-            "-x",
-            str(width),
-            "-y",
-            str(height),
-            shell,
-            ";",
-            "pipe-pane",
-            "-t",
-            "t",
-            f"exec cat > {shlex.quote(written)}",
-        )
+        log = f"exec cat > {shlex.quote(written)}"
+        words = ["new-session", "-d", "-s", "t", "-x", str(width), "-y", str(height), shell]
+        self._tmux(*words, ";", "pipe-pane", "-t", "t", log)
 
     def _tmux(self, *words: str) -> str:
-        done = subprocess.run(
-            ["tmux", "-L", self._socket, "-f", "/dev/null", *words],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env=self._environment,  # and nothing of the tests' own, such as COLUMNS
-        )
+        command = ["tmux", "-L", self._socket, "-f", "/dev/null", *words]
+        environment = self._environment  # and nothing of the tests' own, such as COLUMNS
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -67,10 +49,6 @@ class Terminal:
         """Press keys, named as tmux names them."""
         self._before_keys = len(self._written.read_bytes())
         self._tmux("send-keys", "-t", "t", *keys)
-
-    def write(self, text: str) -> None:
-        """All characters in one packet, as a terminal pastes that does not mark what is pasted."""
-        self._tmux("send-keys", "-t", "t", "-l", text)
 
     def send(self, *pieces: bytes, pause: float = 0.0) -> None:
         """Bytes as they are, such as pieces of a key's sequence; tmux itself pauses between them."""

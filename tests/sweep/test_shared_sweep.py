@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.doors.engine import (
-    BaselineFailed,
     Claims,
     Look,
     ProofError,
@@ -112,24 +111,6 @@ def test_three_members_share_a_sweep_and_make_no_trial_twice(tmp_path: Path, whe
     agree(ended, 8 + 2 * 3)
     assert sum(bool(each["trained"]) for each in ended) > 1
     assert ended[0]["winner"]["train.learning_rate"] == 0.004
-
-
-@pytest.mark.needs("optuna")
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("values", "count", "more"),
-    [
-        (9, 9, {"epochs": 9, "rungs": [1, 3], "beat": 1.0}),
-        (18, 2 * 14, {"sampler": "tpe", "most_trials": 14, "seeds": 2}),
-    ],
-)
-def test_halving_and_proposals_are_shared(tmp_path: Path, values: int, count: int, more: dict[str, Any]) -> None:
-    over = [f"learning_rate={','.join(f'{number}e-4' for number in range(1, values + 1))}"]
-    ended = members(tmp_path, str(tmp_path / "s.journal"), 2, over, proof_seeds=3, **more)
-    agree(ended, count + 2 * 3)
-    for each in ended:
-        assert all(epochs == sorted(set(epochs)) for epochs in each["epochs"].values()), "no epoch is trained twice"
 
 
 @pytest.fixture
@@ -243,24 +224,6 @@ def test_a_member_that_stops_gives_back_what_has_not_begun(tmp_path: Path, has_b
     for trial in optuna.load_study(study_name="sweep small", storage=storage.opened(f"{tmp_path}/s.journal")).trials:
         log.take(trial.user_attrs["gputui"])
     assert sorted(claim.state for claim in log.claims.values()) == states
-
-
-@pytest.mark.needs("optuna")
-@pytest.mark.usefixtures("quick")
-def test_a_trial_with_other_code_ends_the_member_and_is_given_back(tmp_path: Path) -> None:
-    class Other(Simulated):
-        def code(self, trial: SweepTrial) -> Mapping[str, str]:
-            return {"model.py": "other"}
-
-    requests = [request_of([RATES], study=str(tmp_path / "s.journal"), member=name) for name in ("a", "b")]
-    first = SharedStudy(requests[0])
-    first.join()
-    assert not first.other_code({"model.py": "mine"})
-    with pytest.raises(BaselineFailed, match="differs from that on"):
-        swept(requests[1], Other(loss), tmp_path, study=SharedStudy(requests[1]))
-    trial = SweepTrial(run="a-001", changes={"train.learning_rate": 0.001}, seed=1)
-    first.sync([trial], "a", now=True)
-    assert (trial.state, trial.on) == ("planned", ""), "it does not count"
 
 
 def test_of_two_claims_the_earlier_counts_and_what_is_lost_stays_lost() -> None:

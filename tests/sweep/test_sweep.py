@@ -49,7 +49,7 @@ from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import runs_runs_folder as runs_folder
 from tests.doors.engine import sweep_decision as decision
 from tests.doors.engine import sweep_record_Axis as Axis
-from tests.support.damaged_runs import ran
+from tests.support.damage import ran
 from tests.support.swept import Killed, Simulated, read_back, request_of, swept
 
 RATES = "learning_rate=1e-3,2e-3,3e-3"
@@ -274,6 +274,13 @@ def test_a_diverging_trial_is_no_failure_of_the_sweep(tmp_path: Path) -> None:
     assert data.sweep.best == {"train.learning_rate": 0.001}
     assert sum(trial.state == "failed" for trial in data.sweep.trials) == 4
     assert "which is no proof" in sweep_sentences.result(data.sweep)
+    broken, request = Simulated(loss, failing={"001": "nan"}), request_of([RATES], proof_seeds=2)
+    broken.kill_at = 16
+    (tmp_path / "killed").mkdir()
+    with pytest.raises(Killed):
+        swept(request, broken, tmp_path / "killed")
+    assert (data := swept(request, broken, tmp_path / "killed")).sweep is not None
+    assert not broken.trained_twice(data.sweep), "it would diverge again"
 
 
 def test_a_wrong_metric_names_the_figures_that_there_are(tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ import tensorflow as tf
 
 from tests.doors.trainer import (
     SOURCE,
-    DataError,
-    Elements,
     Pipeline,
     Share,
     Source,
@@ -25,11 +23,10 @@ from tests.doors.trainer import (
     StageMeter,
     Timed,
     batching,
-    file_sources,
     finishing,
-    source,
 )
 from tests.doors.trainer import pipeline as pipelines
+from tests.doors.trainer import sources as file_sources
 from tests.support.front_door import until
 from tests.support.planted import SLEEP, gated, slow_load, slow_read
 from tests.support.training import Build, options
@@ -108,36 +105,6 @@ def test_inputs_are_floats_or_tokens_or_stay_bytes_for_the_device(model: str, ca
     assert over.numpy().tolist() == [[0, 127, 255]]
 
 
-# ---- order and caches --------------------------------------------------------------------------
-
-
-def order(data: Elements, *settings: str, number: int = 0, seed: int = 5) -> list[int]:
-    pass_ = tf.constant(number, tf.int64)
-    return [int(n) for n in batching.shuffled(data, seed, pass_, options(*settings))]
-
-
-# ---- from arrays to samples --------------------------------------------------------------------
-
-
-def test_the_split_takes_the_last_of_an_order_that_the_seed_draws() -> None:
-    trained, held_out = source.split_order(10, 0.25, 3)
-    order_ = np.random.default_rng(3).permutation(10)
-    assert (len(trained), len(held_out)) == (8, 2)
-    assert [*trained, *held_out] == order_.tolist()
-    assert [len(part) for part in source.split_order(10, 0.0, 3)] == [10, 0]
-
-
-def test_half_precision_that_is_not_finite_is_found_in_any_axis() -> None:
-    x = np.zeros((4, 2, 2), "float16")
-    x[3, 1, 0] = np.inf
-    with pytest.raises(DataError) as raised:
-        source.check_arrays(x, np.zeros(4, int), "a")
-    told = "a: sample 3 of x is not finite (NaN or infinity)", "repair or remove such samples"
-    assert (raised.value.message, raised.value.hint) == told
-    assert source.check_arrays(np.zeros((4, 2)), np.array([0, 0, 5, 1], "uint8"), "a") == 6
-    assert source.check_arrays(np.zeros((4, 2), "int8"), np.zeros((4, 1), int), "a") == 2, "at least two classes"
-
-
 # ---- files -------------------------------------------------------------------------------------
 
 
@@ -198,28 +165,6 @@ def test_a_cache_file_is_another_for_another_way_to_read_or_to_hold_out(tmp_path
 
 def numbers() -> tf.data.Dataset:
     return tf.data.Dataset.range(10)
-
-
-@pytest.mark.parametrize(
-    ("settings", "deterministic", "threads", "parallel_maps", "fusion", "prefetch"),
-    [
-        ((), True, None, None, None, None),
-        (("deterministic_order=false",), False, None, None, False, None),
-        (("private_threads=3",), True, 3, None, None, None),
-        (("parallel_calls=off",), True, None, False, False, None),
-        (("prefetch=off",), True, None, None, False, False),
-        (("prefetch=3",), True, None, None, None, None),
-    ],
-)
-def test_the_options_of_the_input_are_those_of_tensorflow(
-    settings: tuple[str, ...], deterministic: bool, threads: Any, parallel_maps: Any, fusion: Any, prefetch: Any
-) -> None:
-    made = finishing.ahead(numbers(), options(*settings)).options()
-    improves = made.experimental_optimization
-    assert made.deterministic is deterministic
-    assert made.threading.private_threadpool_size == threads
-    assert (improves.map_parallelization, improves.map_and_batch_fusion) == (parallel_maps, fusion)
-    assert improves.inject_prefetch is prefetch
 
 
 def test_a_global_batch_is_split_into_rows_for_each_replica_whatever_its_kind() -> None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tests.doors.engine import EpochEnd, Event, Finished, Phase, Run, Started, Warn, presets, read_events
 from tests.doors.engine import events_Fault as Fault
 from tests.doors.engine import events_Progress as Progress
-from tests.doors.trainer import TrainerError, best_models, save_as
+from tests.doors.trainer import TrainerError, epoch_rules, save_as
 from tests.support.forking import Forks, trainer_of
 from tests.support.own import Write, resumed
 from tests.support.training import Build, Training
@@ -151,7 +151,7 @@ def test_a_full_disk_costs_a_model_and_not_the_training(own: Write, monkeypatch:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         return save_as(built, path, *more)
 
-    monkeypatch.setattr(best_models, "save_as", full_in_epoch_2)
+    monkeypatch.setattr(epoch_rules, "save_as", full_in_epoch_2)
     training = own(SOURCE, *SHORT, "epochs=5", "keep_best=cost:min", "keep_best_count=2").train()
     assert [item["epoch"] for item in best(training, "run.keep_best")["files"]] == [4, 5]
     assert sorted(path.name for path in training.run.file("best").iterdir()) == ["epoch-0004.keras", "epoch-0005.keras"]
@@ -221,15 +221,8 @@ def test_the_story_of_a_training(forks: Forks, home: Any, snapshot: Any) -> None
         assert "\n".join(story(run)).replace(str(run.path), "RUN") == snapshot(name=name)
 
 
-DATA = (
-    "model=mlp",
-    "width=0.05",
-    "optimizer=sgd",
-    "data=digits",
-    "validation_split=0",
-    "cache=memory",
-    "one_batch=true",
-)
+DATA = ("model=mlp", "width=0.05", "optimizer=sgd", "data=digits", "validation_split=0", "cache=memory",
+        "one_batch=true")  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:.*ran out of data")

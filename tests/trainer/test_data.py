@@ -301,12 +301,6 @@ def test_a_record_that_does_not_fit_is_refused_naming_file_and_feature(
     assert f"{tmp_path}/a.tfrecord" in told
 
 
-@pytest.mark.parametrize("label", [3, -1])
-def test_a_label_outside_the_classes_is_refused_in_any_record(label: int, tmp_path: Path) -> None:
-    place = records(tmp_path / "a.tfrecord", *[GOOD] * 9, GOOD | {"label": label}, *[GOOD] * 9)
-    assert f"the label {label}" in fault(place, *FLOATS)
-
-
 def test_files_that_hold_no_records_are_refused(tmp_path: Path) -> None:
     place = f"data=tfrecord:{tmp_path}/*.tfrecord"
     assert "no file matches" in fault(place)

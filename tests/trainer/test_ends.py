@@ -26,7 +26,6 @@ from tests.doors.trainer import (
     TrainerError,
     environment,
     fork_server,
-    process_exit,
     session,
     stopping,
 )
@@ -127,42 +126,6 @@ def test_an_exception_is_told_by_its_kind_and_the_line_that_matters(
     assert ended(fault, phase=phase) == (1, ("error", told))
 
 
-def test_memory_that_is_exhausted_is_recognised_also_behind_an_error_of_the_users_code(
-    ended: Callable[..., Any],
-) -> None:
-    exhausted = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[9] on GPU:0")
-    code, (outcome, told) = ended(exhausted, "batch_size=512")
-    assert (code, outcome) == (1, "oom")
-    assert "batch size 512" in told["message"]
-    theirs = TrainerError("user_code", "train.py:3: OOM")
-    theirs.__cause__ = exhausted
-    assert ended(theirs, "batch_size=512")[1][0] == "oom"
-    theirs.__cause__ = ValueError("OOM when allocating tensor")
-    assert ended(theirs)[1] == ("error", error("user_code", "train.py:3: OOM", ""))
-
-
-# ---- a stop ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("before", "is_told"), [(2, False), (1, True)])
-def test_a_run_that_goes_on_with_another_number_of_replicas_says_so(before: int, is_told: bool) -> None:
-    told: list[Any] = []
-    pipeline = SimpleNamespace(replicas=2, global_batch_size=64)
-    training = SimpleNamespace(loop=SimpleNamespace(built=SimpleNamespace(pipeline=pipeline), steps_per_epoch=10))
-    earlier: Any = SimpleNamespace(replicas=before, global_batch_size=32, steps_per_epoch=20)
-    report: Any = SimpleNamespace(warn=lambda *words: told.append(words))
-    session._warn_of_other_replicas(earlier, training, report)
-    assert told == ([(
-        "other_replicas",
-        "the run goes on with 2 replicas, and had 1: a step has 64 samples instead of 32, and an epoch 10 steps "
-        "instead of 20",
-        "the steps that are done count as they are; a batch of another size often needs another learning rate",
-    )] if is_told else [])  # fmt: skip
-
-
-# ---- the end -----------------------------------------------------------------------------------
-
-
 # ---- the end -----------------------------------------------------------------------------------
 
 
@@ -195,7 +158,7 @@ class Ending:
             "import_cost": SimpleNamespace(tracked_objects=lambda: self.open),
         }  # fmt: skip
         for name, stand_in in modules.items():
-            monkeypatch.setattr(process_exit, name, stand_in)
+            monkeypatch.setattr(stopping, name, stand_in)
         self.running: list[Any] = []
         self.stop = StopSwitch()
         self.leaving = ProcessExit(self.stop)

@@ -65,10 +65,7 @@ def test_each_combination_learns(settings: tuple[str, ...], build: Build) -> Non
     assert training.loop.built.model.distribute_strategy.num_replicas_in_sync == replicas
 
 
-@pytest.mark.parametrize(
-    ("kind", "why"),
-    [("central_storage", "wrong metrics"), ("parameter_server", "cannot fit")],
-)
+@pytest.mark.parametrize(("kind", "why"), [("central_storage", "wrong metrics"), ("parameter_server", "cannot fit")])
 def test_a_strategy_that_keras_cannot_fit_with_is_not_offered_and_refused_with_the_reason(kind: str, why: str) -> None:
     assert kind not in by_key(OPTIONS)["strategy.kind"].accepts
     with pytest.raises(PresetError) as refusal:

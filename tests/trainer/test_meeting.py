@@ -123,16 +123,6 @@ def _another_with_its_number(workers: tuple[str, ...]) -> None:
         assert file.readline() == b"", "it is sent away"
 
 
-def test_workers_that_were_given_other_lists_both_end_with_the_list_of_the_other(clock: Clock) -> None:
-    workers = addresses()
-    chief, other = Worker(workers, 0, "chief"), Worker(workers[:2], 1, "other")
-    for worker, named, given in ((chief, 1, workers[:2]), (other, 0, workers)):
-        worker.join()
-        assert worker.fault is not None
-        message = f"worker {named} ({workers[named]}) was started with other workers: {', '.join(given)}"
-        assert worker.fault.message == message
-
-
 def test_a_host_that_is_not_known_yet_is_waited_for_and_named(clock: Clock) -> None:
     first, second = free_ports(2)
     workers = (f"localhost:{first}", f"no-such-host.invalid:{second}")

@@ -13,7 +13,7 @@ from keras import layers
 
 from tests.doors.trainer import Devices, TrainerError, micro_batches
 from tests.support.own import Write, resumed
-from tests.support.training import Build, Training, options
+from tests.support.training import Build, Training
 from tests.trainer.test_own_resume import SHORT
 
 # 24 batches of 74 and one of 21: parts of 19, 19, 19 and 17, and of 6, 6, 6 and 3.
@@ -146,38 +146,7 @@ def build(context):
     assert again.losses() == whole.losses()[1:]
 
 
-# ---- executions --------------------------------------------------------------------------------
-
-
 # ---- parts of a batch --------------------------------------------------------------------------
-
-
-def test_parts_are_tested_without_dropout_and_those_that_xla_compiles_are_traced_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = keras.Sequential([keras.Input((4,)), layers.Dropout(0.9), layers.Dense(1)])
-    made.compile("sgd", "mse")
-    batch = tf.ones((6, 4)), tf.ones((6, 1))
-    expected = float(made.test_step(batch)["loss"])
-    made.optimizer.build(made.trainable_variables)
-    function, asked = tf.function, list[Any]()
-
-    def noted(body: Any, **more: Any) -> Any:
-        asked.append(more.pop("jit_compile", None))
-        return function(body, **more)
-
-    monkeypatch.setattr(tf, "function", noted)
-    for compiled, compiles in ((False, None), (True, True)):
-        made.reset_metrics()
-        tested = micro_batches.split_testing(made, 3, compiled=compiled)(batch)
-        assert float(tested["loss"]) == pytest.approx(expected)
-        assert asked == [compiles]
-        asked.clear()
-        micro_batches.split_training(made, 3, compiled=compiled)(batch)
-        assert asked == ([True] * 2 if compiled else [None]), "the parts, and the work after them"
-        asked.clear()
-        made.set_weights([0.0 * weight for weight in made.get_weights()])
-        expected = 1.0
 
 
 def test_losses_that_count_by_masks_and_weights_are_those_of_the_whole_batch() -> None:
@@ -248,20 +217,4 @@ def _recurrent(batch: int | None, stateful: bool) -> keras.Model:
     ],
 )  # fmt: skip
 def test_a_model_whose_batches_cannot_be_computed_in_parts_says_why(make: Any, replicas: int, reason: str) -> None:
-    model = make()
-    assert micro_batches.obstacle_to_parts(model, replicas) == reason
-    asked = {
-        ("micro_batches=2",): "train.micro_batches=2", ("on_oom=accumulate",): "run.on_oom=accumulate",
-        ("micro_batches=3", "on_oom=accumulate"): "train.micro_batches=3 and run.on_oom=accumulate",
-    }  # fmt: skip
-    micro_batches.require_divisible(options("on_oom=halve"), model, replicas)
-    for settings, named in asked.items():
-        if not reason:
-            micro_batches.require_divisible(options(*settings), model, replicas)
-            continue
-        with pytest.raises(TrainerError) as raised:
-            micro_batches.require_divisible(options(*settings), model, replicas)
-        assert (raised.value.kind, raised.value.message, raised.value.hint) == (
-            "micro_batches", f"{named} cannot be used: {reason}",
-            "set train.micro_batches=1, and run.on_oom to stop or halve",
-        )  # fmt: skip
+    assert micro_batches.obstacle_to_parts(make(), replicas) == reason

@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from tests.doors.engine import chips
 from tests.doors.trainer import TrainerError, models, optimizer
 from tests.support.training import Build, options
 
@@ -133,29 +132,6 @@ def test_normalization_is_a_switch_of_every_model(name: str) -> None:
     assert all(layer.use_bias for layer in convolutions), "without normalization a layer needs its bias"
 
 
-@pytest.mark.nightly
-@pytest.mark.usefixtures("zeros")
-@pytest.mark.parametrize("name", ["cnn", "separable_cnn", "resnet50"])
-def test_kernels_strides_and_separable_convolutions_are_switches_of_the_image_models(name: str) -> None:
-    def switched(*settings: str) -> keras.Model:
-        return models.build(options(f"model={name}", "width=0.1", *settings), IMAGE, 10)
-
-    kinds = (layers.Conv2D, layers.SeparableConv2D)
-    first_size = 7 if name == "resnet50" else 5
-    first, *others = of(kinds, switched("kernel_size=5"))
-    assert first.kernel_size == (first_size, first_size)
-    assert {layer.kernel_size for layer in others} == ({(1, 1), (5, 5)} if name == "resnet50" else {(5, 5)})
-    for stride in (1, 2, 4):
-        first = of(kinds, switched(f"stride={stride}"))[0]
-        assert first.strides == (stride, stride)
-        assert first.output.shape[1:3] == (32 // stride, 32 // stride)
-    plain, separable = (of(kinds, switched(f"separable={way}")) for way in ("false", "true"))
-    assert not [layer for layer in plain if isinstance(layer, layers.SeparableConv2D)]
-    replaced = [layer.kernel_size != (1, 1) for layer in plain[1:]]  # all but those of one pixel in resnet50
-    assert [isinstance(layer, layers.SeparableConv2D) for layer in separable] == [False, *replaced]
-    assert [layer.filters for layer in plain] == [layer.filters for layer in separable]
-
-
 STEPS, PER_EPOCH = 120, 30
 
 
@@ -164,8 +140,7 @@ def made(*settings: str, replicas: int = 1) -> keras.optimizers.Optimizer:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD"), ("rmsprop", "RMSprop")],
+    ("name", "kind"), [("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD"), ("rmsprop", "RMSprop")]
 )
 def test_each_optimizer_is_kerass_own_and_goes_downhill(name: str, kind: str) -> None:
     found = made(f"optimizer={name}", "learning_rate=0.1")
@@ -384,33 +359,3 @@ def test_an_einsum_multiplies_all_its_sizes(
         tf.einsum(equation, *(tf.compat.v1.placeholder(tf.float32, shape) for shape in shapes))
     (einsum,) = (op for op in graph.get_operations() if op.type == "Einsum")
     assert flops._einsum(einsum) == count
-
-
-@pytest.mark.parametrize(
-    ("name", "bfloat16", "tf32"),
-    [
-        ("NVIDIA GeForce RTX 3060", 25.4, 12.7),
-        ("NVIDIA GeForce RTX 3080 Ti", 68.2, 34.1),
-        ("NVIDIA GeForce RTX 4070 SUPER", 71.0, 35.5),
-        ("NVIDIA GeForce RTX 4090", 165.2, 82.6),
-        ("NVIDIA GeForce RTX 5090", 209.6, 104.8),
-        ("NVIDIA RTX A6000", 154.8, 77.4),
-        ("NVIDIA RTX 6000 Ada Generation", 364.2, 182.1),
-        ("NVIDIA A10G", 70, 35),
-        ("NVIDIA A10", 125, 62.5),
-        ("NVIDIA A800-SXM4-80GB", 312, 156),
-        ("NVIDIA H20", 148, 74),
-        ("NVIDIA H200", 989.5, 494.5),
-        ("NVIDIA B200", 2250, 1100),
-        ("NVIDIA GB200", 2500, 1250),
-        ("NVIDIA B300 SXM6 AC", 2250, 1125),
-        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 503.8, 251.9),
-        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", None, None),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", None, None),
-        ("NVIDIA GeForce RTX 4090 D", None, None),
-    ],
-)
-def test_cards_are_known_by_their_whole_name(name: str, bfloat16: float | None, tf32: float | None) -> None:
-    for number_format, teraflops in (("bfloat16", bfloat16), ("tf32", tf32)):
-        found = chips.peak_flops(name, number_format)
-        assert found == (None if teraflops is None else pytest.approx(teraflops * 1e12))

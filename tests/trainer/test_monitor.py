@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.engine import Gpu, Machine, Run, RunClock, Sampler, steady, stop_signals, this_machine
+from tests.doors.engine import Gpu, Machine, Run, RunClock, steady, stop_signals, this_machine
 from tests.doors.engine import machine_gpus_Fault as Fault
 from tests.doors.engine import verdict_of_run as of_run
 from tests.doors.trainer import LOOK, Life, WatchedFit, description, fit_life
@@ -98,10 +98,7 @@ def test_a_loop_of_ones_own_with_a_model_that_is_not_compiled_is_watched(cpus: A
     assert monitor.run.state == "ok"
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["__init__", "execution_ended", "evaluation_begins"],
-)
+@pytest.mark.parametrize("name", ["__init__", "execution_ended", "evaluation_begins"])
 def test_what_fails_within_monitor_ends_the_watching_and_never_the_script(
     name: str, cpus: Any, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,19 +230,6 @@ def interrupted(monitor: Monitor) -> Run:
     return run
 
 
-def test_an_interruption_before_the_first_epoch_ends_the_run(cpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by Ctrl-C while the readings begin, when others can already see the run."""
-    start = Sampler.start
-
-    def interrupt(sampler: Any) -> None:
-        start(sampler)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Sampler, "start", interrupt)
-    run = interrupted(Monitor("early"))
-    until(lambda: run.state == "error", 10)
-
-
 def test_an_interrupted_fit_is_noticed_without_another(cpus: Any) -> None:
     run = interrupted(Monitor("gone"))
     until(lambda: run.state != "running")
@@ -322,6 +306,3 @@ def test_a_script_whose_fit_does_not_stop_within_half_a_minute_is_ended(
     life.end()
     assert json.loads((tmp_path / "status.json").read_text())["phase"] == "ended"
     assert not life.needed
-
-
-# ---- its events --------------------------------------------------------------------------------

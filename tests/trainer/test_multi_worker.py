@@ -21,10 +21,9 @@ import tensorflow as tf
 from tests.doors.engine import EventWriter, Run, checkpoint_files, presets
 from tests.doors.trainer import OwnPipeline, Pipeline, Returned, RunReport, Share, opened
 from tests.doors.trainer import pipeline as pipelines
-from tests.support.cluster import connected, epochs, program, told, workers_of
-from tests.support.combinations import any_two
-from tests.support.forking import Forks, Program, trainer_of
-from tests.support.front_door import until
+from tests.support.cluster import connected, epochs, program, workers_of
+from tests.support.forking import Forks, trainer_of
+from tests.support.front_door import happened, until
 from tests.support.training import options
 
 pytestmark = pytest.mark.usefixtures("cpus")
@@ -48,7 +47,7 @@ def test_three_workers_train_what_one_machine_trains(forks: Forks, tmp_path: Pat
         for epoch, figures in epochs(alone).items():
             # The same sums in another order; replicas of an uneven rest count alike, 8, 9 and 9 samples.
             assert epochs(run)[epoch] == pytest.approx(figures, rel=0.01), epoch
-    started = [told(run, "started")[0] for run in runs]
+    started = [happened(run, "started")[0] for run in runs]
     assert [one["worker"] for one in started] == [0, 1, 2]
     assert [[worker["run"] for worker in one["workers"]] for one in started] == [[run.id for run in runs]] * 3
     assert {(one["replicas"], one["global_batch_size"], one["steps"]) for one in started} == {(3, 48, 12)}
@@ -73,7 +72,7 @@ def test_a_killed_worker_is_named_and_all_resume_to_the_same_losses(forks: Forks
     assert "--resume-if-any" in error["hint"]
     (tmp_path / "fate").unlink()
     forks.run(*connected(programs))
-    assert [told(run, "started")[-1]["resumed_at_step"] for run in runs] == [8, 8]
+    assert [happened(run, "started")[-1]["resumed_at_step"] for run in runs] == [8, 8]
     for run in runs:
         assert epochs(run)[3] == epochs(whole[0])[3], "exactly, with what each worker has of its own"
     for name in ("fate-end-0", "fate-end-1"):  # what their callbacks have counted, and the best weights
@@ -103,11 +102,11 @@ def test_a_frozen_chief_and_a_worker_that_never_comes_are_named(forks: Forks, tm
     training.start()
     try:
         until(lambda: runs[1].result is not None or not training.is_alive(), 300)
-        os.kill(told(runs[0], "started")[0]["pid"], signal.SIGCONT)
+        os.kill(happened(runs[0], "started")[0]["pid"], signal.SIGCONT)
         training.join(120)
     finally:
         if training.is_alive():
-            os.kill(told(runs[0], "started")[0]["pid"], signal.SIGKILL)
+            os.kill(happened(runs[0], "started")[0]["pid"], signal.SIGKILL)
     training.join()
     assert codes == [1, 1, 1]
     assert math.isfinite(epochs(runs[1])[1]["loss"])
@@ -119,7 +118,7 @@ def test_a_frozen_chief_and_a_worker_that_never_comes_are_named(forks: Forks, tm
     error = the_error(left)
     assert error["kind"] == "peer_missing"
     assert "worker 1 (127.0.0.1:" in error["message"]
-    assert any("waiting for worker 1" in event["detail"] for event in told(left, "phase"))
+    assert any("waiting for worker 1" in event["detail"] for event in happened(left, "phase"))
 
 
 @pytest.mark.nightly
@@ -138,7 +137,7 @@ def test_a_worker_whose_engine_is_killed_is_named_by_the_others(forks: Forks, tm
     (tmp_path / "fate").write_text(json.dumps([1, 3, signal.SIGTERM]))
     forks.run(*connected(programs))
     for run in runs:
-        assert told(run, "started")[-1]["resumed_at_step"] == chief["steps"]
+        assert happened(run, "started")[-1]["resumed_at_step"] == chief["steps"]
         assert (run.result or {})["outcome"] == "stopped"
 
 
@@ -153,7 +152,7 @@ def test_a_checkpoint_that_the_chiefs_disk_refuses_is_tried_again_by_all(forks: 
     runs[0].file("checkpoints").touch()  # in place of the folder
     forks.run(*programs)
     assert [(run.result or {})["outcome"] for run in runs] == ["stopped", "stopped"]
-    refused = [event["message"] for event in told(runs[0], "warning") if event["kind"] == "checkpoint"]
+    refused = [event["message"] for event in happened(runs[0], "warning") if event["kind"] == "checkpoint"]
     assert len(refused) == 1, refused
     assert "no checkpoint of step" in refused[0]
 
@@ -172,7 +171,9 @@ def test_three_workers_stop_together_in_an_evaluation_when_one_is_asked_to(forks
     results = [run.result or {} for run in runs]
     assert [result["outcome"] for result in results] == ["stopped"] * 3
     assert {result["steps"] for result in results} == {checkpoint_files.whole_step(runs[0].file("checkpoints"))} == {12}
-    asked = [[event["message"] for event in told(run, "warning") if event["kind"] == "peer_stopped"] for run in runs]
+    asked = [
+        [event["message"] for event in happened(run, "warning") if event["kind"] == "peer_stopped"] for run in runs
+    ]
     assert [len(messages) for messages in asked] == [1, 1, 0]
     assert all(messages[0].startswith("worker 2 (127.0.0.1:") for messages in asked[:2])
     for run in runs:
@@ -184,73 +185,6 @@ def the_error(run: Run) -> dict[str, str]:
     assert result is not None
     assert result["outcome"] == "error", result
     return dict(result["error"])
-
-
-PRECISIONS = ("float32", "mixed_float16")
-XLA = ("false", "true")
-TOGETHER = (1, 3)
-COMBINATIONS = any_two(PRECISIONS, XLA, TOGETHER)
-# 4 steps an epoch are not divisible by 3: the last execution is a smaller one.
-SMALL = ("strategy.kind=multi_worker", "model=mlp", "width=0.05", "batch_size=16", "optimizer=sgd", "learning_rate=0.5",
-         "validation_split=0", "epochs=2", "steps_per_epoch=4", "train.seed=3")  # fmt: skip
-
-# `python worker.py FOLDER`: one worker, which trains what FOLDER/combinations lists; each run is a folder of its own.
-WORKER = """
-import json, os, sys
-from pathlib import Path
-
-import tensorflow as tf
-from gputui.engine.runs import Run
-from gputui.engine.runs.parsing import EventWriter
-from gputui.engine.trainer import assembly
-from gputui.engine.trainer.cluster import tensorflow_cluster
-from gputui.engine.trainer.common.stopping import StopSwitch
-from gputui.engine.trainer.measure.run_report import RunReport
-from gputui.engine.trainer.setup import devices
-
-from tests.support.training import options
-
-folder = Path(sys.argv[1])
-all_settings = json.loads((folder / "combinations").read_text())
-index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-first, joined = tensorflow_cluster.meet(options(*all_settings[0]), Run(folder), print, lambda: None)
-opened = devices.configure(first, joined)
-for number, settings in enumerate(all_settings):
-    run = Run(folder / f"{number}-worker{index}")
-    run.path.mkdir()
-    report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
-    opened.connected.extended._collective_key_base += 100_000  # as if each training were a process
-    loop = assembly.build(options(*settings), opened, report, StopSwitch(), joined)
-    loop.run(None)
-    weights = [variable.numpy().tobytes() for variable in loop.built.model.trainable_variables]
-    (run.path / "weights").write_bytes(b"".join(weights))
-    report.writer.close()
-joined.exchange.leave()
-os._exit(0)  # TensorFlow may wait in its destructors
-"""
-
-
-@pytest.mark.nightly
-def test_losses_and_weights_of_chief_and_worker_are_the_same(forks: Forks, tmp_path: Path) -> None:
-    settings = [[*SMALL, f"policy={precision}", f"xla={xla}", f"steps_per_execution={together}"]
-                for precision, xla, together in COMBINATIONS]  # fmt: skip
-    (tmp_path / "combinations").write_text(json.dumps(settings))
-    (tmp_path / "worker.py").write_text(WORKER)
-    here = str(Path(__file__).parents[2])
-    words = [str(tmp_path / "worker.py"), str(tmp_path)]
-    forks.run(*connected([Program(here, str(tmp_path / f"log{index}"), words, path=[here]) for index in (0, 1)]))
-    for number, combination in enumerate(COMBINATIONS):
-        chief, worker = (Run(tmp_path / f"{number}-worker{index}") for index in (0, 1))
-        figures = epochs(chief)
-        assert sorted(figures) == [1, 2], combination
-        assert figures == epochs(worker), combination
-        assert chief.file("weights").read_bytes() == worker.file("weights").read_bytes(), combination
-        assert all(math.isfinite(one["loss"]) for one in figures.values()), combination
-        assert figures[2]["loss"] < figures[1]["loss"], combination
-        for run in (chief, worker):
-            (exchange,) = told(run, "exchange")
-            assert exchange["ms"] > 0, combination
-            assert exchange["bytes"] == run.file("weights").stat().st_size, combination
 
 
 EACH = 4  # samples in a batch of one replica

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.doors.trainer import TrainerError, evaluation
+from tests.doors.trainer import TrainerError, training_loop
 from tests.support.own import Write
 from tests.support.training import Training
 
@@ -72,10 +72,7 @@ def test_whatever_is_handed_over_trains(returned: str, own: Write) -> None:
 
 @pytest.mark.parametrize(
     ("name", "samples", "last", "xla"),
-    [
-        pytest.param("arrays-weighted", 100, 10, "true", marks=pytest.mark.nightly),
-        ("batched", 90, 5, "false"),
-    ],
+    [pytest.param("arrays-weighted", 100, 10, "true", marks=pytest.mark.nightly), ("batched", 90, 5, "false")],
 )
 def test_replicas_share_each_batch(name: str, samples: int, last: int, xla: str, own: Write) -> None:
     # Batches of 10 for each of two replicas; 100 samples end with a whole batch, 90 with a smaller one.
@@ -112,9 +109,7 @@ return model(), (x, y)
     own(source(body), *SHORT, "args={units: 3}", "strategy.kind=mirrored", "policy=mixed_bfloat16", "parallel_calls=3")
 
 
-def test_an_uncompiled_model_gets_the_options_optimizer_and_a_compiled_one_keeps_its_own(
-    own: Write,
-) -> None:
+def test_an_uncompiled_model_gets_the_options_optimizer_and_a_compiled_one_keeps_its_own(own: Write) -> None:
     settings = (*SHORT, "optimizer=adamw", "learning_rate=0.25", "xla=true", "steps_per_execution=5")
     ours = own(source(f"return {DATA['arrays']}"), *settings).loop.built.model
     assert type(ours.optimizer) is keras.optimizers.AdamW
@@ -232,17 +227,6 @@ def test_a_resumed_stream_goes_on_with_the_batches_that_would_have_come(name: st
             np.testing.assert_array_equal(ours[0].numpy(), expected)
 
 
-def test_on_resuming_it_is_said_what_cannot_go_on(own: Write) -> None:
-    parts = "{'model': model(), 'train': dataset().batch(10), 'callbacks': keras.callbacks.TerminateOnNaN()}"
-    training = own(source(f"return {parts}"), *SHORT)
-    assert training.loop.built.own is not None
-    training.loop.built.own.warn(training.loop.built.options, training.loop.built.report, None)
-    assert training.events("warning") == [], "nothing goes on that has not begun"
-    training.loop.built.own.warn(training.loop.built.options, training.loop.built.report, 7)
-    told = {event["kind"]: event["message"] for event in training.events("warning")}
-    assert "if Python code in it draws random numbers, it draws others" in told["resumed_batches"]
-
-
 # ---- callbacks ----------------------------------------------------------------------------------
 
 TELLING = """
@@ -269,7 +253,7 @@ def test_callbacks_are_told_as_keras_would_and_may_end_the_training(
 ) -> None:
     import builtins
 
-    monkeypatch.setattr(evaluation, "BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(training_loop, "BEAT_SECONDS", 0.0)
     parts = "'model': model(), 'train': (x, y), 'validation': (x, y), 'callbacks': [Telling(), Steps()]"
     body = TELLING + f"return {{{parts}}}"
     training = own(source(body), "epochs=50", "batch_size=50")
@@ -290,18 +274,6 @@ def test_callbacks_are_told_as_keras_would_and_may_end_the_training(
 
 
 # ---- what is refused ----------------------------------------------------------------------------
-
-
-def test_data_without_an_end_trains_for_the_steps_that_are_asked_for(own: Write) -> None:
-    endless, unknown = "dataset().repeat()", "dataset().filter(lambda a, b: True)"
-    mapped = "return {{'model': model(), 'train': {}, 'map': None}}"
-    batched = "return model(), {}.batch(10).repeat()"
-    assert own(source(mapped.format(endless)), *SHORT, "steps_per_epoch=30").train().loop.step == 30
-    for form, data in ((mapped, unknown), (batched, endless)):  # as many batches come
-        training = own(source(form.format(data)), *SHORT, "steps_per_epoch=30")
-        assert training.loop.steps == 30
-        assert len(list(training.loop.built.pipeline.stream().take(30))) == 30
-        assert training.loop.built.pipeline.train_samples is None
 
 
 CUSTOM = """

@@ -38,19 +38,6 @@ def with_class(members: str, returned: str = "model(), Data()", count: int = 5) 
     )
 
 
-# ---- a PyDataset: one at a time -----------------------------------------------------------------
-
-
-def test_it_is_told_where_parallel_calls_and_processes_do_nothing(own: Write) -> None:
-    plain = "def __getitem__(self, index): return x[:10], y[:10]"
-    told = not_applied(own(with_class(plain), *SHORT, "parallel_calls=8"))
-    assert list(told) == ["input.parallel_calls"]
-    assert "one batch at a time" in told["input.parallel_calls"]
-    assert not_applied(own(with_class(plain, "model(), Data(workers=2)"), *SHORT, "parallel_calls=8")) == {}
-    training = own(with_class(plain, "model(), Data(workers=2, use_multiprocessing=True)"), *SHORT).announce()
-    assert [event["kind"] for event in training.events("warning")] == ["use_multiprocessing"]
-
-
 # ---- a PyDataset: its passes --------------------------------------------------------------------
 
 PASSES = """
@@ -147,19 +134,6 @@ def test_all_of_sorted_arrays_are_shuffled_anew_in_each_pass(own: Write) -> None
         assert (passes[:10000] != passes[10000:]).any()
     pipe = own(source(body), "epochs=1", "batch_size=50", "shuffle=off").loop.built.pipeline
     assert {value for batch in pipe.stream().take(20) for value in batch[1].numpy().ravel()} == {0.0}
-
-
-def test_samples_without_an_end_that_read_a_variable_are_warned_of(own: Write) -> None:
-    body = (
-        "level = tf.Variable(1.0)\n"
-        "data = tf.data.Dataset.from_tensor_slices((x, y)).repeat()\n"
-        "return {'model': model(), 'train': data, 'validation': (x, y), 'map': lambda a, b: (a * level, b)}"
-    )
-    (event,) = own(source(body), "epochs=1", "steps_per_epoch=2").events("warning")
-    assert event["message"] == (
-        "train has no end: what a callback sets reaches its samples some steps later than in Keras' fit: "
-        "a function of the Dataset reads a variable"
-    )
 
 
 @pytest.mark.parametrize(("optimizer", "end", "is_told"), [

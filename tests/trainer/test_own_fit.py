@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.trainer import TrainerError, UserError, counting, exported, model_fit
+from tests.doors.trainer import TrainerError, UserError, dataset_facts, exported
 from tests.support.own import Write, resumed
 
 pytestmark = pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
@@ -99,7 +98,7 @@ def test_a_stream_that_does_not_end_is_given_up(own: Write) -> None:
     training = own(HEAD + UNKNOWN, *SHORT)
     endless = tf.data.Dataset.range(3).repeat().filter(lambda number: True)
     with pytest.raises(UserError, match=r"train has more than \d+ elements, or no end") as refused:
-        counting.counted(endless, "train", training.loop.built.report, most_seconds=0.0)
+        dataset_facts.counted(endless, "train", training.loop.built.report, most_seconds=0.0)
     assert refused.value.hint == "return samples next to it, or set train.steps_per_epoch"
 
 
@@ -160,13 +159,13 @@ def test_a_data_set_is_written_down_only_to_leave_out_its_shuffles(monkeypatch: 
 
     monkeypatch.setattr(tf.raw_ops, "DatasetToGraphV2", fail)
     for data in (tf.data.Dataset.range(5), tf.data.Dataset.from_tensor_slices(np.zeros(9)).batch(2)):
-        assert counting.unshuffled(data) is data
+        assert dataset_facts.unshuffled(data) is data
     large = tf.data.Dataset.from_tensor_slices(np.zeros(9)).shuffle(9).batch(2)
     with monkeypatch.context() as patched:
-        patched.setattr(counting, "MOST_BYTES", 71)
-        assert counting.unshuffled(large) is large
+        patched.setattr(dataset_facts, "MOST_BYTES", 71)
+        assert dataset_facts.unshuffled(large) is large
     assert not calls
-    assert counting.unshuffled(large) is large
+    assert dataset_facts.unshuffled(large) is large
     assert calls == ["write"]
 
 
@@ -261,20 +260,6 @@ class Mine(keras.Sequential):
     assert refused.value.message.startswith(message)
 
 
-def test_a_fit_gets_its_data_under_any_name_and_by_keras_name_if_it_takes_only_names() -> None:
-    seen: list[Any] = []
-    fits: list[Callable[..., None]] = [
-        lambda dataset, **more: seen.append((dataset, more)),
-        lambda x=None, **more: seen.append((x, more)),
-        lambda *data, **more: seen.append((*data, more)),
-        lambda **more: seen.append((more.pop("x"), more)),
-        lambda *, x, epochs: seen.append((x, {"epochs": epochs})),
-    ]
-    for fit in fits:
-        model_fit._call(fit, "data", {"epochs": 3})
-    assert seen == [("data", {"epochs": 3})] * len(fits)
-
-
 HEAD_OF_OWN_ERRORS = """\
 import keras, numpy as np, tensorflow as tf
 x, y = np.zeros((64, 4), "float32"), np.zeros((64,), "float32")
@@ -284,16 +269,6 @@ def model():
     return made
 """
 CASES = {
-    "in-build": (
-        "def helper(n):\n    return x @ np.zeros((n, 1))\ndef build(context):\n    helper(3)\n",
-        "train.py:8 in helper: ValueError: matmul",
-        "return x @ np.zeros((n, 1))",
-    ),
-    "importing": (
-        "import no_such_module_here\ndef build(context): ...\n",
-        "train.py:7: ModuleNotFoundError: No module named 'no_such_module_here'",
-        "import no_such_module_here",
-    ),
     "argparse": (
         "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--train', required=True)\n"
         "args = parser.parse_args()\ndef build(context): ...\n",

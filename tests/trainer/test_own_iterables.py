@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.trainer import Anew, Once, Passes, Positions, UserError, positions, py_dataset
+from tests.doors.trainer import Anew, Passes, Positions, UserError, iterated, py_dataset
 from tests.support.cases import all_hold
 from tests.support.own import Write, resumed
 from tests.support.training import Training
@@ -260,7 +260,7 @@ def test_batches_go_on_pass_after_pass_from_any_place(exact: bool) -> None:
 
 
 def test_many_places_are_thinned_out_and_the_newest_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "_MOST_KEPT", 4)
+    monkeypatch.setattr(iterated, "_MOST_KEPT", 4)
     made = places(Numbers(100, exact=True))
     taken(made, 0, 8)
     newest, older = made.state(8), made.state(7)
@@ -270,27 +270,6 @@ def test_many_places_are_thinned_out_and_the_newest_is_kept(monkeypatch: pytest.
     taken(made, 0, 8)
     kept = [state["batches"] for step in (3, 5, 7, 8) if (state := made.state(step)) is not None]
     assert kept == [0, 0, 6, 8]
-
-
-def test_one_pass_that_ends_and_a_pass_without_batches_are_refused() -> None:
-    made = places(Numbers(2, once=True))
-    with pytest.raises(ValueError, match="train ended after 2 batches"):
-        taken(made, 0, 3)
-    assert made.fault is not None
-    assert (made.fault.message, made.fault.hint) == (
-        "train ended after 2 batches, and more are needed: a Numbers has only one pass",
-        "let it yield without an end, return the function that makes it, or lower train.steps_per_epoch",
-    )
-    going = places(Numbers(9, once=True))
-    taken(going, 0, 2)
-    assert going.state(2) is None, "it cannot be begun again"
-    empty = places(Numbers(0))
-    with pytest.raises(ValueError, match="a pass over train has no batches"):
-        taken(empty, 0, 1)
-    only_once = iter([[1, 2], []])
-    later = places(Anew(lambda: iter(next(only_once)), "x"))
-    with pytest.raises(ValueError, match="a pass over train has no batches"):
-        taken(later, 0, 3)
 
 
 # ---- kinds of iterators ------------------------------------------------------------------------
@@ -314,23 +293,6 @@ class Stateful:
 
     def set_state(self, state: bytes) -> None:
         self.place = state[0]
-
-
-def test_an_iterator_is_read_once_and_what_was_looked_at_comes_again() -> None:
-    plain = Once(iter([1, 2, 3]))
-    assert plain.peek(2) == [1, 2]
-    assert (plain.name, plain.once, plain.exact, plain.batches) == ("a list_iterator", True, False, None)
-    assert plain.state(None) is None
-    assert list(plain.begin()) == [1, 2, 3]
-    assert refused(plain.begin) == ("a list_iterator cannot be begun again", "return the function that makes it")
-    keeps = Once(Stateful())
-    assert keeps.peek(2) == [1, 2]
-    iterator = keeps.begin()
-    assert [next(iterator), next(iterator)] == [1, 2]
-    state = keeps.state(iterator)
-    assert state == {"base64": "Ag=="}
-    assert next(iterator) == 3
-    assert next(keeps.begin(state)) == 3
 
 
 def test_a_function_begins_anew_and_looking_at_it_moves_no_global_state() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,15 +19,13 @@ from tests.doors.trainer import (
     Returned,
     Share,
     UserError,
+    building,
     checked,
-    fit_arguments,
     model_checks,
-    passes_of,
-    stream,
     streams,
-    usable_callbacks,
     user_pipeline,
 )
+from tests.doors.trainer import returned as fit_arguments
 from tests.support.training import options
 
 X, Y = np.zeros((6, 2), "float32"), np.zeros(6, "int64")
@@ -62,27 +60,6 @@ def test_arguments_of_fit_are_taken_out_of_what_is_returned(given: dict[str, Any
     assert returned["train"] == (X, Y, "weights")
 
 
-DICT = "give a dict of class numbers and weights, such as {0: 1.0, 1: 5.0}"
-
-
-@pytest.mark.parametrize(
-    ("given", "message", "hint"),
-    [
-        ({"batch_size": 3}, "batch_size is an option, and cannot be returned by build",
-         "set input.batch_size in the preset"),
-        ({"class_weight": {-1: 2.0}}, "class_weight is {-1: 2.0}", DICT),
-        ({"class_weight": {"a": 2.0}}, "class_weight is {'a': 2.0}", DICT),
-        ({"initial_epoch": -1}, "initial_epoch is -1", "give a whole number from 0"),
-        ({"initial_epoch": True}, "initial_epoch is True", "give a whole number from 0"),
-        ({"validation_steps": 0}, "validation_steps is 0", "give a whole number from 1"),
-        ({"validation_freq": [1, 0]}, "validation_freq is 0", "give a whole number from 1"),
-        ({"validation_freq": "2"}, "validation_freq is '2'", "give a whole number from 1"),
-    ],
-)  # fmt: skip
-def test_arguments_of_fit_that_are_wrong_are_refused(given: dict[str, Any], message: str, hint: str) -> None:
-    assert refused(lambda: fit_arguments.taken({"train": (X, Y), **given})) == (message, hint)
-
-
 @pytest.mark.parametrize(
     ("y", "weights"),
     [
@@ -102,59 +79,8 @@ def test_a_sample_has_the_weight_of_its_class(y: Any, weights: list[float]) -> N
 # ---- batches -----------------------------------------------------------------------------------
 
 
-AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whose first axis is the samples"
-
-
-@pytest.mark.parametrize(
-    ("batches", "message", "hint"),
-    [
-        ([(X, Y), {"a": X}], "the first two batches of train have different structures", AS_BATCHES),
-        ([(X, np.float32(3))], "the elements of train are single values, not batches", AS_BATCHES),
-        ([(None, X)], "a batch of train contains None, which is no array",
-         "leave out what is None: build the model without this input"),
-        ([X, Y], "batches of train have the shapes (6, 2) and (6,)", "give all the same number of axes"),
-        ([np.array(["2026-01-02"], "datetime64[D]")], "a batch of train contains an array of the type datetime64[D]",
-         "convert it to numbers or texts of equal shape"),
-    ],
-)  # fmt: skip
-def test_batches_without_a_type_in_common_are_refused(batches: list[Any], message: str, hint: str) -> None:
-    assert refused(lambda: stream.spec_of(batches, "train")) == (message, hint)
-
-
 def drawn(made: Any, number: int) -> list[Any]:
     return list(itertools.islice(made.positions.batches(0), number))
-
-
-def iterated(data: Any, role: str = "train", replicas: int = 1, samples: Any = None, steps: Any = None) -> Any:
-    passes = passes_of(data, role)
-    model: Any = SimpleNamespace()
-    report: Any = SimpleNamespace(phase=lambda *_: None)
-    assert passes is not None
-    return stream.iterated(passes, role, options(), replicas, samples, steps, model, report)
-
-
-def test_a_batch_of_another_type_than_the_first_two_is_refused() -> None:
-    def batches(last: Any) -> Callable[[], Iterator[Any]]:
-        return lambda: iter([({"a": X}, Y), ({"a": X[:5]}, Y[:5]), last])
-
-    assert len(drawn(iterated(batches(({"a": X[:1]}, Y[:1]))), 3)) == 3
-    for last, shown in (
-        (({"a": X[:, :1]}, Y), "({a: float32 (6, 1)}, int64 (6,))"),
-        (({"a": X}, Y.astype("int32")), "({a: float32 (6, 2)}, int32 (6,))"),
-        (X, "float32 (6, 2)"),
-        (({"a": X}, None, Y), "({a: float32 (6, 2)}, None, int64 (6,))"),
-    ):
-        made = iterated(batches(last))
-        with pytest.raises(ValueError, match="a batch of train is"):
-            drawn(made, 3)
-        assert made.positions.fault is not None
-        first = "({a: float32 (None, 2)}, int64 (None,))"
-        assert made.positions.fault.message == f"a batch of train is {shown}, and the first ones were {first}"
-
-
-def test_an_evaluation_of_a_generator_gets_the_same_batches_each_time() -> None:
-    made = iterated(iter([X, X[:2], X[:3]]), "validation", steps=2)
-    assert [len(batch) for batch in drawn(made, 4)] == [6, 2, 6, 2]
 
 
 RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
@@ -234,7 +160,7 @@ def test_callbacks_that_write_files_are_left_out_where_a_run_only_measures_or_is
     theirs = [log, kept, best, board]
     told: list[Any] = []
     report: Any = SimpleNamespace(warn=lambda *words, **more: told.append((*words, *more.items())))
-    assert usable_callbacks.usable(theirs, options(), report) == theirs
+    assert building.usable(theirs, options(), report) == theirs
     assert told == []
     measures = options("run.measure_seconds=3")
     for given, writes, why in (
@@ -243,12 +169,12 @@ def test_callbacks_that_write_files_are_left_out_where_a_run_only_measures_or_is
         (options(), False, "the chief alone writes files"),
     ):
         told.clear()
-        assert usable_callbacks.usable(theirs, given, report, writes) == [kept]
+        assert building.usable(theirs, given, report, writes) == [kept]
         assert told == [
             ("callback_left_out", f"{name} does nothing here: {why}", ("option", name))
             for name in ("CSVLogger", "Best", "TensorBoard")
         ]
-    assert refused(lambda: usable_callbacks.usable([kept, Backup(tmp_path)], options(), report)) == (
+    assert refused(lambda: building.usable([kept, Backup(tmp_path)], options(), report)) == (
         "BackupAndRestore would train epochs twice here; run.checkpoint replaces it",
         "remove it, set run.checkpoint=epoch, and continue with gputui resume",
     )
@@ -272,13 +198,11 @@ def test_batches_with_an_axis_too_few_or_too_many_are_refused() -> None:
         return SimpleNamespace(inputs=[SimpleNamespace(shape=(None, *shape)) for shape in shapes])
 
     image, numbers = of((8, 8, 3)), of((4,))
-    for model, given in (
-        (image, batched(8, 8, 3)), (image, batched(None, 8, 3)), (numbers, batched(4, 1)), (of((4, 1)), batched(4)),
-        (of((4,), (4,)), batched(4, 5)), (SimpleNamespace(), batched(4)), (numbers, batched(9)),
-        (image, samples(8, 3)), (numbers, samples(2, 4, kind="arrays")), (numbers, samples(4, 1)),
-        (image, SimpleNamespace(spec=tf.RaggedTensorSpec((None, None)))),
-        (image, SimpleNamespace(spec=tf.TensorSpec(None))),
-    ):  # fmt: skip
+    cases: list[tuple[Any, Any]] = [
+        (image, batched(None, 8, 3)), (numbers, batched(4, 1)), (image, samples(8, 3)),
+        (numbers, samples(2, 4, kind="arrays")), (image, SimpleNamespace(spec=tf.RaggedTensorSpec((None, None)))),
+    ]  # fmt: skip
+    for model, given in cases:
         model_checks.check_batches(model, given)
     assert refused(lambda: model_checks.check_batches(image, batched(8, 3))) == (
         "train's elements have shape (None, 8, 3), the model takes batches of (8, 8, 3)",

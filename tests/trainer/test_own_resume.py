@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.doors.engine import Run, code_files, presets
+from tests.doors.engine import Run, presets
 from tests.doors.trainer import StopRequested, UserError
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import happened
-from tests.support.own import PROGRAMS, Write, resumed
+from tests.support.own import PROGRAMS, Write, program, resumed
 from tests.support.training import Training
 
-DRAWN = PROGRAMS / "drawn"
 NIGHTLY = pytest.mark.nightly
-NAMES = ("vae", "gan", "average", "metric", "diffusion", "distillation")
+DRAWN = {name: program("own_steps", name) for name in ("vae", "gan", "metric", "diffusion", "distillation")}
+DRAWN["average"] = program("own_models", "average")
 SHORT = ("epochs=3", "batch_size=20", "validation_split=0", "steps_per_epoch=6", "checkpoint=4", "keep=10")
+OF_A_DATASET = {"vae": ("batch_size=40", "steps_per_epoch=8")}  # which has 320 samples
 
 
 def figures(training: Training) -> dict[int, dict[str, float]]:
@@ -39,14 +39,14 @@ def goes_on_exactly(again: Training, whole: Training) -> None:
 # That of gan is killed and resumed below, and average is stopped in an evaluation.
 @pytest.mark.parametrize("name", ["vae", *(pytest.param(name, marks=NIGHTLY) for name in ("metric", "diffusion"))])
 def test_a_resumed_program_goes_on_to_the_very_same_losses(name: str, own: Write) -> None:
-    source = DRAWN / f"{name}.py"
-    whole = own(source, *SHORT).train()
-    goes_on_exactly(resumed(own, source, whole, 4, *SHORT), whole)
+    source, settings = DRAWN[name], (*SHORT, *OF_A_DATASET.get(name, ()))
+    whole = own(source, *settings).train()
+    goes_on_exactly(resumed(own, source, whole, 4, *settings), whole)
 
 
 def test_moving_averages_go_on_also_from_a_stop_in_an_evaluation(own: Write) -> None:
     """And a training ends with them as its weights, also where the rest of a resumed epoch was a fit of its own."""
-    source, settings = DRAWN / "average.py", (*SHORT, "checkpoint=2")
+    source, settings = DRAWN["average"], (*SHORT, "checkpoint=2")
     whole, stopped = own(source, *settings).train(), own(source, *settings)
     loop = stopped.loop
     check = loop._evaluation._check_stop
@@ -70,7 +70,6 @@ def test_moving_averages_go_on_also_from_a_stop_in_an_evaluation(own: Write) -> 
         assert all(np.array_equal(np.asarray(weight), np.asarray(average)) for weight, average in pairs)
 
 
-KILLED = ("gan",)  # two optimizers and random numbers
 KILLER = """
 import os, signal
 
@@ -84,9 +83,8 @@ class Killer(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         np.concatenate([weight.ravel() for weight in self.model.get_weights()]).tofile("weights")
 
-plain = build
 def build(context):
-    made, data = plain(context)
+    made, data = gan(context)
     return {"model": made, "train": data, "callbacks": [Killer()]}
 """
 
@@ -96,30 +94,22 @@ def losses(run: Run) -> dict[int, dict[str, float]]:
 
 
 def test_a_killed_program_goes_on_to_the_very_same_losses_and_weights(forks: Forks, tmp_path: Path) -> None:
-    """Each in trainers of its own: one undisturbed, one killed in the middle of an epoch, one that resumes it."""
-    undisturbed, killed = {}, {}
-    for name in KILLED:
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "train.py").write_text((DRAWN / f"{name}.py").read_text() + KILLER)
-        settings = ("seed=5", *SHORT, f"entry={folder / 'train.py'}:build", f"folder={folder}")
-        undisturbed[name], killed[name] = (trainer_of(presets.defaults(settings)) for _ in range(2))
-    forks.run(*(trainer for _, trainer in undisturbed.values()))
-    weights = {name: (tmp_path / name / "weights").read_bytes() for name in KILLED}
-    for name in KILLED:
-        (tmp_path / name / "weights").unlink()
-        (tmp_path / name / "kill me").touch()
-    trainers = [trainer for _, trainer in killed.values()]
-    assert forks.codes(*trainers) == [-signal.SIGKILL] * len(KILLED)
-    warnings = {name: len(happened(run, "warning")) for name, (run, _) in killed.items()}
-    forks.run(*trainers)
-    for name, (run, _) in killed.items():
-        assert [event["resumed_at_step"] for event in happened(run, "started")] == [None, 8], name
-        told = [event["kind"] for event in happened(run, "warning")[warnings[name] :]]
-        assert told == ["callbacks_anew"], name
-        assert losses(run) == losses(undisturbed[name][0]), name
-        assert np.isfinite(np.frombuffer(weights[name], "float32")).all(), name
-        assert (tmp_path / name / "weights").read_bytes() == weights[name], name
+    """In trainers of its own: one undisturbed, one killed in the middle of an epoch, one that resumes it."""
+    (tmp_path / "train.py").write_text((PROGRAMS / "own_steps.py").read_text() + KILLER)
+    settings = ("seed=5", *SHORT, f"entry={tmp_path / 'train.py'}:build", f"folder={tmp_path}")
+    (whole, undisturbed), (run, trainer) = (trainer_of(presets.defaults(settings)) for _ in range(2))
+    forks.run(undisturbed)
+    weights = (tmp_path / "weights").read_bytes()
+    (tmp_path / "weights").unlink()
+    (tmp_path / "kill me").touch()
+    assert forks.codes(trainer) == [-signal.SIGKILL]
+    warnings = len(happened(run, "warning"))
+    forks.run(trainer)
+    assert [event["resumed_at_step"] for event in happened(run, "started")] == [None, 8]
+    assert [event["kind"] for event in happened(run, "warning")[warnings:]] == ["callbacks_anew"]
+    assert losses(run) == losses(whole)
+    assert np.isfinite(np.frombuffer(weights, "float32")).all()
+    assert (tmp_path / "weights").read_bytes() == weights
 
 
 # ---- what cannot be restored is named, and only that -----------------------------------------------------
@@ -127,41 +117,6 @@ def test_a_killed_program_goes_on_to_the_very_same_losses_and_weights(forks: For
 
 def warned(training: Training) -> list[tuple[str, str]]:
     return [(event["kind"], event["message"]) for event in training.events("warning")]
-
-
-IMPORTING = """
-import keras, numpy as np
-import sizes
-class Late(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        import later
-def build(context):
-    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(sizes.units)])
-    made.compile("sgd", "mse")
-    return {"model": made, "train": (np.zeros((40, 4)), np.zeros(40)), "callbacks": [Late()]}
-"""
-
-
-def test_a_run_goes_on_with_edited_code_only_where_that_was_accepted_and_says_so(own: Write, tmp_path: Path) -> None:
-    settings = ("epochs=1", "batch_size=20", "validation_split=0", "checkpoint=epoch")
-    (tmp_path / "sizes.py").write_text("units = 1\n")
-    (tmp_path / "later.py").write_text("")
-    whole = own(IMPORTING, *settings).train()
-    assert {Path(path).name for path in code_files.read(whole.run).files} == {"train.py", "sizes.py", "later.py"}
-    (tmp_path / "sizes.py").write_text("units = 1  # edited\n")
-    resumed = Run(tmp_path / "run1")
-    shutil.copytree(whole.run.path, resumed.path)
-    with pytest.raises(UserError, match=r"^sizes\.py has changed since run1 was trained$") as refused:
-        own(IMPORTING, *settings)
-    assert refused.value.hint.endswith("--code=new")
-    code_files.accept(resumed)
-    again = own(IMPORTING, *settings)
-    assert again.loop.built.own is not None
-    report = again.loop.built.report
-    again.loop.built.own.warn(again.loop.built.options, report, 2)
-    assert ("code_changed", "the run goes on from step 2 with changed code: sizes.py") in warned(again)
-    report.finish("ok", 0)
-    assert (resumed.result or {})["code_changes"] == [{"step": 2, "files": ["sizes.py"]}]
 
 
 DATA_WITH_STATE = """
@@ -220,17 +175,17 @@ RESUMED = ("gan", "average", "diffusion")  # a seed generator, averaged weights,
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DRAWN)
 def test_a_program_that_builds_itself_in_its_first_step_trains_over_replicas_and_resumes(name: str, own: Write) -> None:
-    source = DRAWN / f"{name}.py"
-    training = own(source, *MIRRORED).train()
+    source, settings = DRAWN[name], (*MIRRORED, *(["steps_per_epoch=16"] if name in OF_A_DATASET else []))
+    training = own(source, *settings).train()
     losses = training.losses()
     assert len(losses) == 3
     assert np.isfinite(losses).all()
     assert {len(variable.value.values) for variable in training.loop.built.model.trainable_variables} == {2}
     assert warned(training) == []
     if name in RESUMED:
-        again = resumed(own, source, training, 4, *MIRRORED)
+        again = resumed(own, source, training, 4, *settings)
         assert again.losses() == losses
         both = again.loop.built.model.get_weights(), training.loop.built.model.get_weights()
         assert all(np.array_equal(*pair) for pair in zip(*both, strict=True))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.doors.engine import Run
-from tests.doors.trainer import TrainerError, built_training, models
 from tests.support.own import Write, resumed
 from tests.support.training import Training
 
@@ -132,26 +128,6 @@ def test_a_run_that_only_measures_leaves_their_files_alone(own: Write, tmp_path:
     assert (tmp_path / "best.keras").exists()
 
 
-def test_backup_and_restore_is_refused(own: Write) -> None:
-    with pytest.raises(TrainerError, match=r"BackupAndRestore would train epochs twice here; run\.checkpoint") as fault:
-        own(FILES.replace('CSVLogger("log.csv")', 'BackupAndRestore("backup")'), *SHORT)
-    assert "gputui resume" in fault.value.hint
-
-
-UNCOMPILED = FILES.replace("model(), ", 'model(False), "loss": "mse", ')
-
-
-def test_what_they_compiled_and_an_option_takes_the_place_of_is_told(own: Write) -> None:
-    source = HEAD + "def build(context):\n    return model(jit_compile=True, steps_per_execution=5), (x, y)\n"
-    told = warnings(own(source, *SHORT))
-    assert not [message for message in told if "jit_compile" in message], "compile.xla is auto: theirs stays"
-    assert "steps_per_execution=5 of your compile does nothing here: compile.steps_per_execution is 1" in told
-    set_by_hand = warnings(own(source, *SHORT, "xla=true", "steps_per_execution=2"))
-    assert not [message for message in set_by_hand if "of your compile" in message]
-    plain = HEAD + "def build(context):\n    return model(), (x, y)\n"
-    assert warnings(own(plain, *SHORT)) == []
-
-
 # ---- resuming ----------------------------------------------------------------------------------------------
 
 
@@ -176,57 +152,3 @@ def test_a_resumed_epoch_has_the_rate_that_their_callback_sets(own: Write) -> No
     again = resumed(own, RATES, whole, 4, *settings)
     assert seen() == rates[4:]
     assert again.losses() == pytest.approx(whole.losses()[2:], rel=1e-5)
-
-
-# ---- their script --------------------------------------------------------------------------------------------
-
-
-# ---- the saved model ---------------------------------------------------------------------------
-
-
-class Saved:
-    """A training whose model is saved on a disk that refuses it so many times, and the seconds that passed."""
-
-    def __init__(self, folder: Path, faults: list[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self.faults, self.now, self.synced = folder, faults, 100.0, list[str]()
-        self.stop = SimpleNamespace(reason="")
-        monkeypatch.setattr(built_training, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
-        monkeypatch.setattr(built_training, "sync", lambda path: self.synced.append(path.name))
-        monkeypatch.setattr(models, "save", self.save)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def save(self, model: Any, path: Path) -> None:
-        path.write_text("half")
-        if self.faults:
-            raise self.faults.pop(0)
-
-    def __call__(self, last_step: int | None = 7) -> None:
-        report = SimpleNamespace(run=Run(self.folder))
-        checkpoints = SimpleNamespace(last_step=last_step)
-        built: Any = SimpleNamespace(report=report, checkpoints=checkpoints, stop=self.stop, own=None, model="model")
-        built_training.save_model(built, 7)
-
-
-def full(number: int = errno.ENOSPC) -> OSError:
-    return OSError(number, "refused", "/x")
-
-
-def test_a_model_that_a_full_disk_refuses_is_tried_again_for_half_a_minute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved = Saved(tmp_path, [full() for _ in range(30)], monkeypatch)
-    saved()
-    assert (saved.now, saved.synced) == (130.0, ["model.keras"])
-    saved.faults = [full() for _ in range(40)]
-    (tmp_path / "model.weights.h5").touch()
-    with pytest.raises(TrainerError) as raised:
-        saved()
-    assert (saved.now, list(tmp_path.iterdir())) == (161.0, []), "no half of it"
-    assert raised.value.kind == "disk"
-    assert raised.value.message == (
-        f"disk full at {tmp_path} (No space left on device): the training has ended well, but its model could not be "
-        "saved"
-    )
-    assert raised.value.hint == "free some space and gputui resume saves it from the last checkpoint"

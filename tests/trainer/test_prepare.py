@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import importlib.util
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,14 +15,69 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.engine import ExistsError, ManifestError, PrepareError, Preset, preparing, presets
-from tests.doors.trainer import Broken, Request, Samples, TrainerError, array_file, preset_data, work
+from tests.doors.engine import Manifest, Options, PrepareError, Preset, preparing, presets
+from tests.doors.engine import prepare_request as requests
+from tests.doors.trainer import Broken, Request, Samples, TrainerError, preset_data, work
 from tests.doors.trainer import pipeline as pipelines
 from tests.support.class_folders import class_folders
 from tests.support.own import Write
-from tests.support.preparing import Preparing
-from tests.support.preparing import prepared as prepared
 from tests.support.training import options
+
+
+class InProcess:
+    """The interface of engine/prepare/workers.py."""
+
+    def __init__(self, _python: str, request: Mapping[str, Any], _log: Path) -> None:
+        self.answers: list[Any] = []
+        self.request = work.read(json.dumps(request))
+        try:
+            self.samples = work.opened(self.request)
+            self.answers.append(work.described(self.samples))
+        except TrainerError as fault:
+            self.answers.append({"error": fault.message, "hint": fault.hint})
+
+    def send(self, command: Mapping[str, Any]) -> None:
+        work.obey(command, self.samples, self.request, self.answers.append)
+
+    def answer(self) -> Any:
+        return self.answers.pop(0)
+
+    def end(self) -> None:
+        pass
+
+
+def _answered(workers: Sequence[InProcess]) -> Iterator[tuple[InProcess, Any]]:
+    while True:
+        for worker in workers:
+            while worker.answers:
+                yield worker, worker.answer()
+
+
+class Preparing:
+    """Prepares data in folders of its own. `said` has what was said, in the last preparation."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.said = folder, ""
+
+    def __call__(self, options: Options, name: str = "ready", **given: Any) -> tuple[Manifest, Path]:
+        said: list[str] = []
+        asked = self.request(options, name, **given)
+        manifest = preparing.prepare(asked, said.append, lambda _progress: None)
+        self.said = "\n".join(said)
+        return manifest, asked.folder
+
+    def request(self, options: Options, name: str = "ready", **given: Any) -> requests.Request:
+        given = {"format": "tfrecord", "dtype": None, "size": None} | given
+        return requests.of(Preset("mine", options), self.folder / name, given)
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Preparing:
+    """prepared(options, dtype="float32", ...): the manifest and the folder of their data, prepared in this process."""
+    monkeypatch.setattr(preparing, "Worker", InProcess)
+    monkeypatch.setattr(preparing, "answered", _answered)
+    return Preparing(tmp_path)
+
 
 pytestmark = pytest.mark.usefixtures("cpus")
 
@@ -121,22 +176,6 @@ def test_broken_images_are_left_out_also_the_first_of_a_class(prepared: Preparin
     assert "Unknown image file format" in broken.reason
     assert manifest.samples == len(good) - 1
     assert len(batches(read_back(folder))) > 2
-
-
-def test_what_belongs_to_other_data_is_refused(prepared: Preparing, tmp_path: Path) -> None:
-    class_folders(tmp_path / "images", 20, 0)
-    given = options(f"data=images:{tmp_path}/images", *IMAGES)
-    _, folder = prepared(given)
-    (folder / "00000-validation.tfrecord").unlink()
-    (tmp_path / "images" / "cat" / "000000.png").write_bytes(b"changed")
-    with pytest.raises(PrepareError, match="have changed since"):
-        prepared(given)
-    (folder / "manifest.json").unlink()
-    with pytest.raises(ExistsError, match="is not overwritten"):
-        prepared(given)
-    (folder / "manifest.json").write_text('{"version": 1, "written": 3}')
-    with pytest.raises(ManifestError, match="is damaged"):
-        prepared(given)
 
 
 def test_an_estimate_is_measured_and_leaves_nothing(sources: dict[str, tuple[str, ...]], prepared: Preparing) -> None:
@@ -313,20 +352,6 @@ def test_a_file_has_the_good_samples_and_its_entry_names_the_others(
 # ---- joined ------------------------------------------------------------------------------------
 
 
-def test_a_disk_that_refuses_the_joined_file_is_named_and_no_draft_is_left(
-    request_: Request, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: Path) -> None:
-        raise OSError(errno.EDQUOT, "Disk quota exceeded")
-
-    monkeypatch.setattr(array_file, "sync", fail)
-    given = {"dtype": "uint8", "shape": [2], "files": [], "test": False}
-    assert work.join(given, request_) == {
-        "disk": f"disk quota used up at {request_.folder} (Disk quota exceeded)", "remedy": "free some space",
-    }  # fmt: skip
-    assert list(request_.folder.iterdir()) == []
-
-
 def opened(*settings: str, dtype: str | None = None, size: Any = None, limit: int | None = None) -> Samples:
     return work.opened(Request(options(*settings), Path(), "tfrecord", dtype, size, limit))
 
@@ -366,54 +391,23 @@ def test_images_of_arrays_are_resized_and_rounded(arrays: str) -> None:
 
 # ---- own code ----------------------------------------------------------------------------------
 
-CODE_OF_SAMPLES_TO_PREPARE = """
-import keras, numpy as np, tensorflow as tf
-x, y = np.arange(40, dtype="float32").reshape(20, 2), np.arange(20)
 
-class Data(keras.utils.PyDataset):
-    def __len__(self):
-        return 3
-    def __getitem__(self, number):
-        sizes = %s
-        first = sum(sizes[:number])
-        return x[first:first + sizes[number]], y[first:first + sizes[number]]
-
-def endless():
-    while True:
-        yield x[0], y[0]
-
-def build(context):
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    rows = tf.data.Dataset.from_tensor_slices((x, y))
-    return %s
-"""
-
-
-@pytest.fixture
-def code(own: Write, tmp_path: Path) -> Any:
-    """code("what build returns", sizes of the batches): its settings."""
-
-    def make(returned: str, sizes: str = "(8, 8, 4)") -> tuple[str, ...]:
-        (tmp_path / "train.py").write_text(CODE_OF_SAMPLES_TO_PREPARE % (sizes, returned))
-        return f"entry={tmp_path}/train.py:build", f"folder={tmp_path}", "validation_split=0"
-
-    return make
-
-
-def test_own_data_that_cannot_be_stored_is_refused(code: Any) -> None:
-    endless = "dict(model=model, train=rows.repeat(), map=None)"
-    assert refused(*code(endless)) == ("train has no end", "return samples next to it")
-    endless = "dict(model=model, train=rows, validation=rows.repeat(), map=None)"
-    assert refused(*code(endless)) == ("validation has no end", "return validation_samples next to it")
-    ragged = "(model, (tf.ragged.constant([[1.0], [2.0, 3.0]]), y[:2]))"
-    assert refused(*code(ragged)) == ("a sample contains RaggedTensorSpec", "only tensors can be stored: make it dense")
-    once = "(model, endless())"
-    assert refused(*code(once)) == (
-        "train is a generator, which has only one pass, and several are needed here",
-        "return the function that makes it",
-    )
-    assert refused(*code("(model, Data())", "(8, 5, 7)")) == (
-        "batch 1 of your PyDataset has 5 samples, and the first has 8",
-        "all batches but the last need the same size here",
-    )
+@pytest.mark.parametrize(
+    ("returned", "message", "hint"),
+    [
+        (f"dict(model=model, train={SLICES}.repeat(), map=None)", "train has no end", "return samples next to it"),
+        (f"dict(model=model, train={SLICES}, validation={SLICES}.repeat(), map=None)", "validation has no end",
+         "return validation_samples next to it"),
+        ("(model, (tf.ragged.constant([[1.0], [2.0, 3.0]]), y[:2]))", "a sample contains RaggedTensorSpec",
+         "only tensors can be stored: make it dense"),
+        ("(model, (pair for pair in [(x, y)]))",
+         "train is a generator, which has only one pass, and several are needed here",
+         "return the function that makes it"),
+    ],
+)  # fmt: skip
+def test_own_data_that_cannot_be_stored_is_refused(
+    returned: str, message: str, hint: str, own: Write, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(CODE % returned)
+    settings = (f"entry={tmp_path}/train.py:build", f"folder={tmp_path}", "validation_split=0")
+    assert refused(*settings) == (message, hint)

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
 
 import pytest
 
-from tests.doors.engine import environment_variables, presets
+from tests.doors.engine import environment_variables
 from tests.doors.engine import visible_devices_VARIABLE as VARIABLE
-from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions, xla, xla_cache
-from tests.support.environments import as_launched as as_launched
+from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions, xla_cache
 from tests.support.fakegpu import FakeGpu
-from tests.support.forking import Forks, trainer_of
-from tests.support.front_door import happened
-from tests.support.machines import put
 from tests.support.training import options
+
+
+@pytest.fixture(autouse=True)
+def as_launched() -> Iterator[None]:
+    """Nothing of the environment of the tests, and none of what is set here stays."""
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith((*environment_variables.PREFIXES, "SLURM_", "GPU_")):
+            del os.environ[name]
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # in Keras
 
@@ -69,17 +77,6 @@ def test_a_variable_with_an_option_follows_the_option_and_what_is_overridden_is_
         assert all(os.environ.get(name) == value for name, value in after.items()), case
 
 
-def test_all_other_variables_are_reported_without_secrets() -> None:
-    long = "--xla_dump_to=/" + "x" * 500
-    given = {"NCCL_DEBUG": "INFO", "TF_VAR_db": "p", "NVIDIA_API_KEY": "nv-1", "TF_TOKEN_x": "t", "CUDA_HOME": "/cuda",
-             "TF_GPU_ALLOCATOR": "x", "NCCL_CONF": "http://me:pw@host/", "XLA_FLAGS": long, VARIABLE: "0"}  # fmt: skip
-    assert prepared(given, "visible=none").environment == {
-        "CUDA_HOME": "/cuda", VARIABLE: "0", "NCCL_CONF": "http://...@host/", "NCCL_DEBUG": "INFO",
-        "XLA_FLAGS": long[:200] + "...",
-    }  # fmt: skip
-    assert os.environ[VARIABLE] == "-1"
-
-
 def test_a_list_of_gpus_never_leaves_what_the_launcher_has_given() -> None:
     cases = [
         ({VARIABLE: "4,5"}, "5", "5"),
@@ -121,21 +118,6 @@ def test_kernels_are_kept_in_four_gib_unless_the_caller_says_otherwise_and_what_
     }  # fmt: skip
 
 
-def test_whether_xla_compiles_a_users_model_is_decided_by_the_option_else_by_the_model() -> None:
-    for settings, compiled, expected in (
-        (("xla=true",), False, (True, "compile.xla is true")),
-        (("xla=false",), True, (False, "compile.xla is false")),
-        ((), False, (False, "jit_compile=False of your compiled model is Keras' choice: no GPU trains")),
-        ((), True, (True, "your code has compiled the model with jit_compile=True")),
-        (("deterministic=true",), False,
-         (False, "jit_compile=False of your compiled model is Keras' choice: train.deterministic is true: "
-                 "Keras then compiles nothing")),
-    ):  # fmt: skip
-        model: Any = SimpleNamespace(jit_compile=compiled)
-        found = xla.of_compiled(options(*settings), model)
-        assert (found.compiles, found.reason) == expected
-
-
 # ---- the log and the identity of GPUs ----------------------------------------------------------
 
 
@@ -156,9 +138,6 @@ def test_functions_of_gputui_are_not_converted_and_those_of_others_as_before(mon
 
 
 # ---- models and their optimizers ---------------------------------------------------------------
-
-
-CONTAINER = {"sys/fs/cgroup/cpu.max": "100000 100000", "sys/fs/cgroup/memory.max": "4000000000"}
 
 
 @pytest.fixture
@@ -264,39 +243,6 @@ def test_on_a_gpu_compiled_programs_are_kept_where_they_are_wanted_or_known_to_l
     assert not kept().executables, "that kept programs can be loaded is to be shown again"
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
-@pytest.mark.usefixtures("no_flags")
-@pytest.mark.nightly
-def test_a_second_run_takes_what_the_first_has_compiled_and_both_keep_to_the_containers_cpus(
-    tmp_path: Path, home: Path, forks: Forks
-) -> None:
-    put(tmp_path / "root", CONTAINER)
-    given = {"GPUTUI_ROOT": str(tmp_path / "root"), "GPUTUI_HOME": str(home), "NCCL_DEBUG": "INFO",
-             "TF_NUM_INTRAOP_THREADS": "7", "XLA_FLAGS": "", "TF_XLA_FLAGS": ""}  # fmt: skip
-    settings = ("model=mlp", "width=0.05", "xla=true", "drop_remainder=true", "validation_split=0", "steps_per_epoch=3")
-    losses, files = [], []
-    for _ in range(2):
-        run, program = trainer_of(presets.resolve("quickstart", [*settings, "epochs=1", "seed=1"]))
-        forks.run(dataclasses.replace(program, environment=program.environment | given))
-        told = happened(run, "started", "warning", "epoch")
-        started = next(event for event in told if event["type"] == "started")
-        actual = started["actual"]
-        assert (actual["inter_op_threads"], actual["intra_op_threads"], started["cpus"]) == (1, 1, 1)
-        assert actual["environment"]["NCCL_DEBUG"] == "INFO"
-        assert "TF_NUM_INTRAOP_THREADS" not in actual["environment"]
-        warned = [event["message"] for event in told if event["type"] == "warning"]
-        assert warned == ["TF_NUM_INTRAOP_THREADS=7 does nothing here: device.intra_op_threads is auto"]
-        losses.append(next(event for event in told if event["type"] == "epoch")["metrics"]["loss"])
-        kept_here = Path(actual["xla_cache"])
-        assert marks(kept_here) == []
-        files.append({path: path.stat().st_mtime_ns for path in (kept_here / "executables").iterdir()})
-        assert (kept_here.parent / "executables-load").exists() == (len(files) == 2)
-    assert losses[0] == losses[1]
-    assert files[0]
-    assert files[0] == files[1]
-
-
-pytest_plugins = ("tests.support.fakegpu.fixture",)
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, sys

@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -25,7 +24,6 @@ from tests.doors.trainer import (
     training_state,
     versions,
 )
-from tests.support.cases import all_hold
 from tests.support.own import Write, resumed
 from tests.support.training import Training
 
@@ -99,14 +97,6 @@ def of_older_version(folder: Path, find: Callable[[], Collected] | None) -> str:
     return prefix
 
 
-@pytest.mark.parametrize("generators", [1, 3])
-@pytest.mark.parametrize("write", [written, of_older_version])
-def test_code_that_keeps_other_generators_does_not_fit(write: Any, generators: int, tmp_path: Path) -> None:
-    state = State(model(), Kept(1, generators))
-    with pytest.raises(ValueError, match="your code has other random generators than when the checkpoint was written"):
-        state.restore(write(tmp_path, Kept()))
-
-
 def test_a_checkpoint_of_an_older_version_is_restored(tmp_path: Path) -> None:
     kept = Kept(2)
     kept.variables[1].assign(5.0)
@@ -169,35 +159,6 @@ def test_another_model_is_refused_by_the_names_of_its_variables(tmp_path: Path) 
         State(wider).restore(prefix)
 
 
-def test_a_worker_takes_its_own_state_out_of_the_bytes_of_all() -> None:
-    """Its random numbers, and its statistics; weights and optimizer are those of all."""
-    mine, theirs = Kept(), Kept()
-    one, other = model(), model()
-    first, second = State(one, mine), State(other, theirs)
-    for kept in (mine, theirs):
-        kept.variables.append(tf.Variable("text, of which no worker has another"))
-    mine.variables[0].assign(3.5)
-    draw(mine.generators)
-    one.trainable_variables[0].assign([[1.0], [2.0]])
-    data = first.of_its_own()
-    expected = draw(mine.generators)
-    before = other.trainable_variables[0].numpy()
-    second.take_own(data)
-    assert draw(theirs.generators) == expected
-    assert theirs.variables[0].numpy() == 3.5
-    np.testing.assert_array_equal(other.trainable_variables[0].numpy(), before)
-    the_same = first.the_same()
-    assert [tuple(each.shape) for each in the_same][:2] == [(2, 1), (1,)]
-    assert len(the_same) == 2 + len(one.optimizer.variables)
-    assert [State.size_of(each) for each in the_same[:2]] == [8, 4]
-    State.take(the_same[0], np.array([7.0, 8.0], "float32").tobytes())
-    assert one.trainable_variables[0].numpy().tolist() == [[7.0], [8.0]]
-    replicas = [tf.Variable([1, 2]), tf.Variable([3, 4])]
-    mirrored: Any = SimpleNamespace(values=replicas, dtype=tf.int32, shape=(2,))
-    State.take(mirrored, np.array([5, 6], "int32").tobytes())
-    assert [each.numpy().tolist() for each in replicas] == [[5, 6]] * 2
-
-
 PROGRAM = """
 import keras, numpy as np
 
@@ -221,9 +182,6 @@ class Counts(keras.callbacks.Callback):
         self.count("batches")
     def on_epoch_begin(self, epoch, logs=None):
         self.count("epochs")
-    def on_test_batch_begin(self, batch, logs=None):
-        if Counts.STOP[:2] == ["test", self.seen["tests"] + 1]:
-            Counts.STOP[2]()
     def on_test_end(self, logs=None):
         self.count("tests")
     def on_epoch_end(self, epoch, logs=None):
@@ -283,30 +241,6 @@ def test_callbacks_of_keras_and_those_with_a_state_go_on(own: Write) -> None:
         assert Path("log.csv").read_text() == rows
         assert again.events("warning") == []
     assert [event["phase"] for event in again.events("phase")].count("training") == 0
-
-
-# In on_epoch_begin, in on_train_batch_begin, and in the middle of an evaluation.
-PLACES = (("epochs", 4), ("begun", 18), ("test", 3))
-
-
-@pytest.mark.nightly
-def test_a_stop_at_any_call_is_resumed_to_the_same_end(own: Write) -> None:
-    settings = (*SETTINGS, "epochs=5")
-    whole = own(PROGRAM, *settings).train()
-    rows = Path("log.csv").read_text()
-    with all_hold() as cases:
-        for place in PLACES:
-            with cases.case(place[0]):
-                stopped = own(PROGRAM, *settings, "checkpoint=1000")
-                built = stopped.loop.built
-                assert built.own is not None
-                stop = [*place, lambda built=built: setattr(built.stop, "reason", "stopped")]
-                vars(type(built.own.callbacks[-1]))["STOP"][:] = stop
-                with pytest.raises(StopRequested):
-                    stopped.train()
-                stopped.loop.leave()
-                same(resumed(own, PROGRAM, stopped, stopped.loop.step, *settings), whole)
-                assert Path("log.csv").read_text() == rows
 
 
 def test_a_stop_before_an_execution_comes_before_callbacks_begin_it(own: Write) -> None:

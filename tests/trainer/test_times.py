@@ -27,9 +27,7 @@ def result(training: Training) -> dict[str, Any]:
 @pytest.mark.alone
 @pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize(
-    "settings",
-    [(), ("strategy.kind=mirrored", "steps_per_execution=3"), ("deterministic_order=off",)],
-    ids=" ".join,
+    "settings", [(), ("strategy.kind=mirrored", "steps_per_execution=3"), ("deterministic_order=off",)], ids=" ".join
 )
 def test_measure_seconds_ends_the_run_as_done_after_that_time(settings: tuple[str, ...], build: Build) -> None:
     training = build(*ENDLESS, "measure_seconds=0.5", *settings).train()

@@ -19,13 +19,11 @@ from tests.doors.engine import Cluster, Run
 from tests.doors.trainer import (
     Agreement,
     Exchange,
-    Joined,
     StopRequested,
     StopSwitch,
     TrainerError,
     Wishes,
     exchange,
-    failed_worker,
     tensorflow_cluster,
 )
 from tests.support.training import options
@@ -203,39 +201,6 @@ def test_workers_agree_on_options_and_take_the_seed_of_the_chief(
     }  # fmt: skip
 
 
-def joined_with(*rows: list[float]) -> Joined:
-    others: Any = SimpleNamespace(
-        rows=lambda mine: np.array([rows[0], mine, rows[1]]),
-        of_all=lambda mine: [b'{"replicas": 3, "gpus": ["x"]}', mine, b'{"replicas": 1, "gpus": []}'],
-    )
-    hellos: list[Any] = [{"host": f"h{n}", "run": f"r{n}", "folder": f"f{n}", "options": {}} for n in range(3)]
-    nothing: Any = None
-    return Joined(Cluster(WORKERS, 1, "a test"), hellos, others, nothing)
-
-
-@pytest.mark.parametrize(
-    ("rows", "kind", "count", "message"),
-    [
-        (([2, 1], [2, 1]), "GPU", 2, ""),
-        (([1, 0], [1, 0]), "CPU", 1, ""),
-        (([2, 1], [1, 1]), "GPU", 2, "worker 2 (c:3) trains on 1 GPU, and this one on 2 GPUs"),
-        (([1, 0], [1, 1]), "GPU", 1, "worker 0 (a:1) trains on its CPU, and this one on 1 GPU"),
-        (([4, 1], [1, 0]), "CPU", 1, "worker 0 (a:1) trains on 4 GPUs, and this one on its CPU"),
-    ],
-)
-def test_workers_train_on_as_many_devices_of_one_kind(
-    rows: tuple[list[float], list[float]], kind: str, count: int, message: str
-) -> None:
-    def require() -> None:
-        tensorflow_cluster.require_alike(joined_with(*rows), kind, count)
-
-    if not message:
-        require()
-        return
-    hint = "give every worker as many GPUs in device.visible, or set it to none on all"
-    assert refused(require) == ("peer", message, hint)
-
-
 # ---- a worker that fails -----------------------------------------------------------------------
 
 
@@ -268,13 +233,10 @@ def test_a_process_was_suspended_if_it_comes_too_late_and_has_not_computed(
         cpu[0] += computed
 
     clock = SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: cpu[0], sleep=sleep)
-    monkeypatch.setattr(failed_worker, "time", clock)
-    watch = failed_worker.SuspensionWatch()
+    monkeypatch.setattr(exchange, "time", clock)
+    watch = exchange.SuspensionWatch()
     assert watch.seconds is None
     with pytest.raises(Over):
         watch.run()
     now[0] += later
     assert watch.seconds == seconds
-
-
-# ---- the process that watches ------------------------------------------------------------------

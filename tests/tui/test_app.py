@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,68 +13,14 @@ from textual import constants
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.engine import Liveness, Proof, Run, places, presets, resolving, runs
+from tests.doors.engine import Liveness, Run, places, presets, resolving
 from tests.doors.engine import presets_PresetError as PresetError
-from tests.doors.tui import THEMES, Ended, FormState, GputuiApp, LiveScreen, Refused, saving, show, watch
-from tests.doors.tui import app as application
+from tests.doors.tui import THEMES, Ended, GputuiApp, LiveScreen, watch
 from tests.doors.tui import watch as run_watch
 from tests.support import recorded
 from tests.support.form_pilot import opened, told
 from tests.support.recorded_proof import running, write_proof
 from tests.support.tiny import text_of, wait_for
-
-STREAMS = ("in", "out", "err")
-
-
-class Opening(GputuiApp):
-    """The application, which is not run. `did` has what it has opened, shown and said; `answer` is that of the user to
-    the question about unsaved changes, None if there must be none.
-    """
-
-    answer: bool | None = None
-    present: Any = None  # the screen in front
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.did: list[Any] = []
-        for name in ("load", "apply", "offer", "introduce"):
-            setattr(self.form, name, self._noting(name))
-
-    def _noting(self, name: str) -> Any:
-        return lambda *given: self.did.append((name, *given))
-
-    @property
-    def screen(self) -> Any:
-        return self.present
-
-    def open_screen(self, screen: Any, instead: bool = False) -> None:
-        self.did.append((screen, instead))
-
-    def action_show(self, name: str) -> None:
-        self.did.append(name)
-
-    def call_from_thread(self, do: Any, *given: Any, **named: Any) -> Any:  # type: ignore[override]
-        return do(*given, **named)
-
-    def notify(self, message: str, **more: Any) -> None:
-        self.did.append(message if not more else (message, more.get("severity", more.get("title", ""))))
-
-    def clear_notifications(self) -> None:
-        self.did.append("cleared")
-
-    async def form_is_safe(self) -> bool:
-        if self.answer is None:
-            assert await super().form_is_safe()
-            return True
-        return self.answer
-
-
-def call(app: GputuiApp, name: str, *given: Any) -> None:
-    """Call a method that works in the background, and wait for its end."""
-    result = getattr(GputuiApp, name).__wrapped__(app, *given)
-    if asyncio.iscoroutine(result):
-        asyncio.run(result)
-
 
 # ---- screens --------------------------------------------------------------------------------------------
 
@@ -89,83 +32,33 @@ def test_runs_of_other_machines_and_runs_that_have_ended_are_not_named_as_going_
     monkeypatch.setattr(Run, "liveness", property(lambda run: alive.get(run.id, Liveness())))
     for name in "abcd":
         recorded.write(home, name=name, gpus=0, seconds=20)
-    assert [run.id for run in Opening().going_on()] == ["b"]
+    assert [run.id for run in GputuiApp().going_on()] == ["b"]
 
 
 def test_only_proofs_that_measure_now_are_named_as_going_on(home: Path) -> None:
     for name, state in (("a", "stopped"), ("b", "done"), ("c", "failed")):
         write_proof(home, f"20260921-13000{name}-x", state=state)
     going_on = write_proof(home, "20260921-140000-x", **running())
-    assert Opening().measuring() == [going_on]
-
-
-# ---- the form -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.yaml"
-    path.write_text("train: {epochs: 3, seed: 5}\n")
-    return path
-
-
-def test_changes_are_put_into_the_preset_of_their_run_and_keep_what_the_form_has_changed_of_it(
-    home: Path, own: Path
-) -> None:
-    run = runs.create("quickstart", presets.resolve("quickstart").to_yaml())
-    app, changes = Opening(), {"input.batch_size": 16}
-    call(app, "apply", run, changes, "batch_size=16")
-    shown, (what, state, *given) = app.did
-    assert (shown, what, state.path, given) == ("form", "apply", run.file("preset.yaml"), [changes, "batch_size=16"])
-    assert state is not app.form.state
-    app.form.state = state
-    state.set("train.epochs", "9")
-    app.did.clear()
-    app.answer = False  # nobody is asked, as nothing is lost
-    call(app, "apply", run, changes, "batch_size=16")
-    assert app.did == ["form", ("apply", state, changes, "batch_size=16")]
-    app.form.state = FormState.open(own)
-    app.did.clear()
-    call(app, "apply", run, changes, "batch_size=16")
-    assert app.did == []
-
-
-def test_only_changes_that_nothing_has_kept_are_asked_about(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[FormState] = []
-
-    async def save_first(_app: Any, state: FormState) -> bool:
-        asked.append(state)
-        return len(asked) == 2
-
-    monkeypatch.setattr(saving, "save_first", save_first)
-    app = GputuiApp(FormState.open(own))
-    state = app.form_state
-    assert asyncio.run(app.form_is_safe())
-    state.set("train.epochs", "9")
-    assert [asyncio.run(app.form_is_safe()) for _ in range(2)] == [False, True]
-    assert asked == [state, state]
-    state.keep()  # a run was started with them
-    assert asyncio.run(app.form_is_safe())
-    assert len(asked) == 2
+    assert GputuiApp().measuring() == [going_on]
 
 
 # ---- settings and pictures ------------------------------------------------------------------------------
 
 
-def test_faults_of_the_settings_are_said_or_counted_and_listed_in_the_palette() -> None:
+async def test_faults_of_the_settings_are_said_or_counted_and_listed_in_the_palette() -> None:
     path = places.settings_file()
     path.parent.mkdir(parents=True)
-    for text, count in (("", 0), ("a: 1\n", 1), ("a: 1\nb: 2\n", 2), ("a: 1\nb: 2\nkeys: {x: y}\n", 3)):
+    for text, said in (
+        ("", ""), ("a: 1\n", "there is no setting a"),
+        ("a: 1\nkeys: {x: y}\n", "2 faults in settings.yaml: ctrl+p faults lists them"),
+    ):  # fmt: skip
         path.write_text(text)
-        app = Opening()
-        app.present = SimpleNamespace(active_bindings={})
-        app._notify_faults()
-        listed = [each for each in app.get_system_commands(app.present) if each.title == "Faults in the settings"]
-        assert len(app.settings.problems) == count
-        assert len(listed) == min(count, 1)
-        many = [f"{count} faults in settings.yaml: ctrl+p faults lists them"] if count > 1 else []
-        assert app.did == [(message, "error") for message in (many or app.settings.problems)]
-        app.did.clear()
+        async with opened() as pilot:
+            commands = [command.title for command in pilot.app.get_system_commands(pilot.app.screen)]
+            assert commands.count("Faults in the settings") == bool(said)
+            messages = [message for message in told(pilot).splitlines() if "setting" in message]
+            assert len(messages) == bool(said)
+            assert said in "".join(messages)
 
 
 @pytest.mark.parametrize(
@@ -195,67 +88,6 @@ def test_the_theme_of_the_start_suits_the_settings_or_the_colours_of_the_termina
 
 
 # ---- the terminal ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("terminals", "more", "refusal"),
-    [
-        ("in out err", {}, ""), ("in out err", {"TERM": "xterm"}, ""),
-        ("out err", {}, "the screen needs a terminal (ssh -t gives one); do it without one"),
-        ("in err", {}, "the screen needs a terminal (ssh -t gives one); do it without one"),
-        ("in out", {}, "the screen needs a terminal (ssh -t gives one); do it without one"),
-        ("", {"TEXTUAL_DRIVER": show.WEB_DRIVER}, ""),
-        ("in out err", {"TERM": "Dumb"}, "the screen cannot be drawn with TERM=Dumb; export TERM=xterm-256color, if "
-         "this terminal supports it; do it without a screen"),
-        ("in out err", {"TERM": "unknown"}, "the screen cannot be drawn with TERM=unknown; export TERM=xterm-256color, "
-         "if this terminal supports it; do it without a screen"),
-    ],
-)  # fmt: skip
-def test_a_screen_needs_a_terminal_that_can_draw_it(
-    monkeypatch: pytest.MonkeyPatch, terminals: str, more: dict[str, str], refusal: str
-) -> None:
-    for name in ("TEXTUAL_DRIVER", "TERM"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in more.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(show, "in_cell", lambda: False)
-    streams = {name: SimpleNamespace(isatty=partial(terminals.split().__contains__, name)) for name in STREAMS}
-    monkeypatch.setattr(show, "sys", SimpleNamespace(**{f"std{name}": each for name, each in streams.items()}))
-    if refusal:
-        with pytest.raises(Refused) as refused:
-            show.need_a_terminal("do it")
-        assert str(refused.value) == refusal
-    else:
-        show.need_a_terminal("do it")
-
-
-def test_after_the_screens_what_goes_on_is_named_with_the_command_that_shows_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run, proof = recorded.write(home, gpus=0, seconds=20), Proof(home / "proofs" / "x\x1b")
-    made: list[Any] = []
-
-    def make(*given: Any, **named: Any) -> Any:
-        made.append((*given, named))
-        return SimpleNamespace(
-            run=lambda: None, going_on=lambda: [run], measuring=lambda: [proof], not_deleted="not deleted: disk",
-            return_code=3,
-        )  # fmt: skip
-
-    monkeypatch.setattr(application, "GputuiApp", make)
-    needed: list[Any] = []
-    monkeypatch.setattr(show, "need_a_terminal", lambda *given: needed.append(given))
-    monkeypatch.setattr(show, "gc", SimpleNamespace(disable=lambda: None, freeze=lambda: None))
-    assert show.show(None, run, 4.0) == 3
-    assert show.show() == 3
-    assert needed == [(f"gputui logs {run.name} prints the log",), ()]
-    assert made == [(None, {"watch": run, "replay_speed": 4.0}), (None, {"watch": None, "replay_speed": None})]
-    out, err = capsys.readouterr()
-    assert out.splitlines()[:2] == [
-        "recorded goes on: gputui watch recorded shows it again",
-        "the measurement x? goes on: gputui proof x? shows it",
-    ]
-    assert err.splitlines() == ["not deleted: disk"] * 2
 
 
 def test_the_first_preset_is_what_its_file_says() -> None:

@@ -124,34 +124,6 @@ def test_a_current_folder_that_was_deleted_is_named(
     assert capsys.readouterr().err == "told by the system: the current folder has been deleted; change to another one\n"
 
 
-class Unwritable:
-    """Standard output that cannot be written at the end."""
-
-    def __init__(self, fault: OSError | None) -> None:
-        self.fault = fault
-
-    def flush(self) -> None:
-        if self.fault is not None:
-            raise errors.OutputFault(self.fault)
-
-
-@pytest.mark.parametrize(
-    ("fault", "code", "ends", "said"),
-    [(None, 0, 0, ""), (None, 3, 3, ""),
-     (disk(errno.ENOSPC), 0, 74, "standard output cannot be written (told by the system)"),
-     (disk(errno.ENOSPC), 2, 2, "standard output cannot be written (told by the system)"),
-     (BrokenPipeError(errno.EPIPE, "x"), 0, 0, ""), (BrokenPipeError(errno.EPIPE, "x"), 1, 1, "")],
-)  # fmt: skip
-def test_an_output_that_cannot_be_written_hides_no_failed_command(
-    fault: OSError | None, code: int, ends: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Printed
-) -> None:
-    discarded: list[bool] = []
-    monkeypatch.setattr(errors, "discard_output", lambda: discarded.append(True))
-    monkeypatch.setattr(sys, "stdout", Unwritable(fault))
-    assert errors.guarded(lambda: code) == ends
-    assert (discarded, capsys.readouterr().err.strip()) == ([True] * (fault is not None), said)
-
-
 def test_messages_that_cannot_be_written_do_not_replace_the_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

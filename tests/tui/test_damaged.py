@@ -35,7 +35,7 @@ from tests.doors.tui import (
     shown,
     working,
 )
-from tests.support import queued, recorded, recorded_proof, recorded_search, swept
+from tests.support import queued, recorded, recorded_proof, swept
 from tests.support.damage import FILES, kinds
 from tests.support.tiny import Tiny, text_of, tiny, wait_for
 
@@ -352,6 +352,6 @@ def measurements(home: Path) -> dict[str, Proof]:
                 entry_changes.remove(proof.id)
     made["loop results"] = recorded_proof.write_proof(home)
     made["loop going on"] = recorded_proof.write_proof(home, "going", **recorded_proof.running())
-    made["tune results"] = recorded_search.write_search(home)
-    made["tune going on"] = recorded_search.write_search(home, "searching", **recorded_search.running())
+    made["tune results"] = recorded_proof.write_search(home)
+    made["tune going on"] = recorded_proof.write_search(home, "searching", **recorded_proof.searching())
     return made

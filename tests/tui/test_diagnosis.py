@@ -12,7 +12,7 @@ from tests.doors.engine import Run, folder, proof_start, runs
 from tests.doors.tui import BaseApp, DiagnosisScreen, GputuiApp, LiveScreen, starting
 from tests.support import recorded
 from tests.support.form_pilot import settled, told
-from tests.support.recorded_proof import DIAGNOSIS, STAGES
+from tests.support.recorded import DIAGNOSIS, STAGES
 from tests.support.tiny import Tiny, text_of, wait_for
 
 

@@ -32,10 +32,7 @@ class Painting(Static):
 class Failing(AppScreen):
     """A screen with a key for each way to fail, and one that works."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *((key, f"fail('{key}')") for key in "mtwabp"),
-        ("k", "work", "Work"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*((key, f"fail('{key}')") for key in "mtwabp"), ("k", "work", "Work")]
 
     def compose(self) -> ComposeResult:
         yield Label("nothing", id="done")

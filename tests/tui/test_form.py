@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
-from textual import on
-from textual.app import ComposeResult
 from textual.pilot import Pilot
-from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from tests.doors.engine import Preset, Run, home, launch, options_json, presets, run_numbers, runs, this_machine, titles
-from tests.doors.tui import PLAIN, Findings, FormState, GputuiApp, OptionRow, starting
+from tests.doors.tui import Findings, FormState, GputuiApp, starting
 from tests.support import recorded, recorded_proof
 from tests.support.bursts import answered, burst
 from tests.support.form_pilot import (
@@ -35,7 +31,7 @@ from tests.support.form_pilot import (
     told,
     write,
 )
-from tests.support.tiny import Tiny, wait_for
+from tests.support.tiny import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -360,79 +356,19 @@ async def test_forty_columns_and_ten_rows_are_usable() -> None:
         assert "esc leaves" in await wait_for(pilot, "enter starts it")
 
 
-BATCH, XLA, POLICY = "input.batch_size", "compile.xla", "precision.policy"
-ORDER, AUGMENT, SEED = "input.deterministic_order", "input.augment", "train.seed"
-STEPS = "compile.steps_per_execution"
-PYTHON, MODEL = "run.python", "workload.model"
-KEYS = (BATCH, XLA, POLICY, ORDER, AUGMENT, SEED, STEPS, PYTHON, MODEL)
-
-
-class Rows(Screen[None]):
-    """Rows of some options, which apply what they report."""
-
-    CSS = "OptionRow { height: 1; } ValueInput { height: 1; width: 20; }"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.state = FormState.open(presets.SHIPPED / "quickstart.yaml")
-        self.changes: list[tuple[str, str, object]] = []
-        self.others: list[tuple[Any, ...]] = []
-
-    def compose(self) -> ComposeResult:
-        for key in KEYS:
-            yield OptionRow(key, self.state)
-
-    def row(self, key: str) -> OptionRow:
-        return next(row for row in self.query(OptionRow) if row.key == key)
-
-    @on(OptionRow.Changed)
-    def change(self, event: OptionRow.Changed) -> None:
-        self.changes.append((event.key, event.text, event.edit))
-        self.state.set(event.key, event.text)
-        self.row(event.key).show()
-
-    @on(OptionRow.Choose)
-    def choose(self, event: OptionRow.Choose) -> None:
-        self.others.append(("choose", event.row.key))
-
-    @on(OptionRow.Step)
-    def step(self, event: OptionRow.Step) -> None:
-        self.others.append(("step", event.row.key, event.by))
-
-    def taken(self) -> list[tuple[str, str]]:
-        """The changes since the last call. A field that is opened first reports the text that it has."""
-        taken = [(key.partition(".")[2], text) for key, text, _ in self.changes]
-        self.changes.clear()
-        return [key for key, _ in groupby(taken)]
-
-
-def rows_of(pilot: Pilot[None]) -> Rows:
-    assert isinstance(pilot.app.screen, Rows)
-    return pilot.app.screen
-
-
 async def test_an_edit_that_is_left_restores_the_value_from_before_this_edit() -> None:
-    async with Tiny(Rows, PLAIN).run_test(size=(80, 20)) as pilot:
-        screen = rows_of(pilot)
-        batch = screen.row(BATCH)
-        batch.focus()
-        await pilot.press("enter", "4", "8", "enter")
-        texts = [("batch_size", text) for text in ("32", "4", "48")]
-        assert screen.taken() == texts, "the whole value is selected at first"
-        assert (batch.has_focus, screen.state.texts[BATCH]) == (True, "48")
-        await pilot.press("9")
-        (first,) = {edit for *_, edit in screen.changes}
-        await pilot.press("6", "escape")
-        edits = [edit for *_, edit in screen.changes]
-        assert edits == [first] * len(edits), "all changes of an edit belong together"
-        assert screen.taken() == [("batch_size", "9"), ("batch_size", "96"), ("batch_size", "48")]
-        await pilot.press("1", "enter", "2", "enter")
-        assert len({edit for *_, edit in screen.changes}) == 2
-        assert screen.taken() == [("batch_size", "1"), ("batch_size", "2")]
+    batch = "input.batch_size"
+    async with opened() as pilot:
+        texts = form(pilot).state.texts
+        row = await go(pilot, batch)
+        await pilot.press("enter", "4", "8", "enter")  # the whole value is selected at first
+        assert (row.has_focus, texts[batch]) == (True, "48")
+        await pilot.press("9", "6")
+        assert texts[batch] == "96"
+        await pilot.press("escape")
+        assert texts[batch] == "48"
         await pilot.press("delete")
-        assert screen.changes == [(BATCH, "64", None)], "back to the default"
-        await pilot.press("5", "up")
-        assert screen.others == [("step", BATCH, -1)]
-        screen.row(SEED).focus()
-        await pilot.pause()
-        assert screen.state.texts[BATCH] == "5", "what was written is taken if the focus moves"
+        assert texts[batch] == "64", "back to the default"
+        await pilot.press("5")
+        await go(pilot, "train.seed")
+        assert texts[batch] == "5", "what was written is taken if the focus moves"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.doors.engine import OPTIONS, presets, runs
-from tests.doors.tui import INFO, FormState, History, Moment, search, to_text, to_value
+from tests.doors.tui import INFO, FormState, search, to_text, to_value
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
 
@@ -34,15 +34,6 @@ def test_a_wrong_field_keeps_the_others(state: FormState) -> None:
     assert state.preset.options.train.epochs == 9
     state.set("input.batch_size", "64")
     assert not state.errors
-
-
-def test_the_form_says_what_a_file_would_be_told(state: FormState, tmp_path: Path) -> None:
-    state.set("input.batch_size", "0")
-    file = tmp_path / "same.yaml"
-    file.write_text("input: {batch_size: 0}\n")
-    with pytest.raises(presets.PresetError) as told:
-        presets.resolve(str(file))
-    assert state.errors["input.batch_size"] == told.value.problems[0].message
 
 
 @pytest.mark.parametrize(
@@ -103,13 +94,6 @@ def test_an_emptied_field_and_the_folder_of_own_code_stand_in_the_command(tmp_pa
     )
 
 
-def test_the_yaml_gives_the_same_options(state: FormState, tmp_path: Path) -> None:
-    state.set("workload.tfrecord_input", "yes")
-    file = tmp_path / "all.yaml"
-    file.write_text(state.preset.to_yaml())
-    assert presets.resolve(str(file)).options == state.preset.options
-
-
 def test_a_runs_record_keeps_the_presets_name() -> None:
     run = runs.create("quickstart", presets.resolve("quickstart").to_yaml())
     state = FormState.open(run.file("preset.yaml"))
@@ -134,81 +118,6 @@ def test_search_finds_names_before_help_and_help_before_calls() -> None:
     places = [hit.elsewhere.place if hit.elsewhere else "name" for hit in search("cache")]
     assert places == sorted(places, key=("name", "also", "takes", "help", "calls").index)
     assert {"name", "help", "calls"} <= set(places)
-
-
-def test_undo_and_redo_cover_the_whole_form(state: FormState) -> None:
-    history, first = History(), Moment.of(state)
-
-    def act(what: str, values: dict[str, object], edit: object = None) -> None:
-        before = Moment.of(state)
-        state.change(values)
-        history.record(before, state, what, edit)
-
-    for typed in ("1", "12", "128"):
-        act("batch", {"input.batch_size": typed}, edit="one")
-    act("nothing", {"input.batch_size": 128})
-    act("a remedy", {"input.cache": "memory", "compile.xla": True, "no.option": 3})
-    assert [done.what for done in history.done] == ["batch", "a remedy"]
-    assert state.preset.options.compile.xla is True
-    last = Moment.of(state)
-    for _ in range(2):
-        undone = history.undo(state)
-        assert undone is not None
-        state.put(undone.before.texts, undone.before.description)
-    assert Moment.of(state) == first
-    assert history.undo(state) is None
-    for _ in range(2):
-        again = history.redo(state)
-        assert again is not None
-        state.put(again.before.texts, again.before.description)
-    assert Moment.of(state) == last
-    assert history.redo(state) is None
-    undone = history.undo(state)
-    assert undone is not None
-    state.put(undone.before.texts, undone.before.description)
-    assert len(history.undone) == 1
-    act("another", {"train.epochs": 7})
-    assert history.redo(state) is None, "what was undone before another act cannot be done again"
-    before = Moment.of(state)
-    state.put(before.texts, "words of its own")
-    history.record(before, state, "the description")
-    described = history.undo(state)
-    assert described is not None
-    assert (described.what, described.before.description) == ("the description", before.description)
-    state.put(before.texts, before.description)
-    act("back", {"train.epochs": int(first.texts["train.epochs"])}, edit="two")
-    for typed in ("9", first.texts["train.epochs"]):
-        act("typed and taken back", {"train.epochs": typed}, edit="three")
-    assert history.done[-1].what == "back"
-
-
-def test_a_form_knows_whose_file_it_has(home: Path, tmp_path: Path) -> None:
-    mine, folder = tmp_path / "preset.yaml", home / "proofs" / "20260921-100000-x"
-    folder.mkdir(parents=True)
-    run = runs.create("quickstart", presets.resolve("quickstart").to_yaml())
-    improved, other = folder / "improved.yaml", folder / "preset.yaml"
-    for path in (mine, improved, other, run.file("improved.yaml")):
-        path.write_text("train: {epochs: 3}\n")
-    link = tmp_path / "link"
-    link.symlink_to(home)
-    for path, record, name in (
-        (QUICKSTART, "", "quickstart"), (mine, "", tmp_path.name), (other, "", folder.name),
-        (run.file("preset.yaml"), "of a run", "quickstart"),
-        (improved, "of a proof", "x"), (run.file("improved.yaml"), "", "improved"),
-        (link / "proofs" / folder.name / "improved.yaml", "of a proof", "x"),
-    ):  # fmt: skip
-        state = FormState.open(path)
-        assert (state.record, state.of_a_run, state.name) == (record, bool(record), name), path
-        assert state.shipped is (path == QUICKSTART)
-        assert state.preset.file == path
-    assert FormState.open(improved).command() == f"gputui --preset {improved}"
-    assert FormState.open(QUICKSTART).command() == "gputui --preset quickstart"
-    named = tmp_path / "quickstart.yaml"
-    named.write_text("train: {epochs: 3}\n")
-    assert FormState.open(named).command() == f"gputui --preset {named}", "the name means another file"
-    unsaved = FormState(None, presets.defaults([]))
-    assert (unsaved.record, unsaved.shipped) == ("", False)
-    assert unsaved.command() == f"gputui --preset {unsaved.name}"
 
 
 def test_what_a_form_has_changed_and_what_it_would_lose(state: FormState, tmp_path: Path) -> None:
@@ -266,16 +175,6 @@ def test_a_form_whose_file_was_written_elsewhere_is_compared_with_it_and_would_l
     path.write_text("train: [")
     state.compare_with_file()
     assert (state.opened.description, state.modified) == ("one", False), "it cannot be read"
-
-
-def test_values_that_a_run_has_kept_are_at_risk_only_if_they_differ_from_the_file(state: FormState) -> None:
-    state.set("train.epochs", "9")
-    state.keep()
-    assert (state.modified, state.at_risk) == (True, False), "a run has them"
-    state.set("train.epochs", "8")
-    assert state.at_risk
-    state.set("train.epochs", state.text_of_file("train.epochs"))
-    assert (state.modified, state.at_risk) == (False, False), "the file has them"
 
 
 def _written(state: FormState, path: Path) -> Path:

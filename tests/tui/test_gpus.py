@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pwd
@@ -11,33 +10,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pynvml
 import pytest
-from textual.app import ComposeResult
 from textual.pilot import Pilot
-from textual.screen import Screen
 
-from tests.doors.engine import resource_limits
-from tests.doors.tui import RICH, Gpu, GpuProcess, GpusScreen, ProcessesScreen, Snapshot, Users
-from tests.doors.tui import gpus_screen as gpus_screen
-from tests.doors.tui import machine_Line as Line
+from tests.doors.tui import GpusScreen, ProcessesScreen, Users
 from tests.support.fakenvml import FakeNvml
 from tests.support.forking import Forks, Program, forks_with
 from tests.support.form_pilot import told
-from tests.support.front_door import until
-from tests.support.machines import tensorflow, whole
-from tests.support.terminal import needs_tmux, terminal
-from tests.support.tiny import Tiny, lines_of, wait_for
-
-pytest_plugins = ("tests.support.fakenvml.fixture",)
+from tests.support.tiny import Tiny, wait_for
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 4_194_304  # greater than any process id of Linux
 SIZES = [(80, 24), (120, 40)]
 LOOK = """
 import asyncio, json, os, time
-from gputui.tui.screens.gpus.screen import GpusScreen
+from gputui.tui.screens.gpus import GpusScreen
 from textual.screen import Screen
 from tests.support.tiny import Tiny, text_of, wait_for
 
@@ -57,7 +45,7 @@ Look = Callable[..., dict[str, Any]]
 def viewers(nvml: FakeNvml, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """What has imported the screens, and finds the stand-in where the driver's library would be."""
     environment = nvml.environment("") | {"PYTHONPATH": str(ROOT)}
-    modules = "pynvml, gputui.tui.screens.gpus.screen, tests.support.tiny, textual.command, textual.pilot"
+    modules = "pynvml, gputui.tui.screens.gpus, tests.support.tiny, textual.command, textual.pilot"
     with forks_with(modules, tmp_path_factory.mktemp("viewers"), environment) as made:
         yield made
 
@@ -202,47 +190,6 @@ async def test_without_a_driver_it_says_so_calmly(
         assert not isinstance(pilot.app.screen, GpusScreen)
 
 
-async def test_gpus_that_only_cuda_can_see_are_not_taken_for_none(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def init() -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidiactl").touch()
-    monkeypatch.setattr(resource_limits, "ROOT", tmp_path)
-    monkeypatch.setattr(pynvml, "nvmlInit", init)
-    async with Tiny(GpusScreen).run_test(size=(80, 24)) as pilot:
-        await wait_for(pilot, "disk wait")
-        shown = await wait_for(pilot, "no GPU readings: the NVIDIA driver")
-    assert "no GPU readings: the NVIDIA driver's libnvidia-ml.so.1 is missing" in shown
-    assert "CUDA may work without NVML" in shown
-    assert "training runs on the CPU" not in shown
-
-
-GIB = 1024**3
-OWN = GpuProcess(5303, own=True, use=0.9, idle_seconds=0.0, idle_at_least=False, started=1.0)
-IDLE = GpuProcess(911, use=0.0, idle_seconds=90.0, started=2.0)
-LINES = (
-    Line("user ann", "ann", gpus=(0, 1), memory_bytes=3.0 * GIB, count=2),
-    Line("process 1", "bash", (True,), GpuProcess(1)),
-    Line("process 5303", "python train.py\x1b", (True, False), OWN, (0, 1), 2.0 * GIB),
-    Line("process 911", "3 x jupyter", (False,), IDLE, (1,), 1.0 * GIB, alike=3),
-    Line("user not visible", "not visible", gpus=(2,), memory_bytes=None, count=1),
-    Line("process 7", "of another container", (), GpuProcess(7), (2,), None),
-)
-GPUS = tuple(Gpu(n, name="NVIDIA H100", busy=0.5, lease=lease) for n, lease in enumerate(("free", "free", "")))
-
-
-class Below(Screen[None]):
-    """The screen of the GPUs, as far as that of the processes sees it."""
-
-    now = Snapshot(gpus=GPUS)
-
-    def compose(self) -> ComposeResult:
-        yield from ()
-
-
 async def processes(pilot: Pilot[None], users: Users) -> ProcessesScreen:
     screen = pilot.app.screen
     assert isinstance(screen, ProcessesScreen)
@@ -250,60 +197,3 @@ async def processes(pilot: Pilot[None], users: Users) -> ProcessesScreen:
     await wait_for(pilot, lambda: screen.latest is users, 30)
     await pilot.pause()
     return screen
-
-
-async def test_the_tree_of_users_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus_screen, "READ_SECONDS", 600.0)
-    given = [Users(LINES, unknown="GPU 3: no permission\x1b")]
-    asked: list[Any] = []
-
-    def read(gpus: Any) -> Users:
-        asked.append(gpus)
-        return given[0]
-
-    monkeypatch.setattr(gpus_screen, "read", read)
-    below = Below()
-    async with Tiny(lambda: ProcessesScreen(below), RICH).run_test(size=(100, 30)) as pilot:
-        await wait_for(pilot, lambda: isinstance(pilot.app.screen, ProcessesScreen))
-        await processes(pilot, given[0])
-        rows = [" ".join(row.split()) for row in lines_of(pilot.app).split("\n")]
-        for words in (
-            ("ann", "0,1", "3.0"), ("bash",), ("5303", "this run python train.py?", "2.0", "busy"),
-            ("3 x jupyter",), ("not visible",), ("7", "of another container"), ("GPU 3: no permission?",),
-        ):  # fmt: skip
-            assert any(all(word in row for word in words) for row in rows), (words, rows)
-        for now, said in (
-            (Snapshot(gpus=GPUS), "no process uses a GPU"), (Snapshot(), "asking the NVIDIA driver ..."),
-            (Snapshot(no_gpu_reason="no NVIDIA driver"), "no NVIDIA driver"),
-        ):  # fmt: skip
-            below.now, given[0] = now, Users()
-            await processes(pilot, given[0])
-            assert said in lines_of(pilot.app).split("\n")[-3]
-    assert asked[0] == GPUS
-
-
-def importing(pid: int) -> list[psutil.Process]:
-    """The processes below one in which the doctor imports TensorFlow."""
-    found = []
-    for process in psutil.Process(pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-            found += [process] if "list_physical_devices" in " ".join(process.cmdline()) else []
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@needs_tmux
-def test_leaving_does_not_wait_for_a_driver_or_a_tensorflow_that_hangs(nvml: FakeNvml, tmp_path: Path) -> None:
-    environment = whole(nvml, tmp_path / "machine", "hang=DeviceGetPersistenceMode", 1) | tensorflow(tmp_path, "hang")
-    environment |= {"GPUTUI_WARM": "0", "TERM": os.environ.get("TERM", "xterm")}
-    with terminal(size=(120, 40), **environment) as window:
-        window.shows("Start")
-        window.type("F6")
-        window.shows("0 of 1 GPU(s) answered")
-        window.type("D")
-        window.shows("importing TensorFlow")
-        (child,) = until(lambda: importing(window.pid))
-        window.type("C-q")
-        assert "exit code 0" in window.shows("exit code")
-        assert not child.is_running()

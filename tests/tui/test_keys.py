@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,6 @@ from textual.command import CommandPalette
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import Input
 
 from tests.doors.engine import Preset, Run, launch, places
 from tests.doors.tui import (
@@ -26,7 +26,6 @@ from tests.doors.tui import (
     SEEN_AFTER_SECONDS,
     VERBS,
     Ask,
-    ChoiceScreen,
     FollowingScreen,
     FormScreen,
     GputuiApp,
@@ -42,10 +41,9 @@ from tests.doors.tui import (
     working,
 )
 from tests.support import recorded, recorded_proof
-from tests.support.bursts import DOWN, ENTER, ESCAPE, PALETTE, answered, burst
-from tests.support.form_pilot import SMALL, each_anew, form, go, opened, seen, settled, told, write
-from tests.support.recorded_proof import write_proof
-from tests.support.recorded_search import write_search
+from tests.support.bursts import DOWN, ENTER, PALETTE, answered, burst
+from tests.support.form_pilot import form, go, opened, seen, settled, told, write
+from tests.support.recorded_proof import write_proof, write_search
 from tests.support.tiny import wait_for
 
 
@@ -181,7 +179,7 @@ OVER_IT = ("comma", "f4", "f5", "f6", "question_mark", "ctrl+p", "o", "y", "c", 
 @pytest.fixture
 def started(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
     """The presets that were started. In place of each run, a recorded one is shown."""
-    shown = recorded.write(home, name="20260921-110000-shown", gpus=0, seconds=30, diagnosis=recorded_proof.DIAGNOSIS)
+    shown = recorded.write(home, name="20260921-110000-shown", gpus=0, seconds=30, diagnosis=recorded.DIAGNOSIS)
     recorded.write(home, name="20260921-090000-other", gpus=0, seconds=20)
     presets_started: list[Preset] = []
 
@@ -239,9 +237,6 @@ async def test_one_key_leads_back_from_every_screen(home: Path, started: list[Pr
             await wait_for(pilot, lambda: isinstance(app.screen, LiveScreen))
 
 
-SEEDS = (None, 1)  # at once, and cut at random places
-
-
 @pytest.fixture
 def started_of_tui_bursts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What would have been done to trainings, instead of doing it."""
@@ -260,99 +255,6 @@ def started_of_tui_bursts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(launch, "start", refuse("start"))
     monkeypatch.setattr(runs, "request_stop", refuse("stop"))
     return done
-
-
-async def a_search_in_the_form(pilot: Pilot[None], started_of_tui_bursts: list[str]) -> None:
-    for seed in SEEDS:
-        await burst(pilot, "/train", seed=seed)
-        await answered(pilot)
-        assert form(pilot).query_one("#search", Input).value == "train"
-        await burst(pilot, ENTER, *"reso", seed=seed)
-        await answered(pilot)
-        assert pilot.app.screen is form(pilot)
-        assert not started_of_tui_bursts
-        await pilot.press("escape")
-        await answered(pilot)
-
-
-async def numbers_on_rows(pilot: Pilot[None]) -> None:
-    for seed in SEEDS:
-        await go(pilot, "input.batch_size")
-        await burst(pilot, "256", seed=seed)
-        await answered(pilot)
-        assert form(pilot).state.texts["input.batch_size"] == "256"
-        await pilot.press("escape")
-        await go(pilot, "train.learning_rate")
-        await burst(pilot, "1e-3", ENTER, "d", seed=seed)
-        await answered(pilot)
-        assert form(pilot).state.texts["train.learning_rate"] == "1e-3"
-        assert form(pilot).state.texts["input.batch_size"] != "256"
-        await burst(pilot, "/batch_size", ENTER, ENTER, "512", DOWN, "4", ESCAPE, seed=seed)
-        await answered(pilot)
-        assert form(pilot).state.texts["input.batch_size"] == "512"
-        await pilot.press("escape", "escape")
-        await go(pilot, "input.batch_size")
-        await pilot.press("u")
-        await answered(pilot)
-
-
-async def a_choice(pilot: Pilot[None]) -> None:
-    row = await go(pilot, "workload.model")
-    words = row.info.choices
-    for seed in SEEDS:
-        at = words.index(form(pilot).state.texts[row.key])
-        await burst(pilot, ENTER, *"rs", seed=seed)
-        await answered(pilot)
-        assert isinstance(pilot.app.screen, ChoiceScreen)
-        await burst(pilot, ESCAPE, ENTER, DOWN, ENTER, seed=seed)
-        await answered(pilot)
-        assert form(pilot).state.texts[row.key] == words[at + 1]
-        await pilot.press("left", "enter")
-        await wait_for(pilot, lambda: isinstance(pilot.app.screen, ChoiceScreen))
-        await answered(pilot)
-        await burst(pilot, "t", ENTER, seed=seed)  # a letter goes to the word that begins with it
-        await answered(pilot)
-        assert form(pilot).state.texts[row.key] == "transformer"
-        await pilot.press("u")
-        await answered(pilot)
-
-
-async def wrong_values_are_told_and_started_by_no_key(pilot: Pilot[None], started_of_tui_bursts: list[str]) -> None:
-    """What is written in one packet with the key that starts: the value is taken, refused, and corrected."""
-    start_key = "\x12"
-    state = form(pilot).state
-    for seed, key, wrong, said, right in (
-        (None, "input.batch_size", "0", "a whole number from 1", "256"),
-        (1, "train.learning_rate", "1e", "a number", "1e-3"),
-        (2, "device.logical_devices", "-3", "a whole number from 1 to 16", "2"),
-    ):
-        await go(pilot, key)
-        await burst(pilot, wrong, ENTER, start_key, seed=seed)
-        await answered(pilot)
-        assert said in state.errors[key], key
-        assert not started_of_tui_bursts, key
-        await go(pilot, key)
-        await burst(pilot, right, ENTER, seed=seed)
-        await answered(pilot)
-        assert not state.errors, key
-        assert state.texts[key] == right
-        await burst(pilot, wrong, ESCAPE, seed=seed)  # what was there before comes back
-        await answered(pilot)
-        assert (state.errors, state.texts[key]) == ({}, right), key
-    await burst(pilot, start_key)
-    await wait_for(pilot, lambda: started_of_tui_bursts == ["start"])
-
-
-@pytest.mark.nightly
-async def test_what_is_written_in_the_form(started_of_tui_bursts: list[str]) -> None:
-    async with opened() as pilot:
-        await each_anew(
-            pilot,
-            (SMALL, partial(a_search_in_the_form, started_of_tui_bursts=started_of_tui_bursts)),
-            (SMALL, numbers_on_rows),
-            (SMALL, a_choice),
-            (SMALL, partial(wrong_values_are_told_and_started_by_no_key, started_of_tui_bursts=started_of_tui_bursts)),
-        )
 
 
 async def test_a_question_is_answered_by_the_first_key_after_it_could_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,6 +316,24 @@ async def test_a_value_that_was_started_is_not_taken_back(started_of_tui_bursts:
         await pilot.press("escape")
         await answered(pilot)
         assert form(pilot).state.texts["input.batch_size"] == "128"
+
+
+def test_keys_without_effect_are_named_together_soon_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waits, cancelled = [0.0], list[float](), list[int]()
+    monkeypatch.setattr(typeahead, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def call_later(seconds: float, _: Callable[[], None]) -> Any:
+        waits.append(round(seconds, 3))
+        number = len(waits)
+        return SimpleNamespace(cancel=lambda: cancelled.append(number))
+
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: SimpleNamespace(call_later=call_later))
+    keys: Any = typeahead.Typeahead(*[None] * 6)  # type: ignore[arg-type]
+    for now[0] in (100.0, 101.0, 101.4, 103.0):
+        event = events.Key("x", "x")
+        event.time = now[0]
+        keys.refuse(event)
+    assert (waits, cancelled) == ([0.3, 0.3, 0.1, 0.0], [1, 2, 3])
 
 
 KEYS = [

@@ -20,13 +20,10 @@ from tests.doors.engine import Process, Run, launch
 from tests.doors.tui import (
     ChartScreen,
     CopyScreen,
-    Ended,
     GputuiApp,
     LiveScreen,
     LogLines,
-    Now,
     RunsScreen,
-    RunWatch,
     Settings,
     ValueInput,
     base_app,
@@ -72,25 +69,6 @@ async def test_foreign_text_is_shown_as_it_is_and_the_log_is_searched(home: Path
         await pilot.press("escape")
         assert "of 11" not in await wait_for(pilot, "lines")
         assert pilot.app.screen.query_one(LogLines).sought == ""
-
-
-async def test_replay_plays_as_if_it_happened(home: Path) -> None:
-    run, ahead = recorded.write(home, gpus=2, seconds=60), [0.0]  # its clock stands still until it is put forward
-
-    def clock() -> float:
-        return 1000.0 + ahead[0]
-
-    app = Tiny(lambda: LiveScreen(run, replay_speed=40.0, clock=clock))
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
-        shown = await wait_for(pilot, "replay")
-        assert "✓ done" not in shown
-        for seconds in (0.75, 1.0):  # 30 and 40 s of the recording
-            ahead[0] = seconds
-            shown = await wait_for(pilot, "samples/s")
-            assert "✓ done" not in shown
-        ahead[0] = 2.0
-        shown = await wait_for(pilot, "✓ done")
-        assert "9,800" in shown
 
 
 @pytest.fixture
@@ -327,9 +305,6 @@ async def test_a_click_on_a_key_hint_does_what_the_key_does(home: Path) -> None:
         assert not app.screen.query("FooterKey.-disabled"), "no hint that a click could not act on"
 
 
-RUNS = tuple(Run(Path("/runs") / name) for name in ("a", "b", "c"))
-
-
 class App:
     """The application, as far as the watch knows it, in a terminal."""
 
@@ -366,34 +341,3 @@ def app(monkeypatch: pytest.MonkeyPatch) -> App:
     monkeypatch.setattr(sys, "__stderr__", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(os, "environ", {"TERM": "xterm"})
     return App()
-
-
-@pytest.mark.parametrize(
-    ("state", "words", "severity"),
-    [
-        ("ok", "done", "information"), ("stopped", "stopped", "information"),
-        ("timeout", "ended by its time limit", "information"), ("oom", "out of memory", "error"),
-        ("error", "failed", "error"), ("crashed", "crashed", "error"),
-    ],
-)  # fmt: skip
-def test_the_end_of_a_run_is_said_once_and_announced_as_the_settings_say(
-    app: App, state: Any, words: str, severity: str
-) -> None:
-    watching = RunWatch(app)  # type: ignore[arg-type]
-    ended = Now(ended=(Ended("r1 cnn\x1b", "a", state),))
-    message = (f"r1 cnn?: {words}", {"severity": severity, "markup": False, "timeout": 8.0})
-    sequence = f"\x1b]9;gputui: r1 cnn?: {words}\x07"
-    for bell, desktop in ((False, False), (True, False), (False, True), (True, True)):
-        app.settings.change("notify.bell", bell)
-        app.settings.change("notify.desktop", desktop)
-        app.did.clear()
-        watching._take(ended)
-        announced = [*(["bell"] if bell else []), *([sequence] if desktop else [])]
-        assert app.did == ["withdrawn", *announced, message]
-    app.did.clear()
-    app.screen = SimpleNamespace(run_folder=RUNS[0])
-    watching._take(ended)
-    assert app.did == ["withdrawn", "bell", sequence], "the screen shows it"
-    app.screen = SimpleNamespace(run_folder=RUNS[1])
-    watching._take(ended)
-    assert app.did[-1] == message

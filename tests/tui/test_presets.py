@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +19,31 @@ from textual.widgets import OptionList
 from tests.doors.engine import presets, saving, this_machine
 from tests.doors.tui import Ask, AskText, FormState, GputuiApp, Listing, PresetsScreen, app, preset_files
 from tests.support.form_pilot import NO_GPU, SIZES, SMALL, calm, each_anew, form, go, opened, seen, told, write
-from tests.support.opened_files import opened_below
 from tests.support.tiny import wait_for
+
+_listening: list[tuple[str, list[str]]] = []
+
+
+def _heard(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "open" and _listening and isinstance(arguments[0], str | os.PathLike):
+        path = os.fspath(arguments[0])
+        for below, found in _listening:
+            if isinstance(path, str) and path.startswith(below):
+                found.append(path)
+
+
+@contextlib.contextmanager
+def opened_below(folder: Path) -> Iterator[list[str]]:
+    """The paths below the folder that this process opens while the context lasts, in their order."""
+    if not _listening:
+        _listening.append(("\0", []))  # a hook stays until the process ends
+        sys.addaudithook(_heard)
+    found: list[str] = []
+    _listening.append((f"{folder}/", found))
+    try:
+        yield found
+    finally:
+        _listening.remove((f"{folder}/", found))
 
 
 @pytest.fixture

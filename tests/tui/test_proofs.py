@@ -24,6 +24,7 @@ from tests.doors.engine import (
     scaling_request,
     this_machine,
     titles,
+    units,
 )
 from tests.doors.engine import proof_request_Request as Request
 from tests.doors.tui import (
@@ -271,8 +272,9 @@ async def test_in_the_runs_a_sweep_is_one_row_that_opens(
         assert cli.run(["runs", *words]) == 0
         assert len(capsys.readouterr().out.splitlines()) == 1 + count, words
     assert cli.run(["runs", "--json"]) == 0
-    sweeps = [json.loads(line)["sweep"] for line in capsys.readouterr().out.splitlines()]
-    assert sorted(map(str, sweeps)) == [proof.id] * 3 + ["None"]
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(str(one["sweep"]) for one in told) == [proof.id] * 3 + ["None"]
+    assert f" {units.size(sum(one['bytes'] for one in told if one['sweep']))} " in lines[0]
 
 
 async def test_the_view_beside_the_list_shows_all_values_of_a_sweep(proof: Proof, home: Path) -> None:

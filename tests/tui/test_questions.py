@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,15 +14,12 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Button, OptionList
 
-from tests.doors.engine import NotFree, Proof, RunError, duration, folder, presets, proof_start, runs, tune_request
+from tests.doors.engine import NotFree, Proof, presets, proof_start, tune_request
 from tests.doors.engine import proof_request as request
-from tests.doors.tui import INFO, Ask, ChoiceScreen, Copyable, CopyScreen, actions, starting, undoing, warm_engine
-from tests.support import recorded
+from tests.doors.tui import INFO, Ask, ChoiceScreen, actions, starting
 from tests.support.answering import Answering
-from tests.support.recorded_proof import DIAGNOSIS, HEALTHY, write_proof
-from tests.support.recorded_search import ENDED, write_search
+from tests.support.recorded_proof import ENDED, as_read, write_proof, write_search
 from tests.support.tiny import Tiny, wait_for
-from tests.support.typed import as_read
 
 DONE = object()
 
@@ -60,26 +55,6 @@ async def test_a_question_is_answered_by_letters_the_arrows_and_enter(monkeypatc
         assert "Save Save as Cancel" in " ".join(shown.split())
         assert [button.name for button in dialog.query(Button)] == list(words)
         assert dialog.focused is dialog.query(Button).last()
-
-
-async def test_texts_to_copy_are_chosen_by_digits_and_the_first_by_the_key_of_the_list() -> None:
-    offered = [Copyable(f"name {at}", f"preview {at}\x1b", lambda: "") for at in range(11)]
-    async with Tiny(Screen).run_test(size=(80, 30)) as pilot:
-        for pressed, at in (
-            (["1"], 0), (["9"], 8), (["0"], 9), (["y"], 0), (["down", "enter"], 1), (["end", "enter"], 10),
-        ):  # fmt: skip
-            assert await answers(pilot, CopyScreen(offered), *pressed) is offered[at], pressed
-        assert await answers(pilot, CopyScreen(offered[:3]), "4") is DONE, "there is no fourth"
-        assert await answers(pilot, CopyScreen(offered[:3]), "3") is offered[2]
-        assert await answers(pilot, CopyScreen(offered), "escape") is None
-        assert await answers(pilot, undoing.UndoScreen(offered), "U") is offered[0]
-        pilot.app.push_screen(CopyScreen(offered))
-        shown = [" ".join(line.split()) for line in (await wait_for(pilot, "name 10", 30)).split("\n")]
-        assert any("1 name 0 preview 0?" in line for line in shown)
-        assert any("0 name 9 preview 9?" in line for line in shown)
-        assert any("│ name 10 preview 10?" in line for line in shown), "no key has a second meaning"
-        await pilot.click(offset=(0, 0))
-        await wait_for(pilot, lambda: not isinstance(pilot.app.screen, CopyScreen), 30)
 
 
 @pytest.mark.parametrize(
@@ -119,17 +94,6 @@ async def test_the_values_of_an_option_are_listed_next_to_its_row(row: Region, o
         await wait_for(pilot, lambda: pilot.app.screen is not dialog, 30)
 
 
-BUSY = "the run 20260921-100000-cnn is running"
-SLOWER = (
-    "The run 20260921-100000-cnn is running on the same devices: at the same time both are slower, or run out of "
-    "memory.\nStart anyway?"
-)
-DISTURBED = (
-    "The run 20260921-100000-cnn is running on the same devices, and would disturb the measurements: the figures are "
-    "worse, and the result says so.\nMeasure anyway?"
-)
-
-
 def noting(calls: list[Any], returned: Any) -> Callable[..., Any]:
     """A function that keeps what it is called with: one argument as it is."""
 
@@ -153,27 +117,6 @@ def start(busy: str = "", launched: Any = ("run", "process"), measures: bool = F
 
 
 @pytest.mark.parametrize(
-    ("busy", "measures", "answer", "question", "choice", "told"),
-    [
-        ("", False, None, [], "Start anyway", []),
-        ("", True, None, [], "Start anyway", []),
-        (BUSY, False, "Start anyway", [(SLOWER, ("Wait for it", "Start anyway", "Cancel"))], "Start anyway", []),
-        (BUSY, True, "Measure anyway", [(DISTURBED, ("Wait for it", "Measure anyway", "Cancel"))], "Measure anyway",
-         []),
-        (BUSY, False, "Wait for it", [(SLOWER, ("Wait for it", "Start anyway", "Cancel"))], "Wait for it",
-         ["queued: fast, place 2 in the queue"]),
-        (BUSY, False, None, [(SLOWER, ("Wait for it", "Start anyway", "Cancel"))], "Cancel", []),
-    ],
-)  # fmt: skip
-def test_busy_devices_lead_to_a_question_and_only_waiting_puts_the_start_in_the_queue(
-    busy: str, measures: bool, answer: str | None, question: list[Any], choice: str, told: list[str]
-) -> None:
-    app = Answering(answer)
-    assert asyncio.run(starting.choice_if_busy(app, start(busy, measures=measures))) == choice
-    assert (app.asked, app.told) == (question, told)
-
-
-@pytest.mark.parametrize(
     ("fault", "answer", "question", "told"),
     [
         (NotFree("needs 1 GPU; GPU 0: used"), "Queue it", "fast needs 1 GPU; GPU 0: used.",
@@ -190,59 +133,7 @@ def test_gpus_that_are_not_free_are_waited_for_only_if_the_user_says_so(
     assert (app.asked, app.told) == ([(question, ("Queue it", "Cancel"))], told)
 
 
-def test_a_run_that_conflicts_leaves_the_warm_engine_to_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    app, warm = Answering(), SimpleNamespace(start=lambda preset: ("run", preset.name))
-    app.warm = warm  # type: ignore[assignment]
-    monkeypatch.setattr(warm_engine, "take", lambda app: warm)
-    here = SimpleNamespace(gpus=())
-
-    def check(*_: Any) -> Any:
-        raise starting.ConflictError(here, (SimpleNamespace(level="error"),))  # type: ignore[arg-type]
-
-    new = starting.new_run(app, presets.resolve("quickstart"))
-    assert (new.title, new.measures) == ("quickstart", False)
-    assert new.launch() == ("run", "quickstart")
-    app.warm = None
-    monkeypatch.setattr(starting, "_check", check)
-    with pytest.raises(starting.ConflictError):
-        new.launch()
-    assert app.warm is warm
-
-
 # ---- proofs ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("kind", "what"), [("ab", "proof"), ("tune", "search"), ("sweep", "sweep")])
-@pytest.mark.parametrize(
-    ("answer", "fault", "told"),
-    [
-        ("Stop", None, ["stopping: the current trial is ended first"]),
-        ("Stop", RunError("it has ended"), ["it has ended (error)"]),
-        ("Stop", PermissionError(1, "no"), ["[Errno 1] no (error)"]),
-        ("Go on", None, []),
-        (None, None, []),
-    ],
-)
-def test_a_proof_is_stopped_only_after_a_question(
-    home: Path, monkeypatch: pytest.MonkeyPatch, kind: str, what: str, answer: str | None,
-    fault: Exception | None, told: list[str],
-) -> None:  # fmt: skip
-    stopped: list[Proof] = []
-
-    def stop(proof: Proof) -> None:
-        stopped.append(proof)
-        if fault is not None:
-            raise fault
-
-    monkeypatch.setattr(folder, "request_stop", stop)
-    app, proof = Answering(answer), write_proof(home)
-    asyncio.run(actions.stop(app, proof, kind))
-    question = (
-        f"Stop the {what}? Its current trial is ended first; results so far and changes that were kept stay.\n"
-        "Stop it a second time to end it at once."
-    )
-    assert (app.asked, app.told) == ([(question, ("Stop", "Go on"))], told)
-    assert stopped == ([proof] if answer == "Stop" else [])
 
 
 @pytest.mark.parametrize(
@@ -275,87 +166,6 @@ def test_a_search_gets_more_minutes_only_if_its_own_are_used_up(
         app.answers = [None]
         asyncio.run(actions.go_on(app, proof, data))
         assert (resumed, app.told) == ([], ["the search goes on"])
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A request whose trials take a known time: 30 s with 5 s of measuring, by other trials."""
-    asked = request.of_change("quickstart", ["steps_per_execution=4"])
-    asked = replace(asked, repeats=3, measure_seconds=5.0)
-    monkeypatch.setattr(request, "of_run", lambda run: asked)
-    monkeypatch.setattr(request, "refuse", lambda *_: None)
-    monkeypatch.setattr(duration, "of_request", lambda asked: 30.0)
-    return asked
-
-
-@pytest.mark.parametrize(
-    ("diagnosis", "changes", "all_of_them"),
-    [
-        (DIAGNOSIS, "3 changes", "9 min"), ({}, "", ""), (HEALTHY, "", ""),
-        ({"remedies": [{"advice": "look after the disk"}]}, "", ""),
-    ],
-)  # fmt: skip
-def test_before_a_proof_the_user_is_told_what_is_measured_and_how_long_it_takes(
-    home: Path, quick: Any, monkeypatch: pytest.MonkeyPatch, diagnosis: Any, changes: str, all_of_them: str
-) -> None:
-    started: list[Any] = []
-    monkeypatch.setattr(folder, "launch", noting(started, ("proof", "process")))
-    monkeypatch.setattr(proof_start, "blocks", lambda *_: "")
-    run = recorded.write(home, gpus=0, seconds=20)
-    app = Answering("Cancel", "Prove")
-    asyncio.run(actions.prove(app, run, diagnosis))
-    if not changes:
-        assert app.told == ["there is nothing to prove: the diagnosis proposes no change of options"]
-        assert app.asked == []
-        return
-    question = (
-        f"Prove it by measuring? {changes} to try, one after the other, each in 3 pairs of trials of 5 s (at least 20 "
-        "steps), with and without it; what is not clearly faster is not kept.\n\n"
-        f"Each change takes about 3 min, all of them about {all_of_them}. Run nothing else on the machine meanwhile. "
-        "You may leave the screen of the proof; x there stops the proof."
-    )
-    assert app.asked == [(question, ("Prove", "Cancel"))]
-    assert started == []
-    asyncio.run(actions.prove(app, run, diagnosis))
-    assert (started, app.opened, app.engines) == ([quick], [("proof", "proof")], ["process"])
-    monkeypatch.setattr(request, "refuse", _refused)
-    asyncio.run(actions.prove(app, run, diagnosis))
-    assert app.told == ["cannot be proved: there is no GPU (error)"]
-
-
-def _refused(*_: Any) -> None:
-    raise RunError("there is no GPU")
-
-
-@pytest.mark.parametrize(
-    ("answer", "fault", "told"),
-    [
-        ("Stop it", None, ["stopping after this step; press ctrl+b again when the run has ended"]),
-        ("Stop it", RunError("it has ended"), ["it has ended (error)"]),
-        ("Keep it going", None, []),
-        (None, None, []),
-    ],
-)
-def test_a_run_that_goes_on_is_stopped_before_a_proof_only_if_the_user_says_so(
-    home: Path, monkeypatch: pytest.MonkeyPatch, answer: str | None, fault: Exception | None, told: list[str]
-) -> None:
-    stopped: list[Any] = []
-
-    def stop(run: Any) -> None:
-        stopped.append(run)
-        if fault is not None:
-            raise fault
-
-    monkeypatch.setattr(runs, "request_stop", stop)
-    run = recorded.write(home, gpus=0, seconds=20, outcome=None, engine_pid=os.getpid())
-    app = Answering(answer)
-    app.set_keymap({"prove": "ctrl+b"})
-    asyncio.run(actions.prove(app, run, DIAGNOSIS))
-    question = (
-        "The run has not ended and would disturb the measurements: it has to end first.\nStop it after this step?"
-    )
-    assert (app.asked, app.told) == ([(question, ("Stop it", "Keep it going"))], told)
-    assert stopped == ([run] if answer == "Stop it" else [])
 
 
 # ---- files of proofs ------------------------------------------------------------------------------------

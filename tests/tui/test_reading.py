@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import json
 from array import array
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.doors.engine import Entry, Record, Run, entries, free_devices, recalled, search_results
-from tests.doors.engine import free_devices_Device as Device
+from tests.doors.engine import Record, recalled, search_results
 from tests.doors.tui import (
     PLAIN,
     RICH,
-    Plot,
-    RunReader,
     Snapshot,
     Store,
     charts,
@@ -27,94 +22,17 @@ from tests.doors.tui import (
     length,
     phases,
     plain,
-    queue_times,
-    tune_leaderboard,
-    tune_memory,
 )
-from tests.doors.tui import printing_proof as proof
 from tests.doors.tui import series_Line as Line
 from tests.doors.tui import tune as drawing
 from tests.support import recorded
-from tests.support.recorded_search import ENDED, running
-from tests.support.typed import as_read, typed
-
-
-def write(run: Run, *lines: dict[str, Any], name: str = "events.jsonl") -> None:
-    run.path.mkdir(parents=True, exist_ok=True)
-    run.file(name).write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-
-
-# ---- a run -------------------------------------------------------------------------------------------------
-
-
-def test_a_run_that_has_ended_stays_so_without_its_result(home: Path) -> None:
-    run = recorded.write(home, gpus=0, seconds=20, outcome="ok")
-    run.file("result.json").unlink()
-    reader = RunReader(run)
-    for _ in range(3):
-        reader.poll()
-    assert (reader.picture.snapshot.phase, reader.picture.snapshot.outcome) == ("ended", "ok")
-
-
-# ---- presets and the queue ------------------------------------------------------------------------------------
-
-
-def test_a_start_is_forecast_by_the_runs_that_use_the_devices(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[Any] = []
-
-    def start_times(waiting: Any, uses: Any, most: Any, opens_in: Any) -> dict[str, float | None]:
-        begun[:] = [(each.run, set(each.devices), each.seconds_left, each.is_queued) for each in uses]
-        return {each.run: 7.0 for each in waiting}
-
-    monkeypatch.setattr(queue_times, "start_times", start_times)
-    monkeypatch.setattr(queue_times, "state_if_not_ended", lambda run: "" if run == "over" else "running")
-    for name, left in (("queued", 60.0), ("mine", 30.0), ("first", 90.0)):
-        progress = {"t": 1.0, "type": "progress", "step": 1, "eta_seconds": left}
-        write(run := Run(home / "runs" / name), progress)
-        run.file("preset.yaml").write_text("schema: 1")
-    devices = [
-        Device("GPU-a", 0, "run queued", run=str(home / "runs" / "queued")),
-        Device("GPU-b", 1, "run mine", run=str(home / "runs" / "mine")), Device("GPU-c", 2, "bob's python"),
-        Device("GPU-d", 3),
-    ]  # fmt: skip
-    monkeypatch.setattr(free_devices, "from_news", lambda news: devices if news else [])
-    listed = [Entry("queued", 0.0, "running", devices=("GPU-a", "GPU-x")), Entry("w1", 1.0, after="first"),
-              Entry("w2", 2.0, "held", after="over"), Entry("w3", 3.0, after="queued"),
-              Entry("slurm", 4.0, slurm_job="7")]  # fmt: skip
-    news = {"devices": ["known"]}
-    starts = queue_times.starts_in(listed, news)
-    assert starts == {"w1": 7.0, "w2": 7.0, "w3": 7.0, "slurm": None}
-    assert begun == [
-        ("queued", {"GPU-a", "GPU-x"}, 60.0, True), ("mine", {"GPU-b"}, 30.0, False), ("GPU-c", {"GPU-c"}, None, False),
-        ("first", set(), 90.0, False),
-    ]  # fmt: skip
-    unknown = dict.fromkeys(("w1", "w2", "w3", "slurm"))
-    assert queue_times.starts_in(listed, {}) == unknown, "the devices have not been looked at"
-    monkeypatch.setattr(entries, "is_paused", lambda: True)
-    assert queue_times.starts_in(listed, news) == unknown
-
+from tests.support.recorded_proof import ENDED, as_read, searching, typed
 
 # ---- bars on a terminal ------------------------------------------------------------------------------------------
 
 
-def test_the_time_that_is_left_of_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "elapsed_of", lambda data: 40.0)
-
-    def left(**fields: Any) -> str:
-        return proof.left(SimpleNamespace(**{"budget_most_seconds": None, "kind": "ab"} | fields))  # type: ignore[arg-type]
-
-    assert [left(budget_seconds=None), left(budget_seconds=100.0), left(budget_seconds=30.0),
-            left(budget_seconds=100.0, kind="tune"), left(budget_seconds=70.0, budget_most_seconds=130.0)] == [
-        "", ", about 1:00 left", ", about 0.0 s left", ", at most 1:00 left", ", about 30.0 s to 1:30 left",
-    ]  # fmt: skip
-
-
 def line(*values: float, breaks: frozenset[int] = frozenset()) -> Line:
     return Line(array("d", range(len(values))), array("d", values), breaks, values[-1] if values else None)
-
-
-def drawn(plot: Plot, width: int = 60, height: int = 10) -> list[str]:
-    return [plain(row) for row in draw(plot, width, height, RICH)[0]]
 
 
 def fed(*events: tuple[float, dict[str, object]]) -> Snapshot:
@@ -125,9 +43,6 @@ def fed(*events: tuple[float, dict[str, object]]) -> Snapshot:
 
 def progress(step: int, **more: object) -> dict[str, object]:
     return {"type": "progress", "step": step, "steps": 100, "epoch": 1, "epochs": 1, "samples_per_second": 10.0} | more
-
-
-# ---- what is kept and drawn -------------------------------------------------------------------------
 
 
 # ---- what is read of a run --------------------------------------------------------------------------
@@ -213,21 +128,19 @@ ODD: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("glyphs", [RICH, PLAIN])
 def test_rows_fit_and_odd_records_are_no_obstacle(glyphs: Any) -> None:
-    records = [typed(Record, one) for one in (ENDED, ENDED | running())]
+    records = [typed(Record, one) for one in (ENDED, ENDED | searching())]
     records += [as_read(one) for odd in ODD for one in (odd, ENDED | odd)]
     for data, width, low in itertools.product(records, (60, 78, 118, 198), (True, False)):
         rows = drawing.head(data, 30.0, width, glyphs, low)
         rows += drawing.options(data, width, 9, glyphs) + drawing.pairs(data, width, 9, glyphs)
         rows += [line(data, width, glyphs) for line in (drawing.options_line, drawing.memory_line, drawing.pairs_line)]
-        draw(tune_memory.plot(data), width, 12, glyphs)
+        draw(drawing.plot(data), width, 12, glyphs)
         for one in search_results.ranked(data):
-            rows += tune_leaderboard.detail(one, width, 9, glyphs)
+            rows += drawing.detail(one, width, 9, glyphs)
             for whole in (52, 70, width):
-                columns = tune_leaderboard.widths(whole)
+                columns = drawing.widths(whole)
                 assert sum(columns.values()) <= whole, whole
-                for cell, room in zip(
-                    tune_leaderboard.cells(one, data, columns, glyphs), columns.values(), strict=True
-                ):
+                for cell, room in zip(drawing.cells(one, data, columns, glyphs), columns.values(), strict=True):
                     assert len(cell.text) <= room, (whole, cell)
         for row in rows:
             assert length(row) <= width, (width, plain(row))

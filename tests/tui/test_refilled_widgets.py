@@ -9,9 +9,6 @@ from tests.doors.engine import presets
 from tests.doors.tui import INFO, PLAIN, FormState, OptionRow, OptionsView
 from tests.support.tiny import Tiny
 
-# ---- tables ------------------------------------------------------------------------------------------------------
-
-
 # ---- the start bar -----------------------------------------------------------------------------------------------
 
 
@@ -72,9 +69,3 @@ async def test_the_options_of_another_preset_are_folded_found_and_greyed_as_new(
         }
         view.grey("")
         assert not any(row.locked for row in view.rows.values())
-
-
-# ---- charts ------------------------------------------------------------------------------------------------------
-
-
-# ---- painted rows ------------------------------------------------------------------------------------------------

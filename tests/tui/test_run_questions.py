@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,27 +10,39 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import (
-    Run,
-    RunError,
-    Title,
-    Trash,
-    adding,
-    checks,
-    code_files,
-    entries,
-    entry_changes,
-    resuming,
-    titles,
-    with_name,
-)
-from tests.doors.engine import checks_Finding as Finding
+from tests.doors.engine import Run, Title, Trash, code_files, entries, resuming, titles
 from tests.doors.engine import runs as runs_module
-from tests.doors.tui import Entry, GputuiApp, RunsScreen, Start, queue, runs_actions, starting
+from tests.doors.tui import Entry, GputuiApp, QueueActions, RunsScreen, Waiting, runs_actions
 from tests.support import queued, recorded
-from tests.support.answering import Answering, Shown, act
-from tests.support.deleting import deleted
+from tests.support.answering import Answering, act
 from tests.support.tiny import wait_for
+
+
+class Shown(QueueActions):
+    """A screen of some runs, which is not run. `seen` are those that it has shown again."""
+
+    def __init__(self, *meant: Run) -> None:
+        super().__init__()
+        self.meant = list(meant)
+        self.seen: list[Run] = []
+        self.resumed: list[Run] = []
+
+    @property
+    def runs_meant(self) -> list[Run]:
+        return self.meant
+
+    @property
+    def waiting_now(self) -> Waiting | None:
+        return None
+
+    def acted(self, run: Run, resumed: bool = False) -> None:
+        (self.resumed if resumed else self.seen).append(run)
+
+    def refresh_bindings(self) -> None:
+        """There is no footer."""
+
+    def call_later(self, *_: Any) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -45,63 +55,18 @@ def app(monkeypatch: pytest.MonkeyPatch) -> Answering:
 
 # ---- stopping -------------------------------------------------------------------------------------------
 
-NOW = (
-    "This run has been asked to stop and finishes its step.\n"
-    "Stop it now? Everything after the last checkpoint is lost.",
-    ("Stop now", "Keep waiting"),
-)
-AFTER = "stopping after this step; press x again to stop at once (information)"
-AT_ONCE = "stopping at once (information)"
-OFF = ("run.checkpoint=off",)
 
-
-@pytest.mark.parametrize(
-    ("settings", "seconds", "status", "answer", "question", "told"),
-    [
-        (("run.checkpoint=epoch",), 60, {}, None, None, AFTER),
-        (OFF, 12, {}, None, None, AFTER),  # no step was done
-        (OFF, 60, {}, "Stop", "lost", AFTER),
-        (OFF, 60, {}, "Keep running", "lost", ""),
-        (OFF, 60, {}, None, "lost", ""),
-        ((), 60, {"asked_by_person": True}, "Stop now", NOW, AT_ONCE),
-        (OFF, 60, {"asked_by_person": True}, "Keep waiting", NOW, ""),
-        ((), 60, {"asked_by_person": True}, None, NOW, ""),
-    ],
-)
-def test_a_stop_is_asked_about_only_if_something_is_lost(
-    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...], seconds: int,
-    status: dict[str, Any], answer: str | None, question: Any, told: str,
-) -> None:  # fmt: skip
+@pytest.mark.parametrize(("settings", "seconds"), [(("run.checkpoint=epoch",), 60), (("run.checkpoint=off",), 12)])
+def test_a_stop_is_not_asked_about_if_nothing_is_lost(
+    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch, settings: tuple[str, ...], seconds: int
+) -> None:
+    """There is a checkpoint, or no step was done."""
     stopped: list[Run] = []
     monkeypatch.setattr(runs_module, "request_stop", stopped.append)
     run = recorded.write(home, gpus=0, seconds=seconds, outcome=None, engine_pid=os.getpid(), settings=settings)
-    run.file("status.json").write_text(json.dumps(json.loads(run.file("status.json").read_text()) | status))
-    app.answers, screen = [answer], Shown(run)
-    act(screen, "stop")
-    lost = (
-        f"{run.id} keeps no checkpoint (run.checkpoint is off): 480 of 480 steps, 0:59 of training, cannot be "
-        "resumed.\nStop it?"
-    )
-    asked = [(lost, ("Stop", "Keep running"))] if question == "lost" else [question] if question else []
-    assert app.asked == asked
-    assert app.told == ([told] if told else [])
-    assert (stopped, screen.seen) == (([run], [run]) if told else ([], []))
-    assert set(app.stopping_runs) == ({run.id} if told else set())
-
-
-def test_a_stop_that_is_refused_says_why_and_the_next_one_asks_nothing_more(
-    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(run: Run) -> None:
-        raise RunError(f"{run.name} is not running")
-
-    monkeypatch.setattr(runs_module, "request_stop", refuse)
-    run = recorded.write(home, gpus=0, seconds=20)
-    screen = Shown(run)
-    act(screen, "stop")
-    assert (app.told, app.stopping_runs, screen.seen) == ([f"{run.name} is not running (information)"], {}, [run])
-    act(Shown(), "stop")
-    assert len(app.told) == 1
+    act(Shown(run), "stop")
+    assert (app.asked, stopped, set(app.stopping_runs)) == ([], [run], {run.id})
+    assert app.told == ["stopping after this step; press x again to stop at once (information)"]
 
 
 # ---- notes and tags -------------------------------------------------------------------------------------
@@ -109,20 +74,6 @@ def test_a_stop_that_is_refused_says_why_and_the_next_one_asks_nothing_more(
 
 def two(home: Path) -> list[Run]:
     return [recorded.write(home, name=f"20260921-1{number}0000-cnn", gpus=0, seconds=20) for number in range(2)]
-
-
-def test_of_a_run_that_another_gputui_has_deleted_that_is_said(home: Path, app: Answering) -> None:
-    run, _ = two(home)
-    deleted(run)
-    screen = Shown(run)
-    gone = f"{run.name} has been deleted meanwhile (error)"
-    app.answers = ["after the fix"]
-    for action, said in (("note", f"not written: {gone}"), ("again", f"cannot run it again: {gone}"), ("resume", gone)):
-        act(screen, action)
-        assert app.told.pop() == said
-    asyncio.run(screen.action_change())
-    assert app.told.pop() == gone
-    assert (app.told, app.acts["runs"].newest_first) == ([], [])
 
 
 # ---- the queue ------------------------------------------------------------------------------------------
@@ -138,40 +89,6 @@ def waiting(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
 
 def order() -> list[str]:
     return [entry.run.split("-")[-1] for entry in entries.all_entries()]
-
-
-def test_a_run_that_has_left_the_queue_during_a_move_is_not_put_back(
-    waiting: list[Run], app: Answering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    move = entry_changes.move
-
-    def move_and_start(run: str, where: Any) -> None:
-        move(run, where)
-        entry_changes.remove(waiting[2].id)
-
-    monkeypatch.setattr(entry_changes, "move", move_and_start)
-    restored: list[Any] = []
-    monkeypatch.setattr(entry_changes, "restore_places", restored.append)
-    act(Shown(waiting[1]), "move_waiting", "up")
-    app.acts["runs"].newest_first[0].take_back()
-    assert [set(places) for places in restored] == [{waiting[0].id, waiting[1].id}]
-
-
-def test_a_run_is_held_and_released_and_what_is_refused_is_said(waiting: list[Run], app: Answering) -> None:
-    screen = Shown(waiting[1])
-    act(screen, "hold_waiting")
-    assert [entry.state for entry in entries.all_entries()] == ["waiting", "held", "waiting"]
-    act(screen, "release_waiting")
-    assert [entry.state for entry in entries.all_entries()] == ["waiting"] * 3
-    assert (screen.seen, app.told) == ([waiting[1]] * 2, [])
-    entry_changes.remove(waiting[1].id)
-    act(screen, "hold_waiting")
-    assert (len(app.told), screen.seen) == (1, [waiting[1]] * 3)
-    app.answers = ["Take out"]
-    act(screen, "take_out")
-    act(screen, "move_waiting", "up")
-    assert [text.endswith("(error)") for text in app.told] == [True] * 3
-    assert (app.acts["runs"].newest_first, screen.seen) == ([], [waiting[1]] * 5), "nothing was done"
 
 
 @pytest.mark.parametrize("answer", ["Take out", "Keep waiting", None])
@@ -288,127 +205,7 @@ def test_what_was_deleted_is_said_with_what_brings_it_back(
     assert acts == ([(*act_of_it, chosen[0].id)] if act_of_it else [])
 
 
-NEW, COPY = "Go on with the new code", "Use the run's copy"
-
-
-@pytest.mark.parametrize(
-    ("changed", "has_copy", "answer", "given"),
-    [
-        ("", True, None, (False, False)),
-        ("train.py has changed", True, NEW, (True, False)), ("train.py has changed", True, COPY, (False, True)),
-        ("train.py has changed", False, NEW, (True, False)), ("train.py has changed", True, "Cancel", None),
-        ("train.py has changed", True, None, None),
-    ],
-)  # fmt: skip
-def test_a_run_is_resumed_with_the_code_that_the_user_chooses(
-    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch, changed: str, has_copy: bool, answer: str | None,
-    given: tuple[bool, bool] | None,
-) -> None:  # fmt: skip
-    run, asked_for = recorded.write(home, gpus=0, seconds=20, outcome="stopped"), list[Any]()
-
-    def resumed_run(run: Run, *code: bool) -> Start:
-        asked_for.append(code)
-        return Start("x", lambda: "", lambda: (run, "engine"), lambda: "")
-
-    monkeypatch.setattr(starting, "code_changed", lambda run: changed)
-    monkeypatch.setattr(starting, "resumed_run", resumed_run)
-    monkeypatch.setattr(code_files, "can_use_copy", lambda run: has_copy)
-    app.answers, app.stopping_runs, screen = (
-        [answer],
-        {run.id: None, "other": None},
-        Shown(run),
-    )
-    act(screen, "resume")
-    answers = (NEW, COPY, "Cancel") if has_copy else (NEW, "Cancel")
-    assert app.asked == ([(f"{changed}.\nGo on with the new code?", answers)] if changed else [])
-    assert asked_for == ([given] if given else [])
-    assert (screen.resumed, app.engines) == (([run], ["engine"]) if given else ([], []))
-    assert app.told == ([f"{run.id} is resumed from its last checkpoint (information)"] if given else [])
-    assert list(app.stopping_runs) == (["other"] if given else [run.id, "other"]), "it no longer ends"
-
-
-def test_a_run_that_is_started_again_is_opened_and_one_that_waits_is_not(
-    home: Path, app: Answering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, again = (recorded.write(home, name=name, gpus=0, seconds=20) for name in ("one", "two"))
-    busy = [""]
-    monkeypatch.setattr(
-        starting, "new_run", lambda *_: Start("x", lambda: busy[0], lambda: (again, "engine"), lambda: "place 1")
-    )
-    act(Shown(run), "again")
-    assert (app.opened, app.engines, app.told) == (
-        [("run", again)],
-        ["engine"],
-        [],
-    )
-    app.answers, busy[0] = ["Wait for it"], "r1 is running"
-    act(Shown(run), "again")
-    assert (app.opened, app.engines, app.told) == (
-        [("run", again)],
-        ["engine"],
-        ["queued: x, place 1"],
-    )
-
-
 # ---- what a start does ----------------------------------------------------------------------------------
-
-
-def finding(level: str, message: str) -> Finding:
-    return Finding(level, ("strategy.kind",), message, "take another")
-
-
-@pytest.mark.parametrize(
-    ("by_command", "of_kind", "of_python", "refusal"),
-    [
-        ([], [], [], ""), (["warning"], ["note"], ["warning"], ""), (["warning", "error"], ["error"], [], "command 1"),
-        (["note"], ["warning", "error"], ["error"], "kind 1"), ([], [], ["error"], "python 0"),
-    ],
-)  # fmt: skip
-def test_a_resumed_run_is_checked_and_the_first_error_is_said(
-    home: Path, monkeypatch: pytest.MonkeyPatch, by_command: list[str], of_kind: list[str], of_python: list[str],
-    refusal: str,
-) -> None:  # fmt: skip
-    run, resumed = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=20), list[Any]()
-
-    def findings(what: str, levels: list[str]) -> Any:
-        return lambda *_: [finding(level, f"{what} {number}") for number, level in enumerate(levels)]
-
-    def resume(*given: Any, **named: Any) -> str:
-        resumed.append((given, named))
-        return "engine"
-
-    monkeypatch.setattr(checks, "by_command", findings("command", by_command))
-    monkeypatch.setattr(checks, "of_kind", findings("kind", of_kind))
-    monkeypatch.setattr(checks, "of_resumed", findings("python", of_python))
-    monkeypatch.setattr(resuming, "resume", resume)
-    for new_code, from_copy in ((False, False), (True, False), (False, True)):
-        start = starting.resumed_run(run, new_code, from_copy)
-        resumed.clear()
-        if refusal:
-            with pytest.raises(RunError) as refused:
-                start.launch()
-            assert str(refused.value) == f"{run.name} cannot be resumed: strategy.kind: {refusal}; take another"
-            assert resumed == []
-        else:
-            assert start.launch() == (run, "engine")
-            assert resumed == [((run, new_code), {"from_copy": from_copy})]
-        assert (start.title, start.measures) == (with_name(run), False)
-
-
-@pytest.mark.parametrize(("new", "copy", "code"), [(False, False, ""), (True, False, "new"), (False, True, "copy")])
-def test_a_resumed_run_waits_with_the_code_that_was_chosen(
-    home: Path, monkeypatch: pytest.MonkeyPatch, new: bool, copy: bool, code: str
-) -> None:
-    run, queued = recorded.write(home, gpus=0, seconds=20), list[Any]()
-
-    def queue_resume(run: Run, code: str) -> str:
-        queued.append((run, code))
-        return "entry"
-
-    monkeypatch.setattr(adding, "queue_resume", queue_resume)
-    monkeypatch.setattr(queue, "place_text", lambda entry, title: f"{entry} is first")
-    assert starting.resumed_run(run, new, copy).queue() == "entry is first"
-    assert queued == [(run, code)]
 
 
 @pytest.mark.parametrize("answer", ["", "g", "u"], ids=["as-it-was", "new-code", "copy"])

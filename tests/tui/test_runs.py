@@ -33,8 +33,6 @@ from tests.support import recorded
 from tests.support.form_pilot import told
 from tests.support.tiny import Tiny, text_of, tiny, wait_for
 
-SIZES = [(80, 24), (120, 40)]
-
 
 @pytest.fixture
 def five(home: Path) -> list[Run]:
@@ -259,24 +257,6 @@ async def test_of_thousands_of_runs_only_the_newest_are_read_until_more_are_need
         await wait_for(pilot, "1 of 5 runs")
 
 
-async def test_comparison(five: list[Run]) -> None:
-    async with Tiny(lambda: CompareScreen(five[:3])).run_test(size=SIZES[0], notifications=True) as pilot:
-        for size in SIZES:
-            await pilot.resize_terminal(*size)
-            shown = await wait_for(pilot, "options that differ")
-            for word in ("input.batch_size", "train.seed", "throughput", "3,000 samples/s", "+3.3 %"):
-                assert word in shown, word
-            assert "device.visible" not in shown
-            assert "spread of repeats" in shown
-        await pilot.press("right", "enter")
-        assert tiny(pilot).opened == [("run", five[1])]
-        await pilot.press("y")
-        await wait_for(pilot, "as Markdown")
-        assert "| throughput | 3,000 samples/s |" in pilot.app.clipboard
-        await pilot.press("escape")
-        assert not isinstance(pilot.app.screen, CompareScreen)
-
-
 @pytest.fixture
 def three(home: Path) -> list[Run]:
     """Two of one kind, and one with a batch twice as large."""
@@ -330,22 +310,6 @@ async def test_a_key_pins_the_selected_run_and_unpins_it_and_the_cursor_stays(th
         await pilot.press("right", "b")  # another one is pinned in its place
         await wait_for(pilot, "mlp (baseline)")
         assert baseline.pinned().run == three[1]
-
-
-async def test_two_runs_of_long_paths_fit_80_columns_by_what_differs_of_the_paths(home: Path) -> None:
-    pair = []
-    for name in ("one", "two"):
-        folder = home / "a-long-name-of-a-folder" / name
-        folder.mkdir(parents=True)
-        settings = (f"entry={folder}/train.py:build", f"folder={folder}")
-        pair.append(recorded.write(home, name=f"20260921-100000-{name}", gpus=0, seconds=40, settings=settings))
-    async with Tiny(lambda: CompareScreen(pair)).run_test(size=(80, 24)) as pilot:
-        shown = await wait_for(pilot, "throughput")
-        assert shown_runs(pilot) == ["one", "two"]
-        entries = next(line for line in shown.splitlines() if "workload.entry" in line).split()
-        assert [entry[:14] for entry in entries[1:]] == ["..one/train.py", "..two/train.py"]
-        table = pilot.app.screen.query_one(DataTable)
-        assert table.virtual_size.width <= table.size.width
 
 
 def change_colours(pilot: Pilot[None]) -> dict[str, str]:

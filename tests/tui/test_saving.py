@@ -16,9 +16,9 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tests.doors.engine import launch, presets, runs, this_machine
-from tests.doors.engine import saving as files
-from tests.doors.tui import Ask, FormState, GputuiApp, editor, preset_files, preset_or_command, saving
-from tests.doors.tui import saving as saving_screen
+from tests.doors.tui import Ask, FormState, GputuiApp, preset_files, screens_saving
+from tests.doors.tui import command as preset_or_command
+from tests.doors.tui import screens_saving as saving_screen
 from tests.support.answering import Answering
 from tests.support.form_pilot import NO_GPU, calm, form, opened, seen, told, write
 from tests.support.tiny import wait_for
@@ -156,20 +156,7 @@ def changed(path: Path | str = "mine.yaml", size: str = "64") -> FormState:
     return state
 
 
-def acts(app: Answering) -> list[str]:
-    return [act.what for act in app.acts["presets"].newest_first]
-
-
 # ---- saving ---------------------------------------------------------------------------------------------
-
-
-def test_a_file_that_cannot_be_read_again_is_said(project_of_saving_and_editing: Path) -> None:
-    app, state = Answering("Read again"), changed()
-    Path("mine.yaml").write_text("input: {batch_size: many}\n")
-    assert not asyncio.run(saving.save(app, state))
-    assert app.opened == []
-    assert len(app.told) == 1
-    assert app.told[0].endswith("(error)")
 
 
 @pytest.mark.parametrize(
@@ -184,24 +171,11 @@ def test_before_changes_are_lost_the_user_is_asked(change: dict[str, str], what:
     for answer, result, epochs in (("Discard", True, 0), ("Cancel", False, 0), (None, False, 0), ("Save", True, 1)):
         app, state = Answering(answer), FormState.open(Path("mine.yaml").absolute())
         state.put(change, "another")
-        assert asyncio.run(saving.save_first(app, state)) is result
+        assert asyncio.run(screens_saving.save_first(app, state)) is result
         assert app.asked == [(f"mine has {what} not saved.", ("Save", "Discard", "Cancel"))]
         assert state.modified is not bool(epochs)
     app, state = Answering("Save"), changed(size="0")
-    assert not asyncio.run(saving.save_first(app, state)), "what cannot be saved is not lost"
-
-
-@pytest.mark.usefixtures("project_of_saving_and_editing")
-def test_what_keeps_a_preset_from_being_saved_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise files.SaveError("the disk is full")
-
-    monkeypatch.setattr(files, "save", refuse)
-    monkeypatch.setattr(files, "save_as", refuse)
-    for save, answers in ((saving.save, ()), (saving.save_as, ("./other.yaml",))):
-        app, state = Answering(*answers), changed()
-        assert not asyncio.run(save(app, state))
-        assert (app.told, state.modified, acts(app)) == (["the disk is full (error)"], True, [])
+    assert not asyncio.run(screens_saving.save_first(app, state)), "what cannot be saved is not lost"
 
 
 # ---- the editor -----------------------------------------------------------------------------------------
@@ -217,8 +191,8 @@ class Editor:
         self.calls: list[list[str]] = []
         self.interrupted: Any = None
         monkeypatch.setenv("VISUAL", "code --wait")
-        monkeypatch.setattr(editor, "subprocess", SimpleNamespace(run=self.run))
-        monkeypatch.setattr(editor, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(screens_saving, "subprocess", SimpleNamespace(run=self.run))
+        monkeypatch.setattr(screens_saving, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def run(self, command: list[str], check: bool) -> Any:
         assert not check
@@ -234,34 +208,8 @@ class Editor:
 def edited(*answers: Any, state: FormState | None = None) -> Answering:
     app = Answering(*answers)
     app.state = state or FormState.open(Path("mine.yaml").absolute())
-    asyncio.run(editor.edit(app))
+    asyncio.run(screens_saving.edit(app))
     return app
-
-
-AT_ONCE = (
-    "The editor is back at once: mine.yaml is not changed so far. If code has a window of its own, save there and open "
-    "the file with o; or let the command wait, such as: export EDITOR='code --wait' (warning)"
-)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "code", "told"),
-    [
-        (2.0, 0, AT_ONCE), (2.1, 0, "mine.yaml was not changed"),
-        (60.0, 3, "the editor code ended with exit code 3 (error)"),
-        (1.0, -9, "the editor code was killed by signal 9 (error)"),
-    ],
-)  # fmt: skip
-def test_an_editor_that_changes_nothing_says_why(
-    project_of_saving_and_editing: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, code: int, told: str
-) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    given = Editor(monkeypatch, None, code=code, seconds=seconds)
-    app = edited()
-    assert (app.asked, app.told, app.opened) == ([], [told], [])
-    assert given.calls == [["code", "--wait", f"{project_of_saving_and_editing}/mine.yaml"]]
-    assert given.interrupted not in (before, signal.SIG_IGN, signal.SIG_DFL), "Ctrl-C is for the editor"
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.usefixtures("project_of_saving_and_editing")
@@ -286,7 +234,7 @@ def test_no_editor_and_one_that_cannot_be_started_are_said(
     project_of_saving_and_editing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Editor(monkeypatch)
-    monkeypatch.setattr(editor, "editor", list)
+    monkeypatch.setattr(screens_saving, "editor", list)
     assert edited().told == ["no editor was found; name yours, such as: export EDITOR=nano (error)"]
     monkeypatch.undo()
     monkeypatch.chdir(project_of_saving_and_editing)
@@ -308,12 +256,3 @@ def test_changes_of_the_form_are_saved_or_given_up_before_the_file_is_edited(
     assert (len(given.calls), Path("mine.yaml").read_text()) == (calls, MINE.replace("48", size))
     shown = [state.texts["input.batch_size"] for _, state in app.opened]
     assert shown == (["48"] if answer == "Discard" else []), "the form then holds the file again"
-
-
-@pytest.mark.usefixtures("project_of_saving_and_editing")
-def test_a_preset_without_a_file_of_its_own_is_saved_as_one_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = Editor(monkeypatch, None)
-    edited(None, state=FormState.first())
-    assert given.calls == []
-    edited("faster", state=FormState.first())
-    assert [call[-1] for call in given.calls] == [str(presets.user_folder() / "faster.yaml")]

@@ -46,17 +46,6 @@ def test_what_the_file_says_is_used_and_a_change_leaves_everything_else_as_it_wa
         settings.change("charts.smoothing", 2.0)
 
 
-def test_a_link_to_the_settings_stays_one(tmp_path: Path) -> None:
-    file = given("# of all my machines\n", tmp_path / "elsewhere" / "settings.yaml")
-    places.settings_file().parent.mkdir(parents=True)
-    places.settings_file().symlink_to(file)
-    settings = Settings()
-    settings.change("log.wrap", True)
-    settings.flush()
-    assert settings.path.is_symlink()
-    assert file.read_text() == "# of all my machines\nlog:\n  wrap: true\n"
-
-
 def test_a_value_that_cannot_be_used_is_named_in_one_line_and_its_default_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tests.doors.engine import UNREAD, Notes, Run, Title
-from tests.doors.tui import Chart, Entry, Message, Panel, Picture, SideView, Snapshot, SweepEntry, Waiting, side_view
+from tests.doors.tui import Chart, Entry, Message, Panel, Picture, SideView, Snapshot, SweepEntry, Waiting, runs_screen
 from tests.doors.tui import series_Line as Line
 from tests.support.tiny import Tiny, text_of, wait_for
 
@@ -75,8 +75,8 @@ def later(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
         waiting.append(lambda: take(reading()))
 
     monkeypatch.setattr(Reader, "made", [], raising=False)
-    monkeypatch.setattr(side_view, "RunReader", Reader)
-    monkeypatch.setattr(side_view, "in_background", in_background)
+    monkeypatch.setattr(runs_screen, "RunReader", Reader)
+    monkeypatch.setattr(runs_screen, "in_background", in_background)
     return waiting
 
 

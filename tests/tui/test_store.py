@@ -32,11 +32,9 @@ from tests.doors.tui import (
     Series,
     Snapshot,
     Store,
-    by_physical_gpu,
     entry_of,
     head,
     plain,
-    start_of,
 )
 from tests.doors.tui import reader as feeding
 from tests.doors.tui import tui_cli as cli
@@ -67,6 +65,8 @@ def test_a_recorded_run_is_read_whole(home: Path) -> None:
     assert now.gpus[0].tf_peak_bytes == pytest.approx(57.9 * recorded.GIB, rel=1e-6)
     assert len(now.line("loss")) == 48
     assert len(now.line("val_loss")) == 1
+    lost = recorded.write(home, name="20260921-110000-cnn", gpus=0, seconds=60, outcome=None)
+    assert entry_of(lost).validation == ("val_accuracy", opened(lost).epochs[-1].metrics["val_accuracy"])
     assert now.line("gpu0").y[-1] > 0.5
 
 
@@ -106,61 +106,6 @@ def test_the_newest_diagnosis_stands_and_a_resumed_run_begins_anew() -> None:
         *resumed, {"type": "diagnosis", "verdict": "input_bound"}, {"type": "diagnosis", "verdict": "undecided"}
     )
     assert later.diagnosis["verdict"] == "undecided"
-
-
-def test_a_resumed_run_goes_on_without_the_pause() -> None:
-    store = Store()
-    store.feed(
-        [
-            recalled({"t": 0.0, "type": "phase", "phase": "importing"}),
-            recalled({"t": 5.0, "type": "phase", "phase": "training"}),
-            recalled({"t": 9.0, "type": "progress", "step": 5, "loss": 1.0, "samples_per_second": 10.0}),
-            recalled({"t": 10.0, "type": "finished", "outcome": "stopped", "summary": {"outcome": "stopped"}}),
-            recalled({"t": 90_000.0, "type": "phase", "phase": "importing"}),
-            recalled({"t": 90_004.0, "type": "progress", "step": 3, "loss": 2.0, "samples_per_second": 11.0}),
-        ]
-    )
-    now = store.snapshot()
-    assert now.outcome is None
-    assert now.elapsed == pytest.approx(13.0)
-    assert now.line("samples_per_second").breaks == {1}
-    store.feed(
-        [
-            recalled({"t": 90_005.0, "type": "phase", "phase": "ended"}),
-            recalled({"t": 90_005.4, "type": "host", "cpu": 0.5}),
-            recalled({"t": 90_100.0, "type": "host", "cpu": 0.5}),
-        ]
-    )  # the next engine's, before its trainer says so
-    assert store.snapshot(90_101.0).elapsed == pytest.approx(14.0)
-    store.feed([recalled({"t": 90_099.0, "type": "phase", "phase": "starting"})])
-    assert store.snapshot(90_101.0).elapsed == pytest.approx(16.0)
-
-
-def test_a_crashed_run_is_told_plainly(home: Path) -> None:
-    now = opened(recorded.write(home, gpus=1, seconds=30, outcome=None))
-    assert now.outcome == "crashed"
-    assert now.error is not None
-    assert "without a result" in now.error.message
-
-
-def test_allocator_figures_find_their_gpu() -> None:
-    devices = {"GPU:0": {"current_bytes": 1, "peak_bytes": 2}, "GPU:1": {"current_bytes": 10, "peak_bytes": 20}}
-    cards: dict[int, Mapping[str, object]] = {index: {"uuid": f"GPU-{9 - index}"} for index in range(4)}
-    chosen = {"options": {"device": {"visible": [3, 1]}}}
-    assert by_physical_gpu(devices, chosen, cards) == {"GPU:3": devices["GPU:0"], "GPU:1": devices["GPU:1"]}
-    in_order = {"gpus": ["GPU-6", "GPU-7"], "options": {"device": {"visible": ["GPU-6", "GPU-7"]}}}
-    assert by_physical_gpu(devices, in_order, cards) == {"GPU:3": devices["GPU:0"], "GPU:2": devices["GPU:1"]}
-    # What the scheduler has chosen is in no option, and a UUID may be unknown to the driver.
-    scheduled = {"gpus": ["3", "GPU-8"], "options": {"device": {"visible": "all"}}}
-    assert by_physical_gpu(devices, scheduled, cards) == {"GPU:3": devices["GPU:0"], "GPU:1": devices["GPU:1"]}
-    # TensorFlow opens GPUs in its own order, whichever the strategy names first.
-    named = {
-        "gpus": ["GPU-6", "GPU-8"],
-        "gpu_devices": [{"device": "/device:GPU:1", "uuid": "GPU-6"}, {"device": "/device:GPU:0", "uuid": "GPU-8"}],
-    }
-    assert by_physical_gpu(devices, named, cards) == {"GPU:1": devices["GPU:0"], "GPU:3": devices["GPU:1"]}
-    halves = {"options": {"device": {"visible": "all", "logical_devices": 2}}}
-    assert by_physical_gpu(devices, halves, cards) == {"GPU:0": {"current_bytes": 11, "peak_bytes": 22}}
 
 
 def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:
@@ -381,6 +326,20 @@ def test_a_run_that_is_resumed_twice_has_the_time_of_its_sittings() -> None:
     assert now.pace.begin == 5.0, "the charts begin with the first step of the first sitting"
 
 
+def test_a_resumed_run_repeats_an_epoch_and_counts_the_samples_of_its_own_steps() -> None:
+    def epoch(t: float, number: int) -> dict[str, Any]:
+        return {"t": t, "type": "epoch", "epoch": number, "step": 4 * number, "metrics": {"loss": 1 / t}, "seconds": 2}
+
+    now = fed_of_snapshot(
+        phase(0.0, "importing"), phase(1.0, "training"), epoch(4.0, 1), epoch(6.0, 2), epoch(8.0, 3),
+        {"t": 10.0, **STOPPED}, phase(100.0, "importing"),
+        {"t": 101.0, "type": "started", "resumed_at_step": 8, "global_batch_size": 32}, phase(104.0, "training"),
+        progress(106.0, 10, samples=50), epoch(107.0, 3),
+    ).snapshot()  # fmt: skip
+    assert [(each.number, each.metrics["loss"]) for each in now.epochs] == [(1, 1 / 4), (2, 1 / 6), (3, 1 / 107)]
+    assert now.pace.samples_per_step == 25.0
+
+
 def test_a_result_keeps_what_the_events_knew() -> None:
     fault = {"t": 4.0, "type": "error", "kind": "data", "message": "no file", "hint": "look"}
     begun = (phase(0.0, "compiling"), phase(3.0, "training"))
@@ -434,48 +393,9 @@ def test_a_full_series_halves_its_points_and_keeps_means_extremes_steps_and_brea
 # ---- earlier starts -----------------------------------------------------------------------------
 
 
-def test_the_first_start_of_a_run_phase_by_phase(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    assert start_of(run) == {}
-    lines = [
-        phase(10.0, "importing"),
-        phase(14.0, "building"),
-        phase(15.0, "building", "data"),
-        phase(18.0, "compiling"),
-    ]
-    run.file("events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert start_of(run) == {}, "its training did not begin"
-    lines += [phase(20.0, "training"), phase(40.0, "evaluating"), phase(50.0, "training")]
-    run.file("events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert start_of(run) == {"starting": 0.0, "importing": 4.0, "building": 4.0, "compiling": 2.0}
-
-
 def gpu(t: float, joules: float | None, watts: float = 36.0) -> dict[str, Any]:
     reading = {"index": 0, "uuid": "GPU-a", "busy": 0.5, "energy_j": joules, "power_w": watts}
     return {"t": t, "type": "gpu", "gpus": [reading]}
-
-
-def test_a_run_without_a_result_says_so_only_if_it_has_crashed() -> None:
-    def error(outcome: str, **summary: Any) -> str:
-        store = Store()
-        store.feed([recalled({"t": 1.0, "type": "finished", "outcome": outcome, "summary": summary})])
-        message = store.snapshot().error
-        return message.message if message else ""
-
-    assert error("crashed") == "the run ended without a result: its engine is gone"
-    assert [error(outcome) for outcome in ("error", "oom", "stopped", "ok")] == [""] * 4
-    assert error("error", error={"message": "no data"}) == "no data"
-
-
-def test_energy_is_that_of_the_counter_or_else_an_estimate_only_if_the_driver_counts() -> None:
-    def energy(*events: dict[str, Any]) -> float | None:
-        store = Store()
-        store.feed(map(recalled, events))
-        return store.snapshot().gpus[0].energy_wh
-
-    assert energy(gpu(0.0, 0.0)) is None, "one reading makes no sum"
-    assert energy(gpu(0.0, 0.0), gpu(10.0, 3600.0)) == 1.0
-    assert energy(gpu(0.0, None), gpu(10.0, None)) is None
 
 
 def run_with(home: Path, loss: float, epochs: int, name: str, outcome: str = "stopped") -> Run:

@@ -20,8 +20,7 @@ from tests.doors.tui import SEEN_AFTER_SECONDS, LimitTexts, TuneDialog, TuneScre
 from tests.support import queued
 from tests.support.bursts import ENTER, answered, burst
 from tests.support.form_pilot import NO_GPU, form, opened
-from tests.support.recorded_proof import rewrite
-from tests.support.recorded_search import ENDED, running, write_search, write_trial
+from tests.support.recorded_proof import ENDED, rewrite, searching, write_search, write_trial
 from tests.support.tiny import Tiny, tiny, wait_for
 
 # ---- the screen -----------------------------------------------------------------------------------------
@@ -29,7 +28,7 @@ from tests.support.tiny import Tiny, tiny, wait_for
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[int, int]) -> None:
-    proof = write_search(home, **running())
+    proof = write_search(home, **searching())
     trial = write_trial(proof, "07-b", seconds=40, outcome=None)
     async with Tiny(lambda: TuneScreen(proof)).run_test(size=size, notifications=True) as pilot:
         shown = await wait_for(pilot, "07-b")
@@ -98,7 +97,7 @@ class Leaving(threading.Event):
 def test_a_search_is_read_twice_a_second_and_after_its_end_every_three_seconds(
     home: Path, state: str, seconds: float
 ) -> None:
-    proof = write_search(home, **(running() if state == "running" else {}))
+    proof = write_search(home, **(searching() if state == "running" else {}))
     leaving = Leaving()
     assert len(list(TuneScreen(proof).readings(leaving))) == 2
     assert leaving.waits == [seconds] * 2
@@ -145,7 +144,7 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
     monkeypatch.setattr(folder, "start", start)
     monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
     monkeypatch.setattr(proof_start, "_of_other_homes", lambda here, but: iter(()))  # of other tests on this machine
-    beside = write_search(home, **running())
+    beside = write_search(home, **searching())
     (beside.path / "request.json").write_text(proof_request.of_preset("tune", "quickstart", ()).to_json())
     compose = TuneDialog.compose
 

@@ -22,7 +22,6 @@ from tests.doors.engine import (
     MemoryModel,
     Options,
     Prediction,
-    ProofError,
     Record,
     Screening,
     Search,
@@ -37,8 +36,8 @@ from tests.doors.engine import (
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
 from tests.support.proving import HERE, Planted, PlantedBench, searching, started
+from tests.support.recorded_proof import typed
 from tests.support.training import options
-from tests.support.typed import typed
 
 MB = 2**20
 LIMIT = 4000 * MB
@@ -48,16 +47,6 @@ def asked(*settings: str, batch: int = 32) -> Request:
     limits = Limits(only=["batch_size"], memory_bytes=LIMIT, largest_batch=100_000)
     given = (f"batch_size={batch}", "train.seed=1", *settings)
     return request.of_preset("tune", "quickstart", given, search=tune_request.checked(limits))
-
-
-def test_the_limit_of_the_batch_is_that_of_all_devices(home: Path) -> None:
-    wanted = asked("device.logical_devices=2", "strategy.kind=mirrored", batch=32)
-    with pytest.raises(ProofError) as refused:
-        tune_request.refuse(replace(wanted, search=Limits(largest_batch=63)))
-    assert str(refused.value) == (
-        "the preset's batch of 64 (32 on each of 2 devices) is above the largest that is allowed, 63; begin with a "
-        "smaller one (batch_size=31), or raise the limit"
-    )
 
 
 def straight(batch: int) -> int:

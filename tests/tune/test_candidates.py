@@ -158,10 +158,7 @@ def test_a_gain_counts_above_its_standard_error(speeds: tuple[float, ...], decis
     assert words in judged.why
 
 
-@pytest.mark.parametrize(
-    ("gain", "spread", "may"),
-    [(-0.05, None, True), (-0.12, None, False), (-0.12, 0.07, True)],
-)
+@pytest.mark.parametrize(("gain", "spread", "may"), [(-0.05, None, True), (-0.12, None, False), (-0.12, 0.07, True)])
 def test_chance_may_have_rejected_what_was_not_clearly_slower(
     gain: float | None, spread: float | None, may: bool
 ) -> None:

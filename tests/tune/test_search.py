@@ -31,7 +31,7 @@ from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import stages as recheck
 from tests.doors.engine import tune_decision as decision
 from tests.support.proving import HERE, Planted, searching
-from tests.support.typed import as_read, typed
+from tests.support.recorded_proof import as_read, typed
 
 MIB = 2**20
 PIPELINE = "input.parallel_calls=off", "input.prefetch=off", "input.cache=off"
@@ -348,22 +348,6 @@ def test_settings_that_cannot_be_trained_to_the_end_are_not_chosen(tmp_path: Pat
     assert found["changes_kept"]["input.batch_size"] == chosen
     if decision == "not judged":
         assert found["search"].learning == "whether it learns as well is not known"
-
-
-def test_trials_for_the_loss_are_trained_once_also_by_a_resumed_search(tmp_path: Path) -> None:
-    wanted = asked_learning("epochs=100000")  # as long as there is time
-    first, bench = searching(tmp_path / "p", wanted, figures)
-    first.run()
-    last = first.search.losses[0].trials[1].run
-    half = [trial for trial in first.record.trials if int(trial.run[:2]) <= int(last[:2])]
-    for trial in half:
-        shutil.copytree(bench.folder / trial.run, tmp_path / "q" / "trials" / trial.run)
-        trial.seconds = 11.0  # the length of a training depends on it, and has to stay
-    again, more = searching(tmp_path / "q", wanted, figures, half)
-    again.run()
-    assert len(more.asked) == len(bench.asked) - len(half)
-    assert again.record.changes_kept == first.record.changes_kept
-    assert again.search.losses[0].samples == first.search.losses[0].samples
 
 
 def test_pairs_that_leave_it_undecided_are_followed_by_as_many_more_as_their_spread_asks_for(tmp_path: Path) -> None:

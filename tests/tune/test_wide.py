@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -39,7 +38,6 @@ from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import search_axes_Axis as Axis
 from tests.doors.engine import study as members
 from tests.doors.tui import tui_cli as cli
-from tests.support.fakegpu import FakeGpu
 from tests.support.proving import HERE, Planted, PlantedBench, searching, started
 
 needs_optuna = pytest.mark.needs("optuna")
@@ -76,7 +74,7 @@ import os, signal, sys
 from pathlib import Path
 from tests.tune.test_wide import asked
 from tests.support.proving import HERE
-from gputui.engine.tune.wide import members
+from gputui.engine.tune.wide import study as members
 from gputui.engine.tune.wide.search_axes import Axis
 from gputui.engine.tune.wide.study import Study
 study = Study(sys.argv[1], "quickstart", Path("/elsewhere"))
@@ -247,18 +245,6 @@ def test_a_storage_that_fails_meanwhile_ends_the_proposals_and_not_the_search(tm
     assert searcher.record.changes_kept["compile.xla"] is True, "what was found by then is proved"
 
 
-@pytest.mark.nightly
-@needs_optuna
-def test_a_database_holds_a_study_as_well(tmp_path: Path) -> None:
-    location = f"sqlite:///{tmp_path / 'studies.db'}"
-    for name in "ab":
-        wanted = tune_request.joined(asked(study=location, study_name="one", only=["xla"]))
-        searcher, bench = searching(tmp_path / name, wanted, only_xla)
-        searcher.run()
-        assert searcher.record.changes_kept == {"compile.xla": True}
-    assert len(bench.asked) == 1 + 1 + 6, "the second member has found everything there"
-
-
 @needs_optuna
 def test_a_study_that_cannot_be_used_is_refused_in_one_line_at_the_front_door(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -410,10 +396,7 @@ def test_every_combination_is_measured_once_and_slower_settings_of_others_are_le
     assert second.search.study.of_others == second.search.study.trials - 1
 
 
-AXES = [
-    Axis(BATCH, [8, 16, 32, 64]),
-    Axis(XLA, choices={"off": {XLA: False}, "on": {XLA: True}}),
-]
+AXES = [Axis(BATCH, [8, 16, 32, 64]), Axis(XLA, choices={"off": {XLA: False}, "on": {XLA: True}})]
 
 
 def joined(folder: Path, name: str = "a", seconds: float = 2.0) -> Study:
@@ -470,45 +453,3 @@ def test_each_result_of_a_proposal_is_told_as_optuna_understands_it(tmp_path: Pa
     assert [each.number for each in (open_, ask(study))] == [9, 10]
     assert joined(tmp_path, "b").of_this_search() == []
     assert study.finished_trials(members.common(asked(), HERE, 2.0)) == 9
-
-
-pytest_plugins = ("tests.support.fakegpu.fixture",)
-PROGRAM = """\
-import json, sys
-from pathlib import Path
-from gputui.engine import presets
-from gputui.engine.job import this_machine
-from tests.doors.engine import EVENTS_FILE, Started
-from gputui.engine.runs.event_reading import read_events
-from gputui.engine.trials.trial_runner import Stop, TrialRunner
-from gputui.engine.tune.search_trials import TrialRequest, SideBySide
-from gputui.engine.tune.search_trials import Trials
-folder, here = Path(sys.argv[1]), this_machine.read()
-preset = presets.resolve("quickstart", ["model=mlp", "width=0.05", "train.seed=1", "xla=off", "validation_split=0"])
-bench = TrialRunner(folder / "trials", folder, 1, 0.5, here, Stop())
-side_by_side = SideBySide(Trials(bench, (), lambda: 0.0, 600.0, 10.0), here)
-places = side_by_side.places(preset)
-found = side_by_side.measure([TrialRequest(preset, "g", 0.5, repeat) for repeat in (1, 2)], places)
-none = {one: len(side_by_side.places(presets.resolve("quickstart", [one]))) for one in sys.argv[2:]}
-read = [read_events(bench.run_of(trial).path, [EVENTS_FILE]).of(Started)[0] for trial in found]
-gpus = [place.gpu for place in places]
-print(json.dumps([gpus, [trial.outcome for trial in found], [one.gpus for one in read], none]))
-"""
-
-
-def measured(fakegpu: FakeGpu, folder: Path, *settings: str) -> list[Any]:
-    environment = os.environ | fakegpu.environment(folder / "gpus", gpus=2, settings="kernel_us=100")
-    program = [sys.executable, "-c", PROGRAM, str(folder), *settings]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True, timeout=200)
-    return list(json.loads(done.stdout))
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_two_trials_at_once_train_each_on_its_own_gpu(fakegpu: FakeGpu, home: Path, tmp_path: Path) -> None:
-    elsewhere = ("device.visible=1", "strategy.kind=mirrored", "device.visible=none")
-    places, outcomes, used, none = measured(fakegpu, tmp_path, *elsewhere)
-    assert places == ["GPU-0000-0", "GPU-0000-1"]
-    assert outcomes == ["ok", "ok"]
-    assert used == [["GPU-0000-0"], ["GPU-0000-1"]]
-    assert none == dict.fromkeys(elsewhere, 0), "these may not or do not train on one of several GPUs"

@@ -1,7 +1,5 @@
-"""The interface of the application for its screens, and their common services.
-
-Screens depend on this interface and not on app.py, which knows all of them.
-"""
+"""The interface of the application for its screens, and their common services. Screens depend on this interface and not
+on app.py, which knows all of them."""
 
 from __future__ import annotations
 
@@ -9,21 +7,29 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Mapping
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from textual import events
+from textual.app import App
 from textual.binding import Binding
+from textual.css.query import NoMatches
+from textual.dom import DOMNode
+from textual.message_pump import MessagePump
 from textual.notifications import SeverityLevel
 from textual.reactive import Initialize, Reactive, var
+from textual.screen import ModalScreen, Screen
 from textual.scrollbar import ScrollBar, ScrollBarRender
+from textual.worker import WorkerFailed
 
 from ...engine.files import places
 from ...engine.files.writing import write_atomically
-from ..upstream.kept_screens import KeptScreens
-from ..upstream.textual_app import UpstreamApp
+from ..upstream.textual_app import KeptScreens, UpstreamApp, failed_node, is_built, is_gone
 from ..upstream.thread_imports import import_one_at_a_time
 from ..upstream.typeahead import Typeahead
 from . import keys
@@ -32,12 +38,9 @@ from .glyphs import glyphs_of
 from .settings import Settings
 from .themes import CALM, THEMES, own_colours
 from .undo import Acts
-from .unexpected_errors import Faults
 
 if TYPE_CHECKING:
     from textual.driver import Driver
-    from textual.message_pump import MessagePump
-    from textual.screen import Screen
     from textual.theme import Theme
 
     from ...engine.options import Options
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from ...engine.runs.trash import Trash
     from ...engine.system.identity import Process
     from ..form.form_state import FormState
+
 
 OWN_THEMES = {theme.name: theme for theme in THEMES}
 NOTHING_TO_UNDO = {  # by the places whose acts can be taken back
@@ -58,15 +62,15 @@ NOTHING_TO_UNDO = {  # by the places whose acts can be taken back
 SHOWN_SECONDS = {"information": 4.0, "warning": 6.0, "error": 8.0}
 
 
-def _first_theme(app: Any) -> str:
-    return str(app.theme_at_start())
-
-
 class PlainBar(ScrollBarRender):
     """A scrollbar drawn only with blanks, for terminals that cannot show block characters."""
 
     VERTICAL_BARS: ClassVar[list[str]] = [" "] * 8
     HORIZONTAL_BARS: ClassVar[list[str]] = [" "] * 8
+
+
+def _first_theme(app: Any) -> str:
+    return str(app.theme_at_start())
 
 
 class BaseApp(UpstreamApp):
@@ -107,14 +111,12 @@ class BaseApp(UpstreamApp):
 
     @cached_property
     def trash(self) -> Trash:
-        """The runs that were deleted in this application."""
         from ...engine.runs.trash import Trash  # not needed for the first paint
 
         return Trash()
 
     @cached_property
     def proof_trash(self) -> Trash:
-        """The proofs that were deleted in this application."""
         from ...engine.proof.folder import reserved  # not needed for the first paint
         from ...engine.runs.trash import Trash  # the same
 
@@ -127,8 +129,7 @@ class BaseApp(UpstreamApp):
     @property
     def available_themes(self) -> dict[str, Theme]:
         """Return the themes of Textual and of gputui by name. gputui's themes are included because Textual looks for a
-        theme before they can be registered.
-        """
+        theme before they can be registered."""
         others = super().available_themes
         if len(self._themes) != len(others) + len(OWN_THEMES):
             self._themes = others | OWN_THEMES
@@ -141,7 +142,6 @@ class BaseApp(UpstreamApp):
         self.screen_change_signal.subscribe(self, self._comes_to_the_front)
 
     def _comes_to_the_front(self, screen: Screen[Any]) -> None:
-        """Remove the messages of the former screen. What the key says that has led here stays."""
         self.typeahead.comes_to_the_front(screen)
         self.withdraw(self._acted_at)
 
@@ -151,8 +151,7 @@ class BaseApp(UpstreamApp):
 
     async def on_event(self, event: events.Event) -> None:
         """Hold keys and clicks back until a screen that is being opened is ready, and pass all other events to
-        Textual.
-        """
+        Textual."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.typeahead.take(event)
         elif isinstance(event, events.MouseUp) and not event.is_forwarded:
@@ -202,13 +201,11 @@ class BaseApp(UpstreamApp):
 
     @property
     def form_state(self) -> FormState:
-        """The content of the form, with its values and errors."""
         raise NotImplementedError
 
     def open_screen(self, screen: Screen[Any], *, instead: bool = False) -> None:
-        """Open the screen over the present one or, with `instead`, in its place. If such a screen was opened before and
-        has stayed built, that one is opened, as it was left.
-        """
+        """Open the screen over the present one or, with `instead`, in its place. One that has stayed built opens as it
+        was left."""
         self.kept.open(screen, instead)
 
     def open_run(self, run: Run) -> None:
@@ -228,9 +225,8 @@ class BaseApp(UpstreamApp):
         raise NotImplementedError
 
     def open_form(self, preset_yaml_path: Path) -> Any:
-        """Fill the form with the preset of a file, after a question to the user if unsaved changes would be lost.
-        Returns the worker that does this.
-        """
+        """Fill the form with the preset of a file, after a question if unsaved changes would be lost. Returns the
+        worker."""
         raise NotImplementedError
 
     def show_in_form(self, state: FormState) -> None:
@@ -238,39 +234,27 @@ class BaseApp(UpstreamApp):
         raise NotImplementedError
 
     def apply(self, run: Run, values: Mapping[str, Any], what: str) -> Any:
-        """Put `values`, by option key, into the form with the run's preset. The preset is neither saved nor started.
-        Returns the worker that does this.
-
-        `what` is a text for the user about the values.
-        """
+        """Put `values`, by option key, into the form with the run's preset; `what` says to the user what they are."""
         raise NotImplementedError
 
     def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> Any:
-        """Put `values`, by option key, into the form with the preset of the file `path`. The preset is neither saved
-        nor started. Returns the worker that does this.
-
-        If the form already holds this file, it gets only `values`. Otherwise it gets all values of `options` that
-        differ from the file. `what` is a text for the user about the values.
-        """
+        """Put `values` into the form with the preset of the file or, if it holds another file, all of `options` that
+        differ."""
         raise NotImplementedError
 
     def warm_up(self) -> Any:
         """Start an engine that imports TensorFlow in advance, unless a run needs the machine. Returns the worker that
-        does this.
-        """
+        does this."""
         raise NotImplementedError
 
     def copy(self, text: str, what: str) -> None:
-        """Copy text to the clipboard of the terminal. Then show a message with `what`, a name of the text, and with a
-        second place from which the text can be taken.
-        """
+        """Copy text to the clipboard of the terminal, and show `what` it is and a second place from which it can be
+        taken."""
         self.copy_to_clipboard(text)
         self.run_worker(partial(self._keep_copied, text, what), thread=True, group="copying")
 
     def _keep_copied(self, text: str, what: str) -> None:
-        """Keep the copied text in tmux or in a file, and show a message that names this place. To be called in a
-        thread.
-        """
+        # In a thread.
         message = clean(f"{what}; {keep(text)}")
         self.call_from_thread(self.notify, message, title="Copied", markup=False)
 
@@ -278,11 +262,8 @@ class BaseApp(UpstreamApp):
         self, message: str, *, title: str = "", severity: SeverityLevel = "information",
         timeout: float | None = None, markup: bool = True,
     ) -> None:  # fmt: skip
-        """Show a message in the last line for `timeout` seconds, by default as long as its severity requires.
-
-        A `title` is put in front of it. With `markup`, it may have Textual's markup. A new message of severity
-        information replaces the previous message of that severity, and `withdraw` removes it.
-        """
+        """Show a message in the last line for `timeout` seconds; with `markup` it may have Textual's. A new message of
+        severity information replaces the previous one, and `withdraw` removes it."""
         if severity == "information":
             self.withdraw()
         text = f"{title}: {message}" if title else message
@@ -301,11 +282,8 @@ def file() -> Path:
 
 
 def keep(text: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Store the text in tmux' buffer or, without tmux, in a file. Return a sentence that names the place. Waits for the
-    disk.
-
-    tmux passes OSC 52 on to the terminal only if its `set-clipboard` is on, but takes the text for its own buffer.
-    """
+    """Store the text in tmux' buffer or else in a file, and name the place; waits for the disk. tmux passes OSC 52 on
+    to the terminal only if its `set-clipboard` is on, but takes the text for its own buffer."""
     if environment.get("TMUX") and _to_tmux(text):
         return "tmux has it as well: its prefix, then ] pastes it"
     kept = file()
@@ -323,3 +301,88 @@ def _to_tmux(text: str) -> bool:
         ended = subprocess.run(command, input=text.encode(), capture_output=True, timeout=TMUX_SECONDS, check=False)
         return ended.returncode == 0
     return False
+
+
+TOO_MANY, WITHIN_SECONDS = 5, 10.0  # this many faults of a screen within this time close it
+LOG_BYTES = 1_000_000  # a longer log is begun again
+
+
+class Faults:
+    """Counts and handles the unexpected exceptions of an application."""
+
+    tolerated = True  # tests set it to False
+
+    def __init__(self, app: App[Any], remove: Callable[[Screen[Any]], None]) -> None:
+        """`remove` removes a closed screen that the application would keep."""
+        self._app, self._remove = app, remove
+        self._recent: WeakKeyDictionary[MessagePump, deque[float]] = WeakKeyDictionary()
+        self._ended_by: Exception | None = None
+        self.lines: list[str] = []  # shown so far
+
+    def handled(self, error: Exception, node: MessagePump | None = None) -> bool:
+        """Log an exception and show it in one line. False if the application has to end. `node` (None: to be found) has
+        failed."""
+        if error is self._ended_by:
+            return False
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        node = node or failed_node(self._app, error)
+        if is_gone(self._app, node):
+            if not isinstance(cause, NoMatches):  # its widgets are gone too
+                self.log(cause)
+        elif not self.tolerated or not self._can_go_on(node):
+            self._ended_by = error
+            return False
+        else:
+            self.log(cause)
+            self._say(cause)
+        return True
+
+    def _can_go_on(self, node: MessagePump) -> bool:
+        """True if a screen is still usable after a fault of `node`. Closes one that fails too often or cannot be
+        built."""
+        screen = _screen_of(node)
+        being_built = node in (screen, self._app) and not is_built(node)
+        if not self._is_too_much(screen or node, being_built):
+            return True
+        if screen is None or screen is self._app.screen_stack[0]:
+            return False
+        self._app.call_later(self._close, screen)
+        return True
+
+    def log(self, error: BaseException) -> Path:
+        """Write the traceback to tui.log. Return the path of this file, also if it could not be written."""
+        path = places.home() / "tui.log"
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            mode = "w" if path.exists() and path.stat().st_size > LOG_BYTES else "a"
+            with path.open(mode, encoding="utf-8", errors="replace") as file:
+                file.write(time.strftime("%Y-%m-%d %H:%M:%S\n") + "".join(traceback.format_exception(error)) + "\n")
+        return path
+
+    def _is_too_much(self, node: MessagePump, at_once: bool) -> bool:
+        times = self._recent.setdefault(node, deque(maxlen=TOO_MANY))
+        times.append(now := time.monotonic())
+        return at_once or (len(times) == TOO_MANY and now - times[0] < WITHIN_SECONDS)
+
+    def _say(self, error: BaseException) -> None:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+        line = clean(f"a part of gputui failed ({type(error).__name__}{where}); the rest goes on; please report ")
+        if line not in self.lines:
+            self.lines.append(line)
+            self._app.notify(f"{line}{places.home() / 'tui.log'}", severity="error", markup=False)
+
+    def _close(self, screen: Screen[Any]) -> None:
+        while screen in self._app.screen_stack:
+            above = self._app.screen
+            if isinstance(above, ModalScreen):
+                above.dismiss(None)
+            else:
+                self._app.pop_screen()
+        self._remove(screen)
+
+
+def _screen_of(node: MessagePump) -> Screen[Any] | None:
+    if isinstance(node, Screen) or not isinstance(node, DOMNode) or isinstance(node, App):
+        return node if isinstance(node, Screen) else None
+    return next((above for above in node.ancestors if isinstance(above, Screen)), None)

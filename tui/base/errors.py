@@ -1,7 +1,5 @@
 """Error messages on stderr: one or two plain lines, or one line for each fault of a preset. Also the exit codes.
-
-Deferred imports: only a command that fails needs them.
-"""
+Deferred imports: only a command that fails needs them."""
 
 from __future__ import annotations
 
@@ -23,7 +21,6 @@ _BY_OUTCOME = {"ok": DONE, "oom": OUT_OF_MEMORY, "stopped": INTERRUPTED}
 
 
 def exit_code(outcome: str | None) -> int:
-    """Return the exit code for the outcome of a run; FAILED for None and for an unknown outcome."""
     return _BY_OUTCOME.get(outcome or "", FAILED)
 
 
@@ -36,10 +33,8 @@ class Refused(Exception):
 
 
 class OutputFault(Exception):
-    """Standard output cannot be written. The exception's text gives the reason.
-
-    It is no OSError, which click, rich and the commands would handle as a fault of another file.
-    """
+    """Standard output cannot be written. The exception's text gives the reason. It is no OSError, which click, rich and
+    the commands would handle as a fault of another file."""
 
     def __init__(self, fault: OSError) -> None:
         self.is_unread = isinstance(fault, BrokenPipeError)
@@ -62,15 +57,13 @@ def clean(text: object) -> str:
 
 
 def complain(text: object, limit: int = LONGEST_LINE) -> None:
-    """Write lines to stderr without control characters. In a line longer than `limit` characters, the middle is left
-    out.
-    """
+    """Write lines to stderr without control characters. In a line longer than `limit` characters the middle is left
+    out."""
     with contextlib.suppress(OSError, ValueError):  # stderr may be closed
         print("\n".join(brief(line, limit) for line in clean(text).split("\n")), file=sys.stderr, flush=True)
 
 
 def report(fault: Exception) -> int:
-    """Write the exception of a command as one or two lines to stderr, and return the exit code."""
     from ...engine.files import writing
     from ...engine.files.writing import ExistsError
     from ...engine.job.cluster import ClusterError
@@ -113,9 +106,6 @@ def interruptible() -> None:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a command and return its exit code. If the command raises an exception, one or two lines are written to
-    stderr.
-    """
     open_closed_streams()
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):  # not replaced by a test
         sys.stdout = _output(sys.stdout)
@@ -135,9 +125,7 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def _discard_unwritten_messages() -> None:
-    """Discard what stderr still holds if it cannot be written: when Python ends, it would replace the exit code by
-    120.
-    """
+    # Else Python replaces the exit code by 120 at its end.
     try:
         sys.stderr.flush()
     except OSError:
@@ -146,7 +134,7 @@ def _discard_unwritten_messages() -> None:
 
 
 def _output(given: io.TextIOWrapper) -> io.TextIOWrapper:
-    """Return a stream for the same standard output, whose failed writes raise OutputFault."""
+    # Its failed writes raise OutputFault.
     raw = _Output(given.fileno(), "w", closefd=False)
     lines, at_once = given.line_buffering, given.write_through
     return io.TextIOWrapper(
@@ -182,8 +170,6 @@ def open_closed_streams() -> None:
 
 
 def error_text(error: Mapping[str, Any]) -> str:
-    """Return the message of a run's error and, on further lines, its hint if it has one. `error` has the fields of
-    events.Fault.
-    """
+    """Return the message of a run's error and, on further lines, its hint if it has one."""
     hint = error.get("hint")
     return str(error.get("message")) + (f"\n{hint}" if hint else "")

@@ -1,11 +1,10 @@
-"""The characters for drawing: braille and blocks, or plain ASCII for consoles without them.
-
-No information is carried by a colour alone, but always also by a character.
-"""
+"""The characters for drawing: braille and blocks, or plain ASCII for consoles without them. No information is carried
+by a colour alone, but always also by a character."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -16,14 +15,10 @@ _POOR_TERMINALS = ("linux", "dumb", "vt100", "vt220", "ansi", "unknown")
 
 @dataclass(frozen=True)
 class Glyphs:
-    """The characters that pictures are made of; a field that is not described here is a sign with the meaning of its
-    name.
-
-    `braille` is True if curves are drawn with braille. `used`, `own`, `free` and `peak` make a gauge. `legend` has one
-    mark for each curve, `points` one for each compared run. `grid_*` and `fill`, the area below a curve, are faint.
-    `here` are the two marks around the name of the present screen in the header. `corners` are the two upper
-    corners of an edge, then the lower ones.
-    """
+    """The characters that pictures are made of; a field that is not described is a sign with the meaning of its name.
+    `used`, `own`, `free` and `peak` make a gauge; `legend` has one mark for each curve, `points` one for each compared
+    run; `grid_*` and `fill` are faint; `here` is around the name of the present screen. `corners` are the two upper
+    corners of an edge, then the lower ones."""
 
     braille: bool
     rule: str
@@ -155,16 +150,13 @@ WITHOUT_COLOURS = replace(RICH, legend=PLAIN.legend)
 
 
 def glyphs_of(app: object) -> Glyphs:
-    """Return the glyphs of an application (its attribute `glyphs`). For another object, return those that suit the
-    environment.
-    """
+    """Return the glyphs of an application (its attribute `glyphs`)."""
     glyphs = getattr(app, "glyphs", None)
     glyphs = glyphs if isinstance(glyphs, Glyphs) else suited()
     return WITHOUT_COLOURS if glyphs is RICH and getattr(app, "theme", "") == "monochrome" else glyphs
 
 
 def is_poor(environment: Mapping[str, str]) -> bool:
-    """Return True if the terminal lacks most characters and control sequences, by its name in TERM."""
     return environment.get("TERM", "").partition("-")[0] in _POOR_TERMINALS
 
 
@@ -178,3 +170,18 @@ def suited(environment: Mapping[str, str] = os.environ) -> Glyphs:
     # Python and Textual write UTF-8 in the C locale, and nearly all terminals read it; LC_ALL is set on purpose.
     utf8 = "utf" in locale.lower() or (locale in ("C", "POSIX") and not environment.get("LC_ALL"))
     return RICH if utf8 else PLAIN
+
+
+def in_cell() -> bool:
+    """True in the cell of a notebook: the kernel of IPython sets these two variables (ipykernel/zmqshell.py); a cell
+    passes for a terminal, but takes no keys and shows each drawing of a screen below the one before."""
+    return os.environ.get("TERM") == "xterm-color" and os.environ.get("GIT_PAGER") == "cat"
+
+
+def takes_keys() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and not in_cell()
+
+
+def draws_again(is_dumb: bool) -> bool:
+    """Return True if lines on standard output can be drawn again. `is_dumb`: its kind of terminal cannot do that."""
+    return sys.stdout.isatty() and not is_dumb and not in_cell()

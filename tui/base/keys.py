@@ -1,9 +1,7 @@
-"""All keys of the screens, declared once: each verb with its keys, its label and its meaning.
-
-A key means the same verb on every screen that has the verb. Verbs of a `place` (a field, a chart that fills the screen)
-may have keys that mean something else elsewhere. A screen makes its bindings with `bind`; their ids are the verbs, so
-that the settings can give a verb other keys.
-"""
+"""All keys of the screens, declared once: each verb with its keys, its label and its meaning. A key means the same verb
+on every screen that has the verb. Verbs of a `place` (a field, a chart that fills the screen) may have keys that mean
+something else elsewhere. A screen makes its bindings with `bind`; their ids are the verbs, so that the settings can
+give a verb other keys."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ from ..upstream.textual_app import keymap_of, name_of
 
 class Verb(NamedTuple):
     """An action that keys start. `keys` are Textual's names of its keys, separated by commas. The footer shows the
-    first key.
-    """
+    first key."""
 
     id: str
     keys: str
@@ -130,30 +127,18 @@ NAMES = frozenset(key.value for key in Keys)
 def bind(
     verb: str, action: str = "", label: str = "", *, show: bool = True, meaning: str = "", without: str = ""
 ) -> Binding:
-    """Return the binding of a verb to the method `action_...` of a screen.
-
-    An empty `action`, `label` (in the footer) or `meaning` (in the help) stands for that of the verb. `show` is False
-    if the footer does not show the key. `without` is a key of the verb that has another meaning on this screen.
-    """
+    """Return the binding of a verb to the method `action_...`; empty texts stand for those of the verb. `without` is a
+    key of the verb that has another meaning on this screen."""
     declared = VERBS[verb]
     kept = ",".join(key for key in declared.keys.split(",") if key != without)
     tooltip = meaning or declared.meaning
     return Binding(
-        kept,
-        action or verb,
-        label or declared.label,
-        show=show,
-        id=verb,
-        tooltip=tooltip,
-        priority=verb == "quit",
+        kept, action or verb, label or declared.label, show=show, id=verb, tooltip=tooltip, priority=verb == "quit"
     )
 
 
 def numbered(verb: str, action: str = "") -> list[BindingType]:
-    """Return one binding for each key of a verb whose keys are digits. The action gets the digit as its argument.
-
-    An empty `action` stands for the verb. The footer shows only the key 1.
-    """
+    """Return one binding for each digit of a verb, the action's argument. The footer shows only the key 1."""
     declared = VERBS[verb]
     return [
         Binding(key, f"{action or verb}({key})", declared.label, show=key == "1", id=verb, tooltip=declared.meaning)
@@ -162,21 +147,17 @@ def numbered(verb: str, action: str = "") -> list[BindingType]:
 
 
 def opens_place(app: App[Any], key: str) -> bool:
-    """Return True if the key opens one of the screens that the header lists. False for a digit, as it may have another
-    meaning.
-    """
+    """True if the key opens one of the screens that the header lists. False for a digit, as it may have another
+    meaning."""
     return not key.isdigit() and any(key in keys_of(app, verb.id) for verb in GRAMMAR if verb.group == PLACES)
 
 
 def starts(app: App[Any], key: str) -> bool:
-    """Return True if the key may start a training, now or later."""
     return any(key in keys_of(app, verb) for verb in ("start", "queue", "resume"))
 
 
 def back(action: str = "back") -> list[BindingType]:
-    """Return the bindings of the two keys that leave a screen, of which the footer shows only the first. `action` is
-    the name of their action.
-    """
+    """Return the bindings of the two keys that leave a screen by `action`, of which the footer shows only the first."""
     return [bind("back", action), bind("leave", action, show=False)]
 
 
@@ -184,15 +165,13 @@ def moves(
     down: str = "cursor_down", up: str = "cursor_up", first: str = "first", last: str = "last",
     page_down: str = "page_down", page_up: str = "page_up",
 ) -> list[BindingType]:  # fmt: skip
-    """Return the bindings of the keys that move in a list, which the footer does not show. Each parameter is the name
-    of the action for its key.
-    """
+    """Return the bindings of the keys that move in a list, each by the name of its action, which the footer does not
+    show."""
     actions = {"down": down, "up": up, "first": first, "last": last, "page_down": page_down, "page_up": page_up}
     return [bind(verb, action, show=False) for verb, action in actions.items()]
 
 
 def scrolls() -> list[BindingType]:
-    """Return the bindings of the keys that scroll a page, which the footer does not show."""
     return moves("scroll_down", "scroll_up", "scroll_home", "scroll_end")
 
 
@@ -200,10 +179,8 @@ def scrolls() -> list[BindingType]:
 
 
 def remapped(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the keymap for Textual (the keys by verb), and one line for each verb whose keys cannot be used.
-
-    `given` are the keys by verb, as the settings have them.
-    """
+    """Return the keymap for Textual (the keys by verb), and one line for each verb whose keys cannot be used. `given`
+    are the keys by verb, as the settings have them."""
     changed: dict[str, tuple[str, ...]] = {}
     problems = []
     for verb, keys in given.items():
@@ -229,7 +206,6 @@ def shown(key: str) -> str:
 
 
 def unused(events: Sequence[Key]) -> str:
-    """Return a line that names the pressed keys that had no effect."""
     text = "".join(key.character or "" if key.is_printable else f" {shown(key.key)} " for key in events).strip()
     many = (
         f'{len(events)} keys were not used ("{text}")' if len(events) > 1 else f"the key {text or 'space'} was not used"
@@ -238,17 +214,14 @@ def unused(events: Sequence[Key]) -> str:
 
 
 def key_of(app: App[Any], verb: str) -> str:
-    """Return the first key of a verb, as text for a message. The settings may have changed the key."""
     return shown(keys_of(app, verb)[0])
 
 
 def keys_of(app: App[Any], verb: str) -> list[str]:
-    """Return Textual's names of the keys of a verb. The settings may have changed them."""
     return keymap_of(app).get(verb, VERBS[verb].keys).split(",")
 
 
 def _named(key: str) -> str:
-    """Return the name that Textual gives to a key."""
     key = key.strip()
     if len(key) == 1:
         return name_of(key)
@@ -262,10 +235,8 @@ def can_change(verb: Verb) -> bool:
 
 
 def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
-    """Return the reason why the user cannot give these keys to a verb; empty if that is possible.
-
-    `given` is the text of the settings, and `keys` are Textual's names of its keys.
-    """
+    """Return the reason why the user cannot give these keys to a verb, `given` in the settings; empty if that is
+    possible."""
     if verb not in VERBS:
         return "there is no such verb; docs/operations.md lists them"
     if not can_change(VERBS[verb]):

@@ -1,10 +1,7 @@
-"""The settings of the screens, which are kept in ~/.config/gputui/settings.yaml.
-
-Each setting is declared here once. The file is read once, when the application starts. A change in the interface is
-written at once by a thread, so that no screen waits for the disk.
-
-Deferred imports: without a file, the start reads no YAML.
-"""
+"""The settings of the screens, which are kept in ~/.config/gputui/settings.yaml. Each setting is declared here once.
+The file is read once, when the application starts. A change in the interface is written at once by a thread, so that no
+screen waits for the disk.
+Deferred imports: without a file, the start reads no YAML."""
 
 from __future__ import annotations
 
@@ -26,11 +23,7 @@ X_AXES = ("auto", "step", "epoch", "time", "samples")
 
 
 def setting(default: Any, meaning: str, *, choices: tuple[str, ...] = (), limits: tuple[float, float] = (0, 0)) -> Any:
-    """Declare a setting of a section. Return a dataclass field with `meaning`, a text for the user.
-
-    `choices` are the only values that it takes, if there are any. `limits` are the least and the greatest value of a
-    number.
-    """
+    """Declare a setting of a section."""
     about = {"default": default, "meaning": meaning, "choices": choices, "limits": limits}
     return field(default_factory=lambda: default, metadata=about)
 
@@ -87,8 +80,7 @@ class Log:
 @dataclass(frozen=True)
 class AtEnd:
     """The settings of the signals that the terminal gives at the end of a run, and while a run is running; and of the
-    notice that the engine sends, for presets that do not give the option of the same name.
-    """
+    notice that the engine sends, for presets that do not give the option of the same name."""
 
     bell: bool = setting(True, "whether the terminal rings its bell when a run ends")
     desktop: bool = setting(True, "whether the terminal is asked for a notification (OSC 9) when a run ends")
@@ -165,7 +157,6 @@ class Settings:
         return self._values.keys
 
     def get(self, key: str) -> Any:
-        """Return the present value of the setting with this dotted key, such as `runs.sort`."""
         value: Any = self._values
         for name in key.split("."):
             value = getattr(value, name)
@@ -173,8 +164,7 @@ class Settings:
 
     def change(self, key: str, value: Any) -> None:
         """Set the value of a dotted key, such as `runs.sort`, and write it to the file in a thread. Raises ValueError
-        if the setting does not take this value.
-        """
+        if the setting does not take this value."""
         if reason := wrong(dict(declared())[key], value):
             raise ValueError(f"{key} {reason}")
         if value == self.get(key):
@@ -194,9 +184,7 @@ class Settings:
     # ---- the file -------------------------------------------------------------------------------
 
     def _read(self) -> Values:
-        """Return the values of the file. Defaults replace missing and invalid values, and faults are added to
-        `problems`.
-        """
+        """Return the values of the file."""
         values = Values()
         if not self.path.exists():
             return values
@@ -252,7 +240,6 @@ def takes(setting_field: Field[Any]) -> str:
 
 
 def wrong(setting_field: Field[Any], value: Any) -> str:
-    """Return the reason why the setting does not take a value; empty if it takes it."""
     default, choices, (low, high) = (setting_field.metadata[name] for name in ("default", "choices", "limits"))
     if isinstance(default, tuple):
         fits = isinstance(value, tuple) and all(isinstance(item, str) for item in value)
@@ -267,7 +254,6 @@ def wrong(setting_field: Field[Any], value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value in the notation of the settings file, as text for a message."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -276,9 +262,8 @@ def shown(value: Any) -> str:
 
 
 def _as_declared(setting_field: Field[Any], value: Any) -> Any:
-    """Convert a value of YAML to its declared type: list to tuple, numbers in a mapping to text, integer to float, None
-    to the default. Other values are returned unchanged.
-    """
+    """Convert a value of YAML to its declared type: list to tuple, numbers in a mapping to text, None to the
+    default."""
     default = setting_field.metadata["default"]
     if value is None:
         return default
@@ -307,8 +292,7 @@ WHOLE = ("theme", "keys")  # the settings without a section
 
 class SettingsFault(Exception):
     """The settings file cannot be used. `line` is the number of the wrong line from 1, or 0 if the fault has no
-    line.
-    """
+    line."""
 
     def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message)
@@ -317,9 +301,7 @@ class SettingsFault(Exception):
 
 def read(path: Path) -> list[tuple[str, int, Any]]:
     """Return (dotted key, line, value) for each setting in the file, with lines from 1. Empty if there is no file.
-
-    Raises SettingsFault if the file cannot be read or is no YAML of this form.
-    """
+    Raises SettingsFault if the file cannot be read or is no YAML of this form."""
     entries: list[tuple[str, int, Any]] = []
     for name, value in _parsed(_text(path)).items():
         if isinstance(value.value, dict) and name not in WHOLE:
@@ -331,8 +313,7 @@ def read(path: Path) -> list[tuple[str, int, Any]]:
 
 def write(path: Path, changes: Mapping[str, Any]) -> None:
     """Write the changed values, given by dotted key, into the file. Everything else in the file stays. Raises
-    SettingsFault or OSError.
-    """
+    SettingsFault or OSError."""
     from ...engine.files import yaml_writing
 
     path = path.resolve()  # a link to a file elsewhere stays one
@@ -355,9 +336,7 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
 
 
 def _comments(text: str) -> str:
-    """Return the lines of a text without content, each with its end, or NEW if there are none; not an empty mapping, to
-    which nothing can be added below it.
-    """
+    # NEW, not an empty mapping, to which nothing can be added below it.
     return "".join(f"{line}\n" for line in text.splitlines() if line.strip() != "{}") or NEW
 
 

@@ -1,9 +1,6 @@
 """The colour themes of gputui: a calm dark theme, a light one, one of high contrast for 16 colours, and one without
-colours.
-
-All text, and so the curves, in whose colours runs are named, has at least the contrast 4.5 that WCAG 2.1 requires
-(1.4.3), marks 3 (1.4.11), on every background.
-"""
+colours. All text, and so the curves, in whose colours runs are named, has at least the contrast 4.5 that WCAG 2.1
+requires (1.4.3), marks 3 (1.4.11), on every background."""
 
 from __future__ import annotations
 
@@ -139,8 +136,7 @@ THEMES = (CALM, LIGHT, HIGH_CONTRAST, MONOCHROME)
 
 def own_colours(theme: Theme) -> dict[str, str]:
     """Return the colours of a theme for moderate load, heavy load, the grid, the row under the cursor, the tab of the
-    present screen and the curves from the fifth on, by the names that the style sheets use.
-    """
+    present screen and the curves from the fifth on, by the names that the style sheets use."""
     moderate = Color.parse(theme.warning or theme.primary)
     heavy = moderate.blend(Color.parse(theme.error or theme.primary), 0.5)
     grid = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020")).with_alpha(0.14)
@@ -151,18 +147,15 @@ def own_colours(theme: Theme) -> dict[str, str]:
 
 
 def colour(app: App[Any], name: str) -> str:
-    """Return a colour of the present theme, such as #e06c75, by its name (success, warning, error, primary). Empty if
-    the theme has no such colour.
-    """
+    """Return a colour of the present theme, such as #e06c75, by its name (success, warning, error, primary); else
+    empty."""
     return str(getattr(app.current_theme, name, None) or "")
 
 
 def painted_colour(app: App[Any], style: str) -> str:
-    """Return the colour of a style of painted rows. Empty for a style that has the usual colour of text.
-
-    Labels and tracks are muted. That is a colour, as the row under the cursor replaces it by its own; `dim` would stay,
-    and be hard to read there. Only themes of Textual whose muted colour is transparent get `dim`.
-    """
+    """Return the colour of a style of painted rows. Empty for a style that has the usual colour of text. Labels and
+    tracks are muted. That is a colour, as the row under the cursor replaces it by its own; `dim` would stay, and be
+    hard to read there. Only themes of Textual whose muted colour is transparent get `dim`."""
     if style in _PAINTED:
         return colour(app, _PAINTED[style])
     if style.startswith("curve"):

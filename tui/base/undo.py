@@ -1,7 +1,5 @@
-"""Acts that lose something, by place: the runs, the presets, the proofs, the settings. Each can be taken back.
-
-The list lives as long as the application. The form has a history of its own (`form/form_state.py`).
-"""
+"""Acts that lose something, by place: the runs, the presets, the proofs, the settings. Each can be taken back. The list
+lives as long as the application. The form has a history of its own (`form/form_state.py`)."""
 
 from __future__ import annotations
 
@@ -12,12 +10,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Act:
-    """An act and how it is taken back.
-
-    `what` says in the past tense what was done. `take_back` is called in a thread; it returns the reasons for what
-    could not be taken back, if any, and raises an exception with a sentence if nothing could. `done` is the message
-    afterwards, by default made of `what`. `key` is the row that then gets the cursor.
-    """
+    """An act and how it is taken back. `what` says in the past tense what was done. `take_back` is called in a thread;
+    it returns the reasons for what could not be taken back, if any, and raises an exception with a sentence if nothing
+    could. `done` is the message afterwards, by default made of `what`. `key` is the row that then gets the cursor."""
 
     what: str
     take_back: Callable[[], Sequence[str] | None]
@@ -52,9 +47,7 @@ class Acts:
             self._acts.insert(0, act)
 
     def take_back(self, act: Act) -> Sequence[str]:
-        """Take the act back, and return the reasons for what could not be taken back. It leaves the list only if all
-        of it could. To be called in a thread.
-        """
+        """Take the act back, and return the reasons for what could not be; then it stays in the list. In a thread."""
         reasons = act.take_back() or ()
         if not reasons and act in self._acts:
             self._acts.remove(act)

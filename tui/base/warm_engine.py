@@ -1,7 +1,5 @@
 """The warm engine: a process that has imported TensorFlow while the form is open, so that the form's run starts sooner.
-
-Deferred imports: nothing of this is needed for the first paint.
-"""
+Deferred imports: nothing of this is needed for the first paint."""
 
 from __future__ import annotations
 
@@ -17,11 +15,7 @@ AFTER_SECONDS = 1.0  # by then the user has first looked at the form
 
 
 def start(app: BaseApp, is_busy: Callable[[], bool]) -> None:
-    """Start the warm engine and store it as `app.warm`. To be called in a thread.
-
-    Nothing is started if there is a warm engine, if `is_busy()` is True (the machine has other work), if the packages
-    of the Python have an error, or with GPUTUI_WARM=0.
-    """
+    """Start the warm engine as `app.warm`, in a thread, unless there is one, `is_busy()`, or GPUTUI_WARM=0."""
     if app.is_headless or os.environ.get("GPUTUI_WARM") == "0" or app.warm is not None or is_busy():
         return
     from ...engine import checks
@@ -41,6 +35,5 @@ def take(app: BaseApp) -> Warm | None:
 
 
 def close(app: BaseApp) -> None:
-    """End the warm engine, if there is one. A measurement must not share the machine with an import of TensorFlow."""
     if (warm := take(app)) is not None:
         warm.close()

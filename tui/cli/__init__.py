@@ -1,6 +1,5 @@
 """The command line: the command `gputui` and its subcommands with their options and help. commands/ carries them
-out.
-"""
+out."""
 
 from .command import cli, main, run
 

@@ -1,26 +1,26 @@
-"""The command `gputui` itself: its help, its options, its error messages and its exit codes.
-
-Click parses the command line. Everything that it or gputui refuses becomes one or two lines on stderr and exit code 2.
-
-Deferred imports: a command loads only the modules that it uses.
-"""
+"""The command `gputui` itself: its help, its options, its error messages and its exit codes. Click parses the command
+line. Everything that it or gputui refuses becomes one or two lines on stderr and exit code 2.
+Deferred imports: a command loads only the modules that it uses."""
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ...engine import __version__
+from ...engine.files.places import PRESET_SUFFIXES, named_presets
 from ...engine.interpreter import interpreter
 from ...engine.queue import any_entry
-from ..base.errors import INTERRUPTED, WRONG, Refused, complain, guarded, interruptible
+from ..base.errors import INTERRUPTED, WRONG, Refused, clean, complain, guarded, interruptible
 from ..show import need_a_terminal, show
-from . import completion, machine, presets, runs, speed
-from .preset_or_command import PresetOrCommand, form_state
+from . import completion, presets, runs, speed
 from .shared_options import (
     JSON_OR_DETACH,
     cluster_options,
@@ -32,6 +32,83 @@ from .shared_options import (
     settings_option,
     wait_option,
 )
+
+if TYPE_CHECKING:
+    from ..form.form_state import FormState
+
+
+TRAINING = ("train", "run", "start", "fit")  # words with which other programs begin a training
+
+
+class PresetOrCommand(click.Group):
+    """A group of commands. Every word that is no command runs `opens`, a command that gets the word as its argument.
+    `sections` are the headings under which the help lists the commands."""
+
+    opens: click.Command | None = None
+    sections: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = formatter.width - 6 - max(map(len, self.commands), default=0)
+        for heading, names in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return name, command and remaining words for a command line, as click's method does. A word that names both a
+        command and a preset is the command. If the first word names only a preset, the command is the one that opens
+        the form. Raises Refused for an unknown word."""
+        if args[0] in self.commands or args[0].startswith("-") or self.opens is None:
+            return super().resolve_command(ctx, args)
+        if not ctx.resilient_parsing and not names_preset(args[0]):
+            raise Refused(unknown(args[0], self.commands, args[1:]))
+        return "", self.opens, args
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        commands = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            return commands
+        return commands + completion.preset(ctx, self.params[0], incomplete)
+
+
+def names_preset(word: str) -> bool:
+    """True if the word is the name of a preset or run:ID, or looks like a path."""
+    return word.endswith(PRESET_SUFFIXES) or os.sep in word or word.startswith("run:") or word in named_presets()
+
+
+def unknown(word: str, commands: Iterable[str], following: Sequence[str] = ()) -> str:
+    """The error message for a word that is neither a command nor a preset, with similar names. `following` are the
+    words after it; words for a training are answered with the command line that begins one."""
+    from ...engine.options.catalogue import nearest
+    from ...engine.presets.paths import of_python
+
+    if python := of_python(word):
+        return f"{clean(word)}: {python}"
+    for suffix in PRESET_SUFFIXES:
+        if os.path.isfile(word + suffix):
+            return f"there is no command or preset {word!r}, but there is a file: gputui {shlex.quote(word + suffix)}"
+    if word in TRAINING:
+        name = shlex.quote(clean(following[0])) if following and names_preset(following[0]) else "NAME"
+        return f"there is no command {word!r}: gputui --preset {name} trains a preset; gputui alone opens the form"
+    meant = [f"the {what} {near}" for what, names in (("command", commands), ("preset", named_presets()))
+             if (near := nearest(word, names))]  # fmt: skip
+    lists = "gputui --help lists the commands, and gputui presets the presets"
+    hint = f"did you mean {' or '.join(meant)}?" if meant else lists
+    return f"there is no command or preset {clean(word)!r}; {hint}"
+
+
+def form_state(name_or_path: str, settings: Sequence[str]) -> FormState:
+    """Return the form's state for a preset, by its name or path. `settings` are texts KEY=VALUE and become unsaved
+    changes. Raises PresetError if the preset or a setting is invalid."""
+    from ...engine import presets
+    from ..form.form_state import FormState
+
+    changed = presets.resolve(name_or_path, settings)
+    state = FormState.open(presets.find(name_or_path).absolute())
+    state.become(changed.options)
+    return state
+
 
 # Options of a training without a screen, by the words about them in a message: the first one given is named.
 WITHOUT_SCREEN = {
@@ -140,7 +217,7 @@ def cli(
 
 
 def _refuse_misplaced(context: click.Context) -> None:
-    """Raise Refused if options of a training are given without --preset, with a command, or with a preset's form."""
+    """Raise Refused if options of a training stand without --preset, with a command, or with a preset's form."""
     given, command = context.params, context.invoked_subcommand
     used = {name for name, value in given.items() if value is not None and value is not False}
     without_screen = next((words for words, names in WITHOUT_SCREEN.items() if used & names), "")
@@ -157,10 +234,7 @@ def _refuse_misplaced(context: click.Context) -> None:
 
 
 def _refuse_contradictions(given: Mapping[str, Any]) -> None:
-    """Raise Refused if two of the options of a training without the screen do not go together.
-
-    `given` are the values of all options.
-    """
+    """Raise Refused if two of the given options of a training without the screen do not go together."""
     used = {name for name, value in given.items() if value is not None and value is not False}
     if given["dry_run"] and used & {"as_json", "detach", "resume_if_any", "wait", "anyway"}:
         raise Refused("--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone")
@@ -208,8 +282,8 @@ for command in (
     runs.runs, runs.watch, runs.logs, runs.stop, runs.resume, runs.queue, runs.compare, runs.history,
     runs.follow, runs.note, runs.tag,
     speed.diagnose, speed.ab, speed.tune, speed.fit_batch, speed.sweep, speed.scaling, speed.prepare, speed.proof,
-    presets.presets, presets.options, presets.init, presets.guide, presets.export, machine.doctor, machine.completion,
-    machine.gpus, machine.lease, machine.serve,
+    presets.presets, presets.options, presets.init, presets.guide, presets.export, presets.doctor,
+    presets.completion_script, presets.gpus, presets.lease, presets.serve,
 ):  # fmt: skip
     cli.add_command(command)
 
@@ -221,7 +295,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with `arguments`, by default those of the process, and return its exit code."""
     return guarded(lambda: _code(arguments))
 
 

@@ -1,9 +1,6 @@
-"""Shell completion: names of presets, runs and proofs, and keys of options.
-
-Nothing may fail here, as the shell would print the error into the command line.
-
-Deferred imports: a shell waits for each answer, and a question needs one of them.
-"""
+"""Shell completion: names of presets, runs and proofs, and keys of options. Nothing may fail here, as the shell would
+print the error into the command line.
+Deferred imports: a shell waits for each answer, and a question needs one of them."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ NO_SPACE = "[[ $value == *= ]] && compopt -o nospace"
 @add_completion_class
 class Bash(BashComplete):
     """Bash divides `xla=true` into three words. So it gives the line up to the cursor, and takes of each proposal what
-    follows the part of the word that it has left out of the present one, its `$2`.
-    """
+    follows the part of the word that it has left out of the present one, its `$2`."""
 
     source_template = (
         BashComplete.source_template.replace(WORDS, 'COMP_WORDS="${COMP_LINE:0:COMP_POINT}"')
@@ -42,10 +38,7 @@ class Bash(BashComplete):
 
 
 def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """Return the names that begin with `incomplete` or, if there are none, the names that contain it.
-
-    Users may remember only a part of an id.
-    """
+    # Users may remember only a part of an id.
     names = list(names)
     matches = [name for name in names if name.startswith(incomplete)] or [name for name in names if incomplete in name]
     return [CompletionItem(name) for name in matches[:MOST]]
@@ -53,8 +46,7 @@ def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names of presets, and the preset files of the current folder, that fit `incomplete`. If it is a path, the
-    shell itself completes files.
-    """
+    shell itself completes files."""
     from ...engine.files.places import PRESET_SUFFIXES, named_presets
 
     if os.sep in incomplete or incomplete.startswith((".", "~")):
@@ -118,9 +110,6 @@ def proof(_context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 
 def _folders(parent: os.PathLike[str]) -> list[str]:
-    """The names of the folders in `parent` that are ids, which begin with a digit, the newest first. Empty if it cannot
-    be read.
-    """
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         return sorted((entry.name for entry in entries if entry.name[:1].isdigit()), reverse=True)
     return []
@@ -128,8 +117,7 @@ def _folders(parent: os.PathLike[str]) -> list[str]:
 
 def option(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the keys of options that fit `incomplete`: whole keys if it has a point, else the names without their
-    group.
-    """
+    group."""
     from ...engine.options import OPTIONS
 
     names = [info.key if "." in incomplete else info.name for info in OPTIONS]
@@ -138,8 +126,7 @@ def option(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 def setting(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return `KEY=` for each option that fits `incomplete`. If it has a `=`, return KEY=WORD for each fixed word of the
-    option that fits.
-    """
+    option that fits."""
     from ...engine.options import OPTIONS
 
     name, equals, begun = incomplete.partition("=")

@@ -1,7 +1,5 @@
 """The commands about runs, declared for the command line: list, watch, stop, resume, compare and export them.
-
-Deferred imports: a command pays only for what it uses.
-"""
+Deferred imports: a command pays only for what it uses."""
 
 from __future__ import annotations
 
@@ -90,7 +88,7 @@ def logs(context: click.Context, run: str, follow: bool, last: int | None) -> No
 
     The log is what the training and gputui have printed.
     """
-    from ..commands import logs as logs_command
+    from ..commands import runs as logs_command
 
     context.exit(logs_command.show_log(run, follow, last))
 
@@ -275,7 +273,7 @@ def history(run: str, form: str, output: str | None) -> None:
 
     By default those of the latest run are exported.
     """
-    from ..commands import history as history_command
+    from ..commands import runs as history_command
 
     history_command.show_history(run, form, output)
 
@@ -293,7 +291,7 @@ def follow(context: click.Context, run: str, targets: Sequence[str], detach: boo
     It can be started before, during and after the run, and stopped at any time: it goes on from its place. Without
     --to, the followers of the run are listed.
     """
-    from ..commands import follow as follow_command
+    from ..commands import runs as follow_command
 
     context.exit(follow_command.follow_run(run, targets, detach))
 

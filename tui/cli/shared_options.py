@@ -1,7 +1,5 @@
 """The options that several commands have: --preset and --set, --cluster and --worker, and the limits of a search.
-
-Deferred imports: the help and completion need neither presets nor clusters.
-"""
+Deferred imports: the help and completion need neither presets nor clusters."""
 
 from __future__ import annotations
 
@@ -73,8 +71,7 @@ def queue_options(command: Command) -> Command:
 
 def one_of(default: str | None = None, **forms: str) -> Callable[[Command], Command]:
     """Declare a flag for each of the `forms`, with its help. The command gets the one that is given as `form`, else
-    `default`. Two of them raise Refused.
-    """
+    `default`. Two of them raise Refused."""
 
     def declare(command: Command) -> Command:
         @functools.wraps(command)
@@ -104,8 +101,7 @@ def preset_option(help: str, required: bool = False) -> Callable[[Command], Comm
 
 def preset_name(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
     """Return `name`, the name of a preset or None; `run:latest` becomes `run:ID`. Print a warning if the current folder
-    has a preset file that may have been meant. Raises RunError if there is no run.
-    """
+    has a preset file that may have been meant. Raises RunError if there is no run."""
     if name is None or context.resilient_parsing:
         return name
     from ...engine.presets.paths import RUN, twin
@@ -144,10 +140,7 @@ def cluster_options(command: Command) -> Command:
 
 def join_cluster(workers: str | None, worker: int | None) -> None:
     """Make this process the worker `worker` (from 0) of the cluster `workers` from now on. Nothing happens if both are
-    None.
-
-    Raises Refused for `worker` alone.
-    """
+    None. Raises Refused for `worker` alone."""
     if workers is None and worker is not None:
         raise Refused("--worker needs --cluster HOST1:PORT,HOST2:PORT, the addresses of all workers")
     if workers is not None:

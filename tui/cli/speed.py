@@ -1,8 +1,6 @@
 """The commands that measure presets, declared for the command line: `ab`, `diagnose`, `tune`, `fit-batch`, `sweep`,
 `scaling` and `proof`; and `prepare`, which makes their input faster.
-
-Deferred imports: a command pays only for what it uses.
-"""
+Deferred imports: a command pays only for what it uses."""
 
 from __future__ import annotations
 
@@ -105,7 +103,7 @@ def diagnose(
     gputui diagnose --preset mine.yaml                           measured with and without its input
     gputui diagnose --preset mine.yaml --apply -o better.yaml    keep in better.yaml what is faster
     """
-    from ..commands import diagnose as diagnose_command
+    from ..commands import proof as diagnose_command
 
     context.exit(diagnose_command.diagnose(run, preset, settings, options))
 
@@ -167,7 +165,7 @@ def tune(context: click.Context, /, preset: str | None, settings: Sequence[str],
     gputui tune --resume                                 continue after an interruption
     gputui tune --preset mine.yaml --learning-rate-test -o tuned.yaml
     """
-    from ..commands import tune as tune_command
+    from ..commands import proof as tune_command
 
     context.exit(tune_command.tune(preset, settings, options, given(context)))
 
@@ -187,7 +185,7 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     gputui fit-batch --preset mine.yaml --minutes 5 -o fitted.yaml
     gputui fit-batch --preset mine.yaml --learning-rate linear --warmup-steps 500
     """
-    from ..commands import tune as tune_command
+    from ..commands import proof as tune_command
 
     of_batch = {"only": ("batch_size",), "precisions": ()}
     context.exit(tune_command.tune(preset, settings, options | of_batch, given(context)))
@@ -293,7 +291,7 @@ def sweep(context: click.Context, /, preset: str | None, settings: Sequence[str]
     gputui sweep --preset mine.yaml --over args.units=64,128 --metric val_accuracy -o best.yaml
     gputui sweep --resume                                continue after an interruption
     """
-    from ..commands import sweep as sweep_command
+    from ..commands import proof as sweep_command
 
     context.exit(sweep_command.sweep(preset, settings, options, given(context)))
 
@@ -334,12 +332,7 @@ def sweep(context: click.Context, /, preset: str | None, settings: Sequence[str]
     show_default=True,
     help="Measured seconds of each trial.",
 )
-@click.option(
-    "--minutes",
-    type=MINUTES,
-    metavar="MINUTES",
-    help="Time limit: begin no round that would take longer.",
-)
+@click.option("--minutes", type=MINUTES, metavar="MINUTES", help="Time limit: begin no round that would take longer.")
 @click.option(
     "--resume",
     metavar="[PROOF]",
@@ -367,7 +360,7 @@ def scaling(context: click.Context, /, preset: str | None, settings: Sequence[st
     gputui scaling --preset mine.yaml --copies 1,2,3               several runs on one GPU
     gputui scaling --preset quickstart --set logical_devices=2     a test on the CPU
     """
-    from ..commands import scaling as scaling_command
+    from ..commands import proof as scaling_command
 
     context.exit(scaling_command.scaling(preset, settings, options, given(context)))
 
@@ -412,7 +405,6 @@ def proof(
 def _height_and_width(
     _context: click.Context, _parameter: click.Parameter, value: str | None
 ) -> tuple[int, int] | None:
-    """Return the height and width in a text such as 224x224; None if it is not given. Raises BadParameter."""
     if value is None:
         return None
     match = re.fullmatch(r"([1-9]\d{0,3})[xX]([1-9]\d{0,3})", value)

@@ -14,9 +14,8 @@ from ...engine.compare.comparison import Comparison, compare
 from ...engine.text_table import Table as DrawnTable
 from ...engine.units import NONE
 from ..base.errors import Refused, clean, complain
-from ..drawing import compared_speeds
-from ..printing.interval_table import show_with_bars
-from ..printing.plain_tables import show_table
+from ..drawing import interval_bar
+from ..printing.plain_tables import show_table, show_with_bars
 from ..wording.comparison import (
     as_csv,
     as_json,
@@ -41,10 +40,8 @@ def unpin_baseline() -> None:
 
 
 def show_comparison(names: Sequence[str], form: str, against: str | None = None) -> None:
-    """Print the comparison of the named runs with the baseline run. `form` is table, markdown, csv or json.
-
-    `against` names the baseline; None for the pinned run or, if none is pinned, the first of the runs.
-    """
+    """Print the comparison of the named runs with the baseline run. `form` is table, markdown, csv or json. `against`
+    names the baseline; None for the pinned run or, if none is pinned, the first of the runs."""
     comparison = compare(_line_up(names, against))
     if form == "table":
         show_table(as_table(comparison))
@@ -56,16 +53,16 @@ def show_comparison(names: Sequence[str], form: str, against: str | None = None)
 
 def _show_bars(comparison: Comparison) -> None:
     """Print the speeds as bars. Nothing is printed if no speed can be compared."""
-    row = compared_speeds.speeds(comparison)
+    row = interval_bar.speeds(comparison)
     if row is None:
         return
     places = range(1, len(comparison.runs))
     names = distinct_names(comparison.titles, moments_of(comparison.runs), short_names(comparison))
-    cells = [[clean(names[at]), change_text(row, at) or NONE, compared_speeds.word(row, at)] for at in places]
-    last = "" if row.noise else compared_speeds.NO_SPREAD
-    table = DrawnTable(["", compared_speeds.HEAD, last], cells, right=[1])
+    cells = [[clean(names[at]), change_text(row, at) or NONE, interval_bar.word(row, at)] for at in places]
+    last = "" if row.noise else interval_bar.NO_SPREAD
+    table = DrawnTable(["", interval_bar.HEAD, last], cells, right=[1])
     print()
-    show_with_bars(table, [compared_speeds.interval(row, at) for at in places], after=1)
+    show_with_bars(table, [interval_bar.interval(row, at) for at in places], after=1)
     print()
 
 

@@ -1,6 +1,5 @@
 """The commands `gputui gpus`, which shows the GPUs and their users, and `gputui lease`, which runs a program on leased
-GPUs.
-"""
+GPUs."""
 
 from __future__ import annotations
 
@@ -8,11 +7,19 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ...engine import doctor
+from ...engine.doctor import Finding
 from ...engine.files.values import to_json
+from ...engine.interpreter import interpreter
 from ...engine.job import this_machine
 from ...engine.job.visible_devices import VARIABLE
 from ...engine.leases import free_gpus
@@ -22,8 +29,9 @@ from ...engine.options import gpu_choice
 from ...engine.queue import any_entry
 from ...engine.text_table import Table
 from ...engine.units import share, size
-from ..base.errors import Refused, clean, complain
-from ..printing.plain_tables import show_table
+from ..base.errors import DONE, FAILED, Refused, clean, complain
+from ..printing.plain_tables import console, show_table
+from ..wording.doctor import conclusion, sign, terminal, worst_first
 
 WAIT_SECONDS = 5.0
 PER_USER = 3  # of the processes that a line names
@@ -31,10 +39,8 @@ HEAD = ("GPU", "model", "memory", "busy", "state")
 
 
 def show_gpus(as_json: bool) -> None:
-    """Print one line per GPU: its model, memory and load, and who uses it or has leased it.
-
-    Raises Refused if the GPUs cannot be read.
-    """
+    """Print one line per GPU: its model, memory and load, and who uses it or has leased it. Raises Refused if the GPUs
+    cannot be read."""
     try:
         gpus = IdleNotes().of(free_gpus.read())
     except NotFree as fault:
@@ -64,9 +70,8 @@ def show_gpus(as_json: bool) -> None:
 
 
 def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
-    """Return the id of the first waiting run or measurement that the queue could start on each GPU, by the GPU's UUID.
-    A GPU for which none waits, and one that the queue's settings leave to others, is left out.
-    """
+    """By a GPU's UUID, the first waiting run or measurement that the queue could start there. Others' GPUs are left
+    out."""
     if not any_entry():
         return {}
     from ...engine.queue import entries, free_devices, queue_settings  # only if something is queued
@@ -97,9 +102,7 @@ def _row(gpu: GpuUse) -> tuple[str, ...]:
 
 
 def _state(gpu: GpuUse) -> str:
-    """Return a text that says that the GPU is free, or why not: the lease, a fault, or at most PER_USER of its
-    processes.
-    """
+    """Say that the GPU is free, or why not: the lease, a fault, or at most PER_USER of its processes."""
     why = gpu.why_not_free()
     if not why:
         if gpu.has_display:
@@ -142,11 +145,9 @@ def _user_as_json(user: GpuUser) -> dict[str, Any]:
 
 
 def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
-    """Return the exit code of `command`, which is run on leased GPUs.
-
-    `gpus` is a request such as 1, 2@24GB or 1@A100. If too few GPUs are free, `wait` tries again every 5 s. Without
-    `wait`, and for a wrong request or an unknown program, Refused is raised.
-    """
+    """Return the exit code of `command`, which is run on leased GPUs. `gpus` is a request such as 1, 2@24GB or 1@A100.
+    If too few GPUs are free, `wait` tries again every 5 s. Without `wait`, and for a wrong request or an unknown
+    program, Refused is raised."""
     choice = gpu_choice.parse(f"free:{gpus}")
     if choice is None:
         raise Refused(f"{gpus!r} is no number of GPUs; write 1, 2@24GB or 1@A100")
@@ -181,11 +182,7 @@ def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
 
 
 def _run(command: Sequence[str], uuids: str, leases: Sequence[Lease]) -> int:
-    """Run the command with the GPUs `uuids`, pass signals on to it, and return its exit code.
-
-    The exit code is 128 + the signal's number if a signal ended it. Raises Refused if it cannot be started. The program
-    inherits the locks of the `leases`, so that it keeps its GPUs if this process is killed.
-    """
+    """The program inherits the locks of the `leases`, so that it keeps its GPUs if this process is killed."""
     process: subprocess.Popen[bytes] | None = None
     early: list[int] = []  # the signals that came before there was a program
 
@@ -210,3 +207,48 @@ def _run(command: Sequence[str], uuids: str, leases: Sequence[Lease]) -> int:
         process.send_signal(missed)
     code = process.wait()
     return code if code >= 0 else 128 - code
+
+
+STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"}
+
+
+def examine(deep: bool, python: str | None = None) -> list[Finding]:
+    """Return all findings, the worst first. `deep` also imports TensorFlow, of `python` or the Python that trains."""
+    return worst_first([*doctor.examine(deep, python), *terminal(os.environ, shutil.get_terminal_size())])
+
+
+def show_doctor(as_json: bool, deep: bool, python: str | None) -> int:
+    """Print the findings. Return the exit code, which is FAILED if a finding prevents training. `deep` also imports
+    TensorFlow. `python` is the path of the Python to examine, or of its environment. Raises Refused if it is blank."""
+    if python is not None and not python.strip():
+        raise Refused("--python needs the path of a Python, or of the folder of an environment that has one")
+    findings = examine(deep, interpreter.file_of(python) if python else None)
+    blocked = doctor.blocks(findings)
+    if as_json:
+        print(to_json({"blocked": blocked, "findings": [asdict(finding) for finding in findings]}))
+    else:
+        if sys.stdout.isatty():
+            console().print(_table(findings))
+        else:
+            print(*(_lines(finding) for finding in findings), sep="\n")
+        print(conclusion(findings))
+    return FAILED if blocked else DONE
+
+
+def _lines(finding: Finding) -> str:
+    remedy = f"\n{'':21}{clean(finding.remedy)}" if finding.remedy else ""
+    return f"{finding.level:<8} {finding.about:<11} {clean(finding.what)}{remedy}"
+
+
+def _table(findings: list[Finding]) -> RichTable:
+    table = RichTable(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for finding in findings:
+        text = Text(clean(finding.what))
+        if finding.remedy:
+            text.append(f"\n{clean(finding.remedy)}", style="dim")
+        level = Text(f"{sign(finding.level)} {finding.level}", style=STYLES[finding.level])
+        table.add_row(level, finding.about, text)
+    return table

@@ -5,11 +5,16 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ...engine import presets as preset_files
 from ...engine.files.values import to_json
@@ -22,7 +27,7 @@ from ...engine.prepare.request import PrepareError
 from ...engine.presets.saving import SaveError
 from ...engine.units import counted, seconds, size
 from ..base.errors import DONE, FAILED, INTERRUPTED, WRONG, Refused, clean, complain
-from ..printing.prepare import progress_view
+from ..base.glyphs import in_cell
 
 NAMED = 5  # broken samples that are printed
 
@@ -30,10 +35,8 @@ NAMED = 5  # broken samples that are printed
 def prepare(
     preset: str, settings: Sequence[str], output: str, options: Mapping[str, Any], estimate: bool, as_json: bool
 ) -> int:
-    """Prepare the data of a preset in the folder `output`, or go on with it. Return the exit code.
-
-    `options` are those of engine/prepare/request.py. With `estimate`, only a sample is measured. Raises Refused.
-    """
+    """Prepare the data of a preset in the folder `output`, or go on with it. Return the exit code. `options` are those
+    of engine/prepare/request.py. With `estimate`, only a sample is measured. Raises Refused."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     folder = Path(output).absolute()
     try:
@@ -119,3 +122,55 @@ def _show(manifest: Manifest, asked: request.Request, as_json: bool) -> None:
         print(clean(f"gputui --preset {shlex.quote(str(folder / result_files.PRESET))} trains on them"))
     print(clean(f"{folder / result_files.READER} reads them with plain TensorFlow"))
     sys.stdout.flush()
+
+
+LINE_SECONDS = 10.0  # between two lines if there is no terminal
+
+
+class LineView:
+    """Prints a line about the progress at most every LINE_SECONDS."""
+
+    def __init__(self) -> None:
+        self._due: float | None = None  # LINE_SECONDS after the first progress
+
+    def say(self, text: str) -> None:
+        complain(text)
+
+    def show(self, progress: preparing.Progress) -> None:
+        now = time.monotonic()
+        if self._due is not None and now >= self._due:
+            complain(_figures(progress))
+        if self._due is None or now >= self._due:
+            self._due = now + LINE_SECONDS
+
+
+class BarView(LineView):
+    """Shows the progress as a bar in the last line."""
+
+    def __init__(self, bar: Progress) -> None:
+        super().__init__()
+        self._bar = bar
+        self._task = bar.add_task("", total=None, figures="")
+
+    def say(self, text: str) -> None:
+        self._bar.console.print(clean(text), markup=False, highlight=False)
+
+    def show(self, progress: preparing.Progress) -> None:
+        self._bar.update(self._task, completed=progress.samples, total=progress.all_samples, figures=_figures(progress))
+
+
+@contextmanager
+def progress_view() -> Iterator[LineView]:
+    """Yield the view for standard error as it is: a terminal or not."""
+    if not sys.stderr.isatty() or in_cell():
+        yield LineView()
+        return
+    columns = BarColumn(bar_width=20), TextColumn("{task.fields[figures]}", markup=False), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=5) as bar:
+        yield BarView(bar)
+
+
+def _figures(progress: preparing.Progress) -> str:
+    broken = f", {progress.broken:,} broken" if progress.broken else ""
+    samples = f"{progress.samples:,} of {progress.all_samples:,} samples"
+    return f"{samples}, {progress.files} of {progress.all_files} files{broken}"

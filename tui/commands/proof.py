@@ -1,17 +1,18 @@
-"""The commands `gputui ab` and `gputui proof`: start a proof and follow it, list proofs, show one.
-
-They only follow the proof's folder. Ctrl-C requests the proof to stop and shows its results so far. A second Ctrl-C
-ends it at once. Losing the terminal (SIGHUP) ends the command and not the proof.
-"""
+"""The commands that measure, from `gputui ab` to `gputui proof`, which only follow the proof's folder. Ctrl-C requests
+the proof to stop and shows its results so far; a second ends it at once. SIGHUP ends the command only."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ...engine import diagnosis
+from ...engine import runs as run_folders
 from ...engine.files.values import to_json
 from ...engine.files.writing import used_bytes
 from ...engine.job import this_machine
@@ -23,10 +24,13 @@ from ...engine.proof import duration, folder, improved_preset, proof_start, requ
 from ...engine.proof.folder import Proof
 from ...engine.proof.markdown import as_markdown, without_private
 from ...engine.proof.request import ProofError, Request
-from ...engine.runs import Run
+from ...engine.queue import adding
+from ...engine.runs import Run, event_reading, run_cluster
 from ...engine.runs.run import WAITING
-from ...engine.trials import proof_sentences, sweep_sentences
-from ...engine.trials.record import Record
+from ...engine.scaling import scaling_request
+from ...engine.sweep import sweep_request, swept_values
+from ...engine.trials import LEAST_REPEATS, SAMPLERS, STAGES, TRIAL_SECONDS, proof_sentences, sweep_sentences
+from ...engine.trials.record import Limits, RateSettings, Record
 from ...engine.tune import tune_request
 from ...engine.tune.report import markdown
 from ...engine.units import counted, seconds
@@ -40,15 +44,18 @@ from ..base.errors import (
     WRONG,
     OutputFault,
     Refused,
+    clean,
     complain,
     discard_output,
+    error_text,
 )
-from ..base.terminal import draws_again
-from ..printing import diagnosis
+from ..base.glyphs import draws_again
+from ..printing import diagnosis as diagnosis_tables
 from ..printing import proof as proof_tables
-from ..printing import tune as search_tables
+from ..printing import proof as search_sentences
 from ..printing.plain_tables import console
 from ..printing.proof import LiveProof, ProofLines, trials
+from ..wording.run import next_step
 from . import runs
 from .train import Presses
 
@@ -74,10 +81,7 @@ def measure_change(
     queue: bool,
     after: str | None,
 ) -> int:
-    """Measure the preset with and without the settings (KEY=VALUE), for the command `gputui ab`. Return the exit code.
-
-    `measure_seconds` is the measured time of each trial. The other parameters are those of `run_proof`.
-    """
+    """Measure the preset with and without the settings (KEY=VALUE), for the command `gputui ab`."""
     asked = request.of_change(preset, settings, repeats=repeats, measure_seconds=measure_seconds)
     return run_proof(asked, as_json=as_json, anyway=anyway, wait=wait, queue=queue, after=after)
 
@@ -94,14 +98,9 @@ def run_proof(
     after: str | None = None,
     trains_on: Machine | None = None,
 ) -> int:
-    """Start the proof that `asked` describes, follow it and print its result: as tables, as JSON (`as_json`), or only
-    as a report in Markdown (`report`). Return the exit code.
-
-    `output` is the file for the improved preset, None to save none. `wait` waits until no other training uses the
-    devices, and `anyway` starts although another training uses them. `queue` puts the proof in the queue instead, to
-    start after the run or measurement `after` has ended, with `anyway` also while others train on the CPU. `trains_on`
-    is the machine of the trials, None for this one.
-    """
+    """Start the proof that `asked` describes, follow it and print its result: as tables, as JSON, or only as a `report`
+    in Markdown. `output` is the file for the improved preset. `queue` puts it in the queue instead, after the run or
+    measurement `after`. `trains_on` is the machine of the trials, None for this one."""
     quiet = as_json or report
     _refuse_with_queue(queue, after, quiet or wait or output is not None)
     if queue:
@@ -121,10 +120,6 @@ def run_proof(
 
 
 def _refuse_with_queue(queue: bool, after: str | None, follows: bool) -> None:
-    """Raise Refused for options that do not go together with --queue, and for --after without --queue.
-
-    `follows` is True if an option was given that needs a command that follows the proof.
-    """
     if queue and follows:
         raise Refused(
             "--queue measures nothing now: leave out --json, --markdown, --wait and -o; gputui proof ID "
@@ -135,7 +130,6 @@ def _refuse_with_queue(queue: bool, after: str | None, follows: bool) -> None:
 
 
 def _waited(asked: Request, presses: Presses, as_json: bool) -> bool:
-    """Wait until no other training uses the devices that the proof needs. Return False if Ctrl-C ended the wait."""
     proof_start.wait(asked, lambda what: _say(what, as_json), lambda: presses.count > 0)
     return presses.count == 0
 
@@ -153,11 +147,9 @@ def go_on(
     queue: bool = False,
     after: str | None = None,
 ) -> int:
-    """Resume a proof that has ended before its time, follow it and print its result. Return the exit code.
-
-    `start` starts and returns its process. `resumed` returns the request with which the queue resumes it. The other
-    parameters are those of `run_proof`.
-    """
+    """Resume a proof that has ended before its time, follow it and print its result. Return the exit code. `start`
+    starts and returns its process. `resumed` returns the request with which the queue resumes it. The other parameters
+    are those of `run_proof`."""
     quiet = as_json or report
     _refuse_with_queue(queue, after, quiet or wait or output is not None)
     if queue:
@@ -172,6 +164,17 @@ def go_on(
     process = start()
     begun = f"{NOUNS.get(proof.request.kind, 'proof')} {proof.id} goes on"
     return _to_its_end(proof, process, presses, begun, as_json, output, report)
+
+
+def _to_resume(name: str, kind: str, noun: str, asks_for: str, any_ended: bool = False) -> Proof:
+    """The proof of this name; `latest` is one that has not done its work or, with `any_ended`, may have."""
+    if name != "latest":
+        return folder.find(name)
+    return proof_start.latest_to_resume(
+        lambda asked: asked.kind == kind and not (asked.search and asked.search.dry_run),
+        ("running", "waiting") if any_ended else ("done", "running", "waiting"),
+        f"there is no {noun} to go on with; gputui {kind} {asks_for} starts one",
+    )
 
 
 def _to_its_end(
@@ -213,7 +216,7 @@ def _to_its_end(
         _say(f"{output} is not written: {_why_nothing(data)}", quiet)
     if data.kind == "tune":
         if not as_json:
-            search_tables.show_next(data, saved)
+            search_sentences.show_next(data, saved)
         if answers_first and not proof_sentences.only_predicts(data):
             print()
             proof_tables.show_result(data, was_followed=True)
@@ -238,7 +241,6 @@ def _saved(output: str, data: Record) -> str:
 
 
 def _show_rates(data: Record) -> None:
-    """Print the chart of a range test. Nothing is printed for other proofs."""
     if data.rate is None:
         return
     from ..drawing import rate  # only for a range test
@@ -250,7 +252,7 @@ def _show_rates(data: Record) -> None:
 def show_profile(run: Run) -> None:
     """Print the run's profile as lines, or the reason why it cannot be read."""
     try:
-        lines = diagnosis.lines(reports.read(run))
+        lines = diagnosis_tables.lines(reports.read(run))
     except ProfileError as fault:
         lines = str(fault).splitlines()
     print("\n".join(lines))
@@ -310,10 +312,7 @@ def _view() -> ProofLines:
 
 
 def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
-    """Request the proof to stop. Return False if this fails because the proof has not recorded its process id yet.
-
-    `numbers` are the numbers of the signals to send.
-    """
+    # Fails if the proof has not recorded its process id yet.
     try:
         folder.request_stop(proof, numbers)
     except ProofError:
@@ -322,7 +321,7 @@ def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
 
 
 def _say(text: str, quiet: bool) -> None:
-    """Print a text for people: on stdout, or on stderr if `quiet`, as stdout then has only JSON or a report."""
+    # With `quiet`, stdout has only JSON or a report.
     if quiet:
         complain(text)
     else:
@@ -370,11 +369,9 @@ def _head(proof: Proof) -> dict[str, object]:
 
 
 def remove_proofs(names: Sequence[str], yes: bool) -> int:
-    """Delete the named proofs with their trials permanently. Return WRONG if a proof was not deleted, else DONE.
-
-    Unless `yes` is set, asks first on the terminal. Raises Refused without names, for the name `latest`, and if there
-    is no terminal for the question.
-    """
+    """Delete the named proofs with their trials permanently. Return WRONG if a proof was not deleted, else DONE. Unless
+    `yes` is set, asks first on the terminal. Raises Refused without names, for the name `latest`, and if there is no
+    terminal for the question."""
     if not names:
         raise Refused("name the proofs to delete; gputui proof lists them")
     if "latest" in names:
@@ -387,11 +384,9 @@ def remove_proofs(names: Sequence[str], yes: bool) -> int:
 
 
 def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
-    """Print the named proof. `form` is table, markdown or json.
-
-    With `output`, save its improved preset to this file instead. With `stop`, ask the proof to stop instead. Raises
-    ProofError if there is no such proof or no improved preset.
-    """
+    """Print the named proof. `form` is table, markdown or json. With `output`, save its improved preset to this file
+    instead. With `stop`, ask the proof to stop instead. Raises ProofError if there is no such proof or no improved
+    preset."""
     proof = folder.find(name)
     if stop and proof.queue_file.exists():
         from ...engine.queue import entry_changes, slurm_queue  # only for a queued proof
@@ -419,7 +414,7 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
     if form == "table":
         if data.kind == "tune":
             proof_tables.show_answer(data)
-            search_tables.show_next(data, saved=False)
+            search_sentences.show_next(data, saved=False)
             print()
         proof_tables.show_trials(data)
         _show_rates(data)
@@ -429,3 +424,251 @@ def show_proof(name: str, form: str, output: str | None, stop: bool) -> None:
         print(to_json(shareable(proof.data), indent=1))
     else:
         print(as_markdown(data, markdown.sections(data) if data.kind == "tune" else ()), end="")
+
+
+FOLLOWING = {"output", "as_json", "wait", "anyway", "queue", "after"}
+# Options that are allowed together with --resume, and with --learning-rate-test.
+OF_RESUMED_SEARCH = FOLLOWING | {"resume", "minutes"}
+OF_TEST = FOLLOWING | {"rate_test", "rates", "ramp_steps", "preset", "settings", "minutes", "repeats"}
+
+
+def tune(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
+    """Start a search, or resume one with --resume. Return the exit code. `options` are the command's options by name,
+    and `given` are the names of those that are on the command line. Raises Refused without a preset, and for options
+    that a resumed search cannot change."""
+    following = {name: options.pop(name) for name in FOLLOWING}
+    is_test, ramp = options.pop("rate_test", False), {name: options.pop(name, None) for name in ("rates", "ramp_steps")}
+    if is_test:
+        return _test_rates(preset, settings, options, given, ramp, following)
+    if any(value is not None for value in ramp.values()):
+        raise Refused("--rates and --ramp-steps go with --learning-rate-test")
+    if options["dry_run"] and following["output"] is not None:
+        raise Refused("--dry-run only predicts the memory: there is nothing to save with -o")
+    again = options.pop("resume")
+    if again is not None:
+        if set(given) - OF_RESUMED_SEARCH:
+            raise Refused("a resumed search keeps its preset and limits, but for --minutes: leave them out")
+        minutes = options["minutes"] if "minutes" in given else None
+        return _resume(again, minutes, **following)
+    if preset is None:
+        raise Refused("name what to tune: gputui tune --preset NAME, or --resume for the latest search")
+    repeats, seconds = options.pop("repeats"), options.pop("seconds")
+    asked = tune_request.of_preset(preset, settings, limits(**options), repeats=repeats, measure_seconds=seconds)
+    return run_proof(asked, **following)
+
+
+def _test_rates(
+    preset: str | None,
+    settings: Sequence[str],
+    options: Mapping[str, Any],
+    given: Collection[str],
+    ramp: Mapping[str, Any],
+    following: dict[str, Any],
+) -> int:
+    """Start a learning-rate range test. Raises Refused for options of a search."""
+    if others := [name for name in given if name not in OF_TEST]:
+        raise Refused(f"--{others[0].replace('_', '-')} does not go with --learning-rate-test")
+    if preset is None:
+        raise Refused("name what to test: gputui tune --preset NAME --learning-rate-test")
+    values = {"low": None, "high": None} if ramp["rates"] is None else rates(ramp["rates"])
+    values |= {"steps": ramp["ramp_steps"], "minutes": options["minutes"]}
+    test = RateSettings(**{name: value for name, value in values.items() if value is not None})
+    asked = tune_request.range_test(preset, settings, test, repeats=options["repeats"])
+    return run_proof(asked, **following)
+
+
+def rates(text: str) -> dict[str, Any]:
+    """Return the lowest and the highest rate in a text such as `1e-6:10`. Raises Refused for another text."""
+    low, _, high = text.partition(":")
+    try:
+        return {"low": float(low), "high": float(high)}
+    except ValueError:
+        raise Refused(f"--rates takes two rates such as 1e-6:10, not {text!r}") from None
+
+
+def limits(
+    *, only: Sequence[str], leave: Sequence[str], memory_gb: float | None, precisions: Sequence[str], **more: Any
+) -> Limits:
+    """Return the requested limits of the search: `only` these stages, and `leave` these options; `memory_gb` in GB."""
+    return Limits(
+        only=list(only) or list(STAGES),
+        leave=list(leave),
+        memory_bytes=None if memory_gb is None else round(memory_gb * 1e9),
+        precisions=list(precisions) or None,
+        **more,
+    )
+
+
+def _resume(name: str, minutes: float | None, *, anyway: bool, **more: Any) -> int:
+    proof = _to_resume(name, "tune", "search", "--preset NAME", minutes is not None)
+    if proof.record.kind == "rate":
+        raise Refused(f"{proof.id} is a learning-rate test, which is not resumed: start it again")
+    start, resumed = lambda: tune_request.resume(proof, anyway, minutes), lambda: tune_request.resumed(proof, minutes)
+    return go_on(proof, start, resumed, anyway=anyway, **more)
+
+
+GRID = SAMPLERS[0]
+OF_RESUMED_SWEEP = {"resume", "minutes", "json", "markdown", "output", "queue", "after"}
+
+
+def sweep(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
+    """Start a sweep, or resume one with --resume. Return the exit code. `options` are the command's options by name,
+    and `given` are the names of those that are on the command line. Raises Refused without a preset, and for options
+    that a resumed sweep cannot change."""
+    again, form = options.pop("resume"), options.pop("form")
+    following = {
+        "as_json": form == "json", "report": form == "markdown", "anyway": options["anyway"],
+    } | {name: options.pop(name) for name in ("output", "queue", "after")}  # fmt: skip
+    if again is not None:
+        if set(given) - OF_RESUMED_SWEEP:
+            raise Refused("a resumed sweep keeps its preset and settings, but for --minutes: leave them out")
+        minutes = options["minutes"] if "minutes" in given else None
+        proof = _to_resume(again, "sweep", "sweep", "--preset NAME --over KEY=VALUES", minutes is not None)
+        start, resumed = lambda: sweep_request.resume(proof, minutes), lambda: sweep_request.resumed(proof, minutes)
+        return go_on(proof, start, resumed, wait=False, **following)
+    if preset is None:
+        raise Refused("name what to sweep: gputui sweep --preset NAME --over KEY=VALUES, or --resume for the latest")
+    block = swept_values.parameters(preset)
+    if options["sampler"] == GRID and "sampler" in given:
+        block.pop("most_trials", None)  # of the block's sampler
+    options |= {name: value for name, value in block.items() if name not in given}
+    asked = sweep_request.of_preset(preset, settings, **options)
+    return run_proof(asked, trains_on=adding.machine(), **following)
+
+
+MOST_REPLICAS, MOST_COPIES = 1024, 16
+OF_RESUMED_SCALING = {"resume", "json", "markdown", "wait", "anyway", "queue", "after"}
+
+
+def scaling(preset: str | None, settings: Sequence[str], options: dict[str, Any], given: Collection[str]) -> int:
+    """Start a measurement of scaling, or resume one with --resume. Return the exit code. `options` are the command's
+    options by name, and `given` are the names of those that are on the command line. Raises Refused without a preset,
+    and for options that a resumed measurement cannot change."""
+    again = options.pop("resume")
+    form = options.pop("form")
+    following = {name: options.pop(name) for name in ("anyway", "wait", "queue", "after")}
+    following |= {"as_json": form == "json", "report": form == "markdown"}
+    if again is not None:
+        if set(given) - OF_RESUMED_SCALING:
+            raise Refused("a resumed measurement keeps its preset and replicas: leave them out with --resume")
+        proof = _to_resume(again, "scaling", "measurement of scaling", "--preset NAME")
+        start = partial(scaling_request.resume, proof, following["anyway"])
+        resumed = partial(scaling_request.resumed, proof)
+        return go_on(proof, start, resumed, output=None, **following)
+    if preset is None:
+        raise Refused("name what to measure: gputui scaling --preset NAME, or --resume for the latest measurement")
+    seconds, output = options.pop("seconds"), options.pop("output")
+    replicas, copies = (counts(options.pop(name), name) for name in ("replicas", "copies"))
+    if copies and {"replicas", "keep"} & set(given):
+        raise Refused("--copies trains several copies of one training on one device: leave out --replicas and --keep")
+    if output is not None and not copies:
+        raise Refused("-o saves the preset with the number of runs on a GPU that pays: it needs --copies")
+    asked = scaling_request.of_preset(preset, settings, replicas, measure_seconds=seconds, copies=copies, **options)
+    if output is not None and asked.scaling is not None and asked.scaling.shared:
+        raise Refused("-o saves the number of runs on a GPU that pays, and this preset trains on the CPU: leave it out")
+    return run_proof(asked, output=output, **following)
+
+
+def counts(text: str | None, name: str = "replicas") -> list[int]:
+    """Return the numbers in a text such as `1,2,4`, the value of the option `name`: of replicas or copies. The list is
+    empty without a text. Raises Refused for other texts, and for numbers outside 1 to 1024 (copies: 16)."""
+    try:
+        numbers = [int(word) for word in text.split(",")] if text else []
+    except ValueError:
+        numbers = [0]
+    most = MOST_COPIES if name == "copies" else MOST_REPLICAS
+    if any(count < 1 or count > most for count in numbers):
+        raise Refused(f"--{name} takes numbers of {name} from 1 to {most}, such as 1,2,4, not {text!r}")
+    return numbers
+
+
+OF_TRIALS = ("repeats", "seconds", "minutes", "anyway", "wait", "queue")
+OF_APPLY = ("minutes", "output")
+
+
+def diagnose(run: str | None, preset: str | None, settings: Sequence[str], options: Mapping[str, Any]) -> int:
+    """Diagnose a run or a preset, and return the exit code. `options` are the command line's options by name. Exactly
+    one of `run` and `preset` is given, else Refused is raised. It is also raised for options without an effect."""
+    if (run is None) == (preset is None):
+        raise Refused("name a run, such as gputui diagnose latest, or give --preset")
+    if run is not None and settings:
+        raise Refused("--set needs --preset; a run already has its settings")
+    _refuse_idle(options, OF_APPLY, bool(options["apply"]), "--apply")
+    _refuse_idle(options, ("profile",), preset is not None, "--preset; for a run, set run.profile")
+    if run is not None and not options["apply"]:
+        _refuse_idle(options, OF_TRIALS, False, "--apply or --preset, which measure")
+        return _show_run(run_folders.find(run), options["as_json"])
+    asked = _of_run(run_folders.find(run), options) if run is not None else _of_preset(str(preset), settings, options)
+    names = ("as_json", "anyway", "wait", "output", "queue", "after")
+    return run_proof(asked, **{name: options[name] for name in names})
+
+
+def _refuse_idle(options: Mapping[str, Any], names: Sequence[str], useful: bool, with_what: str) -> None:
+    for name in names:
+        if options[name] and not useful:
+            raise Refused(f"--{name} needs {with_what}")
+
+
+def _show_run(run: Run, as_json: bool) -> int:
+    """Print the diagnosis of a run, made from its recorded events, as text or as JSON (`as_json`)."""
+    events = event_reading.read_events(run.path)
+    for damage in events.damage:
+        complain(f"{run.name}: {damage}")
+    findings = asdict(diagnosis.of_run(run, events))
+    if as_json:
+        print(to_json(findings | _profile(run), indent=1))
+        return DONE
+    diagnosis_tables.show(findings)
+    if run.file("profile").is_dir():
+        print()
+        show_profile(run)
+    if any(remedy["changes"] for remedy in findings["remedies"]) and request.can_be_trained(run):
+        print(f"\n{how_to_try(run)}")
+    elif _ended_too_soon(run, findings) and request.can_be_trained(run):
+        print(f"\ngputui diagnose {run.name} --apply measures the same training for longer, and tries what could help")
+    elif findings["verdict"] == "undecided" and (error := (run.result or {}).get("error")):
+        print(clean(f"\n{error_text(error)}"))
+    elif following := next_step(findings):
+        print(f"\n{following}")
+    return DONE
+
+
+def _ended_too_soon(run: Run, findings: Mapping[str, Any]) -> bool:
+    unknown = findings["verdict"] == "undecided" and not findings["evidence"]
+    return unknown and run.result is not None and run.result["outcome"] == "ok" and run_cluster.of_run(run) is None
+
+
+def how_to_try(run: Run) -> str:
+    """Say how a run's remedies can be tried: by a command or, on several machines, by hand."""
+    if run_cluster.of_run(run) is not None:
+        return f"start all workers with one of them (--set), and compare the runs: gputui compare {run.name} NEW_RUN"
+    return f"gputui diagnose {run.name} --apply measures them, and keeps what helps"
+
+
+def _profile(run: Run) -> dict[str, Any]:
+    if not run.file("profile").is_dir():
+        return {"profile": None, "profile_missing": ""}
+    try:
+        return {"profile": asdict(reports.read(run)), "profile_missing": ""}
+    except ProfileError as fault:
+        return {"profile": None, "profile_missing": " ".join(str(fault).split())}
+
+
+def _of_run(run: Run, options: Mapping[str, Any]) -> request.Request:
+    return request.of_run(run, repeats=options["repeats"] or LEAST_REPEATS, **_limits(options))
+
+
+def _of_preset(name: str, settings: Sequence[str], options: Mapping[str, Any]) -> request.Request:
+    limits = _limits(options) | {"profile": options["profile"]}
+    if options["apply"]:
+        repeats = options["repeats"] or LEAST_REPEATS
+        return request.of_preset("loop", name, settings, repeats=repeats, ablation_repeats=1, **limits)
+    return request.of_preset("diagnosis", name, settings, ablation_repeats=options["repeats"] or 1, **limits)
+
+
+def _limits(options: Mapping[str, Any]) -> dict[str, Any]:
+    minutes = options["minutes"]
+    return {
+        "measure_seconds": options["seconds"] or TRIAL_SECONDS,
+        "limit_seconds": None if minutes is None else 60 * minutes,
+    }

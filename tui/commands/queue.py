@@ -1,7 +1,5 @@
 """The commands about the queue: put runs in it, show it, change its order, pause it.
-
-Deferred imports: a command that shows or changes the queue needs no presets.
-"""
+Deferred imports: a command that shows or changes the queue needs no presets."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from ...engine.queue.entries import Entry
 from ...engine.runs import RunError, titles
 from ...engine.units import since
 from ..base.errors import DONE, OutputFault, Refused, clean, complain
-from ..reading import queue, queue_times
+from ..reading import queue
 
 if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
@@ -39,8 +37,7 @@ CHANGES_WIDTH = 30  # of the changed options behind a run's id
 
 def go_on(_command: str | None) -> None:
     """Start the runner if the queue has entries and no runner runs, as after a restart of the machine. A fault is only
-    printed.
-    """
+    printed."""
     try:
         entries.ensure_runner()
     except (OSError, RunError) as fault:
@@ -51,11 +48,9 @@ def go_on(_command: str | None) -> None:
 
 
 def add_preset(name: str, settings: Sequence[str], after: str | None, anyway: bool) -> int:
-    """Check a preset, make the folder of its run and put the run in the queue. Return the exit code.
-
-    `settings` are KEY=VALUE. `after` names a run or measurement that has to end first. With `anyway` the run does not
-    wait for trainings outside of the queue that use the CPU.
-    """
+    """Check a preset, make the folder of its run and put the run in the queue. Return the exit code. `settings` are
+    KEY=VALUE. `after` names a run or measurement that has to end first. With `anyway` the run does not wait for
+    trainings outside of the queue that use the CPU."""
     from ...engine.queue import adding
     from . import train
 
@@ -68,11 +63,9 @@ def add_preset(name: str, settings: Sequence[str], after: str | None, anyway: bo
 
 
 def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
-    """Put a run that has ended in the queue, which resumes it. Return the exit code.
-
-    `name` is None for the newest run that can be resumed. `after` names a run or measurement that has to end first.
-    `code` (`new` or `copy`) is needed if the user's code has changed.
-    """
+    """Put a run that has ended in the queue, which resumes it. Return the exit code. `name` is None for the newest run
+    that can be resumed. `after` names a run or measurement that has to end first. `code` (`new` or `copy`) is needed if
+    the user's code has changed."""
     from ...engine.process import resuming
     from ...engine.queue import adding
 
@@ -81,10 +74,8 @@ def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
 
 
 def add_proof(request: Request, after: str | None, anyway: bool) -> int:
-    """Make the folder of a measurement and put it in the queue. Return the exit code.
-
-    `after` and `anyway` are those of `add_preset`.
-    """
+    """Make the folder of a measurement and put it in the queue. Return the exit code. `after` and `anyway` are those of
+    `add_preset`."""
     from ...engine.proof import request as requests
     from ...engine.queue import adding
 
@@ -95,21 +86,15 @@ def add_proof(request: Request, after: str | None, anyway: bool) -> int:
 
 
 def add_resumed_proof(proof: Proof, request: Request, after: str | None, anyway: bool) -> int:
-    """Put a measurement that has ended in the queue, which resumes it with `request`. Return the exit code.
-
-    `after` and `anyway` are those of `add_preset`.
-    """
+    """Put a measurement that has ended in the queue, which resumes it with `request`."""
     from ...engine.queue import adding
 
     return _added(adding.queue_resumed_proof(proof, request, _first(after), anyway))
 
 
 def _first(name: str | None) -> str | None:
-    """Return the id of the run or, if no run has this name, of the measurement that is to end first; None without a
-    name.
-
-    Raises RunError if there is neither.
-    """
+    """Return the id of the run or, without one of this name, of the measurement that is to end first. Raises
+    RunError."""
     if not name:
         return None
     try:
@@ -158,7 +143,7 @@ def show_queue(as_json: bool) -> None:
 
 
 def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
-    """Yield the rows as aligned lines. If they are wider than `width`, the last cell of each row has its own line."""
+    """Yield the rows as aligned lines. Of rows that are too wide, the last cell has its own line."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
     starts = [APART.join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)) for row in rows]
     longest = max(len(start) + len(APART) + len(row[-1]) for start, row in zip(starts, rows, strict=True))
@@ -172,9 +157,6 @@ def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
 
 
 def _named(entry: Entry) -> str:
-    """Return the short name of a run with its changed options in parentheses, or the id of a measurement with its
-    kind.
-    """
     about = entry.what
     if entry.kind == "run":
         title = titles.title_of(entry.folder)
@@ -185,16 +167,13 @@ def _named(entry: Entry) -> str:
 
 
 def _in_order(listed: Sequence[Entry]) -> list[Entry]:
-    """Return the entries with the runs that have begun before those that wait. Both keep their order."""
     return sorted(listed, key=lambda entry: entry.state in entries.WAITS)
 
 
 def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return one row of plain values for each entry: first those that have begun, then those that wait, in their
-    order.
-    """
+    """One row of plain values for each entry: first those that have begun, then those that wait, in their order."""
     news = entries.news()
-    gpus, why, starts = queue.gpus(), mapping(news.get("why")), queue_times.starts_in(listed, news)
+    gpus, why, starts = queue.gpus(), mapping(news.get("why")), queue.starts_in(listed, news)
     places = queue.places_of(listed)
     rows: list[dict[str, Any]] = []
     for entry in _in_order(listed):
@@ -222,17 +201,11 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def _when(entry: Entry, starts: Mapping[str, float | None]) -> str:
-    """Return the time since which a run has run (`since 14:05`, or with its day), or about when a waiting run starts,
-    `unknown` if that is not known.
-
-    Empty for a run that is held or that Slurm starts, and in a queue that is paused. `starts` has the seconds until the
-    waiting runs start, by id.
-    """
     if entry.run not in starts:
         return since(entry.started_at or 0)
     if entry.state == "held" or entry.is_of_slurm or entries.is_paused():
         return ""
-    return queue_times.when_text(starts[entry.run]) or "unknown"
+    return queue.when_text(starts[entry.run]) or "unknown"
 
 
 # ---- changing --------------------------------------------------------------------------------------
@@ -250,8 +223,7 @@ _UNCHANGED = {"up": "is the first already", "down": "is the last already", "rele
 
 def change(verb: str, names: Sequence[str]) -> None:
     """Apply `verb` (a key of _CHANGES) to each of the named runs in the queue. Several runs that are moved to the top
-    keep their order. If one is refused, those before it are changed, and named.
-    """
+    keep their order. If one is refused, those before it are changed, and named."""
     act, done = _CHANGES[verb]
     ids = list(dict.fromkeys(_queued(name) for name in names))
     changed: dict[str, str] = {}
@@ -268,17 +240,13 @@ def change(verb: str, names: Sequence[str]) -> None:
 
 
 def _place_and_state(name: str) -> tuple[float, str] | None:
-    """Return the place and the state of an entry. None if it is not in the queue."""
     entry = entries.read(name)
     return (entry.place, entry.state) if entry else None
 
 
 def _queued(name: str) -> str:
-    """Return the id of the queued run whose short name is `name`, or of the only queued run or measurement whose id is
-    `name` or contains it. `latest` is the newest.
-
-    Raises Refused if there is none, or if several match.
-    """
+    """Return the id that `name` means: a run's short name, or a part of only one id. `latest` is the newest. Raises
+    Refused."""
     if name == "latest" and (listed := entries.all_entries()):
         return max(listed, key=lambda entry: entry.queued_at).run
     if (folder := run_numbers.named(name, runs_folder())) is not None:
@@ -312,8 +280,7 @@ def service(verb: str) -> None:
 
 def pause_or_start(verb: str) -> None:
     """Pause the queue (`verb` is `pause`), or let it start runs again. Raises Refused for a pause if Slurm starts the
-    runs.
-    """
+    runs."""
     if verb == "pause":
         if queue_settings.read().engine == queue_settings.SLURM:
             raise Refused(f"{SLURM_STARTS}\ngputui queue hold RUN... holds their jobs")

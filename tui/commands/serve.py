@@ -1,11 +1,8 @@
-"""The command `gputui serve`: the screens in a browser, through textual-serve (an extra).
-
-Others on the machine can reach a port of localhost, too, and the screens can start programs. So a browser needs the
-token of the printed address, and then has a cookie. As cookies belong to all ports of a host, the screens are opened
-only for pages of this server. The address is a number: `localhost` may lead to another user's server.
-
-Deferred imports: textual-serve is imported only by this command.
-"""
+"""The command `gputui serve`: the screens in a browser, through textual-serve (an extra). Others on the machine can
+reach a port of localhost, and the screens can start programs: a browser needs the token of the printed address, then a
+cookie. As cookies belong to all ports of a host, the screens open only for pages of this server; the address is a
+number, as `localhost` may lead to another user's server.
+Deferred imports: textual-serve is imported only by this command."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ FORBIDDEN = "This page needs the whole address that `gputui serve` has printed, 
 
 def serve(port: int) -> int:
     """Serve the screens on a port of localhost until Ctrl-C. Each page of a browser has screens of its own. Return the
-    exit code.
-
-    Raises Refused if textual-serve is missing or the port is taken.
-    """
+    exit code. Raises Refused if textual-serve is missing or the port is taken."""
     if importlib.util.find_spec("textual_serve") is None:
         raise Refused(f"textual-serve is not installed; pip install '{REQUIREMENT}' adds it")
     with socket.socket() as probe:
@@ -114,10 +108,10 @@ def _server(port: int, token: str) -> Any:
                 await asyncio.wait(ending, timeout=SECONDS_TO_END)
 
         async def on_startup(self, _app: web.Application) -> None:
-            """Print nothing: the server does not listen yet."""
+            """The server does not listen yet."""
 
         def serve(self, debug: bool = False) -> None:
-            """Serve until SIGINT or SIGTERM. The address is printed when the server listens."""
+            # Until SIGINT or SIGTERM.
             self.debug = debug
             web.run_app(self._make_app(), host=self.host, port=self.port, print=lambda _text: announce(port, token))
 

@@ -1,8 +1,6 @@
-"""Runs a training without a screen: a progress bar on a terminal, plain lines elsewhere, JSON lines with --json.
-
-The command only follows the run folder. Ctrl-C requests the run to stop and shows its summary. A second Ctrl-C ends it
-at once. Losing the terminal (SIGHUP) ends the command and not the run.
-"""
+"""Runs a training without a screen: a progress bar on a terminal, plain lines elsewhere, JSON lines with --json. Ctrl-C
+requests the run to stop and shows its summary; a second ends it at once. Losing the terminal (SIGHUP) ends the
+command."""
 
 from __future__ import annotations
 
@@ -13,15 +11,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
 
 from ...engine import checks
 from ...engine import presets as preset_files
 from ...engine import runs as run_folders
 from ...engine.checks import Finding
+from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
 from ...engine.files.values import to_json
 from ...engine.follow_targets import FOLDER as FOLLOW_FOLDER
 from ...engine.job import slurm, start_worker
@@ -32,11 +36,12 @@ from ...engine.leases.memory_needs import NotMeasuredError
 from ...engine.options import Options
 from ...engine.presets import Preset
 from ...engine.process import launch, resuming
-from ...engine.runs import Follower, Run, RunError, code_files, titles
+from ...engine.runs import Follower, Run, RunError, checkpoint_files, code_files, events, titles
 from ...engine.runs.events import Event, Finished, fields_of
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.runs.run import WAITING
 from ...engine.system import stop_signals
+from ...engine.units import NONE, amount, counted, seconds
 from ..base.errors import (
     DONE,
     FAILED,
@@ -44,14 +49,19 @@ from ..base.errors import (
     TO_BE_RESUMED,
     OutputFault,
     Refused,
+    clean,
     complain,
     discard_output,
     error_text,
     exit_code,
     report,
 )
-from ..base.terminal import draws_again
+from ..base.glyphs import draws_again
 from ..printing.plain_tables import console
+from ..reading.run.epoch_mean import of_result
+from ..wording import run as best_epochs
+from ..wording import run as wording
+from ..wording.run import DOING, ENDED, compiling, doing, is_early, scaled_learning_rate
 
 POLL_SECONDS = 0.1
 AGAIN_SECONDS = 0.3  # a program that started this one, such as a launcher, may pass Ctrl-C on and so double it
@@ -83,13 +93,10 @@ def run_preset(
     wait: bool = False,
     anyway: bool = False,
 ) -> int:
-    """Check a preset, train it and follow the run until it ends. Return the exit code.
-
-    `settings` are KEY=VALUE. `detach` returns when the run has started, and `dry_run` only checks. With `resume_if_any`
-    the newest ended run of this preset is resumed instead; if that run has completed, nothing is started; if its code
-    has changed, it is resumed only with a `code`: `new` or `copy`. With `wait` the run starts when its devices are
-    free. With `anyway` no message says that others use them.
-    """
+    """Check a preset, train it and follow the run until it ends. `detach` returns when it has started, and `dry_run`
+    only checks. With `resume_if_any` the newest ended run of this preset is resumed instead; if its code has changed,
+    only with a `code`: `new` or `copy`. With `wait` it starts when its devices are free, with `anyway` although others
+    use them."""
     preset, here, findings = checked(name, settings)
     kind = preset.options.strategy.kind
     if dry_run:
@@ -122,10 +129,7 @@ def checked(
     name: str, settings: Sequence[str], machine: Machine | None = None
 ) -> tuple[Preset, Machine, list[Finding]]:
     """Return the preset, the machine on which it trains, and the findings about it. Raises Refused if a finding is an
-    error.
-
-    `machine` is the machine to check against; None for this machine.
-    """
+    error. `machine` is the machine to check against; None for this machine."""
     preset = preset_files.resolve(name, settings)
     here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
     here = machine or here
@@ -138,18 +142,14 @@ def checked(
 
 
 def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
-    """Return the place that set one of the finding's options: FILE:LINE, or `--set KEY=VALUE`. If there is none, return
-    `otherwise` or else the preset's name.
-    """
+    """Return the place that set one of the finding's options: FILE:LINE, or `--set KEY=VALUE`; else `otherwise` or the
+    name."""
     set_at = [preset.origins[key] for key in finding.options if key in preset.origins]
     where, line = set_at[0] if set_at else (otherwise or preset.name, None)
     return f"{where}:{line}" if line is not None else where
 
 
 def _placed(preset: Preset, finding: Finding) -> str:
-    """Return the finding as text, after the place that set its option. An option that the place names is not
-    repeated.
-    """
     where, text = place(preset, finding), str(finding)
     (key, *others) = finding.options or ("",)
     named = key and not others and where.startswith(f"--set {key}=")
@@ -162,11 +162,8 @@ def _warn_of_others(options: Options, here: Machine) -> None:
 
 
 def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[], Started]) -> Started:
-    """Return the result of `start`, which raises NotFree if devices are in use. With `wait`, call it when they are
-    free, and again if they were taken meanwhile.
-
-    Without `wait`, raises Refused if they are in use. Raises KeyboardInterrupt after a Ctrl-C.
-    """
+    """Return the result of `start`; with `wait` when devices are free. Raises Refused, KeyboardInterrupt after a
+    Ctrl-C."""
     while True:
         if wait:
             start_devices.wait(options, complain, lambda: presses.count > 0)
@@ -184,11 +181,8 @@ def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[
 def resume_run(
     name: str | None, *, as_json: bool = False, detach: bool = False, code: str | None = None, wait: bool = False
 ) -> int:
-    """Resume a run from its last checkpoint and follow it. Return the exit code.
-
-    `name` is None for the newest run that can be resumed. If the user's code has changed, `code` must be `new` or
-    `copy`. With `detach`, return when the run has started. With `wait`, the run starts when its devices are free.
-    """
+    """Resume a run (None: the newest that can be) and follow it. If its code has changed, `code` must be `new` or
+    `copy`."""
     run = resuming.latest() if name is None else run_folders.find(name)
     return _resume(run, as_json, detach, code, wait)
 
@@ -246,10 +240,7 @@ def _follow(
 
 
 def _wait_for_followers(run: Run) -> None:
-    """Wait a moment until the followers of the run (run.follow) have written its end, as a job ends with this command.
-
-    A line names each follower that goes on in the background.
-    """
+    # A job ends with this command.
     if not run.file(FOLLOW_FOLDER).exists():
         return
     from ...engine.follow import start as follow  # few runs have followers
@@ -266,12 +257,7 @@ def code_of(run: Run, outcome: str | None) -> int:
 
 
 def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Finding], presses: Presses) -> None:
-    """Show the run's events until it has ended: as JSON lines (`as_json`), as a progress bar on a terminal, else as
-    lines.
-
-    `follower` reads the events, and `presses` counts the requests to stop, which are shown, too. Raises OutputFault if
-    standard output cannot be written.
-    """
+    """Show the run's events until it has ended: as JSON lines, as a progress bar on a terminal, else as lines."""
     view = _view(run, as_json, findings)
     shown_stops = 0
     try:
@@ -299,7 +285,7 @@ def _detached(run: Run, findings: Sequence[Finding]) -> int:
 
 
 def _unheard(run: Run, fault: OutputFault) -> int:
-    """Write on stderr that standard output cannot be written, and return NOT_WRITTEN. The run itself continues."""
+    # The run itself continues.
     running = f"{run.name} is still running; show it with: gputui watch {run.name}"
     has_ended = f"{run.name} has ended; everything is in {run.path}"
     state = running if run.state in run_folders.ACTIVE_STATES else has_ended
@@ -309,9 +295,7 @@ def _unheard(run: Run, fault: OutputFault) -> int:
 
 
 def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
-    """Send the engine of the run the signals `numbers`, which ask it to stop. If the run is starting, wait until the
-    engine has recorded its process id.
-    """
+    """Send the engine the signals, which ask it to stop; of a starting run, when its process id is recorded."""
     while True:
         try:
             run_folders.request_stop(run, numbers)
@@ -323,12 +307,10 @@ def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
 
 
 class Presses:
-    """Counts the requests to stop the run that reach this process as signals, which then do not end it.
-
-    The requests are passed on even while the main thread is blocked. Each Ctrl-C at a terminal counts. Other signals
-    (SIGTERM, run.stop_signal, a SIGINT that no person has sent) may come from a scheduler, which may repeat them. They
-    count only if no request came before.
-    """
+    """Counts the requests to stop the run that reach this process as signals, which then do not end it. The requests
+    are passed on even while the main thread is blocked. Each Ctrl-C at a terminal counts. Other signals (SIGTERM,
+    run.stop_signal, a SIGINT that no person has sent) may come from a scheduler, which may repeat them. They count only
+    if no request came before."""
 
     def __init__(self, stop_signal: str = "none") -> None:
         self.asked: list[Sequence[int]] = []  # for each that counts the signals to send
@@ -349,9 +331,7 @@ class Presses:
         return "; press Ctrl-C again to end it at once" if run_folders.ASKED_BY_PERSON in self.asked else ""
 
     def ask(self, act: Callable[[Sequence[int]], None]) -> None:
-        """Call `act` in a thread with the signal numbers of each request, from now on. Earlier requests are
-        included.
-        """
+        """Call `act` in a thread with the signal numbers of each request, earlier ones included, from now on."""
         threading.Thread(target=self._pass_on, args=(act,), name="presses", daemon=True).start()
 
     def _pass_on(self, act: Callable[[Sequence[int]], None]) -> None:
@@ -375,7 +355,7 @@ class Presses:
 
 
 def _at_a_terminal() -> bool:
-    """Return True if this process is in the foreground of a terminal and so receives the pressed keys."""
+    """True if this process is in the foreground of a terminal and so receives the pressed keys."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -392,7 +372,6 @@ def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
     if as_json:
         say(findings)
         return JsonView(run)
-    from ..printing.run_progress import BarView, LineView  # rich's progress bars, which --json does not need
 
     kind = BarView if draws_again(console().is_dumb_terminal) else LineView
     view = kind(run, console())
@@ -416,3 +395,193 @@ class JsonView:
 
     def close(self) -> None:
         sys.stdout.flush()
+
+
+LINE_SECONDS = 5.0
+_SAID = ("importing", "configuring", "building", "evaluating", "saving")
+
+
+class LineView:
+    """Prints the events as plain lines: phases, a line of progress every few seconds, every epoch, every warning."""
+
+    def __init__(self, run: Run, out: Console) -> None:
+        self.run, self.out = run, out
+        self.gpu: Mapping[str, Any] | None = None  # the busiest of those that train
+        self._training_gpus: Sequence[str] = ()
+        self._devices: Sequence[str] = ()
+        self._next_line = 0.0
+        self._doing = ""
+        self._workers: events.WorkerReadings | None = None
+        self._slowest: int | None = None
+        self._step, self._steps = 0, 0
+
+    def findings(self, findings: Sequence[Finding]) -> None:
+        for finding in findings:
+            self.line(f"{finding.level}: {finding}")
+        title = f"{titles.with_name(self.run)}  " if self.run.number is not None else ""
+        self.line(f"{title}run {self.run.id}")
+
+    def line(self, text: str) -> None:
+        self.out.print(Text(clean(text)), soft_wrap=True)
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, events.Progress | events.EpochEnd):
+            self._step = max(self._step, event.step)
+        if isinstance(event, events.Progress):
+            self._steps = event.steps
+        handler = getattr(self, f"on_{event.type}", None)
+        if handler is not None:
+            handler(event)
+
+    def stopping(self, more: str) -> None:
+        self.line(f"stopping after this step{more}")
+
+    def close(self) -> None:
+        pass
+
+    def on_phase(self, event: events.Phase) -> None:
+        now = compiling(event.detail) if event.phase == "compiling" else _doing(event)
+        if now and now != self._doing and event.phase not in ("evaluating", "saving"):
+            self.line(f"{now} ...")
+        self._doing = now
+
+    def on_started(self, event: events.Started) -> None:
+        self._training_gpus, self._devices = event.gpus, event.devices
+        where = ", ".join(name.split("device:")[-1] for name in event.devices)
+        replicas = f", {event.replicas} replicas" if (event.replicas or 1) > 1 else ""
+        if event.worker is not None and event.workers:
+            replicas += f" on {counted(len(event.workers), 'workers')}, this one worker {event.worker}"
+        resumed = event.resumed_at_step
+        self.line(
+            f"TensorFlow {event.versions.get('tensorflow', NONE)} on {where}{replicas}; global batch "
+            f"{event.global_batch_size}, {counted(event.steps_per_epoch, 'steps')} per epoch, "
+            f"{counted(event.epochs, 'epochs')}"
+            + (f"; {rate}" if (rate := scaled_learning_rate(fields_of(event))) else "")
+            + (f"; resumed after step {resumed}" if resumed is not None else "")
+        )
+
+    def on_gpu(self, event: events.GpuReadings) -> None:
+        if event.missing:
+            self.line(f"no GPU readings: {event.missing}")
+        training = [gpu for gpu in event.gpus if gpu.get("uuid") in self._training_gpus]
+        self.gpu = max(training, key=lambda gpu: gpu.get("busy") or -1, default=None)
+
+    def on_warning(self, event: events.Warn) -> None:
+        self.line(f"warning: {error_text(fields_of(event))}".replace("\n", "; "))
+
+    def on_epoch(self, event: events.EpochEnd) -> None:
+        metrics = "  ".join(f"{name} {amount(value)}" for name, value in event.metrics.items())
+        self.line(f"epoch {event.epoch}  {metrics}  in {seconds(event.seconds)}")
+
+    def on_progress(self, event: events.Progress) -> None:
+        if event.t >= self._next_line:
+            self._next_line = event.t + LINE_SECONDS
+            self.line(f"step {event.step}/{event.steps}  {self.speeds(event)}")
+
+    def speeds(self, event: events.Progress) -> str:
+        so_far = {LOSS: " so far"}  # the mean of the epoch
+        parts = [figure.phrase(getattr(event, figure.progress)) + so_far.get(figure, "") for figure in shown("live")]
+        if self.gpu is not None:
+            device = ", ".join(GPU[key].phrase(self.gpu.get(key)) for key in ("busy", "memory_used_bytes"))
+            parts.append(f"GPU {device}")
+        return "  ".join(parts)
+
+    def on_workers(self, event: events.WorkerReadings) -> None:
+        self._workers = event
+        if event.slowest != self._slowest:
+            self._slowest = event.slowest
+            self._say_workers()
+
+    def _say_workers(self) -> None:
+        for line in wording.worker_lines(fields_of(self._workers)) if self._workers else ():
+            self.line(line)
+
+    def on_finished(self, event: events.Finished) -> None:
+        self.close()
+        summary = event.summary
+        error = summary.get("error")
+        if error:
+            complain(error_text(error), limit=len(error_text(error)))
+        self._say_workers()
+        self.out.print(summary_table(summary, self._devices))
+        for sentence in best_epochs.sentences(summary):
+            self.line(sentence)
+        if summary.get("learning"):
+            self.line(clean(summary["learning"]))
+        early = is_early(event.outcome, self._step, self._steps) and not best_epochs.stopped_early(summary)
+        at = f" early: a callback ended the training after step {self._step:,} of {self._steps:,}" if early else ""
+        ended, why = ENDED.get(event.outcome, event.outcome), clean((error or {}).get("message", "")).partition("\n")[0]
+        ended = why if why.startswith(ended) else f"{ended}: {why}" if why else ended
+        self.line(f"{ended}{at}; everything is in {self.run.path}")
+        has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
+        if has_checkpoints and event.outcome in ("stopped", "timeout", "crashed"):
+            self.line(f"gputui resume {self.run.name} continues from the last checkpoint")
+
+
+def _doing(event: events.Phase) -> str:
+    if events.waits_for_others(event.phase, event.detail):
+        return doing(event.phase, event.detail)
+    return DOING[event.phase] if event.phase in _SAID else ""
+
+
+class BarView(LineView):
+    """Prints the same lines as LineView, but shows the progress as one bar in the last line. For a terminal."""
+
+    def __init__(self, run: Run, out: Console) -> None:
+        super().__init__(run, out)
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[figures]}", markup=False),
+            console=out,
+            transient=True,
+            refresh_per_second=5,
+        )
+        self._task: TaskID | None = None
+        self._started = False
+
+    def line(self, text: str) -> None:
+        self._bar.console.print(Text(clean(text)))
+
+    def on_phase(self, event: events.Phase) -> None:
+        now = _doing(event)
+        if now and event.phase in ("evaluating", "saving"):
+            self._update(description=now)
+        elif now:
+            self._update(description=now, figures="")
+
+    def on_progress(self, event: events.Progress) -> None:
+        self._update(
+            description=f"epoch {event.epoch}/{event.epochs}",
+            completed=event.step,
+            total=event.steps,
+            figures=self.speeds(event),
+        )
+
+    def _update(self, **fields: Any) -> None:
+        if not self._started:
+            self._bar.start()
+            self._started = True
+        if self._task is None:
+            self._task = self._bar.add_task("", total=None, figures="")
+        self._bar.update(self._task, **fields)
+
+    def close(self) -> None:
+        if self._started:
+            self._bar.stop()
+            self._started = False
+
+
+def summary_table(summary: Mapping[str, Any], devices: Sequence[str]) -> Table:
+    """Return a table of the results of a run, `summary` of its last event, with names and values. `devices` are the
+    names of the devices that have trained."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    rows = [(figure.label, figure.text(at(summary, figure.key))) for figure in summed_up(devices) if figure is not LOSS]
+    metrics = summary.get("metrics") or {}
+    rows += [(metric(name).label, metric(name).text(value)) for name, value in metrics.items()]
+    if metrics:
+        rows.append(("loss, metrics", f"means of the {of_result(summary, next(iter(metrics))).steps}"))
+    rows = [(name, value) for name, value in rows if value != NONE]
+    for name, value in rows:
+        table.add_row(Text(clean(name), style="bold"), Text(clean(value)))
+    return table

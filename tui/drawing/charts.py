@@ -1,25 +1,29 @@
 """The charts of a run, of GPUs, of the machine and of compared runs, the most important first, as the settings
-request.
-"""
+request."""
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...engine import figures
 from ...engine.files.values import EMPTY, number
 from ...engine.units import GIB, percent
+from ..base.glyphs import Glyphs
 from ..base.settings import Charts
 from ..reading.run import epoch_mean
 from ..reading.run.series import NOTHING, Line, along
 from ..reading.run.snapshot import Snapshot
 from ..reading.run.store import GPU_LINES
-from .live.chart_foot import mark_of
+from ..wording.run import brief
+from .live import phases
 from .plot import cursor
+from .plot.cursor import place_text
 from .plot.curves import Curve, Plot, as_drawn
-from .plot.viewport import Window
+from .plot.viewport import Viewport, Window
+from .rows import Row, kept_items, length, spread
 
 # The remark on a metric's mean that does not cover a whole epoch.
 NOTES = {"": "", epoch_mean.WHOLE: "", epoch_mean.SO_FAR: "so far", epoch_mean.UNFINISHED: "unfinished epoch"}
@@ -33,9 +37,7 @@ _SPEED, _P50, _P95, _WAIT, _MFU = (
 
 
 def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
-    """Return the charts of a run, in this order: throughput, loss, step time, input wait, the first metric, the GPUs,
-    further metrics. `drawn` has the settings of axis, scale and smoothing.
-    """
+    """Return the charts of a run: throughput, loss, step time, input wait, first metric, GPUs, further metrics."""
     charts = [
         Plot(_SPEED.label, _SPEED.unit, (Curve("", now.line(_SPEED.progress)),), "zero", note=_mfu(now)),
         _of_steps(now, "loss"),
@@ -50,11 +52,8 @@ def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
 def on_one_axis(
     now: Snapshot, drawn: Charts, window: Window | None = None, closer: Mapping[str, Line] = EMPTY
 ) -> list[Plot]:
-    """Return the charts of a run, all with the same axis from 0 to the newest reading of the run: time, unless the
-    settings `drawn` name another axis that the run has.
-
-    `window` is the visible part, None for all. `closer` are lines that have more points in it than those of `now`.
-    """
+    """Return the charts of a run, all from 0 to its newest reading on the axis of the settings, by default time.
+    `closer` are lines that have more points in the visible part `window`."""
     axis = drawn.x_axis if drawn.x_axis in now.pace.axes() else "time"
     shown = replace(now, lines={**now.lines, **closer}) if closer else now
     end = max((now.pace.place(axis, *line.end) for line in now.lines.values() if len(line)), default=0.0)
@@ -65,9 +64,6 @@ def on_one_axis(
 
 
 def _spells(now: Snapshot, axis: str, seen: float) -> tuple[tuple[float, float, str], ...]:
-    """Return the places of the phases between steps that are long enough to be seen, with their letters. `seen` is the
-    visible share of the axis.
-    """
     least = _SEEN_SPELL * seen * max(0.0, now.elapsed - now.pace.begin)
     return tuple(
         (now.pace.place(axis, each.begin, each.step), now.pace.place(axis, each.end, each.step), mark_of(each.phase))
@@ -77,7 +73,6 @@ def _spells(now: Snapshot, axis: str, seen: float) -> tuple[tuple[float, float, 
 
 
 def _step_time(now: Snapshot) -> Plot:
-    """Return the chart of the step time, with one curve for the median and one for the 95th percentile."""
     curves, title = [], ""
     for figure in (_P50, _P95):
         title, _, which = figure.label.rpartition(" ")
@@ -86,17 +81,13 @@ def _step_time(now: Snapshot) -> Plot:
 
 
 def _mfu(now: Snapshot) -> str:
-    """Return the model FLOPs utilization (the share of the GPUs' peak performance that the training reaches) as text;
-    empty if it is not known.
-    """
     reached = number(now.summary.get(_MFU.key) if now.outcome else now.progress.get(_MFU.progress))
     return f"{_MFU.label} {percent(reached)}" if reached is not None else ""
 
 
 def _of_steps(now: Snapshot, name: str) -> Plot:
-    """Return the chart of the loss or of the metric `name`: values of steps (only the loss), Keras' means of whole
-    epochs, and values of validation.
-    """
+    """The loss or metric `name`: values of steps (only the loss), Keras' means of whole epochs, and values of
+    validation."""
     mean = epoch_mean.of_run(now, name)
     line = now.line(name)
     curves = [Curve("train", line, lesser=True)] if name == "loss" and now.windowed else []
@@ -113,9 +104,7 @@ def _of_steps(now: Snapshot, name: str) -> Plot:
 
 
 def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
-    """Return the plot with the axis, the scale and the smoothing that the settings `drawn` request, and with the end of
-    its axis.
-    """
+    """Return the plot with the axis, its end, the scale and the smoothing that the settings request."""
     axis = axis_of(plot, now, drawn)
     curves = tuple(replace(curve, line=along(curve.line, axis, now.pace)) for curve in plot.curves)
     joins = tuple(now.pace.place(axis, *moment) for moment in now.joins)
@@ -125,18 +114,13 @@ def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
 
 
 def axis_of(plot: Plot, now: Snapshot, drawn: Charts) -> str:
-    """Return the name of the horizontal axis (time, step, epoch or samples): that of the settings `drawn` if the run
-    can be drawn on it, else the plot's own.
-    """
+    """Return the name of the axis (time, step, epoch or samples): that of the settings if the run has it, else the
+    plot's."""
     axis = plot.x_unit if drawn.x_axis == "auto" else drawn.x_axis
     return axis if axis in now.pace.axes() else plot.x_unit
 
 
 def _end(now: Snapshot, axis: str, curves: tuple[Curve, ...]) -> float:
-    """Return the place of the last point of all curves on the axis, in the axis' unit.
-
-    If there is no point yet and the axis is time, return the seconds since the first step, at most 1.
-    """
     lines = [curve.line for curve in curves if len(curve.line)]
     end = max((max(line.x) for line in lines), default=0.0)
     return end if end or axis != "time" else min(max(0.0, now.elapsed - now.pace.begin), 1.0)
@@ -163,19 +147,14 @@ def of_gpus_used(now: Snapshot) -> list[Plot]:
 
 
 def of_gpus(now: Snapshot, indices: list[int]) -> list[Plot]:
-    """Return one chart for each figure that at least one of the GPUs reports. `indices` are the numbers of the GPUs
-    from 0.
-    """
+    """Return one chart for each figure that at least one of the GPUs, numbered from 0, reports."""
     charts = [_chart(now, key, name, indices) for name, key in GPU_LINES.items()]
     return [plot for plot in charts if not plot.empty]
 
 
 def of_machine(now: Snapshot, picked: int | None, drawn: Charts) -> list[Plot]:
-    """Return the charts of all GPUs and of the host's CPUs, for a screen without a run.
-
-    `picked` is the number of the selected GPU, from 0, or None. If there are more than EACH GPUs, its charts come
-    first.
-    """
+    """Return the charts of all GPUs and of the host's CPUs, for a screen without a run. `picked` is the number of the
+    selected GPU, from 0, or None. If there are more than EACH GPUs, its charts come first."""
     indices = [gpu.index for gpu in now.gpus]
     charts = of_gpus(now, indices)
     if picked is not None and len(indices) > EACH:
@@ -224,11 +203,8 @@ MOST_COMPARED = 8  # curves that can still be distinguished
 @dataclass(frozen=True)
 class Named:
     """A compared run with the names of its curves: `label`, and `short` for narrow charts. Both are different for each
-    run.
-
-    `colour` is the number of the colour of its curves. `now` has the curves, and `figures` the figures of its result by
-    their keys.
-    """
+    run. `colour` is the number of the colour of its curves. `now` has the curves, and `figures` the figures of its
+    result by their keys."""
 
     label: str
     short: str
@@ -239,10 +215,8 @@ class Named:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of chart for compared runs: its title, its unit and a function that returns the line of a run.
-
-    `key` is the figure's key in a run's result. `bounds` and `axis` are the fields `bounds` and `x_unit` of the plot.
-    """
+    """A kind of chart for compared runs: its title, its unit and a function that returns the line of a run. `key` is
+    the figure's key in a run's result. `bounds` and `axis` are the fields `bounds` and `x_unit` of the plot."""
 
     key: str
     title: str
@@ -253,26 +227,19 @@ class _Kind:
 
 
 def compared_plots(runs: Sequence[Named], drawn: Charts) -> list[Plot]:
-    """Return one chart for each figure that at least one of the first MOST_COMPARED runs has. `drawn` has the settings
-    of axis, scale and smoothing.
-    """
+    """Return one chart for each figure that at least one of the first MOST_COMPARED runs has."""
     shown = list(runs[:MOST_COMPARED])
     charts = [_plot(kind, shown, drawn) for kind in _kinds(shown)]
     return [plot for plot in charts if not plot.empty]
 
 
 def axes(runs: Sequence[Named]) -> list[str]:
-    """Return the names of the horizontal axes on which every run can be drawn."""
     axes_of_runs = [run.now.pace.axes() for run in runs]
     return [axis for axis in axes_of_runs[0] if all(axis in others for others in axes_of_runs)] if axes_of_runs else []
 
 
 def hardly_seen(plot: Plot) -> str:
-    """Return a remark with the end of the shortest curve if it covers less than 5 % of the axis and is hard to see,
-    else an empty text.
-
-    It is also empty if the chart has one curve or is zoomed.
-    """
+    """Return a remark if the shortest curve covers less than 5 % of a whole axis, and is hard to see."""
     ends = [(curve.line.x[-1], curve) for curve in plot.in_legend if len(curve.line)]
     if len(ends) < 2 or plot.window is not None:
         return ""
@@ -304,7 +271,6 @@ def _metric(key: str, name: str) -> _Kind:
 
 
 def _gpu_busy(now: Snapshot) -> Line:
-    """Return the line of the mean busy time of the GPUs that train; if only one trains, its own line."""
     together = now.line("gpus mean")
     training = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
     return together if len(together) or len(training) != 1 else now.line(f"gpu{training[0]}")
@@ -321,10 +287,7 @@ def _plot(kind: _Kind, runs: Sequence[Named], drawn: Charts) -> Plot:
 
 
 def _curve(kind: _Kind, run: Named, axis: str) -> Curve:
-    """Return the curve of a run. A run without this figure gets an empty curve, so that the legend still names it.
-
-    The value after the name is that of the run's result or, while there is none, the last reading, marked with "last".
-    """
+    """A run without this figure gets an empty curve, so that the legend still names it. "last" marks a reading."""
     line, value = kind.line(run.now), run.figures.get(kind.key)
     other = " (epoch mean)" if kind.title == "loss" and len(line) and not run.now.windowed else ""
     last = " last" if value is None and len(line) else ""
@@ -333,3 +296,73 @@ def _curve(kind: _Kind, run: Named, axis: str) -> Curve:
     return Curve(
         f"{run.label}{other}{last}", placed, marked=marked, value=value, short=f"{run.short}{last}", colour=run.colour
     )
+
+
+_RATE = figures.of_run("samples_per_second").progress
+_LEAST_PHASES = 24  # columns that the phases need next to the marks
+_UNITS = ("time", "step", "epoch")
+
+
+def row(
+    now: Snapshot, plots: Sequence[Plot], view: Viewport, width: int, glyphs: Glyphs, back: str, alone: bool = False
+) -> Row:
+    """Return one row: the cursor's place in all units, or the selected range and the key `back`, which shows the whole
+    axis; else the marks in `plots` with their names, and the phases of the run. `alone` is True below a chart alone,
+    where another row has the place of the cursor in the unit of the axis."""
+    if not plots:
+        return phases.phase_line(now, width)
+    plot = plots[0]
+    right: Row = [(f"  {back}", "title"), (" shows all", "label")] if view.window is not None else []
+    room = width - length(right)
+    if view.dragged is not None:
+        return spread(_range(plot, view.dragged, "select "), right, width)
+    if view.cursor is not None:
+        texts = places(now, plot, view.cursor)[alone:]
+        items: list[Row] = [[(f"{'  ' * bool(at)}{text}", "value")] for at, text in enumerate(texts)]
+        return spread([piece for item in kept_items(items, room) for piece in item], right, width)
+    if view.window is not None:
+        return spread(_range(plot, view.window, "only "), right, width)
+    items = [[("  ", ""), *mark] for mark in marks_of(now, plot, glyphs)]
+    marks = [piece for item in kept_items(items, width) for piece in item]
+    left = width - length(marks)
+    return [*phases.phase_line(now, left), *marks] if left >= _LEAST_PHASES else spread(marks, [], width)
+
+
+def _range(plot: Plot, ends: Window, verb: str) -> Row:
+    low, high = (place_text(plot, place, max(ends) - min(ends)) for place in sorted(ends))
+    return [(verb, "label"), (low.removesuffix(f" {plot.since}"), "value"), (" to ", "label"), (high, "value")]
+
+
+def places(now: Snapshot, plot: Plot, place: float) -> list[str]:
+    """Return a place on the axis of the plot in words, first in the unit of the axis, then as time, step and epoch if
+    the readings show which of them belong together."""
+    texts = [place_text(plot, place)]
+    line = now.line(_RATE)
+    placed = along(line, plot.x_unit, now.pace)
+    if not len(placed) or not len(placed.steps):
+        return texts
+    after = min(bisect_left(placed.x, place), len(placed) - 1)
+    near = min((max(0, after - 1), after), key=lambda index: abs(placed.x[index] - place))
+    seconds = line.x[near - len(placed)]  # readings before training are left out on an axis of time
+    for unit in _UNITS:
+        if unit != plot.x_unit and unit in now.pace.axes():
+            other = Plot("", "", (), x_unit=unit)
+            texts.append(place_text(other, now.pace.place(unit, seconds, placed.steps[near])))
+    return texts
+
+
+def marks_of(now: Snapshot, plot: Plot, glyphs: Glyphs) -> list[Row]:
+    """Return each kind of mark that the plot has, with its name."""
+    marks: list[Row] = []
+    if plot.best:
+        epochs = sorted({best.epoch for best in now.best.values()})
+        marks.append([(glyphs.best, "good"), (f" best epoch {', '.join(map(str, epochs))}", "label")])
+    if plot.joins:
+        marks.append([(glyphs.join, "warn"), (" resumed", "label")])
+    letters = {spell[2] for spell in plot.spells}
+    names = {mark_of(spell.phase): brief(spell.phase) for spell in now.spells}
+    return marks + [[(letter, "value"), (f" {names[letter]}", "label")] for letter in sorted(letters)]
+
+
+def mark_of(phase: str) -> str:
+    return phase[:1]

@@ -1,7 +1,5 @@
-"""The full diagnosis of a run as rows: verdict, evidence, input stages as bars, remedies in their order.
-
-The figures come from engine/diagnosis. Foreign text is cleaned, and missing values are left out.
-"""
+"""The full diagnosis of a run as rows: verdict, evidence, input stages as bars, remedies in their order. The figures
+come from engine/diagnosis. Foreign text is cleaned, and missing values are left out."""
 
 from __future__ import annotations
 
@@ -32,12 +30,7 @@ ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 
 
 def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs, step_ms: float | None = None) -> list[Row]:
-    """Return all parts of the diagnosis as rows: verdict, remedies, evidence, input stages. The remedies come early, so
-    that they are seen without scrolling.
-
-    `diagnosis` and `stages` are the events `diagnosis` and `input_stages`. `step_ms` is the time of a step in
-    milliseconds, None if it is not known.
-    """
+    """Return the diagnosis as rows: verdict, remedies (early, to be seen without scrolling), evidence, input stages."""
     waits = diagnosis.get("verdict") == "input_bound"
     parts = (
         _verdict(diagnosis, width, glyphs),
@@ -75,7 +68,6 @@ def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _rests_on(diagnosis: Told) -> str:
-    """Return the certainty of the verdict in a word, and the number of measured steps. Empty if both are not known."""
     steps, word = number(diagnosis.get("steps")), confidence(diagnosis)
     on = f"from {counted(steps, of_run('measured_steps').label)}" if steps else ""
     return ", ".join(part for part in (word, on) if part)
@@ -111,10 +103,7 @@ def _source_width(width: int) -> int:
 
 
 def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
-    """Return the rows of one piece of evidence: a figure, its threshold with the source, and the same in words.
-
-    With `wide`, the words are in the same row, else below it.
-    """
+    """One piece of evidence: a figure, its threshold with the source, and the same in words, below it unless `wide`."""
     figure = evidence(str(piece.get("signal") or NONE), str(piece.get("unit") or ""))
     name = _signal_width(width)
     signal = fitting(clean(figure.label), name - 1, glyphs)
@@ -136,12 +125,8 @@ def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
 
 
 def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return the rows of the input stages in their order, each with the time from one batch to the next, and the row of
-    a step to compare with.
-
-    The stages work at the same time, so the sum of their times has no meaning. `warns` is True if the training waits
-    for its input. `step_ms` is the time of a step in milliseconds, None if it is not known.
-    """
+    """The stages work at the same time, so the sum of their times has no meaning. `step_ms` is a step's time to
+    compare."""
     listed = [mapping(stage) for stage in _listed(event, "stages")]
     if not listed:
         return []
@@ -167,11 +152,7 @@ def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs:
 def _stage(
     stage: Told, time: float | None, most: float, slowest: str, width: int, glyphs: Glyphs, bar: str = "curve1"
 ) -> Row:
-    """Return the row of an input stage. `time` is its time for a batch, and `most` the time of a full bar, both in
-    milliseconds.
-
-    `slowest` is the style of the time if the stage is the slowest, else empty. `bar` is the style of the bar.
-    """
+    """The row of an input stage, whose time for a batch is `time` ms; a full bar means `most` ms."""
     name = clean(stage.get("name") or NONE)
     name = fitting(_STAGE_WORDS.get(name, name), STAGE - 1, glyphs)
     operation = fitting(clean(stage.get("op") or ""), OPERATION - 1, glyphs)
@@ -188,9 +169,6 @@ def _stage(
 
 
 def _calls(stage: Told, width: int) -> str:
-    """Return the number of parallel calls of the stage as text and, if `width` allows it, the time of work for a batch
-    that they share. Empty if the calls are not parallel.
-    """
     parallel = number(stage.get("parallelism"))
     if parallel is None or parallel <= 1:
         return ""
@@ -199,7 +177,6 @@ def _calls(stage: Told, width: int) -> str:
 
 
 def _ms(time: float | None) -> str:
-    """Return a time in milliseconds as text with one decimal, "<0.1" for less than 0.05; a dash for None."""
     return NONE if time is None else f"{time:,.1f}" if time >= 0.05 else "<0.1"
 
 
@@ -207,7 +184,6 @@ def _ms(time: float | None) -> str:
 
 
 def changing(diagnosis: Told) -> list[Told]:
-    """Return the remedies that change options, in the order of the diagnosis. Other remedies are only advice."""
     return [remedy for remedy in map(mapping, _listed(diagnosis, "remedies")) if mapping(remedy.get("changes"))]
 
 
@@ -231,9 +207,7 @@ def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _remedy(order: int, remedy: Told, width: int) -> list[Row]:
-    """Return the rows of a remedy: its number `order` and its changes with the greatest possible gain, and below them
-    the reason.
-    """
+    """The rows of a remedy: its number and changes with the greatest possible gain, below them the reason."""
     gain = number(remedy.get("expected_gain"))
     most = f"at most {times(gain)} as fast" if gain is not None else "gain unknown until measured"
     learns = ", changes what is learnt" if remedy.get("changes_learning") else ""

@@ -1,39 +1,36 @@
-"""The figures of a GPU that its gauges do not show: activity, clocks, traffic, errors, partitions, processes.
-
-If a figure is not available, the reason is shown in a word.
-"""
+"""The figures of a GPU that its gauges do not show: activity, clocks, traffic, errors, partitions, processes. If a
+figure is not available, the reason is shown in a word."""
 
 from __future__ import annotations
 
-from ...engine.figures import GPU, of_run
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ...engine.figures import GPU, HOST, of_run
+from ...engine.files.values import number
 from ...engine.leases.free_gpus import idle_hours
 from ...engine.units import clock, count, gibibytes, percent, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.run.gpu_reading import FREE, Gpu, GpuProcess
-from .rows import Row, fit, fitting, length
+from ..reading.run.snapshot import Snapshot
+from ..reading.run.store import MEAN
+from .plot.axes import soon
+from .plot.canvas import curve_rows, draw
+from .plot.curves import Curve, Plot
+from .rows import Piece, Row, fit, fitting, gauge, headline, kept_items, length
 
 LABEL = 7
 PAIRED = 76  # from this width on two of them share a row
 LEFT, GAP = 42, 2  # the least width of the first of two, of which these cells stay empty
 
 # The figures in the gauges and the head of a card.
-_OF_THE_HEAD = (
-    "busy",
-    "memory_used_bytes",
-    "temperature_c",
-    "power_w",
-    "power_limit_w",
-    "sm_clock_mhz",
-    "throttle",
-)
+_OF_THE_HEAD = ("busy", "memory_used_bytes", "temperature_c", "power_w", "power_limit_w", "sm_clock_mhz", "throttle")
 
 
 def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return all figures of a GPU, which its gauges do not show, in at most `height` rows.
-
-    A figure that is missing has the reason in its place. Processes for which there is no room are counted.
-    """
+    """Return all figures of a GPU, with the reason in place of one that is missing, and processes as there is room."""
     rows = [row for row, _ in (*_lease(gpu, width, glyphs), *_rows(gpu, width))]
     settings = clean(", ".join(gpu.clocks_set_by or ()))
     rows += [[_label("clocks"), (fitting(f"set by {settings}", width - LABEL, glyphs), "value")]] if settings else []
@@ -50,7 +47,6 @@ def noteworthy_rows(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[R
 
 
 def whole_height(width: int) -> int:
-    """Return the number of rows of `whole` for a GPU with two processes and without missing figures."""
     return (4 if width >= PAIRED else 8) + 2
 
 
@@ -77,9 +73,7 @@ def _side_by_side(left: _NotedRow, right: _NotedRow, column: int, width: int) ->
 
 
 def _narrow(noted_row: _NotedRow, width: int) -> _NotedRow:
-    """Return the row, cut to `width` cells, with its mark whether it is noteworthy. A row that is too long first loses
-    the blanks that align its figures.
-    """
+    # A row that is too long first loses the blanks that align its figures.
     row, tells = noted_row
     if length(row) > width:
         row = [(text.lstrip() if style == "value" else text, style) for text, style in row]
@@ -87,11 +81,7 @@ def _narrow(noted_row: _NotedRow, width: int) -> _NotedRow:
 
 
 def _cut(row: Row, width: int) -> Row:
-    """Return the row without the last pieces that exceed `width` cells. No piece is cut, as a part of a figure reads as
-    another figure.
-
-    A name without its value is removed, too.
-    """
+    # No piece is cut, as a part of a figure reads as another figure. A name without its value is removed, too.
     if length(row) <= width:
         return row
     while row and (length(row) > width or row[-1][1] == "label"):
@@ -104,10 +94,6 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _activity(gpu: Gpu) -> _NotedRow:
-    """Return the row with the shares of time in which parts of the chip are active.
-
-    The memory controller comes last if the activity of DRAM is known.
-    """
     of_chip, memory = ("sm_active", "tensor_active", "dram_active"), "memory_busy"
     reasons = {_reason(gpu, key) for key in of_chip if gpu.value(key) is None}
     if gpu.memory_busy is not None and len(reasons) == 1 and all(gpu.value(key) is None for key in of_chip):
@@ -121,11 +107,7 @@ def _clocks(gpu: Gpu) -> _NotedRow:
 
 
 def _slowed(gpu: Gpu) -> _NotedRow:
-    """Return the row with the share of the time since the first reading in which each cause has lowered the clock, then
-    the total times by the driver's counters.
-
-    The row is noteworthy if a cause has at least 1 % of the time.
-    """
+    # The share of the time since the first reading, noteworthy from 1 % on, then the total of the driver's counters.
     if not gpu.slowed:
         return [_label("slowed"), (_reason(gpu, "slowed_by_power_seconds"), "label")], False
     row: Row = [_label("slowed")]
@@ -140,19 +122,14 @@ _TELLING = 0.01
 
 
 def _slowed_in_all(gpu: Gpu) -> Row:
-    """Return pieces with the total time of each cause by the driver's counters. Empty if all counters are 0, as with
-    some drivers.
-    """
+    # All counters are 0 with some drivers.
     by_cause = {cause: gpu.value(f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
     counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in by_cause.items() if value]
     return [(f" in all: {', '.join(counted)}", "label")] if counted else []
 
 
 def _energy(gpu: Gpu) -> _NotedRow:
-    """Return the row with the energy since the first reading, and the energy since the driver was loaded.
-
-    The second figure is that of the whole GPU, also for a MIG instance.
-    """
+    # The second figure, since the driver was loaded, is that of the whole GPU, also for a MIG instance.
     if gpu.energy_j is None:
         return [_label("energy"), (_reason(gpu, "energy_j"), "label")], False
     row: Row = [_label("energy")]
@@ -213,24 +190,17 @@ def _instances(gpu: Gpu) -> Row:
 
 
 def _alarms(gpu: Gpu) -> list[_NotedRow]:
-    """Return the rows of uncorrected memory errors and of MIG mode. Empty without both."""
     alarms: list[_NotedRow] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
     return alarms + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
 
 
 def _lease(gpu: Gpu, width: int, glyphs: Glyphs) -> list[_NotedRow]:
-    """Return a row with the lease of the GPU, or that it is free. Empty if leases were not read. A free GPU is not
-    noteworthy.
-    """
     text = clean(gpu.lease)
     style = "warn" if text.startswith("stuck") else "value"
     return [([_label("lease"), (fitting(text, width - LABEL, glyphs), style)], text != FREE)] if text else []
 
 
 def _strangers(gpu: Gpu) -> list[_NotedRow]:
-    """Return a row with the processes of other programs than the run. Empty if there are none, or if it is not known
-    that the run uses the GPU.
-    """
     others = [process for process in gpu.processes or () if process.own is False]
     if not gpu.ours or not others:
         return []
@@ -248,9 +218,7 @@ def _processes(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _process(process: GpuProcess, first: bool, width: int, glyphs: Glyphs) -> Row:
-    """Return the row of a process: its number, user and program, its memory, and its use of the chip. The `first` row
-    has the label.
-    """
+    """Return the row of a process: its number, user and program, its memory, and its use of the chip."""
     does = (f"{glyphs.point} this run  " if process.own else "") + doing(process)
     room = max(6, width - LABEL - 8 - 12 - max(DOING_WIDTH, len(does)))
     who = f"{clean(process.user or '-')} {clean(process.program or '-')}" if not process.hidden else process.hidden
@@ -268,8 +236,7 @@ DOING_WIDTH = 14
 
 def doing(process: GpuProcess) -> str:
     """Return the share of time in which the process uses the chip, or for how long it has been idle, as text. Empty if
-    the driver reports neither.
-    """
+    the driver reports neither."""
     if process.use is None or process.idle_seconds is None:
         return ""
     if process.idle_seconds == 0 and not process.idle_at_least:
@@ -280,9 +247,6 @@ def doing(process: GpuProcess) -> str:
 
 
 def _missing(gpu: Gpu) -> str:
-    """Return the names of the gauges' and the head's figures that are missing, each with the reason. Empty if none is
-    missing.
-    """
     return ", ".join(f"{GPU[key].label}: {gpu.why(key)}" for key in _OF_THE_HEAD if key in gpu.reasons)
 
 
@@ -290,14 +254,11 @@ def _missing(gpu: Gpu) -> str:
 
 
 def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
-    """Return the row `label` with the figures `keys`. If none of them is available, the row has the reason in a word
-    and is not noteworthy.
-    """
     if all(gpu.value(key) is None for key in keys):
         return [_label(label), (_reason(gpu, keys[0]), "label")], False
     row: Row = [_label(label)]
-    for number, key in enumerate(keys):
-        row += [(" " * (number > 0), "label"), *_named(gpu, key)]
+    for place, key in enumerate(keys):
+        row += [(" " * (place > 0), "label"), *_named(gpu, key)]
     return row, True
 
 
@@ -311,3 +272,142 @@ def _named(gpu: Gpu, key: str) -> Row:
 
 def _reason(gpu: Gpu, key: str) -> str:
     return clean(gpu.why(key))
+
+
+# nvitop 1.7, nvitop/tui/library/device.py: GPU_UTILIZATION_THRESHOLDS, which it applies to power of the limit, too,
+# and MEMORY_UTILIZATION_THRESHOLDS, in percent.
+BUSY = POWER = (0.10, 0.75)
+MEMORY = (0.10, 0.80)
+# nvitop has none for temperatures. 83 °C is the lowest "GPU Max Operating Temp" that `nvidia-smi -q -d TEMPERATURE`
+# reports for NVIDIA's data centre GPUs (V100 83, A100 85, H100 87); 65 °C is usual under load.
+TEMPERATURE_C = (65.0, 83.0)
+
+LEVELS = ("light", "moderate", "heavy")
+
+
+def level(value: float | None, thresholds: tuple[float, float]) -> str:
+    """Return "light", "moderate" or "heavy", also the name of its style; "value" if the load is not known."""
+    if value is None:
+        return "value"
+    return LEVELS[sum(value >= threshold for threshold in thresholds)]
+
+
+def busy(share: float | None) -> str:
+    return level(share, BUSY)
+
+
+def memory(used: float | None, total: float | None) -> str:
+    return level(used / total if used is not None and total else None, MEMORY)
+
+
+def power(watts: float | None, limit: float | None) -> str:
+    return level(watts / limit if watts is not None and limit else None, POWER)
+
+
+def temperature(celsius: float | None) -> str:
+    return level(celsius, TEMPERATURE_C)
+
+
+LEAST_GAUGE, MOST_GAUGE, MOST_HISTORY = 6, 40, 40  # cells
+_CPU, _MEMORY = (f"{HOST[key].label} " for key in ("cpu", "memory_used_bytes"))
+_TRAINER = f"  {HOST['trainer_cpu'].label} "
+
+
+def no_gpu(now: Snapshot, width: int) -> list[Row]:
+    """Return one row with the reason why there is no GPU, which does not look like an error."""
+    reason = _no_gpu(now)
+    shorter = (reason, re.sub(r" *\([^)]*\)", "", reason), reason.partition(":")[0])
+    return [[(next((text for text in shorter if len(text) <= width), shorter[-1]), "label")]]
+
+
+def _no_gpu(now: Snapshot) -> str:
+    what = "no GPU readings" if any("GPU" in str(name) for name in now.started.get("devices") or ()) else "no GPU"
+    return f"{what}: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no GPU readings so far"
+
+
+def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) -> Row:
+    """Return the host's figures in one row, as there is room. `alone`: on a screen without a run."""
+    name = "host  " if now.outcome is None else "mean  " if now.host.get(MEAN) else "last  "  # as narrow
+    cpu: Row = [(name, "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
+    memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
+    room = width - length(cpu) - LEAST_GAUGE - 1
+    items = kept_items([memory, *([] if alone else _own_processes(now)), *_further(now)], room)
+    row = [*cpu, *(piece for item in items for piece in item)]
+    left = width - length(row) - 1
+    if left < LEAST_GAUGE or memory not in items:
+        return row
+    at = row.index(memory[0]) + 1
+    history = min(MOST_HISTORY, left - LEAST_GAUGE - 2)
+    gauge_width = min(MOST_GAUGE, left - (history + 2 if history >= LEAST_GAUGE else 0))
+    row[at:at] = [*_host_gauge(now, gauge_width, glyphs), (" ", "")]
+    if history >= LEAST_GAUGE:
+        row[3:3] = [("  ", ""), *_history(now, history, glyphs)]
+    return row
+
+
+def _own_processes(now: Snapshot) -> list[Row]:
+    """Return items of the row: the trainer's CPU use and memory, unless it has ended, and the engine's memory."""
+    trainer, engine = (size(number(now.host.get(f"{name}_bytes"))) for name in ("trainer", "engine"))
+    items: list[Row] = [[(_TRAINER, "label"), (_cores(now.host), "value")], [(f" {trainer:>8}", "value")]]
+    if now.outcome is not None and not now.host.get("trainer_bytes"):  # its process had ended before the last reading
+        items = []
+    return [*items, [(f"  {HOST['engine_bytes'].label} ", "label"), (engine, "value")]]
+
+
+def _history(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
+    return fit(curve_rows(plot, width, 1, glyphs)[0], width)
+
+
+def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = False) -> list[Row]:
+    """Return the host in place of the GPUs: why there is none (not if `alone`), CPU use, memory and TensorFlow's
+    share."""
+    name = "host  " if now.outcome is None else "mean while training  " if now.host.get(MEAN) else "last reading  "
+    left = [(name, "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
+    right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
+    for more in (*_further(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):
+        right += more if length(left) + length(right) + length(more) <= width else []
+    head = headline(left, right, width, glyphs.rule)
+    plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
+    return [head, *draw(plot, width, max(2, height - 1), glyphs)[0][1:], _host_memory(now, width, glyphs, alone)]
+
+
+def _load(cpu: float | None) -> Piece:
+    return percent(cpu), busy(cpu)
+
+
+def _further(now: Snapshot) -> list[Row]:
+    shown = ((figure, number(now.host.get(figure.key))) for figure in HOST.values() if "host" in figure.shown)
+    return [
+        [(f"  {figure.label} ", "label"), (percent(value) if figure.unit == "share" else figure.text(value), "value")]
+        for figure, value in shown
+        if value is not None
+    ]
+
+
+def _host_memory(now: Snapshot, width: int, glyphs: Glyphs, alone: bool) -> Row:
+    tensors = number(now.tf_host.get("peak_bytes"))
+    right = [(f" {_used_of_total(now.host)}", "value")]
+    if not alone and now.host.get("trainer_bytes"):  # 0 once its process has ended
+        right += [(_TRAINER, "label"), (size(number(now.host.get("trainer_bytes"))), "value")]
+    if tensors is not None:
+        right += [("  tensors", "label")]
+        right += [] if now.host.get(MEAN) else [(f" {size(number(now.tf_host.get('current_bytes')))}", "value")]
+        right += [(" peak ", "label"), (size(tensors), "value")]
+    room = max(4, width - length(right) - 8)
+    return fit([(_MEMORY, "label"), *_host_gauge(now, room, glyphs), *right], width)
+
+
+def _host_gauge(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
+    used, total = (number(now.host.get(f"memory_{name}_bytes")) for name in ("used", "total"))
+    return gauge(width, used, total, glyphs, number(now.host.get("trainer_bytes")))
+
+
+def _used_of_total(host: Mapping[str, Any]) -> str:
+    used, total = (number(host.get(f"memory_{name}_bytes")) for name in ("used", "total"))
+    return f"{gibibytes(used):>4}/{gibibytes(total):>4} GiB"
+
+
+def _cores(host: Mapping[str, Any]) -> str:
+    figure = HOST["trainer_cpu"]
+    return f"{figure.bare(number(host.get(figure.key))):>4} {figure.unit}"

@@ -1,22 +1,20 @@
-"""Draws measured values with their uncertainty as bars over one scale: from the lowest to the highest value, with a
-point at the value and a line at zero.
-
-A table makes one scale for all its rows. Its ends are round numbers, so that they seldom move while values are still
-being measured. It draws differences, efficiencies and other values alike: `label` says how a value is written, and
-`zero` is the value without a difference.
-"""
+"""Draws values with their uncertainty as bars over one scale, which a table makes for all its rows. Its ends are round
+numbers, so that they seldom move while values are still being measured."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...engine import figures
+from ...engine.compare.comparison import Comparison, FigureRow
 from ...engine.units import change_label
 from ..base.glyphs import Glyphs
-from .plot.scales import round_step
-from .rows import Row, joined
+from ..wording.comparison import change_text
+from .plot.axes import round_step
+from .rows import Row, fit, fitting, joined
 
 LEAST_WIDTH = 5  # cells, below which no bar is drawn
 PARTS = 4  # of a scale between its labels, about
@@ -41,9 +39,7 @@ class Interval:
 
 
 def around(value: float | None, error: float | None) -> Interval | None:
-    """Return the interval from `error` below to `error` above the value. None without a value, or if it is not
-    finite.
-    """
+    """Return the interval from `error` below to `error` above the value; None if that is not finite."""
     if value is None or not math.isfinite(width := 2 * abs(error or 0.0)) or not math.isfinite(value):
         return None
     return Interval(value, value - width / 2, value + width / 2)
@@ -66,16 +62,14 @@ class Scale:
 
     @cached_property
     def _ticks(self) -> list[float]:
-        """The values to label, the most important first: zero, the highest and the lowest, then the others."""
+        # The most important first.
         first = math.ceil((self.low - self.zero) / self.step - 1e-6)
         last = math.floor((self.high - self.zero) / self.step + 1e-6)
         multiples = dict.fromkeys([0, last, first, *range(first, last + 1)])
         return [self.zero + multiple * self.step for multiple in multiples]
 
     def labelled(self, width: int) -> Mapping[int, tuple[int, str]]:
-        """Return the start and the text of each label that fits into `width` columns, by the column of its value. Of
-        equal texts, as of values that hardly differ, only the first is there.
-        """
+        """Return start and text of each label that fits, by the column of its value; of equal texts only the first."""
         labels: dict[int, tuple[int, str]] = {}
         taken: set[int] = set()
         for value in self._ticks:
@@ -111,16 +105,13 @@ def scale_of(
 
 
 def head(scale: Scale | None, width: int) -> str:
-    """Return the head of a column of bars in `width` characters, two of them blanks before the scale. Empty without a
-    scale.
-    """
+    """Return the head of a column of bars in `width` characters, two of them blanks before the scale."""
     return f"  {scale.head(width - 2)}" if scale is not None and width > LEAST_WIDTH else ""
 
 
 def bar(interval: Interval | None, scale: Scale | None, width: int, glyphs: Glyphs, style: str = "") -> Row:
     """Return the bar of an interval in exactly `width` cells: `├──•──┤`, with the line at zero, and faint marks below
-    the labels of the scale. Only these without an interval, and blanks without a scale or room.
-    """
+    the labels of the scale. Only these without an interval, and blanks without a scale or room."""
     if scale is None or width < LEAST_WIDTH:
         return [(" " * width, "")]
     cells = [(" ", "")] * width
@@ -139,3 +130,45 @@ def bar(interval: Interval | None, scale: Scale | None, width: int, glyphs: Glyp
             cells[zero] = glyphs.whisker_cross, style
         cells[at] = glyphs.point, style
     return joined(cells)
+
+
+NAME, CHANGE, MOST_BAR, CHANCE = 24, 11, 48, "may be chance"  # widths, and the word next to a bar across zero
+HEAD = f"{figures.of_run('samples_per_second').head}, difference"
+NO_SPREAD = "no repeats: spread not known"
+
+
+def speeds(comparison: Comparison) -> FigureRow | None:
+    row = next((row for row in comparison.figures if row.key == "samples_per_second"), None)
+    return row if row is not None and any(change is not None for change in row.changes[1:]) else None
+
+
+def interval(row: FigureRow, position: int) -> Interval | None:
+    """Return the difference of a run from the baseline, with the largest spread of repeats as its error; None without
+    one."""
+    return around(row.changes[position], row.noise)
+
+
+def word(row: FigureRow, position: int) -> str:
+    """Return `may be chance` if the difference of the run is within the spread of repeats. Else empty."""
+    return CHANCE if row.exceeds_noise(position) is False else ""
+
+
+def rows(comparison: Comparison, names: Sequence[str], width: int, glyphs: Glyphs) -> list[Row]:
+    """Return a row with the scale, then one for each of the runs in `names` but the baseline, the first. Empty if no
+    speed can be compared."""
+    row = speeds(comparison)
+    if row is None:
+        return []
+    places = range(1, min(len(names), len(row.values)))
+    intervals = {place: interval(row, place) for place in places}
+    scale, room = scale_of(intervals.values()), min(MOST_BAR, width - NAME - CHANGE - 4 - len(NO_SPREAD))
+    head = scale.head(room) if scale is not None and room > 0 else ""
+    drawn: list[Row] = [[(f"{HEAD:<{NAME + CHANGE}}  {head}  ", "label"), ("" if row.noise else NO_SPREAD, "label")]]
+    for place, difference in intervals.items():
+        style = "label" if word(row, place) or difference is None else "good" if difference.value > 0 else "warn"
+        drawn.append([
+            (f"{fitting(names[place], NAME - 1, glyphs):<{NAME}}", "value"),
+            (f"{change_text(row, place) or '-':>{CHANGE}}  ", style), *bar(difference, scale, room, glyphs, style),
+            (f"  {word(row, place)}", "label"),
+        ])  # fmt: skip
+    return [fit(pieces, width) for pieces in drawn]

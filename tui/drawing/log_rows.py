@@ -41,8 +41,7 @@ _UNIX_TIME = 1e9  # a smaller number is the seconds of a minute
 
 class LogLine(NamedTuple):
     """How a line of the log is shown. `style` names its colour. `noise` is True if the line may be folded. `t` is the
-    Unix time in the line, 0 if it has none.
-    """
+    Unix time in the line, 0 if it has none."""
 
     style: str
     noise: bool = False
@@ -80,12 +79,10 @@ def rows(
     lines: Sequence[str], arrived: Sequence[float], epochs: Sequence[Epoch], glyphs: Glyphs, key: str = "", *,
     fold: bool = True, width: int = 0, resumes: Sequence[float] = (),
 ) -> list[LogRow]:  # fmt: skip
-    """Return the rows of the log with a row for each ended epoch in between, by time.
-
-    `arrived` has the Unix time at which each line was first read, 0 if it was there when the view was opened. `resumes`
-    are the Unix times at which the run was resumed. With `fold`, lines that may be folded become one row, which names
-    `key`, the key that unfolds them. `width` limits the rows of epochs; 0 is no limit.
-    """
+    """Return the rows of the log with, by time, a row for each ended epoch. `arrived` has the Unix time at which each
+    line was first read, 0 if it was there when the view was opened; `resumes` those of resumes. With `fold`, lines that
+    may be folded become one row, which names the key that unfolds them. `width` limits the rows of epochs; 0 is no
+    limit."""
     log_rows: list[LogRow] = []
     epochs_shown, begun = 0, False
     for noise, group in groupby(_timed(lines, arrived, resumes), key=lambda item: fold and judged(item[0]).noise):
@@ -111,12 +108,8 @@ def _timed(lines: Sequence[str], arrived: Sequence[float], resumes: Sequence[flo
 
 
 def resumed_at(lines: int, resumes: Sequence[float]) -> Iterator[float]:
-    """Yield the Unix times of those lines of the log that say that the run is resumed; `lines` is their number in the
-    log.
-
-    If the beginning of the log is missing, the first of the times `resumes` are left out. If the last time is not known
-    yet, it is infinity, so that its line comes last.
-    """
+    """Yield the Unix times of the resumes in these lines of the log: the last of `resumes`, infinity for one not known
+    yet."""
     return itertools.chain(resumes[max(0, len(resumes) - lines) :], itertools.repeat(math.inf))
 
 
@@ -127,11 +120,7 @@ def _folded(count: int, glyphs: Glyphs, key: str, *, at_start: bool) -> LogRow:
 
 
 def epoch_text(epoch: Epoch, width: int = 0) -> str:
-    """Return one line about an epoch: its number, its duration, and as many metrics in Keras' order as fit into `width`
-    characters.
-
-    With `width` 0 it has all metrics.
-    """
+    """Return an epoch's number, duration, and the metrics in Keras' order that fit; with `width` 0 all."""
     of = f"/{epoch.epochs}" if epoch.epochs else ""
     number = f"epoch {epoch.number:>{len(of) - 1 if of else 0}}{of}"
     metrics = [f"{clean(name)} {three_digits(value):<{_METRIC}}" for name, value in epoch.metrics.items()]
@@ -148,8 +137,7 @@ def only(log_rows: Sequence[LogRow], sought: str) -> list[LogRow]:
 
 def wrapped(log_rows: Sequence[LogRow], width: int) -> list[LogRow]:
     """Return the rows, of which each that is longer than `width` is split into several. With `width` 0 none is
-    split.
-    """
+    split."""
     return [
         LogRow(text, row.style)
         for row in log_rows

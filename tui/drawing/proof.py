@@ -1,28 +1,30 @@
-"""The head of a proof as rows: its state, the speed before and after, its progress or its result.
-
-The data comes from proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is
-cleaned.
-"""
+"""The head of a proof as rows: its state, the speed before and after, its progress or its result. The data comes from
+proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is cleaned."""
 
 from __future__ import annotations
 
-from ...engine.figures import shown
-from ...engine.trials import proof_sentences, rate_sentences, sweep_sentences
-from ...engine.trials.record import Record
-from ...engine.units import NONE, amount, seconds
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...engine import figures
+from ...engine.figures import Figure, shown
+from ...engine.trials import LEAST_REPEATS, proof_sentences, rate_sentences, significance, sweep_sentences
+from ...engine.trials.record import Comparison, Record, Trial
+from ...engine.units import NONE, amount, change, counted, seconds
+from ...engine.units import spread as spread_text
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from .ending import ending
-from .rows import Piece, Row, fitting, length, spread, tall, wrapped
+from ..wording.run import ending
+from .interval_bar import Interval
+from .rows import Piece, Row, fit, fitting, length, spread, tall, wrapped
 
 STATES = {
-    "waiting": "waiting",
-    "running": "measuring",
-    "done": "done",
-    "stopped": "stopped",
-    "failed": "failed",
+    "waiting": "waiting", "running": "measuring", "done": "done", "stopped": "stopped", "failed": "failed",
     "crashed": "crashed",
-}
+}  # fmt: skip
 UNSURE = "this may be chance"
 SENTENCE, DOING = 4, 2  # lines of the result and of the present work, at most
 _SPEED, *_OTHERS = shown("trial")
@@ -32,10 +34,7 @@ _SPEED, *_OTHERS = shown("trial")
 
 
 def head(data: Record, clock: float, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """Return the rows of the head: the proof and its state, the speeds before and after, and its progress or result.
-
-    `clock` is the present Unix time in seconds. With `low`, the head has as few rows as possible.
-    """
+    """Return the proof and its state, the speeds before and after, its progress or result; few rows if `low`."""
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, clock, glyphs), (" ", "")], width)]
     rows += _before_and_after(data, width, glyphs, low)
@@ -72,9 +71,7 @@ def state_piece(data: Record, clock: float, glyphs: Glyphs) -> Piece:
 
 
 def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """Return the rows of the speeds before and after, in large digits if there is room. With `low`, there is one
-    row.
-    """
+    """The speeds before and after, in large digits if there is room. With `low`, there is one row."""
     before, after = ((side or {}).get("samples_per_second") for side in (data.before, data.after))
     if data.rate is not None:
         return [[(clean(rate_sentences.suggestion(data.rate)) or "no rate is suggested so far", "value")]]
@@ -99,9 +96,7 @@ def _gain(data: Record) -> Row:
 
 
 def _other_figures(data: Record, width: int) -> Row:
-    """Return one row with the medians before and after of the figures other than the speed, as many as there is room
-    for.
-    """
+    """The medians before and after of the other figures, as many as there is room for."""
     before, after = data.before or {}, data.after or {}
     row: Row = []
     for figure in _OTHERS:
@@ -116,9 +111,7 @@ def _other_figures(data: Record, width: int) -> Row:
 
 
 def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return rows: for a running proof the used part of its time and its present activity, for an ended proof its
-    result and why it ended.
-    """
+    """For a running proof the used time and the present activity, for an ended one its result and why it ended."""
     if data.state == "running":
         does = wrapped(clean(data.doing), width, glyphs, DOING) or [""]
         return [_bar(data, clock, width, glyphs), *([(line, "value")] for line in does)]
@@ -136,9 +129,7 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return rows with the advice of a loop, or with the other findings of a diagnosis that tries no changes, and the
-    remedies that could be tried. Empty for other proofs.
-    """
+    """The advice of a loop, or the other findings of a diagnosis and the remedies that could be tried."""
     if data.advice:
         reasons = [clean(f"advice: {each['reason']}") for each in data.advice]
         rows = [[(line, "value")] for text in reasons for line in wrapped(text, width, glyphs, SENTENCE)]
@@ -159,14 +150,11 @@ def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def conclusion(data: Record) -> str:
-    """Return the result of the proof in a sentence."""
     return proof_sentences.conclusion(data) if data.is_read else "proof.json cannot be read"
 
 
 def elapsed(data: Record, clock: float) -> float:
-    """Return the seconds since the start of a running proof, or the whole duration of an ended proof. `clock` is the
-    present Unix time.
-    """
+    """Return the seconds since the start of a running proof, or the whole duration of an ended proof."""
     return max(0.0, clock - data.started_t) if data.state == "running" else data.seconds
 
 
@@ -181,3 +169,199 @@ def _bar(data: Record, clock: float, width: int, glyphs: Glyphs) -> Row:
     room = max(0, width - length(right))
     filled = round(min(1.0, gone / budget) * room) if budget else 0
     return [(glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track"), *right]
+
+
+MEDIANS_FROM = 5  # rows of trials from which on there is room for their medians
+# The word and the style for each verdict of a comparison.
+DECISIONS: Mapping[str, tuple[str, str]] = {
+    "kept": ("kept", "good"), "faster": ("faster", "good"), "slower": ("slower", "warn"),
+    "no difference": ("no difference", "label"), "undecided": ("undecided", "label"),
+    "rejected": ("rejected", "warn"), "failed": ("failed", "bad"), "stopped": ("stopped", "label"),
+    "running": ("measuring", "curve2"), "measured": ("measured", "label"),
+}  # fmt: skip
+
+
+# ---- the comparisons -------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class Compared(Comparison):
+    """A comparison as a row of the table. A `title` is shown in place of the changes, and `notes` in place of the
+    reason, if they are set."""
+
+    title: str = ""
+    notes: Sequence[str] | None = None
+
+
+def compared(data: Record) -> list[Compared]:
+    """Return all comparisons: the cost of the input, the profiled trial, then the others in the order of measuring."""
+    going_on = data.state == "running"
+    rows = []
+    if ablation := data.ablation:
+        rows.append(
+            Compared(
+                title="without input: one repeated batch",
+                changes={},
+                trials=ablation.trials,
+                decision="running" if going_on and ablation.input_cost is None else "measured",
+                why=proof_sentences.input_cost(ablation),
+            )
+        )
+    if trial := data.profile_trial:  # its speed is not compared
+        missing = "running" if going_on and not data.profile_missing else "failed"
+        rows.append(
+            Compared(
+                title="a profile of some steps",
+                changes={},
+                trials=[trial],
+                decision="measured" if data.profile else missing,
+                notes=proof_sentences.profile_in_brief(data),
+            )
+        )
+    return [*rows, *(Compared(**vars(comparison)) for comparison in data.comparisons)]
+
+
+def changes(comparison: Comparison) -> str:
+    return clean(getattr(comparison, "title", "") or proof_sentences.changes(comparison.changes))
+
+
+def most(comparison: Comparison) -> str:
+    """Return the greatest possible gain as text: `+150 %` for 2.5 times as fast. A dash if it is not known."""
+    expected = comparison.expected_gain
+    return NONE if expected is None else change(expected - 1)
+
+
+def measured(comparison: Comparison, glyphs: Glyphs) -> str:
+    """Return a text such as `+148 % ± 4.1 %`: the median gain of the pairs, and their spread. A dash without a gain."""
+    return gain_and_spread(comparison.gain, comparison.spread, glyphs)
+
+
+def gain_and_spread(gain: float | None, sigma: float | None, glyphs: Glyphs) -> str:
+    if gain is None:
+        return NONE
+    sign = "±" if glyphs.braille else "+-"
+    return f"{change(gain)} {sign} {'?' if sigma is None else spread_text(sigma):>6}"
+
+
+def decision(comparison: Comparison, glyphs: Glyphs) -> Piece:
+    word, style = DECISIONS.get(comparison.decision, (clean(comparison.decision or NONE), "label"))
+    good, bad = style == "good", style in ("warn", "bad")
+    sign = glyphs.ok if good else glyphs.failed if bad else glyphs.more if style == "curve2" else " "
+    return f"{sign} {word}", style
+
+
+def interval(comparison: Comparison) -> Interval | None:
+    """Return the gain with what its pairs leave possible: the gain may be chance if zero is within it."""
+    return possible(comparison.gain, comparison.spread, len(gains(comparison)) or LEAST_REPEATS)
+
+
+def possible(gain: float | None, spread: float | None, pairs: int | None = None) -> Interval | None:
+    """Return the interval of a gain and its spread, both as shares, as `significance.around` makes it. None without a
+    gain, or if it is no finite number."""
+    if gain is None or not math.isfinite(gain):
+        return None
+    low, high = significance.around(gain, spread, pairs)
+    return Interval(gain, min(low, gain), max(high, gain)) if math.isfinite(high - low) else None
+
+
+# ---- one comparison --------------------------------------------------------------------------------
+
+
+def detail(comparison: Comparison, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Return why a change was kept or not, its effect on learning, and its newest trials."""
+    trials, remarks = comparison.trials, list(_remarks(comparison))
+    most = max(2, height - len(trials) - len(remarks))  # the heads of the trials are a row, too
+    rows: list[Row] = [[(line, style)] for text, style in remarks for line in wrapped(text, width, glyphs, most)]
+    columns = _shown(trials, width)
+    room = max(0, height - len(rows) - 1)
+    pair = comparison.pair if len(comparison.good("a")) > 1 and len(comparison.good("b")) > 1 else None
+    medians = [_median(trial, trials, columns, width) for trial in pair or ()] if room >= MEDIANS_FROM else []
+    newest = trials[max(0, len(trials) - room + len(medians)) :]
+    lines = [_trial(trial, _gain_of(trial, trials), columns, width, glyphs) for trial in newest]
+    heads = "".join(f"{figure.narrow_head:>{_APART + figure.width}}" for figure in columns)
+    titles = fit([(f"{'trial':<{_SIDE}}{heads}  ended", "label")], width)
+    return [*rows, titles, *lines, *medians][:height]
+
+
+def _remarks(comparison: Comparison) -> Iterator[Piece]:
+    is_known = comparison.decision in ("kept", "faster", "running")  # the table already says why
+    reason = (comparison.reason if is_known else "") or comparison.why
+    notes = getattr(comparison, "notes", None)
+    yield from ((clean(line), "value") for line in ([reason] if notes is None else notes))
+    yield from ((line, "warn") for line in disturbances(comparison.trials))
+    if learning := comparison.learning:
+        samples = learning.samples
+        after_so_many = f"; loss after {counted(samples, 'samples')}: " if samples is not None else ""
+        losses = f"{amount(learning.loss_a)} without, {amount(learning.loss_b)} with" if after_so_many else ""
+        yield f"learning: {clean(learning.note or NONE)}{after_so_many}{losses}", "warn"
+
+
+def disturbances(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield each kind of disturbance with the number of trials. Reasons that differ only in figures are one kind."""
+    kinds: dict[str, list[str]] = {}
+    for reason in filter(None, (clean(trial.disturbed) for trial in trials)):
+        kinds.setdefault(re.sub(r"\d+", "", reason), []).append(reason)
+    for reasons in kinds.values():
+        such_as = ", such as" if len(set(reasons)) > 1 else ""
+        yield f"disturbed, {len(reasons)} of {counted(len(trials), 'trials')}{such_as}: {reasons[0]}"
+
+
+_SIDE, _OUTCOME = 12, 13
+_SIDES = {"a": "without", "b": "with", "p": "profiled"}
+_APART = 2  # blanks between two columns
+
+
+def _shown(trials: Sequence[Trial], width: int) -> list[Figure]:
+    room, shown = width - _SIDE - _OUTCOME, []
+    for figure in figures.shown("trial"):
+        has_values = any(_value(figure.key, trial, _gain_of(trial, trials)) is not None for trial in trials)
+        if has_values and _APART + figure.width <= room:
+            shown.append(figure)
+            room -= _APART + figure.width
+    return shown
+
+
+def gains(comparison: Comparison) -> list[float]:
+    """Return the gain of each pair so far, as a share: 0.05 is 5 % faster. Pairs with a failed trial are left out."""
+    trials = comparison.trials
+    return [gain for trial in trials if (gain := _gain_of(trial, trials)) is not None]
+
+
+def _value(key: str, trial: Trial, gain: float | None) -> Any:
+    return gain if key == "gain" else trial.figure(key)
+
+
+def _trial(trial: Trial, gain: float | None, columns: list[Figure], width: int, glyphs: Glyphs) -> Row:
+    row: Row = [(f"{trial.repeat:>2} {_SIDES.get(trial.side, clean(trial.side or NONE)):<{_SIDE - 3}}", "value")]
+    for figure in columns:
+        row.append((f"{figure.bare(_value(figure.key, trial, gain)):>{_APART + figure.width}}", "value"))
+    ended = fitting(how_it_ended(trial).replace("\n", " "), max(4, width - length(row) - 2), glyphs)
+    well = "warn" if trial.disturbed else "good"
+    return fit([*row, (f"  {ended}", well if trial.good else "bad")], width)
+
+
+def how_it_ended(trial: Trial) -> str:
+    """Return the outcome of a trial in few words, with its error or, without an error, that it was disturbed."""
+    error = clean(trial.error or "")
+    more = f": {error}" if error else ", disturbed" if trial.disturbed else ""
+    return clean(trial.outcome or NONE) + more
+
+
+def _median(trial: Trial, trials: Sequence[Trial], columns: list[Figure], width: int) -> Row:
+    # The pair that has the median gain, which the head of the proof shows, too.
+    row: Row = [(f"{f'med. {_SIDES[trial.side]}':<{_SIDE}}", "label")]
+    for figure in columns:
+        value = _value(figure.key, trial, _gain_of(trial, trials))
+        row.append((f"{figure.bare(value):>{_APART + figure.width}}", "title"))
+    return fit(row, width)
+
+
+def _gain_of(trial: Trial, trials: Sequence[Trial]) -> float | None:
+    # A share: 0.05 is 5 % faster.
+    if trial.side != "b" or not trial.good:
+        return None
+    speeds = [
+        mate.samples_per_second for mate in trials if mate.side == "a" and mate.repeat == trial.repeat and mate.good
+    ]
+    speed = trial.samples_per_second
+    return speed / speeds[-1] - 1 if speed is not None and speeds and speeds[-1] else None

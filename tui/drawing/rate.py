@@ -22,9 +22,7 @@ TALL = 14  # rows of the chart where there is room
 
 
 def plot(test: RateTest) -> Plot:
-    """Return the chart: over the logarithm of the rate the losses of the steps, and smoothed, with a mark at the
-    suggested rate.
-    """
+    """Return the losses of the steps over the logarithm of the rate, smoothed too, with a mark at the suggestion."""
     count = min(len(test.smoothed), len(test.rates), len(test.losses))
     places = [math.log10(rate) for rate in test.rates[:count]]
     smoothed = test.smoothed[:count]
@@ -48,7 +46,6 @@ def plot(test: RateTest) -> Plot:
 
 
 def chart(test: RateTest, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return the chart in at most `height` rows of `width` cells. Empty if there is no curve yet."""
     return draw(plot(test), width, height, glyphs)[0] if len(test.smoothed) > 1 else []
 
 

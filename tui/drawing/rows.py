@@ -1,7 +1,5 @@
-"""A line of the screen (`Row`) as pieces of text (`Piece`) with names of styles, independent of colours.
-
-Panels are functions that return rows, and are tested as such.
-"""
+"""A line of the screen (`Row`) as pieces of text (`Piece`) with names of styles, independent of colours. Panels are
+functions that return rows, and are tested as such."""
 
 from __future__ import annotations
 
@@ -21,12 +19,10 @@ _COMMON_ENVIRONMENTS = ("env", "venv", ".venv")  # names that say nothing: peopl
 
 
 def length(row: Iterable[Piece]) -> int:
-    """Return the number of cells that the row takes."""
     return sum([cells(text) for text, _ in row])
 
 
 def cells(text: str) -> int:
-    """Return the number of cells that a text without control characters takes."""
     return len(text) if text.isascii() else cell_len(text)
 
 
@@ -53,9 +49,7 @@ def fitting(text: str, width: int, glyphs: Glyphs) -> str:
 
 
 def whole_words(text: str, width: int, glyphs: Glyphs) -> str:
-    """Return the text. If it is longer than `width` characters, it is cut after a whole word and a mark is added.
-    Return an empty text if not even one word fits.
-    """
+    """Return the text, cut after a whole word with a mark if it is too long; empty if not even one word fits."""
     if len(text) <= width:
         return text
     kept = text[: max(0, width - len(glyphs.more))].rpartition(" ")[0].rstrip(" ,;:")
@@ -63,9 +57,8 @@ def whole_words(text: str, width: int, glyphs: Glyphs) -> str:
 
 
 def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
-    """Return the text in at most `most` lines of whole words, each of at most `width` characters (but at least 10). A
-    mark replaces the rest of the text.
-    """
+    """Return the text in lines of whole words of at most `width` characters (but at least 10); a mark ends a cut
+    text."""
     width = max(10, width)
     lines = textwrap.wrap(text.replace("\n", " "), width)
     if len(lines) <= most:
@@ -75,9 +68,7 @@ def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
 
 
 def with_short_paths(sentence: str, width: int) -> str:
-    """Return the sentence. If it is longer than `width` cells, its paths are shortened: without their first folders and
-    without a final bin/python. The result may still be longer.
-    """
+    """Return the sentence, if it is too wide with paths without their first folders and a final bin/python."""
     return sentence if cell_len(sentence) <= width else _PATH.sub(lambda path: _short_path(path[0]), sentence)
 
 
@@ -89,18 +80,14 @@ def _short_path(path: str) -> str:
 
 
 def spread(left: Row, right: Row, width: int) -> Row:
-    """Return a row of `width` cells with `left` at its left edge and `right` at its right edge. If both do not fit,
-    `left` is cropped.
-    """
+    """Return a row with `left` at its left edge and `right` at its right edge. If both do not fit, `left` is
+    cropped."""
     room = max(0, width - length(right))
     return fit([*fit(left, room), *right], width)
 
 
 def headline(left: Row, right: Row, width: int, rule: str) -> Row:
-    """Return the first row of a panel: `left`, a thin line of the character `rule`, and `right`, in `width` cells.
-
-    Without room for the line, `right` stays whole at the right edge, and `left` may be cropped.
-    """
+    """Return a panel's first row: `left`, a line of `rule`, `right`. Without room, `left` is cropped first."""
     room = width - length(left) - length(right) - 2
     if room < 1:
         return spread(left, right, width)
@@ -108,11 +95,7 @@ def headline(left: Row, right: Row, width: int, rule: str) -> Row:
 
 
 def edged(rows: list[Row], width: int, glyphs: Glyphs) -> list[Row]:
-    """Return the rows, each of `width` cells, with an edge around them. The result is two cells wider and one row
-    higher.
-
-    The first row, a headline, becomes a part of the upper edge.
-    """
+    """Return the rows with an edge, two cells wider and one row higher; the first, a headline, is in the upper edge."""
     left, right, lower_left, lower_right = (glyphs.corners[at] for at in range(4))
     upper = _with_room(fit(rows[0], width), glyphs.rule)
     side = (glyphs.axis, "edge")
@@ -124,9 +107,7 @@ def edged(rows: list[Row], width: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _with_room(row: Row, rule: str) -> Row:
-    """Return the headline with a blank at both ends. Its line or its longest gap is shortened for the blanks. If no gap
-    is long enough, return the headline unchanged.
-    """
+    """A headline with a blank at both ends, for which its line or its longest gap is shortened; else unchanged."""
     if row and row[0][0].startswith(" ") and row[-1][0].endswith(" "):
         return row
     gaps = [(len(text), at) for at, (text, _) in enumerate(row) if not text.strip(f"{rule} ")]
@@ -138,9 +119,7 @@ def _with_room(row: Row, rule: str) -> Row:
 
 
 def kept_items(items: list[Row], width: int) -> list[Row]:
-    """Return the first items that fit into `width` cells as a whole. An item is not cut, as a part of a figure would
-    read as another figure.
-    """
+    """Return the first items that fit whole: a part of a figure would read as another figure."""
     kept, room = [], width
     for item in items:
         room -= length(item)
@@ -151,7 +130,6 @@ def kept_items(items: list[Row], width: int) -> list[Row]:
 
 
 def plain(row: Iterable[Piece]) -> str:
-    """Return the text of the row, without styles."""
     return "".join(text for text, _ in row)
 
 
@@ -159,11 +137,8 @@ NEAR = 4  # unchanged cells that are sent between two changes, as moving the cur
 
 
 def differences(old: Row, new: Row) -> list[tuple[int, int]]:
-    """Return the spans of cells, as (start, width), in which two rows differ. Empty if they are equal.
-
-    Changes with at most NEAR equal cells between them are in one span. If the changed parts differ in length or have
-    characters that are not one cell wide, one span covers the whole of both rows.
-    """
+    """Return the spans (start, width) in which two rows differ, joined over at most NEAR equal cells. If lengths
+    differ, or a character is not one cell wide, one span covers all."""
     if old == new:
         return []
     same = _same(old, new)
@@ -188,7 +163,6 @@ def _same(old: Row, new: Row) -> int:
 
 
 def _cells(row: Row) -> list[Piece] | None:
-    """Return the row with one piece for each character. Return None if a character is not exactly one cell wide."""
     cells = [(char, style) for text, style in row for char in text]
     return cells if len(cells) == length(row) else None
 
@@ -197,28 +171,17 @@ def _cells(row: Row) -> list[Piece] | None:
 
 
 _TALL = {
-    "0": ("╭─╮", "│ │", "╰─╯"),
-    "1": ("╶╮ ", " │ ", "╶┴╴"),
-    "2": ("╶─╮", "╭─╯", "╰─╴"),
-    "3": ("╶─╮", " ─┤", "╶─╯"),
-    "4": ("╷ ╷", "╰─┤", "  ╵"),
-    "5": ("╭─╴", "╰─╮", "╶─╯"),
-    "6": ("╭─╴", "├─╮", "╰─╯"),
-    "7": ("╶─╮", "  │", "  ╵"),
-    "8": ("╭─╮", "├─┤", "╰─╯"),
-    "9": ("╭─╮", "╰─┤", "╶─╯"),
-    ".": (" ", " ", "."),
-    ",": (" ", " ", ","),
-    "-": ("   ", "╶─╴", "   "),
-    " ": ("   ", "   ", "   "),
-    "→": ("   ", "──→", "   "),
-}
+    "0": ("╭─╮", "│ │", "╰─╯"), "1": ("╶╮ ", " │ ", "╶┴╴"), "2": ("╶─╮", "╭─╯", "╰─╴"),
+    "3": ("╶─╮", " ─┤", "╶─╯"), "4": ("╷ ╷", "╰─┤", "  ╵"), "5": ("╭─╴", "╰─╮", "╶─╯"),
+    "6": ("╭─╴", "├─╮", "╰─╯"), "7": ("╶─╮", "  │", "  ╵"), "8": ("╭─╮", "├─┤", "╰─╯"),
+    "9": ("╭─╮", "╰─┤", "╶─╯"), ".": (" ", " ", "."), ",": (" ", " ", ","), "-": ("   ", "╶─╴", "   "),
+    " ": ("   ", "   ", "   "), "→": ("   ", "──→", "   "),
+}  # fmt: skip
 
 
 def tall(text: str, glyphs: Glyphs) -> list[str]:
     """Return the text drawn in three rows of equal width. If the console cannot show box characters, return the text
-    itself in one row.
-    """
+    itself in one row."""
     if not glyphs.braille:
         return [text]
     letters = [_TALL.get(char, (" ", " ", char)) for char in text]
@@ -239,12 +202,7 @@ def gauge(
     why: str = "",
     style: str = "curve1",
 ) -> Row:
-    """Return a bar of `width` cells, with the cells for `used` of `total` in `style`. If one of them is None, the bar
-    has `why` or a question mark.
-
-    `own` is the part of `used` that gputui's training uses, and `peak` the highest value so far, which gets a mark. All
-    have the same unit.
-    """
+    """Return a bar for `used` of `total`, `own` being gputui's training, `peak` the highest; without a value, `why`."""
     if used is None or not total or width <= 0:
         text = (why, "warn") if why and len(why) <= width else ("?", "track")
         return [(text[0].center(max(0, width))[: max(0, width)], text[1])]

@@ -1,44 +1,237 @@
-"""A search for the fastest settings as rows: its head, the gain of each option, the pairs of trials, and the layout.
-
-The data comes from proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is
-cleaned.
-"""
+"""A search for the fastest settings as rows: its head, the gain of each option, the pairs of trials, and the layout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from ...engine import figures
 from ...engine.files.values import number
 from ...engine.trials import proof_sentences
-from ...engine.trials.record import Record, search_of
-from ...engine.tune.report import memory_sentences
+from ...engine.trials.record import Candidate, Memory, MemoryPoint, Record, Trial, search_of
+from ...engine.tune.report import memory_sentences, search_sentences
+from ...engine.tune.report.memory_sentences import kind_of_memory, predicted
 from ...engine.tune.report.search_results import (
+    PAIRS,
     WITHOUT_INPUT,
     Brought,
+    Ranked,
     brought,
     gain_so_far,
     in_all,
+    is_chosen,
     is_decided,
+    is_dropped,
     limit_seconds,
+    memory_of,
+    since_start,
 )
 from ...engine.tune.report.search_sentences import ceiling_in_words, learning, left_in_words, unproven
-from ...engine.units import MINUTE, NONE, amount, change, seconds, share
+from ...engine.units import GIB, MINUTE, NONE, amount, change, count, seconds, share, size
+from ...engine.units import spread as spread_text
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
+from ..reading.run.series import NOTHING, Line
 from ..reading.run.snapshot import Snapshot
 from ..wording.run import doing
-from . import interval_bar, proof_comparisons
-from .interval_bar import Interval
+from . import interval_bar
+from . import proof as comparisons
+from .interval_bar import Interval, Scale, bar
 from .live.layout import CHART_WIDTH, EDGES_HEIGHT, EDGES_WIDTH, TALL_CHART
-from .proof import conclusion, state_piece
-from .rows import Row, fit, fitting, length, spread, tall, wrapped
+from .plot.curves import Curve, Plot
+from .proof import conclusion, disturbances, how_it_ended, possible, state_piece
+from .rows import Piece, Row, fit, fitting, length, spread, tall, wrapped
+
+_SPEED = figures.of_run("samples_per_second")
+LEAST_SETTINGS, ROOMY_SETTINGS, LEAST_WHY = 18, 28, 24  # widths of the columns that share the rest
+GAIN_BAR = 22  # width of the column of bars, whose head is their scale
+# The width of each column at the right of the settings, and its head.
+WIDTHS = {"speed": 10, "start": 10, "gain": 11, "spread": 9, "memory": 10, "outcome": 14}
+HEADS = {
+    "speed": _SPEED.short, "start": "vs. start", "gain": "vs. before", "spread": "spread", "memory": "memory",
+    "outcome": "  outcome", "why": "  why",
+}  # fmt: skip
+_DECISIONS = {
+    "kept": ("kept", "good"), "rejected": ("rejected", "warn"), "failed": ("failed", "bad"),
+    "undecided": ("not proved", "warn"),
+    "left out": ("left out", "label"), "running": ("measuring", "curve2"), "reference": ("reference", "label"),
+}  # fmt: skip
+# The preset as it was, by the stage in which it was measured; any later one measures it again.
+_PRESETS = {"": "the preset", "baseline": "the preset", "ceiling": "preset, no input"}
+_ENDS = {"oom": "no memory", "timeout": "time limit", "crashed": "crashed", "error": "error"}
+
+
+class Cell(NamedTuple):
+    """The text of a table cell with its style, or a `row` in place of both. If `right` is True, the text is at the
+    right edge of its column."""
+
+    text: str
+    style: str = ""
+    right: bool = False
+    row: Row = []
+
+
+def widths(whole: int) -> dict[str, int]:
+    """Return the columns of a table of `whole` cells: a wide one also shows bars and the reason."""
+    figures_of, rest = dict(WIDTHS), whole - sum(WIDTHS.values())
+    for left_out in ("spread", "memory", "gain"):
+        if rest < LEAST_SETTINGS:
+            rest += figures_of.pop(left_out)
+    if rest >= ROOMY_SETTINGS + GAIN_BAR:
+        figures_of = _with_bar(figures_of)
+        rest -= GAIN_BAR
+    why = (rest - ROOMY_SETTINGS) // 2 if rest >= ROOMY_SETTINGS + LEAST_WHY else 0
+    return {"settings": max(LEAST_SETTINGS, rest - why), **figures_of, **({"why": why} if why else {})}
+
+
+def _with_bar(columns: Mapping[str, int]) -> dict[str, int]:
+    names = list(columns)
+    after = names.index("spread") + 1
+    return {name: GAIN_BAR if name == "bar" else columns[name] for name in (*names[:after], "bar", *names[after:])}
+
+
+def candidate_interval(candidate: Ranked) -> Interval | None:
+    """Return the gain over the best settings before, with its error; measured in pairs, over the preset."""
+    if candidate.stage != PAIRS:
+        return possible(candidate.gain, candidate.spread)
+    return possible(candidate.since_start, candidate.spread, len(candidate.good))
+
+
+def cells(
+    candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs, scale: Scale | None = None
+) -> list[Cell]:
+    """Return the cells of a candidate, one for each of the `columns` (widths in cells by name). `scale` is that of all
+    bars."""
+    by_name = _cells(candidate, data, columns, glyphs)
+    if "bar" in columns:
+        style = outcome(candidate, data, glyphs)[1]
+        by_name["bar"] = Cell(
+            "", row=[("  ", ""), *bar(candidate_interval(candidate), scale, columns["bar"] - 2, glyphs, style)]
+        )
+    return [by_name[name] for name in columns]
+
+
+def _cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs) -> dict[str, Cell]:
+    word, style = outcome(candidate, data, glyphs)
+    mark = glyphs.up if is_chosen(candidate, data) else glyphs.running if style == "curve2" else " "
+    sigma = candidate.spread
+    sign = "±" if glyphs.braille else "+-"
+    return {
+        "settings": Cell(f"{mark} {_brief(candidate, columns['settings'] - 3, glyphs)}"),
+        "speed": Cell(speed(candidate), right=True),
+        "start": Cell(change(since_start(candidate, data)), right=True),
+        "gain": Cell(change(candidate.gain), right=True),
+        "spread": Cell(NONE if sigma is None else f"{sign} {spread_text(sigma)}", right=True),
+        "memory": Cell(search_sentences.memory(candidate), right=True),
+        "outcome": Cell(f"  {word}", style),
+        "why": Cell(f"  {fitting(_why(candidate), columns.get('why', 0) - 3, glyphs)}", "label"),
+    }
+
+
+def _brief(candidate: Candidate, width: int, glyphs: Glyphs) -> str:
+    whole, tried = settings(candidate), candidate.tried
+    kept = sum(key not in tried for key in candidate.settings)
+    if len(whole) <= width or not (tried and kept):
+        return fitting(whole, width, glyphs)
+    return f"{fitting(_changes(tried), width - len(f' +{kept}'), glyphs)} +{kept}"
+
+
+def settings(candidate: Candidate) -> str:
+    """Return the settings that the candidate tried as text, followed by the settings that had been kept before it."""
+    tried, whole = candidate.tried, candidate.settings
+    if candidate.stage == PAIRS:
+        return f"in pairs: {_changes(whole) if whole else 'the preset'}"
+    if not whole and not tried:
+        return _PRESETS.get(candidate.stage, "preset, once more")
+    before = {key: value for key, value in whole.items() if key not in tried}
+    return _changes(tried or whole) + (f"  with {_changes(before)}" if before and tried else "")
+
+
+def _changes(changed: Mapping[str, Any]) -> str:
+    return clean(proof_sentences.changes(changed)).replace("\n", " ")
+
+
+def speed(candidate: Candidate) -> str:
+    """Return the speed in samples per second as text, with a mark if it was measured without the input."""
+    measured = candidate.samples_per_second
+    mark = WITHOUT_INPUT if search_sentences.is_marked(candidate) else " "
+    return f"{count(measured)}{mark}"
+
+
+def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
+    """Return the decision on a candidate: for a failed one how its last trial ended, for a faster one why not
+    chosen."""
+    if is_dropped(candidate, data):
+        return f"{glyphs.failed} {' '.join(unproven(data).split()[:2])}", "warn"
+    decided = candidate.decision
+    if candidate.stage == PAIRS and (decided == "kept" or not candidate.settings):
+        return (f"{glyphs.ok} proved", "good") if candidate.settings else ("  reference", "label")
+    if decided == "kept" and not candidate.tried:
+        decided = "left out" if candidate.samples_per_second is None else "reference"
+    word, style = _DECISIONS.get(decided, (clean(decided) or NONE, "label"))
+    trials = candidate.trials
+    if decided == "failed" and trials:
+        word = _ENDS.get(trials[-1].outcome, word)
+    signs = {"good": glyphs.ok, "warn": glyphs.failed, "bad": glyphs.failed, "curve2": glyphs.more}
+    return f"{signs.get(style, ' ')} {word}", style
+
+
+# ---- one candidate --------------------------------------------------------------------------------
+
+
+def detail(candidate: Candidate, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Return at most `height` rows about a candidate: its settings, why it was tried, the decision, and its newest
+    trials."""
+    rows = [row for text, style in _details(candidate) for row in _wrapped(text, style, width, glyphs, height > 3)]
+    room = height - len(rows)
+    trials = candidate.trials
+    return [*rows, *(_trial(trial, width, glyphs) for trial in trials[max(0, len(trials) - room) :])][:height]
+
+
+def _wrapped(text: str, style: str, width: int, glyphs: Glyphs, roomy: bool) -> list[Row]:
+    if roomy:
+        return [[(line, style)] for line in wrapped(text, width, glyphs)]
+    return [[(fitting(text, width, glyphs), style)]]
+
+
+def _details(candidate: Candidate) -> Iterator[Piece]:
+    yield settings(candidate), "title"
+    reason, why = clean(candidate.reason), _why(candidate)
+    text = "; ".join(filter(None, (why, reason, *_remarks(candidate))))
+    if text:
+        yield text, "value"
+
+
+def _remarks(candidate: Candidate) -> Iterator[str]:
+    if candidate.without_input:
+        yield f"{WITHOUT_INPUT} without its input, on one repeated batch"
+    peak, expected = candidate.peak_bytes, candidate.predicted_bytes
+    if peak is not None and expected is not None:
+        yield f"{size(peak)} of memory, predicted {size(expected)}"
+    yield from disturbances(candidate.trials)
+
+
+def _why(candidate: Candidate) -> str:
+    return clean(candidate.why).replace("\n", " ")
+
+
+def _trial(trial: Trial, width: int, glyphs: Glyphs) -> Row:
+    """The row of a trial: the name of its run, its figures, and how it ended."""
+    row: Row = [(f"{clean(trial.run or NONE):<8}", "label")]
+    for figure in (_SPEED, figures.of_run("step_ms.p50")):
+        key = "step_ms" if figure.key.startswith("step_ms") else figure.key
+        row.append((f"  {figure.text(trial.figure(key))}", "value"))
+    ended = how_it_ended(trial).replace("\n", " ")
+    text = fitting(ended, max(4, width - length(row) - 2), glyphs)
+    well = "warn" if trial.disturbed else "good"
+    return fit([*row, (f"  {text}", well if trial.good else "bad")], width)
+
 
 BAR, LEAST_VALUES = 20, 24  # widths of the bar of an option's gain, and of its values next to the bar
 LOSSES = 2  # the latest sentences about losses
 _NAME, _FIGURES = 21, 19
-_SPEED = figures.of_run("samples_per_second")
 _STEP = figures.of_run("step_ms.p50")
 
 
@@ -46,11 +239,7 @@ _STEP = figures.of_run("step_ms.p50")
 
 
 def head(data: Record, elapsed: float | None, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """Return the rows of the head: the search and its state, the speeds before and now, then its time and activity, or
-    the result of an ended search.
-
-    `elapsed` is the time in seconds that the search has taken so far. With `low`, the head has as few rows as possible.
-    """
+    """Return the search and its state, the speeds before and now, then time and activity or the result."""
     left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
     rows = [spread(left, [("  ", ""), state_piece(data, elapsed or 0.0, glyphs), (" ", "")], width)]
     rows += _speeds(data, width, glyphs, low)
@@ -67,11 +256,7 @@ def _about(data: Record) -> str:
 
 
 def _before_and_best(data: Record) -> tuple[float | None, float | None]:
-    """Return the speeds of the preset and of the best settings in samples per second: those of pairs of trials if there
-    are any, else those of single trials.
-
-    The second is None if the settings were not kept, and each is None if it was not measured.
-    """
+    # Those of pairs if there are any, else of single trials. The second is None if the settings were not kept.
     before, after = ((side or {}).get(_SPEED.key) for side in (data.before, data.after))
     if data.gain_total is not None and before is not None and after is not None:
         return before, after
@@ -96,8 +281,7 @@ def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
 
 def _gain(data: Record) -> Row:
     """Return pieces with the gain that was measured in pairs or, without pairs, the gain that single trials show so
-    far. Empty if there is neither.
-    """
+    far."""
     if data.gain_total is not None:
         return [(proof_sentences.speedup(data), "good")]
     so_far = gain_so_far(data)
@@ -115,9 +299,6 @@ def _ceiling(data: Record) -> Row:
 
 
 def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
-    """Return a bar of the used part of the search's time limit, with the time left in words. `elapsed` is in
-    seconds.
-    """
     limit = limit_seconds(data)
     right: Row = [(f" {left_in_words(elapsed, limit)} ", "value")]
     room = max(0, width - length(right))
@@ -129,10 +310,7 @@ def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row
 
 
 def _result(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """Return the result of the search in at most three rows, then the last sentences about the losses.
-
-    On a terminal with few rows (`low`) each of these sentences is cut to one row; else they are wrapped.
-    """
+    """In at most three rows, then the last sentences about the losses, each cut to one row with `low`."""
     because = clean(data.ended_because)
     ended = clean(conclusion(data)) if data.is_read else ""
     whole = f"{ended}; {because}" if because and because not in ended else ended
@@ -157,20 +335,20 @@ def pairs(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     if not decided:
         nothing = "the best settings have not been measured against the preset in pairs"
         return _filled([title, *([(line, "label")] for line in wrapped(nothing, width, glyphs))], height)
-    gain: Row = [("  " + proof_comparisons.measured(decided[-1], glyphs), "value")]
-    return _filled([title + gain, *proof_comparisons.detail(decided[-1], width, height - 1, glyphs)], height)
+    gain: Row = [("  " + comparisons.measured(decided[-1], glyphs), "value")]
+    return _filled([title + gain, *comparisons.detail(decided[-1], width, height - 1, glyphs)], height)
 
 
 def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    """Return one row with the result of the pairs of trials or, while they are measured, their state."""
+    """Return the result of the pairs of trials or, while they are measured, their state."""
     decided = data.comparisons
     if not decided:
         return [("pairs   ", "label"), (fitting("nothing was measured in pairs", max(0, width - 8), glyphs), "label")]
     if is_deciding(data):
-        so_far = ", ".join(change(gain) for gain in proof_comparisons.gains(decided[-1])) or "being measured"
-        text = f"{proof_comparisons.changes(decided[-1])} against the preset: {so_far}"
+        so_far = ", ".join(change(gain) for gain in comparisons.gains(decided[-1])) or "being measured"
+        text = f"{comparisons.changes(decided[-1])} against the preset: {so_far}"
     else:
-        text = f"{proof_comparisons.measured(decided[-1], glyphs)}: {clean(decided[-1].why)}".replace("\n", " ")
+        text = f"{comparisons.measured(decided[-1], glyphs)}: {clean(decided[-1].why)}".replace("\n", " ")
     return [("pairs   ", "label"), (fitting(text, max(0, width - 8), glyphs), "value")]
 
 
@@ -178,10 +356,7 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return exactly `height` rows: a title, the gain of all options together, then one row for each option.
-
-    The row of an option has its gain with its spread, a bar if there is room, and the value that was kept.
-    """
+    """Return exactly `height` rows: a title, the gain of all options together, then each option's with its spread."""
     all_options = brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
     scale = interval_bar.scale_of(map(interval, all_options))
@@ -204,12 +379,9 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
-    """Yield a row with the gain of all kept options together, compared with the start. No row if this gain is not
-    known.
-    """
     gain, noise, proved = in_all(data)
     if gain is not None:
-        figures_of = proof_comparisons.gain_and_spread(gain, noise, glyphs) if proved else change(gain)
+        figures_of = comparisons.gain_and_spread(gain, noise, glyphs) if proved else change(gain)
         how = fitting(f"vs. start, {'in pairs' if proved else 'in single trials'}", width - _NAME - _FIGURES, glyphs)
         yield fit(
             [(f"{'all together':<{_NAME}}", "label"), (f"{figures_of:<{_FIGURES}}", "value"), (how, "label")], width
@@ -217,7 +389,6 @@ def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
 
 
 def _filled(rows: list[Row], height: int) -> list[Row]:
-    """Return exactly `height` rows: blank rows are added, or the last rows are left out."""
     return [*rows, *([[]] * (height - len(rows)))][:height]
 
 
@@ -228,7 +399,7 @@ def _dropped(option: Brought, data: Record) -> str:
 def interval(option: Brought) -> Interval | None:
     """Return the gain of an option with its standard error. None while its gain is not final."""
     is_final = option.state in ("kept", "not chosen", "nothing")
-    return proof_comparisons.possible(option.gain, option.spread) if is_final else None
+    return comparisons.possible(option.gain, option.spread) if is_final else None
 
 
 def _figures(option: Brought, glyphs: Glyphs) -> str:
@@ -243,9 +414,7 @@ def _style(option: Brought) -> str:
 
 
 def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    """Return one row with the gains of the kept options, then of the other options that were tried, as many as fit.
-    Spreads are left out.
-    """
+    """Return the gains of kept, then of other tried options, without spreads, as many as fit."""
     row: Row = [("brought ", "label")]
     tried = [option for option in brought(data) if option.state not in ("to come", "not tried")]
     for candidate in sorted(tried, key=lambda candidate: candidate.state != "kept"):
@@ -269,9 +438,7 @@ def memory_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def trial_line(name: str, now: Snapshot | None, width: int) -> Row:
-    """Return one row about the running trial `name`: its figures or, before it has some, its phase. `now` is None if no
-    trial is running.
-    """
+    """Return the running trial's figures or phase; `now` is None if there is none."""
     if now is None:
         return [("trial   ", "label"), ("none is running", "label")]
     row: Row = [("trial   ", "label"), (clean(name), "value")]
@@ -298,8 +465,7 @@ HIGH = 45  # rows from which on there is room for two rows of charts in any case
 @dataclass(frozen=True)
 class SearchLayout:
     """The height of each part of a search's screen in rows; 0 hides a part. `chart_columns` is the number of charts
-    side by side. With `edges`, the charts have edges.
-    """
+    side by side. With `edges`, the charts have edges."""
 
     head: int
     table: int
@@ -311,12 +477,7 @@ class SearchLayout:
 
 
 def share_out(width: int, height: int, head: int, candidates: int) -> SearchLayout:
-    """Return the layout for `width` columns and `height` rows, without header and footer. `head` is the number of rows
-    of the head, and `candidates` the number of candidates.
-
-    If there are few rows, the charts are left out first, then the lines in their place, then the details of the
-    selected candidate. The head and the candidates stay.
-    """
+    """Return the layout: without room the charts go first, then the lines in their place, then the details."""
     head = min(head, max(1, height - 4))
     left = height - head
     detail = 2 if left >= LEAST_TABLE + 2 else 0
@@ -331,3 +492,70 @@ def share_out(width: int, height: int, head: int, candidates: int) -> SearchLayo
     spare = left - detail - charts - max(LEAST_TABLE, candidates + 2)  # rows that the table would leave blank
     charts = min(rows * TALL_CHART, charts + max(0, spare))
     return SearchLayout(head, left - detail - charts, detail, 0, charts, columns, edges)
+
+
+KEY = "memory by batch size"
+_MIB = 1024**2
+_BEYOND = 1.08  # how far the axis goes beyond the last batch size
+_FAR = 8.0  # a prediction above this multiple of the largest tried batch is not drawn
+
+
+def plot(data: Record) -> Plot:
+    """Return memory over batch size: prediction, measured points, limit (unless far above all), and those that ran
+    out."""
+    memory = memory_of(data)
+    points = [point for point in memory.points if point.batch_size]
+    batches = [float(point.batch_size) for point in points]
+    tried, largest = max(batches, default=0.0), memory.largest_batch or 0.0
+    is_near = largest <= _FAR * tried
+    end = (max(tried, largest) if is_near else 2 * tried) * _BEYOND
+    limit = memory.limit_bytes if is_near else None
+    most = max((value for value in (*(point.peak_bytes for point in points), limit) if value is not None), default=0.0)
+    unit, scale = ("GiB", GIB) if most >= GIB else ("MiB", _MIB)
+    measured = [
+        (batch, peak) for batch, point in zip(batches, points, strict=True) if (peak := point.peak_bytes) is not None
+    ]
+    lost = [
+        (batch, _reached(memory, point, batch))
+        for batch, point in zip(batches, points, strict=True)
+        if point.peak_bytes is None
+    ]
+    last = predicted(memory, measured[-1][0]) if measured else None
+    curves = (
+        Curve("predicted", _prediction(memory, end, scale), value=_scaled(last, scale)),
+        *([Curve("limit", _level(limit, end, scale), lesser=True)] if limit is not None else ()),
+        Curve("measured", _apart(measured, scale)),
+        *([Curve("out of memory", _apart(lost, scale), short="out")] if lost else ()),
+    )
+    shown = curves if end else ()
+    return Plot(
+        "memory", unit, shown, "zero", x_unit="batch", x_end=end, final=True, key=KEY, note=kind_of_memory(memory)
+    )
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value / scale
+
+
+def _reached(memory: Memory, point: MemoryPoint, batch: float) -> float:
+    # The predicted memory, else the limit.
+    heights = (point.predicted_bytes, predicted(memory, batch), memory.limit_bytes)
+    return next((value for value in heights if value is not None), 0.0)
+
+
+def _prediction(memory: Memory, end: float, scale: float) -> Line:
+    first, last = predicted(memory, 0.0), predicted(memory, end)
+    return NOTHING if first is None or last is None else _line([(0.0, first / scale), (end, last / scale)])
+
+
+def _level(value: float, end: float, scale: float) -> Line:
+    return _line([(0.0, value / scale), (end, value / scale)])
+
+
+def _apart(points: Sequence[tuple[float, float]], scale: float) -> Line:
+    return _line([(x, y / scale) for x, y in points], frozenset(range(len(points))))
+
+
+def _line(points: Sequence[tuple[float, float]], breaks: frozenset[int] = frozenset()) -> Line:
+    xs, ys = array("d", (x for x, _ in points)), array("d", (y for _, y in points))
+    return Line(xs, ys, breaks, points[-1][1] if points else None, steps=xs)

@@ -1,7 +1,5 @@
 """The text that saving the form writes into the preset's file, with the lines that differ from the file as it is now.
-
-It needs ruamel.yaml, and is made in a thread.
-"""
+It needs ruamel.yaml, and is made in a thread."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ NEW, OLD, SAME = "+", "-", " "
 class FileText:
     """Lines with their marks: NEW, OLD (it is replaced) or SAME. `places` has the index of an option's line by its key,
     for the options that the text names. `changes` is the number of lines that differ. `problem` says why there is no
-    text.
-    """
+    text."""
 
     lines: tuple[tuple[str, str], ...] = ()
     places: Mapping[str, int] = field(default_factory=lambda: EMPTY)
@@ -34,9 +31,7 @@ class FileText:
 
 
 def file_text(preset: Preset, path: Path | None, opened_text: str | None) -> FileText:
-    """Return the text of the file `path` as it is after saving `preset`. `opened_text` is the present text of the file;
-    None if there is no file.
-    """
+    """Return the file's text as it is after saving `preset`; `opened_text` is the present one, None without a file."""
     where = path or user_presets_folder() / f"{preset.name}.yaml"
     try:
         written = saving.updated(saving.NEW if opened_text is None else opened_text, preset, where)

@@ -1,8 +1,5 @@
-"""The state of the form: the text, the value and the error of every option, its changes, and undo.
-
-All that the form shows of an option is available here, without Textual. Values are read from text exactly as `--set`
-reads them.
-"""
+"""The state of the form: the text, the value and the error of every option, its changes, and undo. All that the form
+shows of an option is available here, without Textual. Values are read from text exactly as `--set` reads them."""
 
 from __future__ import annotations
 
@@ -36,7 +33,6 @@ def kind(info: OptionInfo) -> Kind:
 
 
 def about_group(group: str) -> str:
-    """Return the sentence that describes a group of options."""
     return (GROUPS[group].__doc__ or "").strip().splitlines()[0].rstrip(".")
 
 
@@ -56,9 +52,7 @@ def to_text(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return True if Python and YAML write the value in the same way: integers, floats without an exponent, and lists
-    of them.
-    """
+    # Integers, floats without an exponent, and lists of them.
     if isinstance(value, list):
         return all(_is_plain(item) and not isinstance(item, bool) for item in value)
     return isinstance(value, int) or value == {} or (isinstance(value, float) and "e" not in repr(value))
@@ -66,8 +60,7 @@ def _is_plain(value: Any) -> bool:
 
 def to_value(info: OptionInfo, text: str) -> Any:
     """Return the value for the text of a field. Fixed words and free text are kept as they are, other text is read as
-    YAML.
-    """
+    YAML."""
     text = text.strip()
     free = isinstance(info.default, str) and not info.choices and not info.is_number
     return text if free or text in info.choices else located_yaml.scalar(text)
@@ -75,12 +68,9 @@ def to_value(info: OptionInfo, text: str) -> Any:
 
 @dataclasses.dataclass
 class FormState:
-    """The options of one preset while they are edited.
-
-    `path` is the preset's file, None if it has none. `opened` is the preset as it was opened or last saved, and
-    `opened_text` the text of its file. `texts` are the texts of the fields and `errors` the messages about them, both
-    by option key. `preset` has the values of the valid fields.
-    """
+    """The options of one preset while they are edited. `path` is the preset's file, None if it has none. `opened` is
+    the preset as it was opened or last saved, and `opened_text` the text of its file. `texts` are the texts of the
+    fields and `errors` the messages about them, both by option key. `preset` has the values of the valid fields."""
 
     path: Path | None
     opened: Preset
@@ -111,7 +101,6 @@ class FormState:
 
     @classmethod
     def first(cls) -> FormState:
-        """Return the state that the form opens with if no other preset is given."""
         return cls(resolving.FIRST, resolving.first(), _text_of(resolving.FIRST))
 
     @property
@@ -129,11 +118,8 @@ class FormState:
 
     @property
     def record(self) -> str:
-        """A text that says that the preset's file is a record of a run or a proof, and of which kind. Empty for another
-        file.
-
-        A record must not be changed.
-        """
+        """Say that the preset's file is a record of a run or a proof, which must not be changed; empty for another
+        file."""
         return _record_of(self.path)[1] if self.path is not None else ""
 
     @property
@@ -147,9 +133,8 @@ class FormState:
         self._validate()
 
     def put(self, texts: Mapping[str, str], description: str | None = None) -> None:
-        """Put several texts, by option key, into their fields, then validate the whole form once. A `description` of
-        None keeps the present description.
-        """
+        """Put texts, by option key, into their fields, then validate once. A `description` of None keeps the present
+        one."""
         self.texts |= texts
         self.description = self.description if description is None else description
         self._validate()
@@ -164,16 +149,13 @@ class FormState:
             self.put({key: shown(options, INFO[key]) for key in keys})
 
     def differing(self, options: Options) -> dict[str, Any]:
-        """Return the values of `options` that differ from the form's, by option key."""
         values = {key: value_of(options, info) for key, info in INFO.items()}
         return {key: value for key, value in values.items() if value != value_of(self.preset.options, INFO[key])}
 
     def reset(self, key: str) -> None:
-        """Put the default of the option `key` into its field, and validate the form."""
         self.set(key, to_text(INFO[key].default))
 
     def text_of_file(self, key: str) -> str:
-        """Return the text of the option's value in the preset as it was opened or last saved."""
         return shown(self.opened.options, INFO[key])
 
     def describe(self, text: str) -> None:
@@ -189,15 +171,11 @@ class FormState:
         return key in self.errors or value_of(self.preset.options, info) != value_of(self.opened.options, info)
 
     def own(self, key: str) -> str:
-        """Return a text that says on which condition the option applies to the user's own code. Empty if the preset has
-        no own code.
-        """
+        """Say on which condition the option applies to the user's own code; empty without own code."""
         return "" if self.preset.options.workload.entry is None else OWN_CODE_LABELS[INFO[key].about.own]
 
     def decides(self, key: str) -> str:
-        """Return a few words if the user's own code decides the value, always or if it sets it. Empty if the option
-        decides.
-        """
+        """Say that the user's own code decides the value, always or if it sets it; empty if the option decides."""
         if not self.own(key) or self.own(key).startswith("always"):
             return ""
         return "your code" if INFO[key].about.own in ("replaced", "unread") else "or your code"
@@ -207,9 +185,7 @@ class FormState:
         return [key for key in INFO if self.is_unsaved(key)]
 
     def changed(self) -> list[str]:
-        """Return the keys of the options that differ from the file, then of the options that differ only from the
-        default.
-        """
+        """Return the keys of the options that differ from the file, then of those that differ only from the default."""
         unsaved = self.unsaved()
         return [*unsaved, *(key for key in INFO if key not in unsaved and not self.is_default(key))]
 
@@ -228,8 +204,7 @@ class FormState:
 
     def saved_as(self, path: Path) -> None:
         """Make `path`, to which the form was saved, the preset's file, with which the form's values are compared from
-        now on.
-        """
+        now on."""
         fresh = FormState.open(path)
         self.path, self.opened, self.opened_text = path, fresh.opened, fresh.opened_text
         self._validate()
@@ -237,8 +212,7 @@ class FormState:
 
     def compare_with_file(self) -> None:
         """Compare the form's values from now on with the present content of its file, which was written elsewhere.
-        Nothing changes if it cannot be read.
-        """
+        Nothing changes if it cannot be read."""
         if self.path is not None:
             with contextlib.suppress(PresetError, OSError):
                 fresh = FormState.open(self.path)
@@ -256,9 +230,7 @@ class FormState:
         return " \\\n  ".join([f"gputui --preset {base}", *(f"--set {shlex.quote(text)}" for text in settings)])
 
     def _reference(self) -> str:
-        """Return the word that names the preset on a command line: run:ID for the preset of a run, the preset's name if
-        this name stands for its file, else the path of the file.
-        """
+        # run:ID for the preset of a run; the preset's name if it stands for its file, else the path.
         if self.path is None:
             return self.name
         run, _ = _record_of(self.path)
@@ -268,9 +240,7 @@ class FormState:
         return self.path.stem if named and named.resolve() == self.path.resolve() else str(self.path)
 
     def _validate(self) -> None:
-        """Update `errors` (messages by key) and `preset`. In `preset`, an invalid field has its value as it was
-        opened.
-        """
+        """Update `errors` and `preset`, in which an invalid field has its value as it was opened."""
         values = {key: to_value(INFO[key], text) for key, text in self.texts.items()}
         self.errors = {}
         try:
@@ -285,14 +255,11 @@ class FormState:
 
 
 def value_of(options: Options, info: OptionInfo) -> Any:
-    """Return the value of the option `info` in `options`."""
     return getattr(getattr(options, info.group), info.name)
 
 
 def shown(options: Options, info: OptionInfo) -> str:
-    """Return the option's value as the text for its field. A path inside the current folder becomes relative to that
-    folder.
-    """
+    """Return the option's value as the text for its field. A path inside the current folder becomes relative."""
     return to_text(paths.relative(info.key, options))
 
 
@@ -302,9 +269,6 @@ def _text_of(path: Path) -> str:
 
 
 def _record_of(path: Path) -> tuple[str, str]:
-    """Return the id of the run or proof and the kind of record in words, if the file is such a record. Otherwise two
-    empty texts.
-    """
     folder = path.resolve().parent
     if path.name == "preset.yaml" and folder.parent == places.runs_folder().resolve():
         return folder.name, "of a run"
@@ -317,11 +281,7 @@ SETTING = late(r"\b(?P<key>[a-z]+\.[a-z0-9_]+)=(?P<text>[^\s,;()]+)")
 
 
 def proposed(hint: str) -> Mapping[str, Any]:
-    """Return the values of the first proposal in a hint such as `try input.batch_size=16`, by option. Empty if there is
-    none.
-
-    Several settings that are joined by `and` are one proposal. A comma or `or` begins another.
-    """
+    """Return the values of the first proposal in a hint such as `try input.batch_size=16`; `and` joins settings."""
     for part in re.split(r"\bor\b|[,;]\s", hint):
         named = [(info, match["text"]) for match in SETTING.finditer(part) if (info := INFO.get(match["key"]))]
         if named:
@@ -351,16 +311,13 @@ class Moment:
         return state is not self.state or state.texts != self.texts or state.description != self.description
 
     def keys(self, state: FormState) -> list[str]:
-        """Return the keys of the options whose texts differ from the texts of `state`."""
         return [key for key, text in self.texts.items() if state.texts[key] != text]
 
 
 @dataclass(frozen=True)
 class Act:
-    """A change of the form, with the content `before` it. `what` names the change in words.
-
-    All characters typed into one field have the same `edit`, and so are one change.
-    """
+    """A change of the form, with the content `before` it. `what` names the change in words. All characters typed into
+    one field have the same `edit`, and so are one change."""
 
     before: Moment
     what: str
@@ -375,10 +332,7 @@ class History:
     undone: list[Act] = field(default_factory=list)
 
     def record(self, before: Moment, state: FormState, what: str, edit: object = None) -> None:
-        """Store a change from the content `before` to `state`, unless both are equal. `what` names the change in words.
-
-        Changes in a row with the same `edit` (not None) become one.
-        """
+        """Store a change to `state`, if it is one. Changes in a row with the same `edit` (not None) become one."""
         if edit is not None and self.done and self.done[-1].edit == edit:
             before = self.done.pop().before
         if before.differs(state):
@@ -386,21 +340,15 @@ class History:
             self.undone = []
 
     def undo(self, state: FormState, count: int = 1) -> Act | None:
-        """Return the first of the last `count` changes, which the caller undoes by putting its content `before` into
-        the form; None if there is none.
-
-        `state` is the present content, which `redo` brings back.
-        """
+        """Return the first of the last `count` changes, to be undone by its content `before`. `state` is what `redo`
+        brings back."""
         skipped = self.done[len(self.done) - count + 1 :]
         del self.done[len(self.done) - len(skipped) :]
         return _moved(self.done, self.undone, state)
 
     def redo(self, state: FormState) -> Act | None:
-        """Return the change that was undone last, which the caller repeats by putting its content `before` into the
-        form; None if there is none.
-
-        `state` is the present content, which `undo` brings back.
-        """
+        """Return the change that was undone last, to be repeated by its content `before`; `undo` brings back
+        `state`."""
         return _moved(self.undone, self.done, state)
 
 

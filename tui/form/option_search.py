@@ -1,8 +1,5 @@
-"""Searches options by words. The best match comes first, and each hit has the places at which its words were found.
-
-A word is searched in the name, then in other names, in the values of the option, in its help, and in its TensorFlow
-call, by the rules of `word_search`.
-"""
+"""Searches options by words, the best match first: in the name, then in other names, in the values, in the help, and in
+the TensorFlow call, by the rules of `word_search`."""
 
 from __future__ import annotations
 
@@ -18,26 +15,21 @@ OTHER_NAME, VALUE, HELP, CALL = "also", "takes", "help", "calls"
 
 
 def search(words: str) -> list[Hit[OptionInfo]]:
-    """Return the options that match every word, the best first. Among options that match equally, those with the words
-    in their names come first, then the most usual.
-    """
+    """Return the options that match every word, the best first; of equal ones those with the words in their names."""
     order = {key: number for number, key in enumerate(keys_of(words))}
     hits = word_search.search(words, OPTIONS, lambda info: _places(info.key))
     return best_first(sorted(hits, key=lambda hit: order.get(hit.item.key, len(order))))
 
 
 def suggestion(words: str) -> str:
-    """Return the most similar name of an option, for a search without results. Return an empty text if no name is
-    similar.
-    """
+    """Return the most similar name of an option, for a search without results; empty if no name is similar."""
     names = [name for info in OPTIONS for name in (info.name, info.key)]
     return nearest(words.strip().lower().replace(" ", "_"), [*names, *SYNONYMS]) or ""
 
 
 def around(text: str, words: tuple[str, ...], width: int, more: str = "…") -> str:
     """Return a part of the text, at most `width` characters, that shows the first of the words. `more` marks a cut
-    end.
-    """
+    end."""
     if len(text) <= width:
         return text
     at, end = next(marked(text, words), (0, 0))
@@ -55,9 +47,7 @@ _INFO = {info.key: info for info in OPTIONS}
 
 @cache
 def _places(key: str) -> tuple[Place, ...]:
-    """Return the texts of an option in which words are searched, the most important first. Another name that stands in
-    the key counts as the name, as the row of a hit shows the whole key.
-    """
+    """The texts to search, the most important first. Another name that stands in the key counts as the name."""
     info = _INFO[key]
     others = ((other, NAME if other in key else OTHER_NAME) for other in synonyms_of(key))
     about = info.about

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
 
+from ...engine.files import located_yaml
 from ...engine.options import OPTIONS, by_key
-from ...engine.trials import STAGES
+from ...engine.presets import Preset
+from ...engine.proof.request import ProofError
+from ...engine.sweep import swept_values
+from ...engine.trials import SAMPLERS, STAGES
+from ...engine.trials.change_texts import value as text_of
 from ...engine.trials.record import Limits
+from ...engine.trials.sweep_record import SweepSettings
 
 RATES = ("keep", "linear", "sqrt")
 POLICIES = tuple(by_key(OPTIONS)["precision.policy"].choices)
@@ -23,10 +30,8 @@ class WrongLimit(ValueError):
 
 @dataclass
 class LimitTexts:
-    """The texts and choices of the dialog's fields for the limits of a search. An empty text sets no limit.
-
-    `suitable` are the precisions that are fast on the devices of the training.
-    """
+    """The texts and choices of the dialog's fields for the limits of a search. An empty text sets no limit. `suitable`
+    are the precisions that are fast on the devices of the training."""
 
     minutes: str = "10"
     only: set[str] = field(default_factory=lambda: set(STAGES))
@@ -40,9 +45,8 @@ class LimitTexts:
     allow_worse_loss: bool = False
 
     def suit(self, fast: Collection[str]) -> None:
-        """Set `suitable` to float32 and `fast`, the mixed precisions that are fast on the devices of the training.
-        Unless the user has chosen other precisions, choose exactly these.
-        """
+        """Set `suitable` to float32 and the `fast` precisions, and choose exactly these unless the user has chosen
+        others."""
         untouched, self.suitable = self.precisions == self.suitable, {POLICIES[0], *fast}
         if untouched:
             self.precisions = set(self.suitable)
@@ -69,10 +73,7 @@ class LimitTexts:
         return [stage for stage in STAGES if stage in self.only]
 
     def _precisions(self) -> list[str] | None:
-        """Return the precisions to try; None if the search itself chooses among those that are fast on the devices.
-
-        Raises WrongLimit if none is chosen although the search tries precisions.
-        """
+        # None if the search itself chooses among those that are fast on the devices.
         if not self.precisions and "precision" in self.only:
             raise WrongLimit("precisions", "choose a precision, or take precision out of what is searched")
         if self.precisions == self.suitable:
@@ -81,9 +82,7 @@ class LimitTexts:
         return allowed if len(allowed) == 1 or not self.precisions <= self.suitable else None
 
     def _avoided(self) -> list[str]:
-        """Return the precisions that are fast on the devices but that the user has left out. Empty if the user has
-        chosen only one, or one that is not fast.
-        """
+        # Empty if the user has chosen only one, or one that is not fast.
         some = len(self.precisions) > 1 and self.precisions < self.suitable
         return [policy for policy in POLICIES if policy in self.suitable - self.precisions] if some else []
 
@@ -113,3 +112,53 @@ def _whole(name: str, what: str, text: str, least: int) -> int | None:
     if not text.strip().isdecimal() or not text.isascii() or int(text) < least:
         raise WrongLimit(name, f"{what} must be a whole number from {least} on, not {text.strip()!r}")
     return int(text)
+
+
+ROWS = 3  # for swept options, and one more than there are at first
+AROUND = 3.0  # the first proposal: this factor below and above the learning rate
+METRIC = "val_loss"
+
+
+@dataclass
+class SweepTexts:
+    """The texts of the dialog's fields for a sweep of the preset `of`. `over` are texts as --over takes them, and
+    `others` the entries of the block `sweep:` by their names. An empty text means the default."""
+
+    of: Preset
+    over: list[str]
+    others: dict[str, str]
+
+    @classmethod
+    def first(cls, opened: Preset) -> SweepTexts:
+        """Return the texts of a preset's dialog: its block `sweep:`, or a sweep of its learning rate. Raises
+        ProofError."""
+        given = swept_values.of_block(opened.sweep, f"{opened.name}: sweep.")
+        defaults = {each.name: each.default for each in fields(SweepSettings) if each.default is not MISSING}
+        values: dict[str, Any] = {"metric": METRIC} | defaults | {"parallel": None} | given
+        others = {key: values.get(parameter) for key, (parameter, *_) in swept_values.ENTRIES.items()}
+        others["minutes"] = f"{values['minutes']:g}"
+        over = list(given.get(swept_values.OVER) or [_around(opened.options.train.learning_rate)])
+        over += [""] * max(1, ROWS - len(over))
+        return cls(opened, over, {key: "" if of is None else text_of(of) for key, of in others.items()})
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of `sweep_request.of_opened`. Raises WrongLimit for the first invalid text."""
+        made: dict[str, Any] = {"metric": METRIC, "halve_from": None}
+        for key, text in self.others.items():
+            if text.strip():
+                try:
+                    made |= swept_values.of_block({key: located_yaml.scalar(text.strip())})
+                except ProofError as fault:
+                    raise WrongLimit(key, str(fault)) from None
+        made[swept_values.OVER] = [text.strip() for text in self.over if text.strip()]
+        for place, text in enumerate(self.over):
+            if text.strip():
+                try:
+                    swept_values.axis(text.strip(), made.get("sampler", SAMPLERS[0]) == SAMPLERS[0])
+                except ProofError as fault:
+                    raise WrongLimit(f"{swept_values.OVER}{place}", str(fault)) from None
+        return made
+
+
+def _around(rate: float) -> str:
+    return "learning_rate=" + f"{rate / AROUND:.2g},{text_of(rate)},{rate * AROUND:.2g}"

@@ -15,7 +15,6 @@ from .plain_tables import show_table
 
 
 def show(diagnosis: Mapping[str, Any]) -> None:
-    """Print all parts of a diagnosis, which is an event `diagnosis`."""
     if diagnosis.get("learning"):
         print(clean(diagnosis["learning"]))
     print(clean(diagnosis["sentence"]))
@@ -33,16 +32,13 @@ def show(diagnosis: Mapping[str, Any]) -> None:
 
 
 def show_code(remedies: Iterable[Mapping[str, Any]]) -> None:
-    """Print the lines that the user writes to follow the remedies."""
     for line in proof_sentences.code_of(remedies):
         print(clean(f"    {line}"))
 
 
 def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
-    """Print the stages of the input pipeline from its source to its end, and mark the slowest.
-
-    Each has its time from one batch to the next in milliseconds, which takes its parallel calls into account.
-    """
+    """Print the stages of the input pipeline with the ms from batch to batch, which take parallel calls into
+    account."""
     show_table(trial_tables.input_stages(stages))
 
 
@@ -54,7 +50,6 @@ MOST_LAYERS = 12  # longest layers, each in a line
 
 
 def lines(report: ProfileReport) -> list[str]:
-    """Return the whole report as lines. Names come from the user's model and are cleaned."""
     return [clean(line) for line in _lines(report)]
 
 
@@ -133,9 +128,7 @@ def _layers(report: ProfileReport) -> Iterator[str]:
 
 
 def _shortened(name: str, keep_front: bool) -> str:
-    """Return the name in at most WIDTH characters: its beginning if `keep_front` (which says what a kernel does), else
-    its end (which says what an operation is).
-    """
+    # The beginning says what a kernel does, the end what an operation is.
     if len(name) <= WIDTH:
         return name
     return f"{name[: WIDTH - 3]}..." if keep_front else f"...{name[3 - WIDTH :]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, JustifyMethod, OverflowMethod, RenderableType, RenderResult
@@ -13,27 +13,26 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ...engine.text_table import Table
+from ...engine.units import change_label
+from ..base import glyphs
 from ..base.errors import clean
+from ..drawing.interval_bar import Interval, bar, scale_of
+from ..drawing.rows import plain
 
 _INDENT = "    "
 
 
 def console() -> Console:
-    """Return a console for standard output that prints texts unchanged: without markup, emoji codes and automatic
-    highlighting.
-    """
+    """Return a console for standard output that prints texts unchanged: no markup, emoji codes or highlighting."""
     return Console(markup=False, emoji=False, highlight=False)
 
 
 def say(text: str) -> None:
-    """Print a text. On a terminal its lines are broken between words, elsewhere they stay whole."""
     print(broken(clean(text), console().width) if sys.stdout.isatty() else clean(text))
 
 
 def broken(text: str, width: int) -> str:
-    """Return the text with lines of at most `width` characters, broken between words. A longer word has a line of its
-    own. Continued lines are indented.
-    """
+    """Return the text with lines of at most `width` characters, broken between words. Continued lines are indented."""
     return "\n".join(textwrap.fill(
         line, max(width, 2 * len(_INDENT)), subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
     ) for line in text.splitlines())  # fmt: skip
@@ -46,11 +45,9 @@ _WHOLE = 24  # characters of a word or a name that is not divided, such as steps
 
 
 class Columns:
-    """A table as columns of a terminal.
-
-    If a terminal is too narrow for the whole table, texts are folded between words. If it is still too narrow, the
-    table's `spare` columns are left out, beginning with the last, and a line below the table names them.
-    """
+    """A table as columns of a terminal. If a terminal is too narrow for the whole table, texts are folded between
+    words. If it is still too narrow, the table's `spare` columns are left out, beginning with the last, and a line
+    below the table names them."""
 
     def __init__(self, table: Table) -> None:
         self._cells = [list(table.head), *([clean(cell) for cell in row] for row in table.rows)]
@@ -77,9 +74,7 @@ class Columns:
             yield Text(f"a wider terminal also shows: {', '.join(missing)}")
 
     def _least_width(self, position: int) -> int:
-        """Return the least width of the column number `position` in cells: that of its longest text if it has
-        figures, pictures or short names, else that of its longest word.
-        """
+        # That of its longest text if it has figures, pictures or short names, else that of its longest word.
         most = self._most[position]
         if position in self._right or position in self._drawn or (position == 0 and most <= _WHOLE):
             return most
@@ -93,10 +88,7 @@ class Columns:
         return shown
 
     def _widths(self, shown: Sequence[int], width: int) -> list[int]:
-        """Return the widths in cells of the shown columns, whose sum is `width` if possible.
-
-        Room that is left is given to the texts that are folded most. If room is missing, the widest texts lose it.
-        """
+        # Room that is left is given to the texts that are folded most. If room is missing, the widest texts lose it.
         widths, most = [self._least[position] for position in shown], [self._most[position] for position in shown]
         texts = [place for place, at in enumerate(shown) if at not in self._right and at not in self._drawn]
         while _total(widths) < width and (folded := [place for place in texts if widths[place] < most[place]]):
@@ -126,3 +118,32 @@ def show_table(table: Table | RenderableType) -> None:
         print("\n".join(line.rstrip() for line in lines.get().splitlines()))
         return
     out.print(made)
+
+
+WIDE, MIDDLE = 31, 21  # widths of the bars
+WIDE_FROM, MIDDLE_FROM = 130, 100  # columns of the terminal
+
+
+def show_with_bars(
+    table: Table,
+    intervals: Sequence[Interval | None],
+    after: int,
+    zero: float = 0.0,
+    label: Callable[[float], str] = change_label,
+) -> None:
+    """Print the table with bars after the column `after`, or below it on a narrow terminal, over one scale with a line
+    at `zero`."""
+    scale = scale_of(intervals, zero, label)
+    if scale is None:
+        show_table(table)
+        return
+    columns = console().width if sys.stdout.isatty() else WIDE_FROM
+    width = MIDDLE if MIDDLE_FROM <= columns < WIDE_FROM else WIDE
+    cells = [plain(bar(interval, scale, width, glyphs.suited())) for interval in intervals]
+    if columns >= MIDDLE_FROM:
+        show_table(table.with_column(after + 1, scale.head(width), cells))
+        return
+    show_table(table)
+    print()
+    names = Table(table.head[:1], [row[:1] for row in table.rows], right=[at for at in table.right if at == 0])
+    show_table(names.with_column(1, scale.head(width), cells))

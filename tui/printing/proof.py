@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
+from ...engine import figures
 from ...engine.figures import Figure, shown
 from ...engine.text_table import Table
 from ...engine.trials import (
@@ -18,16 +19,19 @@ from ...engine.trials import (
     sweep_sentences,
     trial_tables,
 )
-from ...engine.trials.record import RateTest, Record, Trial, elapsed_of
+from ...engine.trials.record import Candidate, Comparison, LossCheck, RateTest, Record, Trial, elapsed_of, search_of
 from ...engine.trials.sweep_record import PROOF, SEARCH, Sweep
-from ...engine.units import amount, seconds, share, size
+from ...engine.tune.report import memory_sentences, search_sentences
+from ...engine.tune.report.search_results import WITHOUT_INPUT, brought, limits_of, memory_of, ranked
+from ...engine.units import amount, change, count, seconds, share, size
 from ..base.errors import clean
-from ..drawing import interval_bar, proof_comparisons
+from ..drawing import interval_bar
+from ..drawing import proof as comparisons
 from ..drawing import sweep as drawing
-from . import diagnosis, tune
+from ..drawing import tune as tune_drawing
+from . import diagnosis
 from .diagnosis import show, show_stages
-from .interval_table import show_with_bars
-from .plain_tables import broken, say, show_table
+from .plain_tables import broken, say, show_table, show_with_bars
 
 
 def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
@@ -48,7 +52,6 @@ def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
 
 
 def show_trials(data: Record) -> None:
-    """Print every trial, also trials that failed."""
     table = (
         trial_tables.trials(trials(data), head="") if data.sweep is None else sweep_sentences.trials_table(data.sweep)
     )
@@ -58,11 +61,8 @@ def show_trials(data: Record) -> None:
 
 
 def show_result(data: Record, was_followed: bool = False) -> None:
-    """Print the result of a proof: first its tables, then sentences, last the conclusion; that of a search was printed
-    before by `show_answer`.
-
-    With `was_followed`, its events were already printed line by line, and what they have said is left out.
-    """
+    """Print a proof's tables, then sentences, last the conclusion (a search's came first). With `was_followed`, what
+    its lines have said is left out."""
     if data.kind == "diagnosis" and data.diagnosis:
         show(data.diagnosis)
         print()
@@ -72,11 +72,11 @@ def show_result(data: Record, was_followed: bool = False) -> None:
     if data.profile_trial:
         print("\n".join(_profile(data)), end="\n\n")
     if data.kind in ("loop", "ab") and data.comparisons:
-        bars = [proof_comparisons.interval(comparison) for comparison in data.comparisons]
+        bars = [comparisons.interval(comparison) for comparison in data.comparisons]
         show_with_bars(trial_tables.comparisons(data.comparisons), bars, after=2)
         print()
     if data.kind == "tune":
-        tune.show_tables(data, was_followed)
+        show_tables(data, was_followed)
     if data.kind == "scaling":
         _show_scaling(data)
     if data.rate is not None:
@@ -87,7 +87,7 @@ def show_result(data: Record, was_followed: bool = False) -> None:
         show_table(_before_and_after(data))
         print()
     if data.kind == "tune":
-        tune.show_words(data, was_followed)
+        show_words(data, was_followed)
     for comparison in data.comparisons:
         if comparison.learning:
             say(proof_sentences.learned(comparison.learning))
@@ -96,9 +96,7 @@ def show_result(data: Record, was_followed: bool = False) -> None:
 
 
 def show_answer(data: Record) -> None:
-    """Print the conclusion of a proof and the sentences that limit it. They come before it, as it is the last line, but
-    after that of a search, which is the first.
-    """
+    """Print the conclusion, after the sentences that limit it or, of a search, first."""
     if proof_sentences.only_predicts(data):
         say(proof_sentences.conclusion(data))
         return
@@ -113,7 +111,7 @@ def show_answer(data: Record) -> None:
 
 
 def _show_scaling(data: Record) -> None:
-    """Print one row for each number of replicas, and what limits the scaling."""
+    """One row for each number of replicas, and what limits the scaling."""
     table = trial_tables.scaling(data)
     if table.rows:
         bars = [interval_bar.around(point.efficiency, point.spread) for point in scaling_sentences.points(data)]
@@ -125,7 +123,7 @@ def _show_scaling(data: Record) -> None:
 
 
 def _show_rate(test: RateTest) -> None:
-    """Print the suggestion of a range test, and the losses of the compared trainings. Its chart is drawn before."""
+    # Its chart is drawn before.
     if text := rate_sentences.suggestion(test):
         say(f"{text} ({rate_sentences.SOURCE})")
     if rows := rate_sentences.trial_rows(test):
@@ -134,7 +132,7 @@ def _show_rate(test: RateTest) -> None:
 
 
 def _show_sweep(sweep: Sweep) -> None:
-    """Print the settings of the search and of the proof with their values, and what the selection has cost."""
+    """The settings of the search and of the proof with their values, and what the selection has cost."""
     for part, head in ((SEARCH, "in the search"), (PROOF, "on fresh seeds")):
         table = sweep_sentences.groups_table(sweep, part)
         if table.rows:
@@ -157,9 +155,7 @@ def _profile(data: Record) -> list[str]:
 
 
 def _before_and_after(data: Record) -> Table:
-    """Return the table of the medians before and after. The second column is missing if a loop or a search has kept no
-    change. An A/B comparison always has both.
-    """
+    # The second column is missing if a loop or a search has kept no change.
     table = trial_tables.before_and_after(data, ("without", "with") if data.kind == "ab" else ("before", "after"))
     if data.kind in ("loop", "tune") and not data.after:
         return Table(["median", "as it is"], [row[:2] for row in table.rows], right=[1])
@@ -179,7 +175,7 @@ class ProofLines:
 
     def show(self, data: Record) -> None:
         search = data.kind == "tune"
-        for key, text in tune.news(data) if search else _news(data):
+        for key, text in news(data) if search else _news(data):
             if key not in self._told:
                 self._told.add(key)
                 self.line(text)
@@ -203,8 +199,7 @@ class ProofLines:
 
 class LiveProof(ProofLines):
     """Prints the new lines of a proof on a terminal, and shows its present activity and the time left in the last line,
-    which is written again each time.
-    """
+    which is written again each time."""
 
     def __init__(self, out: Console) -> None:
         super().__init__(out)
@@ -227,12 +222,10 @@ class LiveProof(ProofLines):
 
 
 def _news(data: Record) -> Iterator[tuple[str, str]]:
-    """Yield a key and a line for each event of the proof so far. The key is that of the event, so that the caller
-    prints each only once.
-    """
+    """Yield a key, by which the caller prints each event only once, and its line."""
     for title, trial in trials(data):
         yield trial.run, trial_line(title, trial)
-        yield from tune.disturbances([trial])
+        yield from disturbances([trial])
     if data.sweep is not None:
         yield from sweep_sentences.news(data.sweep)
     if data.kind != "loop":
@@ -253,7 +246,7 @@ def trials(data: Record) -> list[tuple[str, Trial]]:
         titled[trial.run] = ("one repeated batch" if trial.side == "b" else "as it is", trial)
     if profiled := data.profile_trial:
         titled[profiled.run] = ("profiled", profiled)
-    for title, trial in tune.trials(data):
+    for title, trial in search_trials(data):
         titled[trial.run] = (title, trial)
     for title, trial in rate_sentences.titled(data.rate) if data.rate else ():
         titled[trial.run] = (title, trial)
@@ -269,23 +262,17 @@ def trials(data: Record) -> list[tuple[str, Trial]]:
 
 def trial_line(title: str, trial: Trial) -> str:
     """Return the line of an ended trial: its run, its title, and its figures or, if it has failed, its outcome and its
-    error.
-    """
+    error."""
     head = f"{trial.run:<6}{title:<30}"
     if not trial.good:
         return f"{head} {trial.outcome}: {trial.error}"
     columns = [figure for figure in shown("trial") if trial.figure(figure.key) is not None]
-    parts = [
-        *(_phrase(figure, trial.figure(figure.key)) for figure in columns),
-        "disturbed" if trial.disturbed else "",
-    ]
+    parts = [*(_phrase(figure, trial.figure(figure.key)) for figure in columns), "disturbed" if trial.disturbed else ""]
     return f"{head} {'  '.join(filter(None, parts))}"
 
 
 def _phrase(figure: Figure, value: float) -> str:
-    """Return the figure with its value as text, in a constant width, so that the lines of trials align. A figure
-    without a name is aligned to the right.
-    """
+    # In a constant width, so that the lines of trials align.
     return figure.phrase(value).rjust(0 if figure.name else figure.width + 1 + len(figure.unit))
 
 
@@ -299,3 +286,138 @@ def left(data: Record) -> str:
     if most is not None:
         return f", about {seconds(remaining)} to {seconds(max(0.0, most - gone))} left"
     return f", {'at most' if data.kind == 'tune' else 'about'} {seconds(remaining)} left"
+
+
+ABOUT_INPUT = f"{WITHOUT_INPUT} {search_sentences.ABOUT_INPUT}"
+_SPEED = figures.of_run("samples_per_second")
+
+
+def show_tables(data: Record, was_followed: bool) -> None:
+    """Print the candidates, the best first, unless followed, and the gain of each option."""
+    candidates = ranked(data)
+    if not candidates:
+        return
+    if not was_followed:
+        show_table(search_sentences.leaderboard(data))
+        if any(candidate.gain is not None for candidate in candidates):
+            say(search_sentences.about_gains(candidates))
+        if any(map(search_sentences.is_marked, candidates)):
+            say(ABOUT_INPUT)
+        print()
+    table, bars = (
+        search_sentences.options(data, together=True),
+        [tune_drawing.interval(option) for option in brought(data)],
+    )
+    if len(table.rows) > len(bars):  # the row of all together
+        proved = [comparisons.interval(each) for each in data.comparisons if each.decision == "kept"]
+        bars.append(proved[-1] if proved else None)
+    show_with_bars(table, bars, after=2)
+    say(search_sentences.ABOUT_BROUGHT)
+    print()
+
+
+def show_words(data: Record, was_followed: bool) -> None:
+    """Print memory, the greatest possible speed and, unless followed, comparisons of the loss."""
+    if sentence := memory_sentences.in_words(data):
+        say(f"memory: {sentence} ({memory_sentences.kind_of_memory(memory_of(data))})")
+    if list(limits_of(data).only) == ["batch_size"] and (sentence := memory_sentences.fitted(data)):
+        say(sentence)
+    for sentence in (search_sentences.ceiling_in_words(data), search_sentences.study_in_words(data)):
+        if sentence:
+            say(sentence)
+    for line in search_sentences.learnt(data) if was_followed else search_sentences.learning(data):
+        say(line)
+
+
+def show_next(data: Record, saved: bool) -> None:
+    """Print what the user can do next with the result. `saved` is True if the best settings were saved to a file."""
+    for line in search_sentences.next_steps(data, saved):
+        say(line)
+
+
+# ---- while the search runs --------------------------------------------------------------------------
+
+
+def news(data: Record) -> Iterator[tuple[str, str]]:
+    """Yield a key, by which the caller prints each event only once, and a line."""
+    for number, candidate in enumerate(search_of(data).candidates):
+        if candidate.decision != "running":
+            yield f"candidate {number}", candidate_line(candidate)
+            if search_sentences.is_marked(candidate):
+                yield "without input", ABOUT_INPUT
+            if candidate.gain is not None:
+                yield "gains", f"({search_sentences.ABOUT_GAINS})"
+            if search_sentences.is_weighed(candidate):
+                yield "waits", f"({search_sentences.ABOUT_WAITS})"
+            yield from disturbances(candidate.trials)
+    yield from _losses(data)
+    for number, comparison in enumerate(data.comparisons):
+        yield from _pairs(number, comparison)
+        if comparison.decision != "running":
+            yield f"comparison {number}", proof_sentences.verdict(comparison)
+
+
+def candidate_line(candidate: Candidate) -> str:
+    """Return the line of a candidate: what was tried, its speed, its gain and the decision."""
+    mark = WITHOUT_INPUT if search_sentences.is_marked(candidate) else " "
+    speed = candidate.samples_per_second
+    speed_text = "" if speed is None else _SPEED.text(speed) + mark
+    gain = "" if candidate.gain is None else change(candidate.gain)
+    return (
+        f"{_head(search_sentences.stage(candidate), search_sentences.title(candidate))} {speed_text:>17} {gain:>8}  "
+        f"{search_sentences.outcome(candidate)}".rstrip()
+    )
+
+
+def _head(what: str, title: str) -> str:
+    # The widths leave room for speed, gain and `kept` on a terminal of 80 columns.
+    return f"{what:<19} {title:<24}"
+
+
+def disturbances(trials: Iterable[Trial]) -> Iterator[tuple[str, str]]:
+    """Yield a line for each disturbed trial, always with the same key: only one is printed, their number follows at the
+    end."""
+    for trial in trials:
+        if trial.disturbed:
+            yield "disturbed", f"note: {trial.disturbed}: the figures can be worse than on a quiet machine"
+
+
+def _losses(data: Record) -> Iterator[tuple[str, str]]:
+    for number, check in enumerate(search_of(data).losses):
+        for trial in check.trials:
+            yield trial.run, f"{_head('loss', _loss_title(check, trial))} {_loss(check, trial)}"
+        if check.decision != "running":
+            yield f"losses {number}", search_sentences.loss_check(check)
+
+
+def _loss(check: LossCheck, trial: Trial) -> str:
+    if trial.outcome not in ("ok", "timeout"):
+        return proof_sentences.outcome(trial)
+    return f"trained on {count(check.samples)} samples" if check.samples else trial.outcome
+
+
+def _loss_title(check: LossCheck, trial: Trial) -> str:
+    return proof_sentences.changes(check.settings) if trial.side == "b" else "the preset as it is"
+
+
+def _pairs(number: int, comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """Yield a key and a line for each measured pair and each failed trial."""
+    good = {(trial.side, trial.repeat): trial for trial in comparison.trials if trial.good}
+    for trial in comparison.trials:
+        if not trial.good:
+            yield f"{number} {trial.run}", f"{trial.run}: {proof_sentences.outcome(trial)}"
+        a, b = (good.get((side, trial.repeat)) for side in "ab")
+        if a and b:
+            speeds = f"{_SPEED.text(a.figure(_SPEED.key))} -> {_SPEED.text(b.figure(_SPEED.key))}"
+            gain = change(search_sentences.pair_gain(a, b))
+            yield f"pair {number} {trial.repeat}", f"{'pair ' + str(trial.repeat):<19} {speeds}  {gain}"
+
+
+def search_trials(data: Record) -> Iterator[tuple[str, Trial]]:
+    """Yield the title and the trial for all trials of a search except those in pairs. Trials for the loss come last."""
+    for candidate in search_of(data).candidates:
+        for trial in candidate.trials:
+            yield search_sentences.title(candidate), trial
+    for check in search_of(data).losses:
+        for trial in check.trials:
+            yield f"loss: {_loss_title(check, trial)}", trial

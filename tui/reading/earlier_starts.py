@@ -15,7 +15,7 @@ from ...engine.runs.parsing import parse_line
 from ...engine.runs.titles import title_of
 from ...engine.system.identity import Place
 from ...engine.units import seconds
-from .newest_runs import newest_runs
+from .queue_places import newest_runs
 from .run.snapshot import PhaseTimes
 
 MOST = 5  # runs that an estimate rests on
@@ -33,10 +33,8 @@ class Usual:
     most: float
 
     def __str__(self) -> str:
-        """The median, or the range from least to greatest if they differ much, as a text with units.
-
-        They differ much if a trainer was started in advance and had already imported TensorFlow.
-        """
+        """The median, or the range if they differ much, as when a trainer was started in advance and had imported
+        TensorFlow."""
         if self.most > 1.5 * self.least + 1:
             return f"{seconds(self.least)} to {seconds(self.most)}"
         return seconds(self.median)
@@ -50,12 +48,8 @@ class EarlierStarts:
     phases: Mapping[str, Usual] = field(default_factory=lambda: EMPTY)
 
     def left(self, so_far: Mapping[str, float], phase: str) -> float:
-        """Return the estimated seconds until the first step, by the medians of earlier starts. 0 if the phase takes
-        longer than in any earlier start and is the last.
-
-        `so_far` has the seconds of the phases, and `phase` is the present one. If it exceeds its median, its longest
-        time is taken instead.
-        """
+        """Return the seconds to the first step by medians of earlier starts, of an exceeded phase by the longest
+        time."""
         order = list(self.phases)
         to_come = order[order.index(phase) + 1 :] if phase in order else [name for name in order if name not in so_far]
         usual, spent = self.phases.get(phase), so_far.get(phase, 0.0)
@@ -68,9 +62,8 @@ NONE = EarlierStarts()
 
 
 def of(run: Run) -> EarlierStarts:
-    """Return the usual times of the phases in the newest runs of the same preset with the same model, devices and
-    compilation; NONE if there are none.
-    """
+    """Return the usual phases of the newest runs of the preset with the same model, devices and compilation, else
+    NONE."""
     mine = _what_matters(run)
     starts: list[dict[str, float]] = []
     for other in _comparable(run):
@@ -82,9 +75,7 @@ def of(run: Run) -> EarlierStarts:
 
 
 def _comparable(run: Run) -> Iterator[Run]:
-    """Yield the other runs of the same preset on this machine, the newest first. Only the 50 newest runs are
-    searched.
-    """
+    # Only the 50 newest runs are searched.
     preset, here = title_of(run).preset, Place.here().host
     for other in newest_runs():
         if other.id != run.id and title_of(other).preset == preset and other.status.get("host", here) == here:
@@ -125,10 +116,7 @@ def _summed(times: PhaseTimes) -> dict[str, float]:
 
 
 def usual(starts: Sequence[Mapping[str, float]]) -> EarlierStarts:
-    """Return the median, the shortest and the longest time of each phase. NONE if there are no starts.
-
-    `starts` has the seconds of each phase for each start.
-    """
+    """Return the median, the shortest and the longest time of each phase; NONE without starts."""
     if not starts:
         return NONE
     phases = {phase: _usual(start.get(phase, 0.0) for start in starts) for phase in starts[0]}

@@ -1,9 +1,6 @@
-"""The present state of the GPUs and the host without a run, and who uses the GPUs.
-
-Asking the driver may take long or hang and has a thread of its own (engine/telemetry/sampler.py).
-
-Deferred imports: NVML and psutil are loaded in the thread that reads.
-"""
+"""The present state of the GPUs and the host without a run, and who uses the GPUs. Asking the driver may take long or
+hang and has a thread of its own (engine/telemetry/sampler.py).
+Deferred imports: NVML and psutil are loaded in the thread that reads."""
 
 from __future__ import annotations
 
@@ -14,12 +11,15 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from queue import Empty, SimpleQueue
 
+from ...engine.files.values import whole
+from ...engine.leases import lease
+from ...engine.leases.free_gpus import GpuUse, GpuUser, IdleNotes
 from ...engine.runs import Run
 from ...engine.runs.events import Event
 from ...engine.runs.parsing import dated
 from ...engine.telemetry.gpu_processes import Branch, trees
-from .newest_runs import newest_runs
-from .run.gpu_reading import Gpu, GpuProcess, numbers
+from .queue_places import newest_runs
+from .run.gpu_reading import FREE, Gpu, GpuProcess, Instance, numbers
 from .run.snapshot import Snapshot
 from .run.store import Store
 
@@ -28,11 +28,9 @@ UNKNOWN = "not visible"
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the tree: a process, or a user above the user's processes.
-
-    For a user, `process` is None and `count` is the number of the user's processes on GPUs. `gpus` are the numbers of
-    the GPUs that the process or the user uses, and `memory_bytes` is the memory on all of them.
-    """
+    """A line of the tree: a process, or a user above the user's processes. For a user, `process` is None and `count` is
+    the number of the user's processes on GPUs. `gpus` are the numbers of the GPUs that the process or the user uses,
+    and `memory_bytes` is the memory on all of them."""
 
     key: str
     text: str
@@ -47,8 +45,7 @@ class Line:
 @dataclass(frozen=True)
 class Users:
     """The lines of the tree of users and processes. `unknown` names the GPUs whose processes the driver does not list,
-    with the reason; empty if there are none.
-    """
+    with the reason; empty if there are none."""
 
     lines: tuple[Line, ...] = ()
     unknown: str = ""
@@ -63,8 +60,7 @@ class _Holder:
 
 def read(gpus: Sequence[Gpu]) -> Users:
     """Return the users and the processes in the readings as a tree, with the present parents and children of the
-    processes.
-    """
+    processes."""
     held = _holders(gpus)
     lines: list[Line] = []
     visible = [pid for pid, holder in held.items() if not holder.process.hidden]
@@ -98,11 +94,7 @@ def _holders(gpus: Sequence[Gpu]) -> dict[int, _Holder]:
 
 
 def _together(processes: Sequence[GpuProcess]) -> GpuProcess:
-    """Return the entries of a process on several GPUs as one, with its greatest use of a GPU and its shortest idle
-    time.
-
-    Both are None if one of the GPUs does not report one of them.
-    """
+    # Use and idle time are None if one of the GPUs does not report them.
     if any(process.use is None or process.idle_seconds is None for process in processes):
         return replace(processes[0], use=None, idle_seconds=None)
     latest = min(processes, key=lambda process: (process.idle_seconds or 0, process.idle_at_least))
@@ -149,9 +141,7 @@ TAKE_SECONDS = 0.1
 
 class MachineReader:
     """Reads the machine for one viewer. `run` is a run that is running on this machine, None if there is none.
-
-    `stuck_seconds` is for how many seconds the driver has not answered.
-    """
+    `stuck_seconds` is for how many seconds the driver has not answered."""
 
     def __init__(self) -> None:
         self.run: Run | None = None
@@ -160,12 +150,10 @@ class MachineReader:
 
     def follow(self, leaving: threading.Event) -> Iterator[Snapshot]:
         """Yield snapshots until `leaving` is set. Ends after the driver has been released, or while it does not
-        answer.
-        """
+        answer."""
         from ...engine.leases.free_gpus import IdleNotes
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.sampler import GpuReader
-        from .gpu_leases import with_leases
 
         # A run on another machine has no trainer here.
         self.run = next((run for run in newest_runs() if run.liveness.trainer), None)
@@ -201,3 +189,71 @@ class MachineReader:
 
 
 NOBODY = -1  # a process id that no process has
+
+
+def with_leases(gpus: Sequence[Gpu], notes: IdleNotes) -> tuple[Gpu, ...]:
+    """Return the GPUs with their leases, and with the longer of the idle times seen here and noted earlier. In a
+    thread."""
+    uses = iter(notes.of([use for gpu in gpus for use in _uses(gpu)]))
+    return tuple(_with_uses(gpu, [next(uses) for _ in _uses(gpu)]) for gpu in gpus)
+
+
+def _with_uses(gpu: Gpu, uses: Sequence[GpuUse]) -> Gpu:
+    words = "; ".join(f"{use.number} {_text(use)}" if gpu.mig else _text(use) for use in uses)
+    idle = {user.pid: user.idle_seconds or 0.0 for use in uses for user in use.users or ()}
+    processes = gpu.processes and tuple(
+        replace(process, idle_seconds=max(process.idle_seconds, idle.get(process.pid, 0.0)))
+        if process.idle_seconds is not None
+        else process
+        for process in gpu.processes
+    )
+    return replace(gpu, lease=words, processes=processes)
+
+
+def _uses(gpu: Gpu) -> list[GpuUse]:
+    if not gpu.mig:
+        return [_use(gpu, gpu, gpu.busy)]
+    return [replace(_use(gpu, instance, None), instance=place) for place, instance in enumerate(gpu.mig)]
+
+
+def _use(gpu: Gpu, part: Gpu | Instance, busy: float | None) -> GpuUse:
+    return GpuUse(
+        gpu.index,
+        part.uuid,
+        gpu.name or "GPU",
+        whole(part.memory_used_bytes),
+        whole(part.memory_total_bytes),
+        busy,
+        None if part.processes is None else tuple(map(_lease_user, part.processes)),
+        lease.holder(part.uuid or str(gpu.index)),
+    )
+
+
+def _lease_user(process: GpuProcess) -> GpuUser:
+    return GpuUser(
+        process.pid,
+        process.user,
+        process.name,
+        process.started,
+        whole(process.memory_used_bytes),
+        process.use,
+        process.cpu_seconds,
+        type=process.type,
+    )
+
+
+def _text(use: GpuUse) -> str:
+    # `stuck`: its memory is used although the run has ended.
+    holder = use.holder
+    if holder is not None and not holder.stuck:
+        return str(holder)
+    stuck = holder is not None and not use.computing and bool(use.why_not_free())
+    return f"stuck: {holder.stuck}" if holder is not None and stuck else use.why_not_free() or FREE
+
+
+def overview(gpus: Sequence[Gpu]) -> str:
+    alike: dict[str, list[int]] = {}
+    for gpu in gpus:
+        if gpu.lease and not gpu.missing:
+            alike.setdefault(gpu.lease, []).append(gpu.index)
+    return "; ".join(f"GPU {numbers(indices)}: {text}" for text, indices in alike.items())

@@ -1,7 +1,5 @@
-"""The last runs of a preset by the values of an option, and the gains that proofs have measured with it.
-
-Reading hundreds of runs is done in a thread. Imports no Textual.
-"""
+"""The last runs of a preset by the values of an option, and the gains that proofs have measured with it. Reading
+hundreds of runs is done in a thread. Imports no Textual."""
 
 from __future__ import annotations
 
@@ -31,8 +29,7 @@ _GROUPS = ("precision", "compile", "input", "strategy", "device", "workload", "t
 @dataclass(frozen=True)
 class EndedRun:
     """A run that has ended: its short name (perhaps empty), its options by key, how it ended, samples per second, and a
-    validation metric by Keras' name of it. `when` is the Unix time of its start.
-    """
+    validation metric by Keras' name of it. `when` is the Unix time of its start."""
 
     name: str
     when: float
@@ -42,7 +39,6 @@ class EndedRun:
     metric: tuple[str, float | None]
 
     def text(self, key: str) -> str:
-        """Return the option's value as text. A run of an older gputui, without the option, has the default."""
         return to_text(self.values.get(key, INFO[key].default))
 
     def has_value_of(self, key: str, state: FormState) -> bool:
@@ -59,8 +55,7 @@ class EndedRun:
 @dataclass(frozen=True)
 class Gain:
     """The measured gain of changes (0.05: 5 % more samples per second) with its decision. `host` is empty if it was
-    measured on this machine.
-    """
+    measured on this machine."""
 
     changes: Mapping[str, Any]
     gain: float
@@ -80,8 +75,7 @@ class Experience:
 
     def by_value(self, key: str, state: FormState) -> list[EndedRun]:
         """Return the newest run of each value of the option `key`, at most 5, the newest first. Empty if every run has
-        the value of the form.
-        """
+        the value of the form."""
         newest: dict[str, EndedRun] = {}
         for run in self.runs:
             newest.setdefault(run.text(key), run)
@@ -108,7 +102,7 @@ class ExperienceReader:
         return Experience(preset, tuple(run for run in ended if run is not None), tuple(self._gains()))
 
     def _read(self, run: Run, preset: str) -> EndedRun | None:
-        """Return the run. None if it has another preset, has not ended, or was damaged."""
+        """Return the run; None if it has another preset, has not ended, or was damaged."""
         if run.id not in self._presets:
             self._presets[run.id] = title_of(run).preset
         written = changed(run, "result.json")

@@ -1,8 +1,5 @@
 """The preset files that can be opened: of the current folder, recent, the user's own, shipped, or below a typed path.
-
-All functions read disks. They may be slow, or never return if a network folder does not answer, so callers use daemon
-threads. The number of files that are read is limited.
-"""
+All functions read a limited number of files from disks that may never answer, so callers use daemon threads."""
 
 from __future__ import annotations
 
@@ -40,9 +37,7 @@ def file() -> Path:
 
 
 def recent() -> list[Path]:
-    """Return the files that were opened last, the latest first. They may no longer exist, as this function does not
-    wait for their disks.
-    """
+    """Return the last opened files, the latest first. They may no longer exist: their disks are not waited for."""
     try:
         stored = json.loads(read_bytes(file(), MAX_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -59,8 +54,7 @@ def is_there(path: Path) -> bool:
 
 def answer(ask: Callable[[], T], seconds: float) -> T | None:
     """Return the result of `ask`, which is called in a thread. None if it raises an exception or takes more than
-    `seconds`.
-    """
+    `seconds`."""
     answers: list[T] = []
 
     def put() -> None:
@@ -74,10 +68,7 @@ def answer(ask: Callable[[], T], seconds: float) -> T | None:
 
 
 def note(path: Path) -> threading.Thread:
-    """Put a file at the first place of the list of recent files. Return the thread that does so.
-
-    If gputui's home cannot be written, nothing happens.
-    """
+    """Put a file at the first place of the recent files, in the returned thread, if gputui's home can be written."""
     thread = threading.Thread(target=_note, args=(path,), daemon=True)
     thread.start()
     return thread
@@ -99,10 +90,8 @@ _OURS = late(rf"^(?:{'|'.join(TOP_LEVEL)})[ \t]*:", re.MULTILINE)
 
 @dataclass(frozen=True)
 class PresetFile:
-    """A file in the list, or a folder of the typed path. `text` is the preset's description.
-
-    `other` says why the file is no preset, and `fault` what is wrong with a preset; both are empty for a valid preset.
-    """
+    """A file in the list, or a folder of the typed path. `text` is the preset's description. `other` says why the file
+    is no preset, and `fault` what is wrong with a preset; both are empty for a valid preset."""
 
     path: Path
     group: Group
@@ -113,7 +102,6 @@ class PresetFile:
 
     @property
     def name(self) -> str:
-        """The name that the list shows: without `.yaml` for a preset that has a name, with a slash for a folder."""
         if self.folder:
             return f"{self.path.name}/"
         return self.path.stem if self.group in ("yours", "shipped") else self.path.name
@@ -128,7 +116,7 @@ class Listing:
 
 
 def read(group: Group, folder: Path | None = None) -> Listing:
-    """Return the files of a group. For the group `path`, they are those in `folder`; None for the current folder."""
+    """Return the files of a group; those of `path` are in `folder`, by default the current one."""
     if group == "path":
         return in_folder(folder or Path.cwd(), "path")
     if group == "here":
@@ -170,7 +158,7 @@ def _folders(entries: list[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
 
 
 def read_entry(path: Path, group: Group) -> PresetFile:
-    """Return the entry for a file: with the preset's description, or why the file is no preset or cannot be used."""
+    """Return a file's entry: the preset's description, or why it is no preset or cannot be used."""
     text = ""
     try:
         text = located_yaml.read_text(path)
@@ -189,8 +177,7 @@ def read_entry(path: Path, group: Group) -> PresetFile:
 
 def completed(text: str, names: list[str]) -> str:
     """Return the path with its last part completed by the letters that all matching `names` share. Unchanged if no name
-    matches.
-    """
+    matches."""
     head, begun = os.path.split(text)
     fitting = [name for name in names if name.startswith(begun)]
     if not fitting:

@@ -1,7 +1,5 @@
-"""The proofs as rows of a table. A proof that has ended is read again only if its file changes.
-
-Reading is done in a thread. Imports no Textual.
-"""
+"""The proofs as rows of a table. A proof that has ended is read again only if its file changes. Reading is done in a
+thread. Imports no Textual."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ from .run.snapshot import Snapshot
 @dataclass(frozen=True)
 class ProofEntry:
     """A proof and the content of its proof.json, which is UNREAD if the file cannot be read. `when` is the Unix time of
-    its start, and `size` the bytes of its folder, None if not measured yet.
-    """
+    its start, and `size` the bytes of its folder, None if not measured yet."""
 
     proof: Proof
     data: Record = field(default_factory=lambda: UNREAD)
@@ -60,8 +57,7 @@ class ProofList:
 
     def measure(self) -> bool:
         """Measure the size of one changed proof's folder. Return True if the list is to be read again at once: the size
-        has changed, or there are more to measure.
-        """
+        has changed, or there are more to measure."""
         name = next(iter(self._to_measure), "")
         self._to_measure.pop(name, None)
         if name not in self._known:
@@ -84,8 +80,7 @@ def _changed(path: Path) -> float:
 @dataclass(frozen=True)
 class SearchReading:
     """The content of proof.json and, while the search is running, the run of its newest trial and this run's
-    snapshot.
-    """
+    snapshot."""
 
     data: Record = field(default_factory=lambda: UNREAD)
     run: Run | None = None

@@ -1,23 +1,167 @@
-"""The queue as its viewers see it: which runs wait, in which order and why, and about when each starts.
-
-Functions read small files, and are to be called in a thread.
-"""
+"""The queue as its viewers see it: which runs wait, in which order and why, and about when each starts. Functions read
+small files, and are to be called in a thread."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from ...engine.files.values import mapping, text, whole
+from ...engine import runs
+from ...engine.files.reading import read_object
+from ...engine.files.values import mapping, number, text, whole
 from ...engine.job import this_machine
-from ...engine.queue import any_entry, entries, free_devices
+from ...engine.queue import any_entry, entries, free_devices, queue_settings
 from ...engine.queue.entries import Entry, ListingReader
-from ...engine.runs import titles
+from ...engine.queue.forecast import MOST_RUNS, Begun, Durations, Expected, start_times
+from ...engine.queue.free_devices import Device
+from ...engine.queue.jobs import Job, ProofJob, RunJob, job_of, state_if_not_ended
+from ...engine.queue.queue_settings import Settings
+from ...engine.runs import Run, titles
 from ...engine.runs.run import PROOF
-from . import queue_times
-from .queue_places import Queue, Waiting
+from ...engine.units import clock
+from .queue_places import Queue, Waiting, last_progress
 
-_reader, _times = ListingReader(), queue_times.StartTimes()
+FORECAST_SECONDS = 5.0
+
+
+def starts_in(listed: Sequence[Entry], news: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the seconds until each waiting entry starts, None if unknown: of runs that Slurm starts, without devices
+    in the runner's `news`, or in a paused queue."""
+    unknown = dict.fromkeys(entry.run for entry in listed if entry.state in entries.WAITS)
+    devices = free_devices.from_news(news.get("devices"))
+    if entries.is_paused() or not devices:
+        return unknown
+    return unknown | _Times([entry for entry in listed if not entry.is_of_slurm], devices, news).starts_in()
+
+
+class StartTimes:
+    """The start times of `starts_in` for screens, which ask for them often: the forecast is made again only after 5 s,
+    or if the queue changes."""
+
+    def __init__(self) -> None:
+        self._listed: Sequence[Entry] = ()
+        self._news: Mapping[str, Any] = {}
+        self._starts: dict[str, float | None] = {}
+        self._at = float("-inf")
+
+    def starts_in(self, listed: Sequence[Entry], news: Mapping[str, Any]) -> dict[str, float | None]:
+        age = time.monotonic() - self._at
+        if listed is not self._listed or news != self._news or age >= FORECAST_SECONDS:
+            self._starts, self._listed, self._news = starts_in(listed, news), listed, news
+            self._at, age = time.monotonic(), 0.0
+        return {name: None if start is None else max(0.0, start - age) for name, start in self._starts.items()}
+
+
+def when_text(seconds: float | None) -> str:
+    """Return in words when a run starts, such as `soon` or `in about 4:10`; empty for None."""
+    return "" if seconds is None else f"in about {clock(seconds)}" if seconds >= 1 else "soon"
+
+
+class _Times:
+    def __init__(self, listed: Sequence[Entry], devices: Sequence[Device], news: Mapping[str, Any]) -> None:
+        self._listed, self._devices = listed, devices
+        self._gpus = free_devices.shown_at_once(devices)
+        delayed = news.get("delayed")
+        self._delayed = [name for name in delayed if isinstance(name, str)] if isinstance(delayed, list) else []
+        self._settings = _settings(queue_settings.path(), queue_settings.stamp())
+
+    def starts_in(self) -> dict[str, float | None]:
+        now = time.time()
+        begun = self._begun(now)
+        # One that is being started and has no devices yet takes its own before all that wait.
+        starting = [entry for entry in self._listed if entry.state == "starting" and entry.run not in begun]
+        waiting = [entry for entry in self._listed if entry.state in entries.WAITS]
+        starts = start_times(
+            [self._expected(entry) for entry in (*starting, *waiting)],
+            list(begun.values()),
+            self._settings.most,
+            lambda seconds: self._settings.opens_in(now + seconds),
+        )
+        return {entry.run: starts[entry.run] for entry in waiting}
+
+    def _begun(self, now: float) -> dict[str, Begun]:
+        """Runs and programs that use devices now, by id, and runs that an entry waits for. `now` is a Unix time."""
+        leased: dict[str, set[str]] = {}
+        for device in self._devices:
+            if device.holder:
+                leased.setdefault(Path(device.run).name or device.name, set()).add(device.name)
+        jobs = {Path(device.run).name: _job_at(Path(device.run)) for device in self._devices if device.run}
+        begun = {}
+        for entry in self._listed:
+            if entry.state in entries.WAITS:
+                continue
+            devices = frozenset(leased.pop(entry.run, ())) | frozenset(entry.devices)
+            if devices or entry.kind == PROOF:  # a sweep has none, and others may wait for its end
+                begun[entry.run] = Begun(entry.run, devices, self._left(entry, now), per_gpu=entry.per_gpu)
+        queued = {name for each in begun.values() for name in each.devices}
+        for key, names in leased.items():
+            if others := names - queued:
+                begun[key] = Begun(key, frozenset(others), _left_of(jobs[key]) if key in jobs else None, False)
+        for after in {entry.after for entry in self._listed if entry.after} - {entry.run for entry in self._listed}:
+            if after not in begun and state_if_not_ended(after):
+                begun[after] = Begun(after, seconds_left=_left_of(job_of(after)), is_queued=False)
+        return begun
+
+    def _left(self, entry: Entry, now: float) -> float | None:
+        left = _left_of(entry.job)
+        if left is None and (whole := self._seconds(entry)) is not None:
+            left = max(0.0, whole - (now - (entry.started_at or now)))
+        return left
+
+    def _expected(self, entry: Entry) -> Expected:
+        usable = free_devices.allowed(free_devices.usable(entry, self._devices), self._settings)
+        return Expected(
+            entry.run,
+            [device.name for device in usable],
+            free_devices.count(entry, self._gpus),
+            partial(self._seconds, entry),
+            entry.after or "",
+            entry.state == "held",
+            entry.run in self._delayed,
+            entry.per_gpu,
+        )
+
+    def _seconds(self, entry: Entry) -> float | None:
+        # By its own last estimate, else as earlier runs did.
+        if isinstance(entry.job, ProofJob):
+            return _seconds_of_proof(entry.job)
+        own = number(last_progress(entry.folder).get("eta_seconds")) if entry.state != "running" else None
+        return self._durations.expected_seconds(entry.folder) if own is None else own
+
+    @cached_property
+    def _durations(self) -> Durations:
+        waiting = {entry.run for entry in self._listed}
+        ended = (run for run in runs.all_runs() if run.id not in waiting)
+        return Durations(islice(ended, MOST_RUNS))
+
+
+@lru_cache(1)
+def _settings(_path: Path, _written_at: float) -> Settings:
+    return queue_settings.read()  # again only if the file has changed: the screens ask every second
+
+
+def _left_of(job: Job) -> float | None:
+    if isinstance(job, ProofJob):
+        return job.seconds_left()
+    return number(last_progress(Run(job.path)).get("eta_seconds"))
+
+
+def _job_at(path: Path) -> Job:
+    return ProofJob(path) if (path / ProofJob.first_file).exists() else RunJob(path)
+
+
+def _seconds_of_proof(job: ProofJob) -> float | None:
+    # The time limit, which a search always uses up.
+    request = read_object(job.path / ProofJob.first_file).value
+    minutes = number(mapping(request.get("search")).get("minutes"))
+    return number(request.get("limit_seconds")) if minutes is None else 60 * minutes
+
+
+_reader, _times = ListingReader(), StartTimes()
 
 
 def read() -> Queue:
@@ -36,7 +180,7 @@ def read() -> Queue:
     for entry in (entry for entry in listed if entry.state in entries.WAITS):
         held, place = entry.state == "held", places.get(entry.run)
         why = entries.PAUSED_REASON if paused and place and not held else why_of(entry, reasons)
-        when = queue_times.when_text(starts[entry.run])
+        when = when_text(starts[entry.run])
         needs, after = free_devices.needs_text(entry, count), entries.name_of(entry.after) if entry.after else ""
         waiting[entry.run] = Waiting(entry.name, place, held, why, when, needs, entry.waits_since, after, waits)
     return Queue(waiting, len(begun))
@@ -50,8 +194,7 @@ def places_of(listed: Sequence[Entry]) -> dict[str, int]:
 
 def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
     """Return in words why an entry waits; empty if it has begun, unless it was asked to give way. `reasons` are those
-    that the runner has written, by id.
-    """
+    that the runner has written, by id."""
     if entry.state == "held":
         return entry.hold_reason
     if entry.state == "waiting":
@@ -63,14 +206,11 @@ def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
 
 
 def title_of(entry: Entry) -> str:
-    """Return the title of a queued run, or the kind and the preset of a measurement, such as `ab of quickstart`."""
     return f"{entry.what} of {entry.group}" if entry.kind == PROOF else titles.with_name(entry.folder)
 
 
 def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.name) -> str:
-    """Return the place of a new entry, and what it waits for, in one line. For an entry that Slurm starts, return its
-    job. `name` returns the text that names another entry, by default its short name.
-    """
+    """Return the place of a new entry, or its job of Slurm, and what it waits for. `name` names another entry."""
     if entry.is_of_slurm:
         after = f"; it waits for {entries.name_of(entry.after)} to end" if entry.after else ""
         return f"submitted to Slurm as job {entry.slurm_job}, needs {free_devices.needs_text(entry, 0)}{after}"
@@ -92,8 +232,6 @@ def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.
 
 
 def gpus() -> int:
-    """Return the number of GPUs of this machine: as the queue's runner has counted them or, without a runner, as they
-    are read now.
-    """
+    """Return the number of GPUs: as the queue's runner has counted them or, without a runner, as they are read now."""
     counted = whole(entries.news().get("gpus"))
     return len(this_machine.read().gpus) if counted is None else counted

@@ -1,19 +1,27 @@
-"""The places of waiting runs in the queue, as plain values for lists, headers and views. queue.py reads them."""
+"""What headers and lists read first: the newest runs, their last events, and the places of waiting runs in the queue,
+which queue.py reads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from ...engine import runs
+from ...engine.files.reading import open_regular
+from ...engine.runs import Run
+from ...engine.runs.events import EVENTS_FILE, fields_of
+from ...engine.runs.parsing import parse_line
+from ...engine.runs.run import WAITING
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The place of the run with the name `run` in the queue, from 1 on, why it waits, and about when it starts.
-
-    `place` is None for a run that Slurm starts, and `count` is the number of runs that have a place. `why` and `when`
-    are empty if they are not known. `when` is `soon`, or a text such as `in about 4:10`. `since` is the Unix time at
-    which the run was queued, and `after` the name of the run that has to end first, else empty.
-    """
+    """The place of the run with the name `run` in the queue, from 1 on, why it waits, and about when it starts. `place`
+    is None for a run that Slurm starts, and `count` is the number of runs that have a place. `why` and `when` are empty
+    if they are not known. `when` is `soon`, or a text such as `in about 4:10`. `since` is the Unix time at which the
+    run was queued, and `after` the name of the run that has to end first, else empty."""
 
     run: str
     place: int | None
@@ -41,11 +49,7 @@ class Queue:
     begun: int = 0
 
     def words(self, training: int) -> tuple[str, ...]:
-        """Return how many runs train and wait, and when the next starts, as several texts for a header, from the
-        longest to the shortest. Empty if no run waits.
-
-        `training` is the number of running runs.
-        """
+        """Return how many runs train and wait, and the next start, as texts from the longest; empty if none waits."""
         if not self.waiting:
             return ()
         waits = f"{len(self.waiting)} wait"
@@ -53,3 +57,36 @@ class Queue:
         when = next((each.when for each in self.waiting.values() if each.when), "")
         timed = (f"{both}, next {when}", f"{both}, next {when.removeprefix('in about ')}") if when else ()
         return (*timed, both, waits)
+
+
+LOOKED_AT = 50  # how many runs are searched
+
+
+def waits(run: Run) -> bool:
+    """Return True if the run waits in the queue. If it is not queued, this costs only one call of `stat`."""
+    return run.queue_file.exists() and run.state == WAITING
+
+
+def newest_runs(waits: Callable[[Run], bool] = waits, of: Iterable[Run] | None = None) -> list[Run]:
+    """Return the 50 newest runs that do not wait in the queue, the newest first, of all runs `of` or those on the
+    disk."""
+    return list(islice((run for run in (runs.all_runs() if of is None else of) if not waits(run)), LOOKED_AT))
+
+
+TAIL_BYTES = 16384
+
+
+def last_progress(run: Run) -> Mapping[str, Any]:
+    return last_event(run, "progress")
+
+
+def last_event(run: Run, kind: str) -> Mapping[str, Any]:
+    """Return the fields of the last event of the type `kind`. Empty if there is none near the end of the file."""
+    try:
+        with open_regular(run.file(EVENTS_FILE)) as stream:
+            stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
+            lines = stream.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return {}
+    events = (parse_line(line) for line in reversed(lines) if f'"type":"{kind}"' in line)
+    return next((fields_of(event) for event in events if event), {})

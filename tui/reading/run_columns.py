@@ -15,11 +15,8 @@ from .run_list import FIGURES, LEFT, Entry, when_text
 @dataclass(frozen=True)
 class RunColumn:
     """A column of the table of runs. `width` is in cells without the blanks around it; a column of width 0 gets the
-    room that is left.
-
-    `show` returns the text for a run, and `value` the value by which rows are sorted. A row whose value is None comes
-    last in both directions. `about` describes the column.
-    """
+    room that is left. `show` returns the text for a run, and `value` the value by which rows are sorted. A row whose
+    value is None comes last in both directions. `about` describes the column."""
 
     key: str
     about: str
@@ -51,9 +48,6 @@ def _figure(figure: Figure, key: str = "") -> RunColumn:
 
 
 def _validation(entry: Entry) -> str:
-    """Return a text such as `accuracy 0.913`: the metric's name, cut if it is long, and its value.
-    Empty without a validation.
-    """
     name, value = entry.validation
     if value is None:
         return units.NONE if entry.figures.get("metrics.loss") is not None else ""
@@ -62,9 +56,7 @@ def _validation(entry: Entry) -> str:
 
 
 def _whole(figure: Figure, value: float | None) -> str:
-    """Return the figure as text that fits into its column. A text that is too wide gets fewer digits, and is never
-    cut.
-    """
+    # A text that is too wide gets fewer digits, and is never cut.
     bare = figure.bare(value)
     if value is None or len(bare) <= figure.width or not units.is_plain(figure.unit):
         return bare
@@ -139,24 +131,9 @@ _FIGURES_SHOWN = [*(figure.narrow_head for figure in shown("runs")), "validation
 # Without a choice: in the order in which they stand, and in the order in which they get room.
 USUAL = ("run", "id", "state", "done", "left", *_FIGURES_SHOWN, "size", "when", "tags", "note", "description")
 FIRST = (
-    "run",
-    "state",
-    "validation",
-    SPEED,
-    "when",
-    "done",
-    "loss",
-    "wait",
-    "left",
-    STEP_TIME,
-    "memory",
-    "host",
-    "tags",
-    "note",
-    "description",
-    "id",
-    "size",
-)
+    "run", "state", "validation", SPEED, "when", "done", "loss", "wait", "left", STEP_TIME, "memory", "host",
+    "tags", "note", "description", "id", "size",
+)  # fmt: skip
 LEAST_TITLE, LEAST_WORDS = 25, 18  # cells of a title; of a note or description
 SPARE = 30  # cells that the size leaves to them
 ONLY_GOING_ON = {"done", "left"}
@@ -167,18 +144,12 @@ def ordered(entries: Iterable[Entry], column: str, descending: bool) -> list[Ent
     value = COLUMNS[column].value
     entries = list(entries)
     with_value = [entry for entry in entries if value(entry) is not None]
-    return [
-        *sorted(with_value, key=value, reverse=descending),
-        *(entry for entry in entries if value(entry) is None),
-    ]
+    return [*sorted(with_value, key=value, reverse=descending), *(entry for entry in entries if value(entry) is None)]
 
 
 def usual(entries: Sequence[Entry], width: int) -> list[str]:
-    """Return the names of the columns to show if the user has chosen none, as many as fit into `width`.
-
-    The width alone decides, so that columns do not come and go with the runs. Only the user's own words are left out
-    if no run has any.
-    """
+    """Return the usual columns that fit. The width alone decides, so that columns do not come and go with the runs;
+    only the user's own words are left out if no run has any."""
     useful = [name for name in USUAL if name not in OWN_WORDS or any(COLUMNS[name].show(entry) for entry in entries)]
     fitting: set[str] = set()
     for name in sorted(useful, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
@@ -190,5 +161,4 @@ def usual(entries: Sequence[Entry], width: int) -> list[str]:
 
 
 def matching(entries: Iterable[Entry], words: str) -> list[Hit[Entry]]:
-    """Return the runs that match all words of the filter, in the order of `entries`."""
     return search(words, entries, lambda entry: entry.places, with_parts=True)

@@ -1,9 +1,5 @@
-"""The runs as rows of a table, which a filter matches, read from disk and cached while their files do not change.
-
-Reading hundreds of folders takes time and is done in a thread. Imports no Textual.
-
-Deferred imports: the queue is read only if it has entries, and sweeps only if a run belongs to one.
-"""
+"""The runs as rows of a table, which a filter matches, read in a thread and cached while their files do not change.
+Deferred imports: the queue is read only if it has entries, and sweeps only if a run belongs to one."""
 
 from __future__ import annotations
 
@@ -25,14 +21,13 @@ from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.run import STATE_LABELS, WAITING, RunState
 from ...engine.runs.titles import Notes, Title, title_of
 from ..word_search import Place, place
-from .last_events import last_event, last_progress
-from .newest_runs import newest_runs
-from .queue_places import Queue, Waiting
+from .queue_places import Queue, Waiting, last_event, last_progress, newest_runs
 from .run import epoch_mean
 
 if TYPE_CHECKING:
     from ...engine.trials.record import Record
-    from .sweep_records import SweepRecords
+    from .trial_curves import SweepRecords
+
 
 MEASURED_SECONDS = 0.3  # at a time
 LEFT = figures.of_run("eta_seconds")
@@ -93,9 +88,7 @@ class Entry:
 
     @property
     def done(self) -> float | None:
-        """The share of its steps that a running run has done, from 0 to 1. None for an ended run, or if it is not
-        known.
-        """
+        """The share of its steps that a running run has done, from 0 to 1; None for an ended run, or if not known."""
         step, steps = at(self.latest, "step"), at(self.latest, "steps")
         return min(1.0, step / steps) if self.is_active and step is not None and steps else None
 
@@ -132,9 +125,7 @@ class RunList:
         self._records: SweepRecords | None = None
 
     def read(self, most: int | None = None) -> list[Entry]:
-        """Return the entries of the `most` newest runs (None: all), the newest first, and of all runs that wait in the
-        queue.
-        """
+        """Return the `most` newest runs (None: all), the newest first, and all runs that wait in the queue."""
         entries: dict[str, tuple[tuple[float, ...], Entry]] = {}
         queue, survey = read_queue(), runs.survey()
         self.total, self.closed = len(survey.runs), len(survey.closed)
@@ -153,15 +144,13 @@ class RunList:
         return [_placed(entry, queue) for _, entry in entries.values()]
 
     def _read_sweeps(self, sweeps: set[str]) -> None:
-        from .sweep_records import SweepRecords
+        from .trial_curves import SweepRecords
 
         self._records = self._records or SweepRecords()
         self.sweeps = self._records.read(sweeps)
 
     def measure(self) -> bool:
-        """Measure the sizes of the folders of changed runs for at most about MEASURED_SECONDS. Return True if an entry
-        has another size than before.
-        """
+        """Measure changed folders for about MEASURED_SECONDS. True if an entry has another size than before."""
         until, differ = time.monotonic() + MEASURED_SECONDS, False
         while self._to_measure and time.monotonic() < until:
             name = next(iter(self._to_measure))
@@ -183,9 +172,7 @@ def read_queue() -> Queue:
 
 
 def queue_place(run: Run) -> Waiting | None:
-    """Return the place of a run in the queue; None if it does not wait. If it is not queued, this costs only one call
-    of `stat`.
-    """
+    """Return the place of a run in the queue, None if it does not wait. If it is not queued, this costs one `stat`."""
     return read_queue().waiting.get(run.id) if run.queue_file.exists() else None
 
 
@@ -195,9 +182,7 @@ def _placed(entry: Entry, queue: Queue) -> Entry:
 
 
 def queue_first(entries: Iterable[Entry], running_first: bool = True) -> list[Entry]:
-    """Return the running runs (with `running_first`), the waiting runs in the order of the queue, then all other runs
-    in their order.
-    """
+    """Return running runs (with `running_first`), waiting ones in the order of the queue, then all others."""
     entries = list(entries)
     last = len(entries) + 1
 
@@ -232,9 +217,7 @@ def _written(path: Path) -> float:
 
 
 def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
-    """Return the entry for the present state of a run. Parts that never change are copied from `earlier`, an entry of
-    the same run; None if there is none.
-    """
+    """Return a run's present entry; parts that never change are copied from `earlier`."""
     result = run.whole_result
     latest = {} if at(result, LOSS.key) is not None else last_progress(run)
     now = run.liveness
@@ -267,20 +250,14 @@ def _workers(run: Run) -> tuple[str, ...]:
 
 
 def folded(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries without those of workers whose chief is among them, so that a training on several machines is
-    one row.
-    """
+    """Return the entries without workers whose chief is among them: a training on several machines is one row."""
     entries = list(entries)
     others = {name for entry in entries for name in entry.workers}
     return [entry for entry in entries if entry.run.id not in others] if others else entries
 
 
 def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], is_active: bool) -> dict[str, float | None]:
-    """Return the figures of a run's `result` or, if that is empty, of its newest progress `latest`, by their keys; None
-    for a figure that it does not have.
-
-    The loss is the mean that the live view shows. Only a run that is running (`is_active`) has a time left.
-    """
+    # The loss is the mean that the live view shows. Only a running run has a time left.
     values = {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES}
     values[LOSS.key] = epoch_mean.latest(result, latest).value
     values[LEFT.key] = at(latest, LEFT.progress) if is_active else None
@@ -288,9 +265,8 @@ def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], is_active: bo
 
 
 def validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
-    """Return the name and the value of the first validation metric, else of the validation loss. An empty name and None
-    without both.
-    """
+    """Return name and value of the first validation metric, else of the validation loss; else an empty name and
+    None."""
     names = [name for name in metrics if name.startswith("val_") and number(metrics[name]) is not None]
     chosen = next((name for name in names if name != "val_loss"), "".join(names[:1]))
     return chosen, number(metrics.get(chosen))
@@ -303,9 +279,6 @@ def description(run: Run) -> str:
 
 
 def _of_preset(run: Run) -> str:
-    """Return the preset's description, read from the run's preset.yaml. Empty if it has none, or if the file cannot be
-    read.
-    """
     try:
         text = located_yaml.read_text(run.file("preset.yaml"))
         head = located_yaml.parse(text.partition("\nworkload:")[0])
@@ -316,10 +289,7 @@ def _of_preset(run: Run) -> str:
 
 
 def when_text(then: float, now: float | None = None) -> str:
-    """Return a start time in six characters: the time if it was today, the day if it was this year, else the year.
-
-    `then` and `now` are Unix times; `now` is the present time if it is None.
-    """
+    """Return a start time in six characters: the time of today, the day of this year, or the year."""
     moment, today = time.localtime(then), time.localtime(now)
     if moment[:3] == today[:3]:
         return time.strftime(" %H:%M", moment)
@@ -341,8 +311,8 @@ class Ended:
 @dataclass(frozen=True)
 class Now:
     """The running runs. `title` is the name and the title of the newest. `done` is the share (0 to 1) of its steps that
-    it has done, None if unknown. `ended` are the runs that have ended since the last reading, without trials of sweeps.
-    """
+    it has done, None if unknown. `ended` are the runs that have ended since the last reading, without trials of
+    sweeps."""
 
     running: tuple[Run, ...] = ()
     title: str = ""
@@ -354,8 +324,7 @@ class Now:
 @dataclass
 class RunningRuns:
     """Reads which runs are running. A run that has ended is read again only if its status file has changed, as by a
-    resume.
-    """
+    resume."""
 
     _over: dict[str, float] = field(default_factory=dict)  # the runs that do not go on: when their status was written
     _going_on: dict[str, Run] = field(default_factory=dict)
@@ -376,9 +345,7 @@ class RunningRuns:
         return Now(tuple(running.values()), titles.with_name(first), _done(last_progress(first)), ended, queue)
 
     def _state(self, run: Run) -> RunState | None:
-        """Return the state of the run. None if it was deleted, or if it has ended and has not changed since the last
-        call.
-        """
+        """None if it was deleted, or if it has ended and has not changed since the last call."""
         written = changed(run, "status.json")
         if written and self._over.get(run.id) == written:
             return None

@@ -1,7 +1,5 @@
-"""The sweeps among the runs: one row of the table for all trials of a sweep, which can be opened.
-
-Imports no Textual. It is imported only if a run is a trial of a sweep.
-"""
+"""The sweeps among the runs: one row of the table for all trials of a sweep, which can be opened. Imports no Textual.
+It is imported only if a run is a trial of a sweep."""
 
 from __future__ import annotations
 
@@ -45,8 +43,7 @@ class SweepTitle(Title):
 @dataclass(frozen=True)
 class TrialTitle(Title):
     """The title of a trial below the row of its sweep. `changes` are its swept options and, if seeds differ, its
-    seed.
-    """
+    seed."""
 
     @property
     def whole(self) -> str:
@@ -65,10 +62,8 @@ class TrialTitle(Title):
 
 @dataclass(frozen=True)
 class SweepEntry(Entry):
-    """The row of a sweep. `run` is the sweep's own folder, among the proofs, which is no run.
-
-    `trials` are the runs of the sweep that the table has, and `record` is UNREAD if the sweep was deleted.
-    """
+    """The row of a sweep. `run` is the sweep's own folder, among the proofs, which is no run. `trials` are the runs of
+    the sweep that the table has, and `record` is UNREAD if the sweep was deleted."""
 
     record: Record = field(default_factory=lambda: UNREAD)
 
@@ -82,13 +77,11 @@ class SweepEntry(Entry):
 
     @property
     def done(self) -> float | None:
-        """The share of its trials that have ended while the sweep goes on, from 0 to 1. None for an ended sweep."""
         ended, count = _counts(self.record, self.trials)
         return ended / count if self.is_active and count else None
 
     @cached_property
     def best_first(self) -> list[Run]:
-        """The runs of its trials, those with the best settings first."""
         sweep, runs = self.record.sweep, {entry.run.id: entry.run for entry in self.trials}
         if sweep is None:
             return list(runs.values())
@@ -100,12 +93,7 @@ class SweepEntry(Entry):
 def in_sweeps(
     entries: Iterable[Entry], records: Mapping[str, Record], is_open: Callable[[str, int], bool] | None = None
 ) -> list[Entry]:
-    """Return the entries with one row for all trials of a sweep, at the place of the first of them, followed by its
-    trials if it is open.
-
-    `records` has the record of each sweep by its id. `is_open` gets the id of a sweep and the number of its trials
-    among the entries; None for no open sweep.
-    """
+    """Return the entries with one row for a sweep, at the place of its first trial, followed by its trials if open."""
     entries = list(entries)
     trials: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -123,7 +111,7 @@ def in_sweeps(
 
 
 def _below(trials: list[Entry], record: Record) -> list[Entry]:
-    """Return the trials of an open sweep, whose titles have only what differs among them."""
+    """The trials of an open sweep, whose titles have only what differs among them."""
     if (sweep := record.sweep) is None:
         return trials
     several = len({trial.seed for trial in sweep.trials}) > 1
@@ -170,7 +158,6 @@ def _row(name: str, trials: list[Entry], record: Record, is_open: bool) -> Sweep
 
 
 def _counts(record: Record, trials: Collection[Entry]) -> tuple[int, int]:
-    """Return how many trials of a sweep have ended, and how many it has; without a record, of the runs `trials`."""
     if record.sweep is None:
         return sum(not trial.is_active and trial.state != WAITING for trial in trials), len(trials)
     return sum(trial.ended_t is not None for trial in record.sweep.trials), len(record.sweep.trials)

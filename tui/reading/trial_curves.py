@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from ...engine.proof.folder import Proof, proofs_folder
 from ...engine.runs import Run, runs_folder
 from ...engine.runs.event_reading import read_events
 from ...engine.runs.events import EVENTS_FILE, EpochEnd
+from ...engine.trials.record import Record
 from ...engine.trials.sweep_record import IN_FLIGHT, SweepTrial
 from .run.series import Line
 
@@ -31,7 +33,7 @@ class TrialCurves:
             self.lines = self.lines | fresh
 
     def _line(self, trial: SweepTrial) -> Line | None:
-        """Return the line of a trial, None if nothing new is to be read."""
+        """The line of a trial, None if nothing new is to be read."""
         run, now = Run(runs_folder() / trial.run), time.monotonic()
         before, size_before = self._read_at.get(trial.run, (-math.inf, 0))
         if trial.state in IN_FLIGHT and now - before < AGAIN_SECONDS:
@@ -49,3 +51,26 @@ class TrialCurves:
         points = [(epoch, value) for epoch, value in sorted(ends.items()) if value is not None]
         values = [value for _, value in points]
         return Line(array("d", [epoch for epoch, _ in points]), array("d", values), last=values[-1] if values else None)
+
+
+class SweepRecords:
+    """Reads the records of sweeps. That of a sweep that has ended is read again only if its file has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, Record]] = {}
+
+    def read(self, sweeps: Collection[str]) -> dict[str, Record]:
+        """Return the record of each of the sweeps with these ids. UNREAD for one that cannot be read."""
+        for name in sweeps:
+            proof, former = Proof(proofs_folder() / name), self._known.get(name)
+            stamp = _written(proof)
+            if former is None or former[0] != stamp or former[1].state in ("running", "waiting"):
+                self._known[name] = stamp, proof.record
+        return {name: self._known[name][1] for name in sweeps}
+
+
+def _written(proof: Proof) -> float:
+    try:
+        return (proof.path / "proof.json").stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,8 +1,5 @@
-"""The bases of all screens: their application, the way back, and readings of files or the machine.
-
-A screen that follows files or the machine makes its readings in a thread. Each reading comes as one message, becomes
-the reactive `latest`, and is shown. No screen ever waits for a disk or a driver.
-"""
+"""The bases of all screens. One that follows files or the machine reads in a thread; each reading comes as one message,
+becomes the reactive `latest`, and is shown. No screen ever waits for a disk or a driver."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from ...engine.files.places import home
 from ..base.base_app import BaseApp
 from ..base.glyphs import Glyphs, glyphs_of
 from ..base.keys import VERBS, key_of, keys_of
-from ..upstream.kept_screens import Keepable
+from ..upstream.textual_app import Keepable
 from ..upstream.textual_widgets import StyledOnce
 from ..widgets.key_footer import KEYS_BESIDE_FROM, KEYS_FROM, KeyFooter, ScreenTab, ScreenTabs
 from . import catalogue
@@ -59,11 +56,8 @@ class Header(Horizontal):
     """
 
     def __init__(self, title: Widget | None = None, keys_from: int = KEYS_BESIDE_FROM) -> None:
-        """`title` is a widget at the right of the tabs, None for none.
-
-        `keys_from` is the width of the terminal, in columns, from which on the tabs also show their keys. Without a
-        title, KEYS_FROM is used instead.
-        """
+        """`title` is a widget at the right of the tabs, which show keys from `keys_from` columns on; without it,
+        KEYS_FROM."""
         super().__init__()
         self._title = title
         self._keys_from = keys_from if title is not None else KEYS_FROM
@@ -84,9 +78,7 @@ class Header(Horizontal):
         self._show_queue(self.app.queue_words)
 
     def _show_queue(self, words: tuple[str, ...]) -> None:
-        """Show the first of the texts `words`, which are ordered from the longest, for which there is room next to the
-        tabs and, if there is one, the title. Show nothing if none fits.
-        """
+        # The longest of the texts for which there is room next to the tabs and the title; nothing if none fits.
         tabs = self.query_one(ScreenTabs).get_content_width(self.size, self.size)
         room = self.app.size.width - tabs - (LEAST_TITLE if self._title is not None else 0) - 2
         text = next((text for text in words if len(text) <= room), "")
@@ -140,9 +132,8 @@ class AppScreen(StyledOnce, Keepable):
                 return
 
     def why_without_effect(self, _verb: str) -> str:
-        """Return the reason why the key of the verb has no effect now, with a colon before it. Empty if it is obvious
-        or not known.
-        """
+        """Return the reason why the verb's key has no effect now, with a colon before it; empty if obvious or
+        unknown."""
         return ""
 
     def theme_changed(self) -> None:
@@ -155,10 +146,8 @@ class AppScreen(StyledOnce, Keepable):
 
 class FollowingScreen(AppScreen, Generic[Reading]):
     """A screen that shows readings. Subclasses make the readings in `readings`, which runs in a thread, and paint the
-    newest reading, `latest`, in `show_latest`.
-
-    If `FOLLOWS_COVERED` is set, the screen reads from its opening to its end, else only while `is_followed` is true.
-    """
+    newest reading, `latest`, in `show_latest`. If `FOLLOWS_COVERED` is set, the screen reads from its opening to its
+    end, else only while `is_followed` is true."""
 
     FOLLOWS_COVERED: ClassVar[bool] = False
 
@@ -186,19 +175,14 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         self._has_failed = False  # the screen says that it cannot be drawn
 
     def readings(self, leaving: threading.Event) -> Iterator[Reading]:
-        """Yield readings until nothing more can change or `leaving` is set. This runs in a thread and may wait for a
-        disk.
-        """
+        """Yield readings until nothing more can change or `leaving` is set. In a thread, which may wait for a disk."""
         raise NotImplementedError
 
     def show_latest(self) -> None:
-        """Paint the newest reading, `latest`, which is None until the first."""
         raise NotImplementedError
 
     def show_again(self) -> None:
-        """Paint the screen when it is in front again. A subclass whose other parts may be out of date paints these
-        too.
-        """
+        """Paint again when in front again. A subclass whose other parts may be out of date paints these too."""
         self.show_latest()
 
     def theme_changed(self) -> None:
@@ -206,9 +190,8 @@ class FollowingScreen(AppScreen, Generic[Reading]):
             self._paint(self.show_again)
 
     def _paint(self, paint: Callable[[], None]) -> None:
-        """Call `paint`. If it fails and the application continues, the screen says so in place of its content, as an
-        older picture would be taken for the present one.
-        """
+        """An older picture would be taken for the present one, so a screen that fails says so in place of its
+        content."""
         try:
             paint()
         except Exception as error:
@@ -232,9 +215,8 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     @property
     def is_followed(self) -> bool:
-        """True if the screen should read: it is in front, `FOLLOWS_COVERED` is set, or a screen over it shows a part of
-        its readings.
-        """
+        """True if the screen should read: in front, `FOLLOWS_COVERED`, or a screen over it shows a part of its
+        readings."""
         over = any(getattr(screen, "source", None) is self for screen in self.app.screen_stack)
         return self.FOLLOWS_COVERED or self.in_front or over
 
@@ -247,9 +229,7 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     @work(thread=True, group="reading", name="reading")
     def _follow(self, leaving: threading.Event) -> None:
-        """Post each reading as a message, until the readings or the application end. First waits until the former
-        readings have ended, as a driver may be slow.
-        """
+        # The former readings end first, as a driver may be slow.
         app = self.app
         with self._one_at_a_time:
             for reading in self.readings(leaving):

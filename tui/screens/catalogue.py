@@ -1,8 +1,5 @@
-"""The table of all screens: name, key, description, class, and the object with which the screen is opened.
-
-The application makes its keys and commands from the table, and opens screens by it. Classes are named, not imported, so
-that the start of the form does not import the other screens.
-"""
+"""The table of all screens, from which the application makes its keys and commands. Classes are named, not imported, so
+that the start of the form does not import the other screens."""
 
 from __future__ import annotations
 
@@ -23,8 +20,7 @@ from ..base.themes import THEMES
 @dataclass(frozen=True)
 class ScreenEntry:
     """A screen of the table. `opened_with` names the object that the screen needs, and is empty if the screen opens
-    from everywhere.
-    """
+    from everywhere."""
 
     name: str
     title: str
@@ -47,139 +43,40 @@ class ScreenEntry:
 
 
 SCREENS = (
-    ScreenEntry(
-        "form",
-        "Form",
-        "The options of the preset",
-        "FormScreen",
-        "form.screen",
-        "a preset",
-        verb="form",
-        in_footer=True,
-    ),
-    ScreenEntry(
-        "live",
-        "Live view",
-        "The run that is training, or the latest one",
-        "LiveScreen",
-        "live.screen",
-        "a run",
-        verb="live",
-        in_footer=True,
-    ),
+    ScreenEntry("form", "Form", "The options of the preset", "FormScreen", "form.screen", "a preset", verb="form",
+                in_footer=True),
+    ScreenEntry("live", "Live view", "The run that is training, or the latest one", "LiveScreen", "live.screen",
+                "a run", verb="live", in_footer=True),
     ScreenEntry("runs", "Runs", "Past and present runs", "RunsScreen", "runs.screen", verb="runs", in_footer=True),
-    ScreenEntry(
-        "proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proof.proofs", place="runs"
-    ),
-    ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus.screen", verb="gpus"),
-    ScreenEntry(
-        "processes",
-        "Processes",
-        "Who uses the GPUs: a tree of each user's processes",
-        "ProcessesScreen",
-        "gpus.screen",
-        "the GPUs",
-        place="gpus",
-    ),
-    ScreenEntry(
-        "doctor",
-        "Doctor",
-        "Checks GPUs, driver, TensorFlow and host for problems",
-        "DoctorScreen",
-        "doctor",
-        verb="doctor",
-    ),
-    ScreenEntry(
-        "diagnosis",
-        "Diagnosis",
-        "What limits the speed of a run",
-        "DiagnosisScreen",
-        "live.diagnosis",
-        "a live view",
-        place="live",
-    ),
-    ScreenEntry(
-        "chart",
-        "Chart",
-        "One chart alone, with a cursor",
-        "ChartScreen",
-        "chart",
-        "a live view, a comparison or the GPUs",
-    ),
-    ScreenEntry(
-        "compare",
-        "Comparison",
-        "What differs between runs",
-        "CompareScreen",
-        "compare.screen",
-        "two or more runs",
-        place="runs",
-    ),
-    ScreenEntry(
-        "proof",
-        "Proof",
-        "A proof as it is made, or as it ended",
-        "ProofScreen",
-        "proof.screen",
-        "a proof",
-        place="runs",
-    ),
-    ScreenEntry(
-        "tune",
-        "Tune",
-        "A search for the fastest settings, as it is made or as it ended",
-        "TuneScreen",
-        "tune.screen",
-        "a search",
-        place="runs",
-    ),
-    ScreenEntry(
-        "scaling",
-        "Scaling",
-        "How the speed grows with the replicas, as it is measured or as it ended",
-        "ScalingScreen",
-        "proof.scaling",
-        "a measurement of scaling",
-        place="runs",
-    ),
-    ScreenEntry(
-        "sweep",
-        "Sweep",
-        "Which settings learn best, while their trials train or as it ended",
-        "SweepScreen",
-        "proof.sweep",
-        "a sweep",
-        place="runs",
-    ),
-    ScreenEntry(
-        "changes",
-        "Changes",
-        "What differs from the file and from the defaults",
-        "ChangesScreen",
-        "form.changes",
-        "a form",
-        place="form",
-    ),
+    ScreenEntry("proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proof.proofs",
+                place="runs"),
+    ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus", verb="gpus"),
+    ScreenEntry("processes", "Processes", "Who uses the GPUs: a tree of each user's processes", "ProcessesScreen",
+                "gpus", "the GPUs", place="gpus"),
+    ScreenEntry("doctor", "Doctor", "Checks GPUs, driver, TensorFlow and host for problems", "DoctorScreen",
+                "doctor", verb="doctor"),
+    ScreenEntry("diagnosis", "Diagnosis", "What limits the speed of a run", "DiagnosisScreen", "live.screen",
+                "a live view", place="live"),
+    ScreenEntry("chart", "Chart", "One chart alone, with a cursor", "ChartScreen", "chart",
+                "a live view, a comparison or the GPUs"),
+    ScreenEntry("compare", "Comparison", "What differs between runs", "CompareScreen", "compare",
+                "two or more runs", place="runs"),
+    ScreenEntry("proof", "Proof", "A proof as it is made, or as it ended", "ProofScreen", "proof.screen",
+                "a proof", place="runs"),
+    ScreenEntry("tune", "Tune", "A search for the fastest settings, as it is made or as it ended", "TuneScreen",
+                "tune", "a search", place="runs"),
+    ScreenEntry("scaling", "Scaling", "How the speed grows with the replicas, as it is measured or as it ended",
+                "ScalingScreen", "proof.screen", "a measurement of scaling", place="runs"),
+    ScreenEntry("sweep", "Sweep", "Which settings learn best, while their trials train or as it ended",
+                "SweepScreen", "proof.sweep", "a sweep", place="runs"),
+    ScreenEntry("changes", "Changes", "What differs from the file and from the defaults", "ChangesScreen",
+                "form.changes", "a form", place="form"),
     ScreenEntry("settings", "Settings", "Theme, charts, log, notices", "SettingsScreen", "settings"),
-    ScreenEntry(
-        "presets",
-        "Open",
-        "Presets of this folder, recent, own and shipped ones",
-        "PresetsScreen",
-        "presets.screen",
-        "a form",
-        place="form",
-    ),
-    ScreenEntry(
-        "text",
-        "Text",
-        "YAML, command line or Python of the form",
-        "TextScreen",
-        "form.changes",
-        "a form",
-        place="form",
-    ),
-)
+    ScreenEntry("presets", "Open", "Presets of this folder, recent, own and shipped ones", "PresetsScreen",
+                "presets", "a form", place="form"),
+    ScreenEntry("text", "Text", "YAML, command line or Python of the form", "TextScreen", "form.changes", "a form",
+                place="form"),
+)  # fmt: skip
 _BY_NAME = {entry.name: entry for entry in SCREENS}
 
 
@@ -193,10 +90,7 @@ def places() -> list[ScreenEntry]:
 
 
 def place_of(screen: Screen[Any]) -> str:
-    """Return the name of the tab in the header to which `screen` belongs; empty if there is none.
-
-    A chart belongs to the tab of the screen that opened it.
-    """
+    """Return the tab in the header to which a screen belongs; a chart to that of the screen that opened it."""
     if isinstance(source := getattr(screen, "source", None), Screen):
         return place_of(source)
     names = {kind.__name__ for kind in type(screen).__mro__}
@@ -205,11 +99,7 @@ def place_of(screen: Screen[Any]) -> str:
 
 
 def place_of_key(app: App[Any], key: str) -> str:
-    """Return the name of the screen that `key` (Textual's name, such as f2) opens from everywhere. Empty for other
-    keys, and for keys of one character.
-
-    The settings may have changed the keys of screens.
-    """
+    """Return the screen that a key (Textual's name) opens from everywhere; empty for keys of one character."""
     return next((entry.name for entry in places() if key in keys.keys_of(app, entry.verb) and len(key) > 1), "")
 
 
@@ -219,7 +109,6 @@ def key_bindings() -> list[Binding]:
 
 
 def left_out(name: str) -> Binding:
-    """Return the binding of the key that opens the screen `name`, which the footer does not show."""
     return keys.bind(entry(name).verb, f"app.show('{name}')", show=False)
 
 
@@ -231,12 +120,8 @@ NAMES = {"tune": "Tune: find the fastest settings"}
 
 
 def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Yield the commands of a screen for the palette: the actions of its keys, with the key in the name, then its
-    `commands`, which have no key.
-
-    Left out are keys that are disabled, that `offers` of the screen refuses, or that move, edit a field, open a screen
-    from everywhere, leave the screen or open the palette.
-    """
+    """Yield a screen's commands for the palette: its keys' actions, then its `commands`. Left out are keys that are
+    disabled, refused by `offers`, move, edit a field, open a screen from everywhere, leave, or open the palette."""
     seen = set()
     for active in screen.active_bindings.values():
         binding = active.binding
@@ -262,17 +147,13 @@ def offers_all(_action: str) -> bool:
 
 
 def is_listed(screen: Screen[Any], place: ScreenEntry) -> bool:
-    """Return True if a key of `screen` opens the screen `place`, so that the palette already lists it. False if `place`
-    opens from everywhere.
-    """
+    """True if a key of `screen` opens `place`, so that the palette already lists it; not if it opens everywhere."""
     shown = (active.binding for active in screen.active_bindings.values() if active.enabled)
     return not place.verb and any(binding.description == place.title for binding in shown)
 
 
 def of_themes(app: App[Any]) -> Iterator[SystemCommand]:
-    """Yield a command for each theme, which sets the theme and stores it in the settings. Textual's own themes appear
-    only if the user searches for them.
-    """
+    """Yield a command for each theme; Textual's own appear only if the user searches for them."""
     own = {theme.name for theme in THEMES}
     for name in sorted(app.available_themes, key=lambda name: name not in own):
         help_text = "the theme in use" if name == app.theme else "use this theme; it is kept in the settings"

@@ -1,8 +1,5 @@
-"""The chart screen: one chart that fills the screen, its smoothing, its axis, and a cursor that shows the values.
-
-The user can choose the axis, a logarithmic scale, the smoothing and the visible part of the axis. The screen below
-continues to read, and returns new charts after each reading.
-"""
+"""The chart screen: one chart that fills the screen, its smoothing, its axis, and a cursor that shows the values. The
+screen below continues to read, and returns new charts after each reading."""
 
 from __future__ import annotations
 
@@ -57,8 +54,7 @@ class ChartSource(Protocol):
 
 class Pager(Panel):
     """The title line of a chart, with the keys of the previous and the next chart at the right. A click on a key has
-    the effect of the key.
-    """
+    the effect of the key."""
 
     app: BaseApp
 
@@ -76,11 +72,9 @@ class Pager(Panel):
 
 
 class ChartScreen(AppScreen):
-    """Shows one chart of `source` alone, at first the chart `key`.
-
-    Cursor and visible part are those of `view`; if it is None, the screen has its own. The settings of the drawing
-    (axis, scale, smoothing) are those of the application, which stores them.
-    """
+    """Shows one chart of `source` alone, at first the chart `key`. Cursor and visible part are those of `view`; if it
+    is None, the screen has its own. The settings of the drawing (axis, scale, smoothing) are those of the application,
+    which stores them."""
 
     CSS_PATH = "chart.tcss"
     KEPT = 3
@@ -143,9 +137,7 @@ class ChartScreen(AppScreen):
         return list(self.source.charts(self.drawn))
 
     def _show_new(self) -> None:
-        """Show the chart `key` with its newest points, or the first chart if there is no such chart any more. Without
-        charts, nothing changes.
-        """
+        """Show the chart with its newest points, or the first one if it is gone. Without charts, nothing changes."""
         charts = self._all if self.in_front else []
         if not charts:
             return
@@ -188,9 +180,7 @@ class ChartScreen(AppScreen):
         return cursor.rows(self.chart.plot, self.view.cursor, self.chart.cell, width, self.glyphs)
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now: `stop` only if the screen below shows a running run, which it
-        stops, and every other action.
-        """
+        """True if the action has an effect now: `stop` only if the screen below shows a running run."""
         return action != "stop" or (isinstance(self.source, RunActions) and bool(self.source.check_action("stop", ())))
 
     # ---- keys -------------------------------------------------------------------------------------
@@ -212,9 +202,7 @@ class ChartScreen(AppScreen):
         self._show_new()
 
     def action_axis(self) -> None:
-        """Draw the charts on the next axis that the source offers, and store this choice in the settings. If the chart
-        has an axis of its own, or there is only one, a message says so.
-        """
+        """Draw on the next axis that the source offers, and store the choice in the settings."""
         axes, now = list(self.source.axes()), self.chart.plot.x_unit
         if now in axes and len(axes) > 1:
             self._set("x_axis", axes[(axes.index(now) + 1) % len(axes)])

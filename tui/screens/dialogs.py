@@ -19,7 +19,7 @@ from textual.widgets.option_list import Option
 from ...engine.options import OptionInfo
 from ..base import keys
 from ..base.errors import clean
-from ..widgets.key_hints import KeyHint, KeyHints
+from ..widgets.key_footer import KeyHint, KeyHints
 
 SEEN_AFTER_SECONDS = 0.3
 MOOT_SECONDS = 1.0  # between two checks whether a question is still needed
@@ -39,15 +39,10 @@ BOX = """
 
 
 class Ask(ModalScreen[str | None]):
-    """Asks a question. The result is the chosen answer, or None if the dialog was left. The underlined first letter of
-    an answer is its key.
-
-    The last answer must be the one that changes nothing: Enter chooses it unless another answer has the focus. Keys
-    that arrive within `seen_after_seconds` do not answer, as the user cannot have read the question yet.
-
-    `moot` is called in a thread about once per second. It returns the reason why the question needs no answer any more,
-    or an empty text. With a reason, the dialog shows it and closes; the result is None.
-    """
+    """Asks a question; the result is None if the dialog was left. The first letter of an answer is its key; the last
+    answer changes nothing, and Enter chooses it unless another has the focus. Keys within `seen_after_seconds` do not
+    answer. `moot`, called in a thread about once per second, returns the reason why the dialog may close, or an empty
+    text."""
 
     DEFAULT_CSS = BOX.format(name="Ask")
     AUTO_FOCUS = ""
@@ -107,8 +102,7 @@ class Ask(ModalScreen[str | None]):
 
 class AskText(ModalScreen[str | None]):
     """Asks for a line of text. The result is the text, or None if the dialog was left. A subclass may reject a text in
-    `refuse`.
-    """
+    `refuse`."""
 
     DEFAULT_CSS = BOX.format(name="AskText") + "\nAskText #box { width: 96; max-width: 98%; padding: 1 1; }"
     BINDINGS = [keys.bind("cancel", "dismiss(None)")]
@@ -147,8 +141,7 @@ DIGITS = "1234567890"  # of the first choices
 
 class Copyable(NamedTuple):
     """A text that the user can copy. `name` and `preview` are shown in the list. `text` returns the text, and is called
-    only after it was chosen.
-    """
+    only after it was chosen."""
 
     name: str
     preview: str
@@ -160,10 +153,8 @@ class Choices(OptionList):
 
 
 class CopyScreen(ModalScreen[Copyable | None]):
-    """Offers texts to copy. The result is the chosen Copyable, or None if the dialog was left.
-
-    A digit chooses a text at once. The key that opened the list chooses the first text.
-    """
+    """Offers texts to copy. The result is the chosen Copyable, or None if the dialog was left. A digit chooses a text
+    at once. The key that opened the list chooses the first text."""
 
     DEFAULT_CSS = """
     CopyScreen {
@@ -226,11 +217,9 @@ class Words(OptionList):
 
 class ChoiceScreen(ModalScreen[str | None]):
     """Lists the values of an option. The result is the text of the chosen value, or None if the list was left.
-
     `present` is the present value. `row` returns the region of the option's row on the screen below, and the column of
     the value in this row. If that screen is laid out again, as after a change of the terminal's size, the list follows
-    the row.
-    """
+    the row."""
 
     DEFAULT_CSS = """
     ChoiceScreen {

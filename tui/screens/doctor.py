@@ -1,7 +1,5 @@
-"""The doctor: findings about this machine in a table.
-
-The machine is examined in a thread that ends with the process: gputui can be left even if a driver hangs.
-"""
+"""The doctor: findings about this machine in a table. The machine is examined in a thread that ends with the process:
+gputui can be left even if a driver hangs."""
 
 from __future__ import annotations
 
@@ -44,8 +42,7 @@ class _Findings(Table):
 
 class DoctorScreen(FollowingScreen[list[Finding]]):
     """Shows the findings about this machine. The key `D` examines the machine again, and then also imports
-    TensorFlow.
-    """
+    TensorFlow."""
 
     CSS_PATH = "doctor.tcss"
     FOLLOWS_COVERED = True  # a deep check takes its time
@@ -85,9 +82,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
             self.read_again()
 
     def readings(self, leaving: threading.Event) -> Iterator[list[Finding]]:
-        """Yield the findings once. They are made in a second, daemon thread, so that a driver that hangs does not keep
-        this thread from ending.
-        """
+        """Yield the findings, made in a daemon thread: a driver that hangs does not keep this one from ending."""
         if leaving.is_set():
             return
         self._examination = Examination(self.deep, self.app.training_python)
@@ -115,18 +110,16 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         self._show_status()
 
     def _columns(self) -> list[Column]:
-        """Return the columns. The last column gets the rest of the width, and its long texts are wrapped."""
-        beside = [max((len(cell) for cell in cells), default=0) for cells in self._label_columns()]
+        # The last column gets the rest of the width, and its long texts are wrapped.
+        levels = [f"{sign(finding.level)} {finding.level}" for finding in self.findings]
+        names = ["about", *(finding.about for finding in self.findings)]
+        beside = [max((len(cell) for cell in cells), default=0) for cells in (levels, names)]
         rest = self.size.width - sum(beside) - 2 * (len(beside) + 1) - 1  # a scrollbar may come
         widths = (*beside, max(LEAST_WIDTH, rest))
         return [
             Column(name, Text(label), width)
             for (name, label), width in zip((("level", ""), ("about", "about"), ("what", "what")), widths, strict=True)
         ]
-
-    def _label_columns(self) -> tuple[list[str], list[str]]:
-        levels = [f"{sign(finding.level)} {finding.level}" for finding in self.findings]
-        return levels, ["about", *(finding.about for finding in self.findings)]
 
     def _cells(self, finding: Finding) -> list[Text]:
         level = Text(f"{sign(finding.level)} {finding.level}", style=colour(self.app, COLOURS[finding.level]))

@@ -86,9 +86,6 @@ class HelpScreen(ModalScreen[None]):
         page.scroll_relative(y=by * max(1, page.size.height - 2), animate=False, immediate=True)
 
     def _text(self, width: int) -> Content:
-        """Return the text of the help in lines of `width` cells: the keys of the screen below, the meaning of its
-        marks, then the keys of all screens.
-        """
         groups = working(self.below)
         here = [(ACTING, groups.pop(ACTING))] if ACTING in groups else []
         sections = (*here, *getattr(self.below, "HELP_SECTIONS", ()), *groups.items())
@@ -109,8 +106,7 @@ class ListScreen(HelpScreen):
 
 def working(screen: Screen[Any]) -> dict[str, list[tuple[str, str]]]:
     """Return the keys that have an effect on the screen now, by group: for each action the names of its keys and its
-    meaning.
-    """
+    meaning."""
     groups: dict[str, dict[str, tuple[list[str], str]]] = {}
     for key, active in screen.active_bindings.items():
         binding = active.binding
@@ -143,9 +139,7 @@ def _section(title: str, lines: Iterable[tuple[str, str]], width: int) -> Conten
 
 
 def _line(names: str, text: str, width: int) -> Content:
-    """Return the keys of an action and its meaning in lines of `width` cells. The meaning is wrapped at the right of
-    the keys or, if there is too little room, below them.
-    """
+    # Wrapped at the right of the keys or, if there is too little room, below them.
     begin = max(min(KEYS_WIDTH, width // 3), len(names) + 1)
     beside = width - begin >= LEAST_WIDTH
     begin = begin if beside else INDENT

@@ -1,34 +1,48 @@
 """What the dialogs share that ask for the limits of a search or a sweep and start it: their look, moving, starting.
-
-Deferred imports: what a start needs is imported by the dialog that starts it.
-"""
+Deferred imports: what a start needs is imported by the dialog that starts it."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on, work
+from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input, Label
+from textual.worker import get_current_worker
 
 from ...engine.presets import PresetError
 from ...engine.runs import RunError
+from ...engine.sweep.swept_values import OVER
+from ...engine.trials import SAMPLERS, STAGES
+from ...engine.tune.report.search_results import WORDS
 from ..base import keys
 from ..base.errors import clean
-from ..form.search_limits import WrongLimit
-from ..widgets.key_hints import KeyHint, KeyHints
-from ..widgets.limit_rows import LimitInput, Step
+from ..form.search_limits import POLICIES, RATES, LimitTexts, SweepTexts, WrongLimit
+from ..widgets.key_footer import KeyHint, KeyHints
+from ..widgets.limit_rows import LimitInput, LimitRow, Step, Words
 from ..widgets.option_row import NOT_GIVEN
 from . import starting
 from .dialogs import SEEN_AFTER_SECONDS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ...engine.job.machine_gpus import Machine
+    from ...engine.presets import Preset
     from ...engine.proof.request import Request
+    from ...engine.trials.record import Limits
+    from ...engine.tune.time_plan import TimePlan
     from ..base.base_app import BaseApp
+    from ..form.form_state import FormState
+
 
 SAID = (
     ("open", "starts it"), ("mark", "switches"), ("previous_choice", ""), ("next_choice", "choose"), ("back", "leaves"),
@@ -38,11 +52,8 @@ CHECKING = "checking ..."
 
 class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
     """Asks for limits and starts a measurement. The result is the measurement and its process, or None if none was
-    started.
-
-    Reasons why it cannot start are shown in the dialog. `waits` is True if it was put in the queue instead. `subject`
-    names it in messages.
-    """
+    started. Reasons why it cannot start are shown in the dialog. `waits` is True if it was put in the queue instead.
+    `subject` names it in messages."""
 
     DEFAULT_CSS = """
     LimitDialog {
@@ -73,14 +84,11 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
         return cast("BaseApp", self.app)
 
     def requested(self) -> Callable[[], Request]:
-        """Take the fields, and return the function that makes the request in a thread.
-
-        Raises WrongLimit if a field is invalid. The function raises PresetError, RunError, OSError or ValueError.
-        """
+        """Take the fields, and return the request to make in a thread. Raises WrongLimit; later the request's
+        errors."""
         raise NotImplementedError
 
     def key_help(self) -> KeyHints:
-        """Return the last line of the dialog: what its keys do."""
         return KeyHints((KeyHint(keys.keys_of(self.app, verb)[0], does) for verb, does in SAID), id="said")
 
     @on(Step)
@@ -91,7 +99,7 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
 
     @on(Input.Submitted)
     def action_start(self) -> None:
-        """Start it with the limits in the fields. If a limit is invalid, show the reason and focus its field."""
+        """Start with the limits in the fields, or show the first invalid one."""
         if self._starts:
             return
         try:
@@ -128,7 +136,6 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
             self.dismiss(made)
 
     def complain(self, reason: str) -> None:
-        """Show why it cannot start."""
         label = self.query_one("#complaint", Label)
         label.display = True
         label.update(clean(reason))
@@ -136,5 +143,247 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
 
 
 def field(name: str, text: str, placeholder: str = NOT_GIVEN, classes: str = "") -> LimitInput:
-    """Return a field of a dialog with the id `name`."""
     return LimitInput(text, id=name, compact=True, placeholder=placeholder, classes=classes)
+
+
+_FIELDS = ("minutes", "largest_batch", "memory_gb", "leave", "warmup_steps")
+
+
+class TuneDialog(LimitDialog):
+    """Asks for the limits of a search and starts it."""
+
+    def __init__(self, state: FormState, texts: LimitTexts) -> None:
+        super().__init__(f"the search from {state.name}")
+        self.state, self.texts = state, texts
+        self._plan: TimePlan | None = None  # by what trials take here, once that is known
+
+    def compose(self) -> ComposeResult:
+        texts = self.texts
+        with VerticalScroll(id="box", can_focus=False):
+            yield Label(f"Find the fastest settings of {clean(self.state.name)}", markup=False)
+            yield LimitRow("minutes", field("minutes", texts.minutes), "for the whole search")
+            yield Label(id="buys", markup=False)
+            yield LimitRow("search", Words("only", [(stage, WORDS[stage]) for stage in STAGES], texts.only))
+            yield LimitRow(
+                "precisions", Words("precisions", [(policy, policy) for policy in POLICIES], texts.precisions)
+            )
+            yield LimitRow(
+                "largest batch", field("largest_batch", texts.largest_batch), "global; empty: a tenth of the samples"
+            )
+            yield LimitRow("memory", field("memory_gb", texts.memory_gb), "GB at most; empty: what there is")
+            yield LimitRow("leave alone", field("leave", texts.leave), "options that keep their values: cache, xla")
+            yield LimitRow(
+                "learning rate",
+                Words("learning_rate", [(rate, rate) for rate in RATES], {texts.learning_rate}, single=True),
+            )
+            yield LimitRow("warm-up", field("warmup_steps", texts.warmup_steps), "steps, with linear or sqrt")
+            yield LimitRow(
+                "worse loss",
+                Words(
+                    "allow_worse_loss",
+                    [("allow", "choose the fastest all the same")],
+                    {"allow"} if texts.allow_worse_loss else set(),
+                ),
+            )
+            yield Label(id="complaint", markup=False)
+            yield self.key_help()
+
+    # ---- what the time buys -----------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        self._read_plan()
+
+    @work(thread=True, group="reading")
+    def _read_plan(self) -> None:
+        # In a thread.
+        self.app.call_from_thread(self._take_plan, time_plan(self.state.preset.name))
+
+    def _take_plan(self, plan: TimePlan) -> None:
+        self._plan = plan
+        self._show_what_it_buys()
+
+    @on(Input.Changed, "#minutes")
+    @on(Words.Switched, "#only")
+    def _show_what_it_buys(self) -> None:
+        minutes, only = self.query_one("#minutes", Input).value, self.query_one("#only", Words).chosen
+        try:
+            limits = LimitTexts(minutes=minutes, only=set(only)).limits()
+        except WrongLimit:
+            limits = None
+        text = "" if limits is None or self._plan is None else buys(self._plan, limits)
+        self.query_one("#buys", Label).update(text)
+
+    # ---- starting ---------------------------------------------------------------------------------
+
+    def requested(self) -> Callable[[], Request]:
+        """Take the fields, and return the function that makes the request for the search. Raises WrongLimit."""
+        self._take()
+        limits = self.texts.limits()
+        return lambda: search_request(self.state.preset, self.state.path, limits)
+
+    def _take(self) -> None:
+        for name in _FIELDS:
+            setattr(self.texts, name, self.query_one(f"#{name}", Input).value)
+        for name in ("only", "precisions"):
+            setattr(self.texts, name, set(self.query_one(f"#{name}", Words).chosen))
+        (self.texts.learning_rate,) = self.query_one("#learning_rate", Words).chosen
+        self.texts.allow_worse_loss = bool(self.query_one("#allow_worse_loss", Words).chosen)
+
+
+async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
+    """Ask for limits, start a search and open it. Return the limits of the next dialog: `texts` if it was left."""
+    dialog = TuneDialog(state, deepcopy(texts))
+    made = await app.push_screen_wait(dialog)
+    if made is not None:
+        starting.open_measurement(app, *made)
+    return dialog.texts if made is not None or dialog.waits else texts
+
+
+# ---- the request ---------------------------------------------------------------------------------
+
+
+def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
+    """Return the mixed precisions that are fast on the training's devices; without `here` the machine is read."""
+    from ...engine.job import this_machine
+    from ...engine.job.training_gpus import training_gpus
+    from ...engine.telemetry import chips
+
+    gpus = training_gpus(preset.options, here or this_machine.read())
+    slowest = min((gpu.compute_capability or (0, 0) for gpu in gpus), default=None)
+    return chips.fast_policies(slowest, chips.cpu_multiplies_bfloat16())
+
+
+def search_request(preset: Preset, path: Path | None, limits: Limits) -> Request:
+    """Return the search's request. Raises PresetError, RunError, OSError or ValueError if not possible here."""
+    from ...engine.job import this_machine
+    from ...engine.proof import request
+    from ...engine.tune import tune_request
+
+    requested = tune_request.of_opened(preset, path, limits)
+    request.refuse(requested, this_machine.read())
+    return requested
+
+
+def time_plan(preset_name: str) -> TimePlan:
+    """Return how a search's minutes are divided on this machine, by earlier measurements and runs, read here."""
+    from ...engine.trials.record import Limits
+    from ...engine.tune import tune_request
+
+    return tune_request.plan_of(Limits(), preset_name)
+
+
+def buys(plan: TimePlan, limits: Limits) -> str:
+    """Return in words for the user what a search with these limits can do in its minutes."""
+    return plan.with_limits(limits).in_words()
+
+
+PAUSE_SECONDS = 0.2  # after a key, before what is typed is read
+SAMPLER = "sampler"
+EXAMPLES = ("learning_rate=1e-3,3e-3", "another option: weight_decay=0..0.1")
+# The fields by the entry of the block `sweep:` that each stands for, with their labels and remarks.
+ROWS = {
+    "metric": ("metric", "a figure of an epoch, such as val_loss"),
+    "seeds": ("seeds", "of each setting"),
+    "minutes": ("minutes", "for everything, also the proof"),
+    "trials": ("trials", "settings that random or tpe draws"),
+    "halving": ("halving", "epoch from which bad trials end early"),
+    "finalists": ("finalists", "the best one and its rivals"),
+    "proof_seeds": ("proof seeds", "fresh seeds for the proof; 0: no proof"),
+    "parallel": ("parallel", "trials at once; empty: one for each GPU"),
+}
+FIRST_ROWS = 3  # before the sampler
+
+
+class SweepDialog(LimitDialog):
+    """Asks what to sweep and starts the sweep."""
+
+    def __init__(self, state: FormState, texts: SweepTexts) -> None:
+        super().__init__(f"the sweep of {state.name}")
+        self.state, self.texts = state, texts
+
+    def compose(self) -> ComposeResult:
+        texts, rows = self.texts, list(ROWS.items())
+        with VerticalScroll(id="box", can_focus=False):
+            yield Label(f"Find the settings of {clean(self.state.name)} that learn best, and prove it", markup=False)
+            for place, text in enumerate(texts.over):
+                label, example = ("and", EXAMPLES[1]) if place else ("sweep", EXAMPLES[0])
+                yield LimitRow(label, field(f"{OVER}{place}", text, example, classes="wide"))
+            yield Label(id="buys", markup=False)
+            for at, (key, (label, about)) in enumerate(rows):
+                if at == FIRST_ROWS:
+                    words = [(sampler, sampler) for sampler in SAMPLERS]
+                    yield LimitRow(SAMPLER, Words(SAMPLER, words, {texts.others[SAMPLER]}, single=True))
+                yield LimitRow(label, field(key, texts.others[key]), about)
+            yield Label(id="complaint", markup=False)
+            yield self.key_help()
+
+    def requested(self) -> Callable[[], Request]:
+        """Take the fields, and return the function that makes the request for the sweep. Raises WrongLimit."""
+        self._take()
+        given = self.texts.parameters()
+
+        def make() -> Request:
+            from ...engine.proof import request
+            from ...engine.queue import adding
+            from ...engine.sweep import sweep_request
+
+            asked = sweep_request.of_opened(self.state.preset, self.state.path, **given)
+            request.refuse(asked, adding.machine())
+            return asked
+
+        return make
+
+    def _take(self) -> None:
+        self.texts.over = [self.query_one(f"#{OVER}{place}", Input).value for place in range(len(self.texts.over))]
+        self.texts.others |= {key: self.query_one(f"#{key}", Input).value for key in ROWS}
+        (self.texts.others[SAMPLER],) = self.query_one(f"#{SAMPLER}", Words).chosen
+
+    # ---- what it costs ----------------------------------------------------------------------------
+
+    @on(Input.Changed)
+    @on(Words.Switched)
+    def _changed(self) -> None:
+        self._take()
+        self._read_cost(deepcopy(self.texts))
+
+    @work(thread=True, exclusive=True, group="reading")
+    def _read_cost(self, texts: SweepTexts) -> None:
+        # In a thread.
+        worker = get_current_worker()
+        time.sleep(PAUSE_SECONDS)
+        if worker.is_cancelled:
+            return
+        text = self._cost(texts)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._show_cost, text)
+
+    def _cost(self, texts: SweepTexts) -> str:
+        from ...engine.checks.option_rules import expected_seconds
+        from ...engine.sweep import sweep_request
+        from ...engine.trials import sweep_sentences
+
+        preset = self.state.preset
+        try:
+            settings = sweep_request.settings_of(preset, **texts.parameters())
+        except (WrongLimit, PresetError, RunError, OSError, ValueError, ArithmeticError):
+            return ""
+        return sweep_sentences.cost(settings, expected_seconds(preset))
+
+    def _show_cost(self, text: str) -> None:
+        if self.is_attached:
+            self.query_one("#buys", Label).update(clean(text))
+
+
+async def sweep(app: BaseApp, state: FormState, texts: SweepTexts | None) -> SweepTexts | None:
+    """Ask what to sweep, start it and open it. Return the texts with which the next dialog opens: `texts` again if the
+    dialog was left. Those of another preset are not used."""
+    try:
+        first = texts if texts is not None and texts.of == state.opened else SweepTexts.first(state.opened)
+    except RunError as fault:
+        app.complain(str(fault))
+        return texts
+    dialog = SweepDialog(state, deepcopy(first))
+    made = await app.push_screen_wait(dialog)
+    if made is not None:
+        starting.open_measurement(app, *made)
+    return dialog.texts if made is not None or dialog.waits else texts

@@ -35,9 +35,7 @@ NAME_WIDTH, VALUE_WIDTH = 21, 18
 
 
 def parsed(setting: Field[Any], text: str) -> Any:
-    """Return the value of a setting that was typed as text, of the type of its default. A text that cannot be
-    converted is returned unchanged.
-    """
+    """Return a typed value with the type of the setting's default, if possible."""
     default = setting.metadata["default"]
     if isinstance(default, float):
         try:
@@ -100,7 +98,6 @@ class SettingsScreen(UndoActions):
 
     @property
     def key(self) -> str:
-        """The dotted key of the setting under the cursor."""
         return list(self._settings)[self._rows.highlighted or 0]
 
     def _fill(self, at: int) -> None:
@@ -124,9 +121,7 @@ class SettingsScreen(UndoActions):
         )
 
     def _about(self, width: int, height: int) -> list[Row]:
-        """Return rows: the meaning of the setting under the cursor with the values that it takes, its file, and where
-        settings of other parts are.
-        """
+        """The setting's meaning with its values, its file, and where settings of other parts are."""
         setting = self._settings[self.key]
         default = _as_text(self.key, setting.metadata["default"])
         default = "empty" if default == "-" else default
@@ -157,7 +152,7 @@ class SettingsScreen(UndoActions):
             self._ask(key)
 
     def _words(self, key: str) -> list[Any]:
-        """Return the values among which a key changes the setting. Empty if a value is typed or set elsewhere."""
+        # Empty if a value is typed or set elsewhere.
         if key in ELSEWHERE:
             return []
         if key == "theme":
@@ -192,7 +187,7 @@ class SettingsScreen(UndoActions):
         self._put(key, value)
 
     def _put(self, key: str, value: Any) -> None:
-        """Set the value, which is in use at once. The application writes a theme itself."""
+        # The application writes a theme itself.
         if key == "theme":
             self.app.theme = value
         else:
@@ -202,7 +197,7 @@ class SettingsScreen(UndoActions):
 
 
 def _as_text(key: str, value: Any) -> str:
-    """Return the value as a cell. Of an address that may hold a token only the host is shown."""
+    # Of an address that may hold a token only the host is shown.
     if key == SECRET and value:
         return value.partition("//")[2].partition("/")[0].rpartition("@")[2] or "given"
     if isinstance(value, bool):

@@ -1,10 +1,6 @@
-"""Starts runs and measurements: the last check against this machine, and the question if its devices are busy.
-
-If another training uses the same devices, the start waits until they are free, begins anyway, or is cancelled. A
-measurement that begins anyway says in each of its trials which training ran at the same time.
-
-Deferred imports: the folder of a proof is needed only for measurements, the queue only for starts that wait.
-"""
+"""Starts runs and measurements: the last check against this machine, and the question if its devices are busy: to wait,
+to begin anyway, or to cancel. A measurement that begins anyway says in each trial which training ran at the same time.
+Deferred imports: the folder of a proof is needed only for measurements, the queue only for starts that wait."""
 
 from __future__ import annotations
 
@@ -44,12 +40,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Start:
-    """A run or a measurement that is to be started or resumed. Its functions are called in a thread.
-
-    `in_the_way` returns a text that names another training on the same devices, else an empty text. `launch` returns
-    the run or the proof, and its process. `queue` puts it in the queue, and returns its place and what it waits for, as
-    text. With `measures`, another training at the same time would disturb its figures.
-    """
+    """A run or a measurement that is to be started or resumed. Its functions are called in a thread. `in_the_way`
+    returns a text that names another training on the same devices, else an empty text. `launch` returns the run or the
+    proof, and its process. `queue` puts it in the queue, and returns its place and what it waits for, as text. With
+    `measures`, another training at the same time would disturb its figures."""
 
     title: str
     in_the_way: Callable[[], str]
@@ -60,8 +54,7 @@ class Start:
 
 class ConflictError(Exception):
     """The options conflict with each other or with this machine. `findings` are the results of the check against
-    `here`, this machine.
-    """
+    `here`, this machine."""
 
     def __init__(self, here: Machine, findings: tuple[Finding, ...]) -> None:
         super().__init__(str(next(finding for finding in findings if finding.level == "error")))
@@ -69,7 +62,7 @@ class ConflictError(Exception):
 
 
 def new_run(app: BaseApp, preset: Preset) -> Start:
-    """Return the start of a new run. The start uses the warm engine (`app.warm`) if there is one."""
+    """Return the start of a new run, with the warm engine if there is one."""
 
     def launch_it() -> tuple[Run, Any]:
         warm = warm_engine.take(app)
@@ -93,18 +86,12 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
 
 
 def code_changed(run: Run) -> str:
-    """Return in words how the user's code has changed since the run's checkpoint was written. Empty if it has not
-    changed, or if there is no checkpoint.
-    """
+    """Return in words how the user's code has changed since the run's checkpoint; empty without a change."""
     return code_files.describe(run) if steps_in(run.file("checkpoints")) else ""
 
 
 def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> Start:
-    """Return the start that resumes a run from its last checkpoint.
-
-    If the user's code has changed, the start raises RunError unless `new_code` (train with the code as it is now) or
-    `from_copy` (train with the run's copy) is set.
-    """
+    """Return the start that resumes a run. If the code has changed, it raises RunError without one of the flags."""
 
     def in_the_way() -> str:
         if not steps_in(run.file("checkpoints")):  # raised before any question
@@ -132,16 +119,13 @@ def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> St
 
 
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
-    """Check and launch a run. Return the run and the process of its engine. Raises ConflictError, OSError or RunError.
-
-    `warm` is the warm engine to use, None for a new engine.
-    """
+    """Check and launch a run, with its engine's process. Raises ConflictError, OSError or RunError."""
     _check(preset, this_machine.read())
     return warm.start(preset) if warm is not None else launch.start(preset)
 
 
 def _check(preset: Preset, here: Machine) -> None:
-    """Check a preset against a machine. Raises ConflictError if there is an error."""
+    # Raises ConflictError if there is an error.
     findings = tuple(checks.on_screen(preset, here))
     if any(finding.level == "error" for finding in findings):
         raise ConflictError(here, findings)
@@ -152,10 +136,7 @@ WAIT, START, MEASURE, CANCEL = "Wait for it", "Start anyway", "Measure anyway", 
 
 
 async def choice_if_busy(app: BaseApp, start: Start) -> str:
-    """Return START or MEASURE if it is to start now: the devices are free, or the user wants to start it anyway.
-
-    Return WAIT if the user has chosen to wait; the start is then in the queue. Otherwise return CANCEL.
-    """
+    """Return START or MEASURE, WAIT (in the queue by now), or CANCEL, which the user chooses if devices are busy."""
     busy = await asyncio.to_thread(start.in_the_way)
     if not busy:
         return START
@@ -167,11 +148,8 @@ async def choice_if_busy(app: BaseApp, start: Start) -> str:
 
 
 async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
-    """Launch a run or a measurement, and return it with its process. None if it waits in the queue, or if the user has
-    cancelled.
-
-    If devices are busy, the user is asked. Raises the exceptions of the launch, except NotFree.
-    """
+    """Launch, asking if devices are busy; None if it waits in the queue or is cancelled. Raises as the launch, except
+    NotFree."""
     if await choice_if_busy(app, start) in (WAIT, CANCEL):
         return None
     try:
@@ -186,16 +164,12 @@ async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
 
 
 async def put_in_queue(app: BaseApp, start: Start) -> None:
-    """Put a run or a measurement in the queue, and show its title, its place and what it waits for. Raises the same
-    exceptions as the launch.
-    """
+    """Put a run or a measurement in the queue, and say what it waits for. Raises as the launch does."""
     app.notify(clean(f"queued: {start.title}, {await asyncio.to_thread(start.queue)}"), markup=False)
 
 
 async def launch_and_open(app: BaseApp, start: Start) -> bool:
-    """Launch a measurement and open it. Return True if it was launched, False if it waits in the queue or the user has
-    cancelled. Raises the exceptions of its launch.
-    """
+    """Launch a measurement and open it. False if it waits or is cancelled. Raises as the launch."""
     made = await ask_and_launch(app, start)
     if made is not None:
         open_measurement(app, *made)
@@ -203,9 +177,7 @@ async def launch_and_open(app: BaseApp, start: Start) -> bool:
 
 
 def open_measurement(app: BaseApp, proof: Proof, process: subprocess.Popen[bytes]) -> None:
-    """Open the screen of a measurement that was launched. `process` is its process, which the application keeps to
-    collect its exit code.
-    """
+    """Open the screen of a launched measurement, whose exit code the application collects."""
     app.engines.append(process)
     app.open_proof(proof)
 
@@ -234,10 +206,7 @@ def resumed_measurement(
     resume: Callable[[], subprocess.Popen[bytes]],
     resumed: Callable[[], Request],
 ) -> Start:
-    """Return the start that resumes a measurement that has ended before its time. `title` names it for the user.
-
-    `resume` starts and returns its process. `resumed` returns the request with which the queue resumes it.
-    """
+    """Return the start that resumes a measurement by `resume`, or in the queue with the request `resumed`."""
 
     def queue_it() -> str:
         from ...engine.queue import adding
@@ -256,11 +225,7 @@ def _measurement(
     queue: Callable[[], str],
     but: Path | None = None,
 ) -> Start:
-    """Return the start of a measurement, which ends the warm engine before the launch.
-
-    `but` is the folder of a resumed measurement, which does not count as another user of the devices; None for a new
-    one.
-    """
+    """It ends the warm engine before the launch. `but`, the folder of a resumed one, does not count as another user."""
 
     def in_the_way() -> str:
         from ...engine.job import this_machine

@@ -31,14 +31,12 @@ class UndoScreen(CopyScreen):
 
     TITLE = "Take back"
     BINDINGS: ClassVar[list[BindingType]] = [
-        keys.bind("undo_list", "take(0)", "Newest", meaning="take the newest back"),
+        keys.bind("undo_list", "take(0)", "Newest", meaning="take the newest back")
     ]
 
 
 async def choose(app: BaseApp, offered: Sequence[tuple[str, float]]) -> int | None:
-    """Let the user choose one of the acts, each a text and its Unix time (0: unknown), the newest first. Return its
-    number, or None.
-    """
+    """Let the user choose an act, each a text and its Unix time (0: unknown), the newest first."""
     listed = [
         Copyable(what, f"{clock(time.time() - at)} ago" if at else "", lambda: what)  # noqa: B023 - not called
         for what, at in offered
@@ -69,7 +67,6 @@ class UndoActions(AppScreen):
 
     @work(exclusive=True, group="undo")
     async def action_take_back(self) -> None:
-        """Take the last act back. If there is none, a message says so."""
         acts = self.acts_here
         if not (listed := acts.newest_first):
             self.notify(acts.nothing)
@@ -78,7 +75,6 @@ class UndoActions(AppScreen):
 
     @work(exclusive=True, group="undo")
     async def action_undo_list(self) -> None:
-        """Let the user choose the act that is taken back."""
         acts = self.acts_here
         if not (listed := acts.newest_first):
             self.notify(acts.nothing)

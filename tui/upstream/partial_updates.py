@@ -1,23 +1,17 @@
-"""Writes partial updates of the screen in few bytes, for views that change constantly over a slow line.
-
-Textual (8.2) sends every changed line from the left edge of its widget on, and repeats the colours with each piece.
-This sends only the changed cells, each colour once per update, and moves the cursor in the shortest way: less than a
-tenth of the bytes. Only the widgets in these cells render their lines. Waits for a compositor that does so.
-
-It relies on private parts of Textual, all in textual/_compositor.py and textual/strip.py:
-
-- `Screen._compositor` is the compositor of a screen, and is used for nothing before the screen is composed;
-- `Compositor.render_partial_update` returns a `ChopsUpdate` or None, and nothing else calls for partial updates; the
-  application writes what the `render_segments(console)` of the update returns;
-- `Compositor._dirty_regions` are the regions that have changed, and `_regions_to_spans` makes spans of them, in order
-  (line, first column, column after the last);
-- `Compositor.visible_widgets` has each widget with its region and the visible part of it, the widget in front first;
-- `Strip.render_ansi(style, color_system)` gives attributes, foreground and background, in this order.
-
-If Textual changes one of the first two, updates are larger and still right. If it changes the others, the live
-view and the screen of GPUs show a wrong picture until the next full update, or end with an error.
-`tests/tui/test_painting.py` compares with the output of Rich itself.
-"""
+"""Writes partial updates of the screen in few bytes, for views that change constantly over a slow line. Textual (8.2)
+sends every changed line from the left edge of its widget on, and repeats the colours with each piece. This sends only
+the changed cells, each colour once per update, and moves the cursor in the shortest way: less than a tenth of the
+bytes. Only the widgets in these cells render their lines. Waits for a compositor that does so. It relies on private
+parts of Textual, all in textual/_compositor.py and textual/strip.py: - `Screen._compositor` is the compositor of a
+screen, and is used for nothing before the screen is composed; - `Compositor.render_partial_update` returns a
+`ChopsUpdate` or None, and nothing else calls for partial updates; the application writes what the
+`render_segments(console)` of the update returns; - `Compositor._dirty_regions` are the regions that have changed, and
+`_regions_to_spans` makes spans of them, in order (line, first column, column after the last); -
+`Compositor.visible_widgets` has each widget with its region and the visible part of it, the widget in front first; -
+`Strip.render_ansi(style, color_system)` gives attributes, foreground and background, in this order. If Textual changes
+one of the first two, updates are larger and still right. If it changes the others, the live view and the screen of GPUs
+show a wrong picture until the next full update, or end with an error. `tests/tui/test_painting.py` compares with the
+output of Rich itself."""
 
 from __future__ import annotations
 
@@ -41,8 +35,7 @@ Span = tuple[int, int, int]  # a line, a column, and the column after the last
 
 class Codes(NamedTuple):
     """The look of cells as codes of SGR (a control sequence): attributes, foreground and background. Each text may be
-    empty.
-    """
+    empty."""
 
     attributes: str
     foreground: str
@@ -70,10 +63,7 @@ class Piece(NamedTuple):
 
 class Shown(NamedTuple):
     """Changed cells of the line `y`, from the column `x` up to the column before `end`, and the strip that is visible
-    there.
-
-    `start` is the column at which the strip begins.
-    """
+    there. `start` is the column at which the strip begins."""
 
     y: int
     x: int
@@ -96,9 +86,8 @@ class ChangedCellsCompositor(Compositor):
         return ChangedCellsUpdate(spans, sorted(self._in_front(spans)), self.size.width) if spans else None
 
     def _in_front(self, spans: Iterable[Span]) -> Iterator[Shown]:
-        """Yield the visible cells of the spans, those of the widget in front first, until all spans are covered. Each
-        widget renders its lines at this moment.
-        """
+        """Yield the visible cells of the spans, the front widget first; each widget renders its lines at this
+        moment."""
         left: dict[int, list[Span]] = {}
         for span in spans:
             left.setdefault(span[0], []).append(span)
@@ -129,8 +118,7 @@ def _outside(spans: Iterable[Span], begin: int, end: int) -> Iterator[Span]:
 
 class ChangedCellsUpdate(ChopsUpdate):
     """An update with the changed cells in the order of their looks. The cells do not overlap, so that each order gives
-    the same screen.
-    """
+    the same screen."""
 
     def __init__(self, spans: list[Span], shown: list[Shown], width: int) -> None:
         super().__init__([], spans, [])
@@ -165,9 +153,6 @@ class ChangedCellsUpdate(ChopsUpdate):
         yield "\x1b[0m"
 
     def _changed(self, system: ColorSystem | None) -> Iterator[Piece]:
-        """Yield the changed cells as pieces, line by line. `system` is the colour system of the terminal, None without
-        colours.
-        """
         for y, x, end, strip, start in self._shown:
             for segment, width in _within(strip, x - start, end - start):
                 yield Piece(x, y, segment.text, x + width, _codes(segment.style or _PLAIN, system))
@@ -175,9 +160,7 @@ class ChangedCellsUpdate(ChopsUpdate):
 
 
 def _within(strip: Strip, begin: int, end: int) -> Iterator[tuple[Segment, int]]:
-    """Yield the segments of the strip from the cell `begin` up to the cell before `end`, each with its width in
-    cells.
-    """
+    """Yield the segments of the strip in the cells from `begin` to before `end`, each with its width."""
     at = 0
     for segment in strip:
         width = segment.cell_length
@@ -194,9 +177,7 @@ def _within(strip: Strip, begin: int, end: int) -> Iterator[tuple[Segment, int]]
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Yield the pieces, with neighbours as one piece if both can be written in one look. A blank may have the
-    foreground of its neighbour.
-    """
+    """Yield the pieces, joined if both can be written in one look. A blank may have its neighbour's foreground."""
     last: Piece | None = None
     for piece in pieces:
         if last is not None and last.y == piece.y and last.end == piece.x and (look := _common(last, piece)):
@@ -210,7 +191,6 @@ def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _common(left: Piece, right: Piece) -> Codes | None:
-    """Return the look in which both pieces can be written. None if there is no such look."""
     if left.look == right.look:
         return left.look
     if left.look.background != right.look.background:
@@ -234,11 +214,8 @@ def _codes(style: Style, system: ColorSystem | None) -> Codes:
 
 
 def _colours(before: Codes | None, now: Codes) -> str:
-    """Return the control sequence that changes the look from `before` to `now`: if the attributes are equal, only the
-    colours that differ, else the whole look.
-
-    If `before` is None, the present look is not known, and the sequence has the whole look.
-    """
+    """The sequence from the look `before` to `now`: only colours that differ if the attributes are equal, else all of
+    it."""
     if before is None or before.attributes != now.attributes:
         codes = ["0", now.attributes, now.foreground, now.background]
     else:
@@ -250,9 +227,6 @@ def _colours(before: Codes | None, now: Codes) -> str:
 
 
 def _move(at: tuple[int, int] | None, x: int, y: int) -> str:
-    """Return the shortest control sequence that moves the cursor to column `x` of line `y`. `at` is its present cell
-    (column, line), None if that is not known.
-    """
     absolute = f"\x1b[{y + 1};{x + 1}H"
     if at is None:
         return absolute

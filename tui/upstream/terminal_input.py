@@ -1,14 +1,13 @@
-"""Splits the terminal's input into keys, so that a key sequence that arrives in pieces is never taken for letters.
-
-A slow line splits the sequence of an arrow key or of the mouse anywhere. Textual (8.2) waits a tenth of a second for
-the rest and then takes the pieces for letters and digits, which are commands here. This parser passes only complete
+"""Splits the terminal's input into keys, so that a key sequence that arrives in pieces is never taken for letters. A
+slow line splits the sequence of an arrow key or of the mouse anywhere. Textual (8.2) waits a tenth of a second for the
+rest and then takes the pieces for letters and digits, which are commands here. This parser passes only complete
 sequences on to Textual's. It waits for pieces, and drops sequences that are never completed or that belong to no key. A
-paste is text up to its end. Waits for a parser of Textual that keeps incomplete sequences.
-"""
+paste is text up to its end. Waits for a parser of Textual that keeps incomplete sequences."""
 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,8 +18,6 @@ from textual.app import App
 from textual.constants import ESCAPE_DELAY
 from textual.drivers import linux_driver
 from textual.message import Message
-
-from .busy_mark import BusyMark
 
 ESC = "\x1b"
 PASTE, PASTE_END = f"{ESC}[200~", f"{ESC}[201~"
@@ -63,9 +60,7 @@ class TerminalInput(XTermParser):
             yield from messages
 
     def tick(self) -> Iterator[Message]:
-        """Yield the events of incomplete sequences that have waited too long for their rest, and drop them. Called
-        about ten times a second.
-        """
+        """Yield the events of incomplete sequences that waited too long. Called about ten times a second."""
         now = self._clock()
         waited = now - self._since
         if self._pasted is not None:
@@ -82,9 +77,8 @@ class TerminalInput(XTermParser):
             self._piece = ""
 
     def _cut(self, text: str) -> tuple[list[Message], str]:
-        """Return the events for the beginning of the text, and the rest of the text. An incomplete sequence is kept
-        until more input arrives.
-        """
+        """Return the events for the beginning of the text, and the rest. An incomplete sequence is kept for more
+        input."""
         if self._pasted is not None:
             return self._paste(text)
         plain, escape, rest = text.partition(ESC)
@@ -103,9 +97,7 @@ class TerminalInput(XTermParser):
         return ([] if REPLY.match(sequence) else self._events_of(sequence)), rest
 
     def _events_of(self, sequence: str) -> list[Message]:
-        """Return the events of a complete sequence. Textual's parser is reset if it waits for more characters after an
-        unknown sequence.
-        """
+        # Textual's parser is reset if it waits for more characters after an unknown sequence.
         messages = list(super().feed(sequence))
         if self._awaiting.timeout is not None:
             self._gen = self.parse(self._tokens.append)
@@ -115,9 +107,7 @@ class TerminalInput(XTermParser):
         return messages
 
     def _paste(self, text: str) -> tuple[list[Message], str]:
-        """Return the event of a paste and the text after it. Until the end of the paste has arrived, return no event
-        and keep the text.
-        """
+        # Until the end of the paste has arrived, no event, and the text is kept.
         held = (self._pasted or "") + text
         pasted, end, rest = held.partition(PASTE_END)
         self._pasted = pasted
@@ -155,3 +145,66 @@ class TerminalDriver(linux_driver.LinuxDriver):
     def run_input_thread(self) -> None:
         vars(linux_driver)["XTermParser"] = TerminalInput
         super().run_input_thread()
+
+
+LATE_SECONDS = 0.3
+ANSWER_SECONDS = 0.03  # a key gets no answer sooner: an answer is for the keys before
+TEXT = " busy "
+
+
+class BusyMark:
+    """The mark of one terminal. `write` writes a control sequence to it, and `width` returns its columns. Nothing is
+    written before `start` and after `stop`, when the terminal belongs to the shell or to an editor."""
+
+    def __init__(self, write: Callable[[str], None], width: Callable[[], int]) -> None:
+        self._write, self._width = write, width
+        self._changed = threading.Condition()
+        self._due: float | None = None  # when the mark is to be written; None: no key is unanswered
+        self._latest = 0.0  # when the latest key came
+        self._shown = self._may_write = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        with self._changed:
+            self._may_write = True
+
+    def stop(self) -> None:
+        with self._changed:
+            self._may_write, self._due, self._shown = False, None, False
+
+    def key_came(self) -> None:
+        """Record a key; it is unanswered until `answered` is called. Called in any thread."""
+        with self._changed:
+            self._latest = time.monotonic()
+            if not self._may_write or self._due is not None or self._shown:
+                return
+            self._due = self._latest + LATE_SECONDS
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="busy mark", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def answered(self) -> bool:
+        """Record that all keys so far had their painted effect. True if the mark is shown: paint the first line."""
+        with self._changed:
+            shown, self._shown, self._due = self._shown, False, None
+            if self._may_write and time.monotonic() - self._latest < ANSWER_SECONDS:
+                self._due = self._latest + LATE_SECONDS
+                self._changed.notify()
+            return shown
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                if self._due is None:
+                    self._changed.wait()
+                elif (seconds := self._due - time.monotonic()) > 0:
+                    self._changed.wait(seconds)
+                else:
+                    self._due, self._shown = None, True
+                    self._write(mark(self._width()))
+
+
+def mark(columns: int) -> str:
+    """Return the sequence that writes the mark and leaves the cursor and its colours as they are."""
+    return f"\x1b7\x1b[1;{max(1, columns - len(TEXT) + 1)}H\x1b[0;7m{TEXT}\x1b[0m\x1b8"

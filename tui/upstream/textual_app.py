@@ -1,18 +1,14 @@
-"""The application, with functions that the public parts of Textual (8.2) do not offer.
-
-- Exceptions: Textual ends the application with any exception of a screen, a widget, a timer or a worker. Waits for a
-  method of `App` that gets the exception and the node that failed, and decides whether the application continues.
-- Hidden screens: Textual takes the screen below for one that is seen, even if the screen in front hides it, and paints
-  all of the screen again whenever something changes below. Waits for: an opaque screen hides all screens below it.
-- Focus: while the terminal has none, Textual takes the focus from the widgets, and the footer would lose their keys.
-  Waits for: a way to keep it.
-- Notifications: waits for a method that withdraws one.
-- Keys: waits for a property with the keymap that `set_keymap` has set, for the name that Textual gives to a character,
-  and for no question about a key to a screen that is not built yet or is being removed.
-- Styles: for each widget, Textual looks up all rules in a set, by a method of Python that returns their `id`. Waits for
-  rules with the hash of `object`, which is the same and takes a third of the time.
-- Sequences: waits for a method that writes a control sequence to the terminal, as `bell` does.
-"""
+"""The application, with functions that the public parts of Textual (8.2) do not offer. - Exceptions: Textual ends the
+application with any exception of a screen, a widget, a timer or a worker. Waits for a method of `App` that gets the
+exception and the node that failed, and decides whether the application continues. - Hidden screens: Textual takes the
+screen below for one that is seen, even if the screen in front hides it, and paints all of the screen again whenever
+something changes below. Waits for: an opaque screen hides all screens below it. - Focus: while the terminal has none,
+Textual takes the focus from the widgets, and the footer would lose their keys. Waits for: a way to keep it. -
+Notifications: waits for a method that withdraws one. - Keys: waits for a property with the keymap that `set_keymap` has
+set, for the name that Textual gives to a character, and for no question about a key to a screen that is not built yet
+or is being removed. - Styles: for each widget, Textual looks up all rules in a set, by a method of Python that returns
+their `id`. Waits for rules with the hash of `object`, which is the same and takes a third of the time. - Sequences:
+waits for a method that writes a control sequence to the terminal, as `bell` does."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ import math
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual._context import active_message_pump
@@ -38,6 +34,7 @@ from textual.worker import WorkerFailed, get_current_worker
 if TYPE_CHECKING:
     from textual.widget import Widget
 
+
 RuleSet.__hash__ = object.__hash__  # type: ignore[method-assign]
 
 Dispatch = Callable[[Message], Awaitable[None]]
@@ -45,14 +42,11 @@ Dispatch = Callable[[Message], Awaitable[None]]
 
 class UpstreamApp(App[None]):
     """The base of the application. Subclasses decide which exceptions end it, and which line then stays on the
-    terminal.
-    """
+    terminal."""
 
     def continues_after(self, _error: Exception, _node: MessagePump | None = None) -> bool:
-        """Return True if the application continues after an exception, by default False.
-
-        `_node` is the node that has failed; None stands for the node that handles a message now.
-        """
+        """True if the application continues after an exception of the node (None: the one that handles a message
+        now)."""
         return False
 
     def last_line(self, error: BaseException) -> str:
@@ -60,9 +54,7 @@ class UpstreamApp(App[None]):
         raise NotImplementedError
 
     async def _guard(self, node: MessagePump, dispatch: Dispatch, message: Message) -> None:
-        """Dispatch a message to a node by `dispatch`. An exception is raised again only if it must end the
-        application.
-        """
+        # An exception is raised again only if it must end the application.
         try:
             await dispatch(message)
         except Exception as error:
@@ -70,9 +62,7 @@ class UpstreamApp(App[None]):
                 raise
 
     def _register_child(self, parent: DOMNode, child: Widget, before: int | None, after: int | None) -> None:
-        """Register a child of `parent` whose messages are dispatched by `_guard`, so that an exception does not end the
-        handling of its later messages. Textual calls this method.
-        """
+        # By `_guard` an exception does not end the handling of later messages. Textual calls this.
         super()._register_child(parent, child, before, after)
         vars(child)["_dispatch_message"] = partial(self._guard, child, child._dispatch_message)
 
@@ -80,48 +70,38 @@ class UpstreamApp(App[None]):
         await self._guard(self, super()._dispatch_message, message)
 
     def _check_action_state(self, action: str, default_namespace: DOMNode) -> bool | None:
-        """Return False if the screen misses a widget that its `check_action` asks for. Textual calls this method."""
+        # Textual calls this; the screen may miss a widget that its `check_action` asks for.
         try:
             return super()._check_action_state(action, default_namespace)
         except NoMatches:
             return False
 
     def _handle_exception(self, error: Exception) -> None:
-        """End the application after an exception of a timer, a worker, painting, or `_guard`, unless it continues.
-        Textual calls this method.
-        """
+        # Textual calls this after an exception of a timer, a worker, painting, or `_guard`.
         if not self.continues_after(error):
             super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
-        """Print one line about the present exception when the application has ended, in place of Textual's
-        traceback.
-        """
+        # In place of Textual's traceback.
         error = sys.exception()
         assert error is not None
         self.panic(Text(self.last_line(error)))
 
     @property
     def _background_screens(self) -> list[Screen[Any]]:
-        """The screens that can be seen behind the screen in front. Empty if that screen is opaque."""
         return [] if self.screen.styles.background.a == 1 else super()._background_screens
 
     def _watch_app_focus(self, _focus: bool) -> None:
-        """Style the screen for a terminal that has got or lost the focus. The focus within it stays. Textual calls
-        this.
-        """
+        # Textual calls this. The focus within the screen stays.
         self.screen.update_node_styles()
 
     def withdraw(self, before: float = math.inf) -> None:
-        """Remove the shown messages of severity information that were made before a time (`time.time`). To be called if
-        they are no longer true, or before a newer message.
-        """
+        """Remove the shown messages of severity information from before `before`, which are no longer true."""
         for notification in list(self._notifications):
             if notification.severity == "information" and notification.raised_at < before:
                 self._unnotify(notification)
 
     def keys_answered(self) -> None:
-        """Remove the mark "busy", if it is shown: all keys have had their effect."""
         busy_mark = getattr(self._driver, "busy_mark", None)
         if busy_mark is not None and busy_mark.answered() and self.screen_stack:
             self.screen.refresh(Region(0, 0, self.size.width, 1))
@@ -144,9 +124,7 @@ def name_of(character: str) -> str:
 
 
 def failed_node(app: App[Any], error: Exception) -> MessagePump:
-    """Return the node whose code has failed: that of the worker if `error` is a worker's, else the node that is
-    handling a message now.
-    """
+    """Return the node whose code has failed: the worker's, else the one that is handling a message now."""
     if isinstance(error, WorkerFailed):
         return get_current_worker().node
     return active_message_pump.get(app)
@@ -165,3 +143,63 @@ def is_gone(app: App[Any], node: MessagePump) -> bool:
         return False
     above = node.ancestors_with_self
     return above[-1] is not app or any(each._closing or each._closed or each._pruning for each in above)
+
+
+class Keepable:
+    """Makes a screen stay built when it is closed, if its class sets `KEPT` and it has a name in `kept_as`."""
+
+    KEPT: ClassVar[int] = 0  # the number of screens of this class that stay built
+    kept_as = ""  # distinguishes the kept screens of this class; empty: this screen is removed when it is closed
+
+    def opened_again(self, other: Any) -> None:
+        """Take over the arguments of `other`, a new screen in whose place this kept screen is opened."""
+
+
+class KeptScreens:
+    """The screens of an application that stay built."""
+
+    def __init__(self, app: App[Any]) -> None:
+        self._app = app
+        self._screens: dict[str, Any] = {}  # each also a Keepable, by name, the one opened last at the end
+
+    def open(self, screen: Screen[Any], instead: bool) -> None:
+        """Open the screen or a kept one of its class and name, over the present one or `instead` of it."""
+        name = f"{type(screen).__name__} {screen.kept_as}" if isinstance(screen, Keepable) and screen.kept_as else ""
+        if (kept := self._screens.pop(name, None)) is not None:
+            self._screens[name] = kept
+            kept.opened_again(screen)
+            if kept is self._app.screen:
+                return
+            self._take_out(kept)
+        if instead:
+            self._app.switch_screen(kept or screen)
+        else:
+            self._app.push_screen(kept or screen)
+        if name and kept is None:
+            self._app.install_screen(screen, name)
+            self._screens[name] = screen
+            self._remove_oldest(type(screen))
+
+    def _take_out(self, screen: Screen[Any]) -> None:
+        # It is below others in the stack. Kept screens that show its readings are taken out as well.
+        stack = self._app._screen_stack
+        for taken in [kept for kept in self._screens.values() if screen in (kept, getattr(kept, "source", None))]:
+            if taken in stack:
+                stack.remove(taken)
+                taken._pop_result_callback()
+
+    def _remove_oldest(self, kind: type[Any]) -> None:
+        alike = [kept for kept in self._screens.values() if type(kept) is kind]
+        closed = [kept for kept in alike if kept not in self._app.screen_stack]
+        for kept in closed[: max(0, len(alike) - kind.KEPT)]:
+            self.remove(kept)
+
+    def remove(self, screen: Screen[Any]) -> None:
+        """Remove a closed screen and the screens that show its readings. Nothing happens if it is not kept."""
+        if self._app.uninstall_screen(screen) is None:
+            return
+        self._screens = {name: kept for name, kept in self._screens.items() if kept is not screen}
+        screen.remove()
+        for kept in list(self._screens.values()):
+            if getattr(kept, "source", None) is screen:
+                self.remove(kept)

@@ -1,18 +1,13 @@
-"""Widgets, a screen and functions for what the public API of Textual 8.2 lacks.
-
-Each can be removed when Textual offers what is named after "until".
-
-- `StyledOnce`: styles a screen again only if the theme or the application's classes have changed. Textual styles it
-  again each time it comes to the front. Until: Textual does so only after such a change.
-- `ChosenKeys`: a footer with chosen keys, made again only if they change, also while the terminal has no focus. Until:
-  `Footer` has a method that chooses the keys, and compares them with the keys that it shows.
-- `ScrollRequests`: calls a method for each requested scroll, but not for scrolls after a resize. Until: Textual sends a
-  message for requested scrolls only.
-- `LightStrip`: makes each cache of a strip at its first use. `Strip.__init__` makes all seven, which takes longer than
-  the rest of painting a line. Until: Textual does the same.
-- `use_layout`: gives a widget a layout. Until: this needs no private property.
-- `lay_out_again`: lays out a widget after its width has changed. Until: `refresh(layout=True)` drops the old width.
-"""
+"""Widgets, a screen and functions for what the public API of Textual 8.2 lacks. Each can be removed when Textual offers
+what is named after "until". - `StyledOnce`: styles a screen again only if the theme or the application's classes have
+changed. Textual styles it again each time it comes to the front. Until: Textual does so only after such a change. -
+`ChosenKeys`: a footer with chosen keys, made again only if they change, also while the terminal has no focus. Until:
+`Footer` has a method that chooses the keys, and compares them with the keys that it shows. - `ScrollRequests`: calls a
+method for each requested scroll, but not for scrolls after a resize. Until: Textual sends a message for requested
+scrolls only. - `LightStrip`: makes each cache of a strip at its first use. `Strip.__init__` makes all seven, which
+takes longer than the rest of painting a line. Until: Textual does the same. - `use_layout`: gives a widget a layout.
+Until: this needs no private property. - `lay_out_again`: lays out a widget after its width has changed. Until:
+`refresh(layout=True)` drops the old width."""
 
 from __future__ import annotations
 
@@ -60,13 +55,10 @@ class ChosenKeys(Footer):
         self._made: list[ShownKey] | None = None
 
     def chosen_keys(self) -> list[ShownKey]:
-        """Return the keys to show, from left to right."""
         raise NotImplementedError
 
     def _keys_now(self) -> list[ShownKey]:
-        """Return the keys to show. If the screen misses a widget, as it is not built yet or is being removed, these are
-        the keys that are shown already.
-        """
+        # If the screen misses a widget, as it is being built or removed, the keys that are shown already.
         try:
             return self.chosen_keys()
         except NoMatches:
@@ -91,14 +83,11 @@ class ChosenKeys(Footer):
         self.choose_again()
 
     def choose_again(self) -> None:
-        """Make the footer's widgets again if `chosen_keys` now returns other keys."""
         if self._bindings_ready and self._keys_now() != self._made:
             self.call_after_refresh(self.recompose)
 
     async def recompose(self) -> None:
-        """Make the footer's widgets again, but only if the keys differ, as Textual calls this several times when a
-        screen opens.
-        """
+        """Make the widgets again only if the keys differ: Textual calls this several times when a screen opens."""
         if self.is_attached and self._keys_now() != self._made:
             await super().recompose()
 
@@ -107,9 +96,7 @@ class ScrollRequests(ScrollView):
     """A view whose `scroll_requested` is called for each requested scroll, but not for scrolls after a resize."""
 
     def scroll_requested(self, y: float) -> None:
-        """Handle a request to scroll the view to the line `y`, before the view is scrolled. By default nothing is
-        done.
-        """
+        """Handle a request to scroll the view to the line `y`, before the view is scrolled."""
 
     def _scroll_to(self, x: float | None = None, y: float | None = None, **how: Any) -> bool:
         if y is not None:

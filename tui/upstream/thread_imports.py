@@ -1,13 +1,7 @@
-"""Lets only one thread at a time import new modules.
-
-Python takes the lock of a module before it imports the package of the module. Two threads that import the same package
-for the first time, one of them by a module of it, then each wait for a lock that the other holds. Python (3.11 to 3.13)
-lets one of the two fail: with `_DeadlockError`, with `KeyError` in importlib, or with a name that is missing. That
-happens to packages of gputui and to those of others, wherever imports are deferred.
-
-With a single lock that is taken before all others, only the importing thread holds any. Waits for a Python in which
-such imports do not fail.
-"""
+"""Lets only one thread at a time import new modules. Python takes the lock of a module before it imports the package of
+the module, so two threads that import the same package first, one by a module of it, each wait for the other's lock.
+Python (3.11 to 3.13) lets one fail: `_DeadlockError`, `KeyError` in importlib, or a missing name. A single lock taken
+before all others prevents that. Waits for a Python in which such imports do not fail."""
 
 from __future__ import annotations
 
@@ -27,13 +21,9 @@ _one_at_a_time = threading.RLock()
 
 
 def import_one_at_a_time() -> None:
-    """Make only one thread at a time import new modules, from now on. To be called before the first thread starts. A
-    second call does nothing.
-
-    The import statement (in C), `import_module` and imports of submodules all call `_find_and_load`, and only for
-    modules that are not imported yet. Imports of modules that are already imported take no lock and take no more time
-    than before.
-    """
+    """Make only one thread at a time import new modules. To be called before the first thread starts. The import
+    statement (in C), `import_module` and imports of submodules all call `_find_and_load`, only for modules that are not
+    imported yet: other imports take no more time than before."""
     find_and_load = _importlib._find_and_load
     if getattr(find_and_load, "one_at_a_time", False):
         return
@@ -53,10 +43,8 @@ Result = TypeVar("Result")
 
 
 def in_background(owner: Widget, reading: Callable[[], Result], take: Callable[[Result], None]) -> None:
-    """Call `reading` in a daemon thread, then `take` with its result in the calling thread. Returns at once.
-
-    If `owner` has been removed, `take` is not called. An exception is handled as an exception of `owner`'s application.
-    """
+    """Call `reading` in a daemon thread, then `take` with its result in the calling thread. Returns at once. If `owner`
+    has been removed, `take` is not called. An exception is handled as an exception of `owner`'s application."""
     loop, context = asyncio.get_running_loop(), copy_context()
 
     def done(act: Callable[[], None]) -> None:

@@ -1,16 +1,13 @@
-"""Handles keys one at a time: the next key waits until the screen or field that the last key opens is ready.
-
-Keys may arrive in bunches (a paste, a slow line, a busy machine), while the field, dialog or screen that a key opens
-takes a moment to appear. Textual dispatches keys as they arrive, so that the rest of a bunch would act on the screen
-below. Here keys are held until the new screen or field is ready. Text goes into its field. A letter that was typed
-before the screen was visible has no effect, nor have keys that follow it without a pause. There are two exceptions. If
-a key leads back to a screen that its user has seen, keys pressed after it act there, unless they arrived in one packet
-with it. A single letter right after the key that opens a screen of the header is meant for that screen. Escape always
-works, since it only leaves. A letter that starts a training has no effect if it arrives in one packet with other text:
-that is a paste of a terminal that does not mark pastes. The last line of the screen names the keys without effect.
-
-Waits for an event queue of Textual that holds keys until the screens and fields opened by earlier keys are mounted.
-"""
+"""Handles keys one at a time: the next key waits until the screen or field that the last key opens is ready. Keys may
+arrive in bunches (a paste, a slow line, a busy machine), while the field, dialog or screen that a key opens takes a
+moment to appear. Textual dispatches keys as they arrive, so that the rest of a bunch would act on the screen below.
+Here keys are held until the new screen or field is ready. Text goes into its field. A letter that was typed before the
+screen was visible has no effect, nor have keys that follow it without a pause. There are two exceptions. If a key leads
+back to a screen that its user has seen, keys pressed after it act there, unless they arrived in one packet with it. A
+single letter right after the key that opens a screen of the header is meant for that screen. Escape always works, since
+it only leaves. A letter that starts a training has no effect if it arrives in one packet with other text: that is a
+paste of a terminal that does not mark pastes. The last line of the screen names the keys without effect. Waits for an
+event queue of Textual that holds keys until the screens and fields opened by earlier keys are mounted."""
 
 from __future__ import annotations
 
@@ -71,8 +68,7 @@ class Held:
 @dataclass(frozen=True)
 class Moment:
     """The screen, the focused widget and the workers of the application at one time, to find out what an event has
-    changed.
-    """
+    changed."""
 
     screen: Screen[Any] | None
     focused: Widget | None
@@ -80,12 +76,10 @@ class Moment:
 
 
 class Typeahead:
-    """Holds keys back until the effects of earlier keys are complete.
-
-    `hand_over` is the application's handler for an event from its terminal. `opens_place` returns True if a key opens
-    one of the screens that the header lists, `starts` if it may start a training. `name_unused` shows the keys that had
-    no effect. `answered` is called if no key waits any more, and what the keys have changed is painted.
-    """
+    """Holds keys back until the effects of earlier keys are complete. `hand_over` is the application's handler for an
+    event from its terminal. `opens_place` returns True if a key opens one of the screens that the header lists,
+    `starts` if it may start a training. `name_unused` shows the keys that had no effect. `answered` is called if no key
+    waits any more, and what the keys have changed is painted."""
 
     def __init__(
         self, app: App[Any], hand_over: Callable[[events.Event], Awaitable[None]],
@@ -109,20 +103,15 @@ class Typeahead:
 
     @property
     def busy(self) -> bool:
-        """True if a key that arrives now would be held back or have no effect, or if a message about keys without
-        effect is still to be shown.
-        """
+        """True if a key would be held back or have no effect now, or if a message about such keys is to be shown."""
         return self._settling is not None or bool(self._unused) or time.monotonic() - self._refused < PAUSE_SECONDS
 
     # ---- events from the terminal ---------------------------------------------------------------
 
     async def take(self, event: Typed) -> None:
         """Handle a key or a paste or, if an earlier key is opening a screen or a field, hold it back until that is
-        ready.
-
-        A key that was typed before its screen was visible may be refused. Held keys are dropped after 10 s. Ctrl+Q is
-        handled at once, and drops the held keys.
-        """
+        ready. A key that was typed before its screen was visible may be refused. Held keys are dropped after 10 s.
+        Ctrl+Q is handled at once, and drops the held keys."""
         if isinstance(event, events.Key) and event.key == AT_ONCE:
             self._held.clear()
             await self._watched(event)
@@ -136,9 +125,7 @@ class Typeahead:
         await self._next()
 
     async def click(self, event: events.MouseUp) -> None:
-        """Handle a click. Keys that follow are held back until it has taken effect, as it may open a screen or a
-        field.
-        """
+        """Hold back the keys that follow a click until it has taken effect, as it may open a screen or a field."""
         await self._watched(event)
 
     async def _next(self) -> None:
@@ -174,11 +161,8 @@ class Typeahead:
     # ---- which events take effect ---------------------------------------------------------------
 
     def _meant(self, event: Typed, ahead: bool, pasted: bool) -> bool:
-        """Return True if the event is meant for the present screen or field. Otherwise record it as refused.
-
-        `ahead` is True if it was typed before this screen or field was visible, and `pasted` if it is text that would
-        start a training.
-        """
+        """True if the event is meant for the present screen or field; else it is refused. `ahead`: typed before that
+        was visible."""
         if isinstance(event, events.Paste):
             return True
         if event.key == "escape":
@@ -202,8 +186,7 @@ class Typeahead:
 
     def refuse(self, event: events.Key, until: float = 0.0) -> None:
         """Record the key as one without effect, to be named in a message. Keys that follow without a pause, or before
-        the time `until` (monotonic), have no effect, too.
-        """
+        the time `until` (monotonic), have no effect, too."""
         at_once = event.time - self._refused < PAUSE_SECONDS
         if not (at_once and event.key == self._refused_key and not event.is_printable):
             self._refused = max(event.time, until)  # not for a key that is held down: it would never act
@@ -225,17 +208,13 @@ class Typeahead:
         return seconds > 0 and event.time - self._seen_since.get(screen, event.time) < seconds
 
     def _for_this_place(self, held: Held) -> bool:
-        """Return True if the held event is a single key that was typed right after the key that has opened the present
-        screen, and that has an action there. Never True for a dialog.
-        """
+        # A single key typed right after the one that opened this screen, with an action there. Never for a dialog.
         screen = self._app.screen
         alone = held.behind_place and not self._held and not isinstance(screen, ModalScreen)
         return alone and isinstance(held.event, events.Key) and held.event.key in screen.active_bindings
 
     def comes_to_the_front(self, screen: Screen[Any]) -> None:
-        """Record that the screen is in front from now on. Keys that were typed earlier were meant for another
-        screen.
-        """
+        """Record that the screen is in front: keys that were typed earlier were meant for another."""
         self._in_front_since = time.monotonic()
         screen.call_after_refresh(self._painted, screen)
 
@@ -263,11 +242,8 @@ class Typeahead:
         self._settling = asyncio.create_task(self._settle(before, event))
 
     async def _settle(self, before: Moment, event: events.Event | None) -> None:
-        """Wait until the messages, screens and workers that an event has caused are complete, for at most
-        LIMIT_SECONDS. Then the next key is handled.
-
-        `before` is the moment before the event, which is None if the application is only not ready yet.
-        """
+        """Wait until messages, screens and workers of an event are complete, at most LIMIT_SECONDS; then handle the
+        next key."""
         until, target = time.monotonic() + LIMIT_SECONDS, before.focused
         arriving = asyncio.create_task(self._arrive_early())
         try:
@@ -281,11 +257,8 @@ class Typeahead:
             self._app.call_later(self._settled, event)  # else all later keys would be held forever
 
     async def _come_to_rest(self, before: Moment, until: float, target: Widget | None) -> None:
-        """Wait until no messages and no workers of the event are left. At the time `until` (monotonic) the wait ends,
-        and the held keys are dropped.
-
-        `target` is the widget that had the focus, and so has got the event.
-        """
+        """Wait until no messages and workers of the event are left; at `until` (monotonic) the held keys are
+        dropped."""
         seen: tuple[object, ...] = ()
         while time.monotonic() < until:
             handled = [await _flush(node) for node in [*_upwards(target), *self._path()]]
@@ -299,26 +272,21 @@ class Typeahead:
             self._drop()
 
     def _drop(self) -> None:
-        """Refuse the held keys, and the keys that follow at once: the user may still be typing, and sees only now that
-        they are lost.
-        """
+        # The user may still be typing, and sees only now that they are lost.
         while self._held:
             if isinstance(key := self._held.popleft().event, events.Key):
                 self.refuse(key, until=time.monotonic())
 
     async def _arrive_early(self) -> None:
-        """Record a new place as soon as it is visible, even if it still loads data or the last place is being
-        removed.
-        """
+        # It may still load data, or the last place is being removed.
         while True:
             await asyncio.sleep(SEEN_SECONDS)
             if self._ready():
                 self._arrive()
 
     async def _settled(self, event: events.Event | None = None) -> None:
-        """Handle the next key. Keys that were pressed after `event` are meant for the present screen if that was seen
-        before the event; after Escape, also those that arrived in one packet with it.
-        """
+        """Keys after `event` are meant for the present screen if that was seen before; after Escape, also in one
+        packet."""
         self._settling = None
         since = math.inf
         if self._ready():
@@ -359,7 +327,7 @@ def _upwards(node: DOMNode | None) -> Iterator[MessagePump]:
 
 
 async def _flush(node: MessagePump) -> bool:
-    """Wait until the node has handled its present messages. Return False if that takes longer than FLUSH_SECONDS."""
+    """Wait until the node has handled its present messages. False if that takes longer than FLUSH_SECONDS."""
     handled = asyncio.Event()
     if not node.is_running or not node.call_later(handled.set):
         return True

@@ -1,24 +1,30 @@
-"""Line charts: one of several on a screen, and one that fills the screen.
-
-A chart is drawn again only if one of its lines has a new point; the cursor and a dragged range are then put over what
-was drawn. The caller may request that only the figures are drawn.
-"""
+"""Line charts: one of several on a screen, and one that fills the screen. A chart is drawn again only if one of its
+lines has a new point; the cursor and a dragged range are then put over what was drawn."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from textual import events
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
 from textual.message import Message
 
-from ..base.glyphs import Glyphs
-from ..drawing.plot.axes import GUTTER, column_of, place_of, x_scale
+from ..base.glyphs import Glyphs, glyphs_of
+from ..base.keys import key_of
+from ..drawing import charts as foot
+from ..drawing.live import phases
+from ..drawing.live.layout import CHART_HEIGHT, Layout
+from ..drawing.plot.axes import GUTTER, Scale, column_of, place_of, x_scale
 from ..drawing.plot.canvas import HAS_AXIS, draw, edge_title, title
-from ..drawing.plot.cursor import named_last, seen_at
+from ..drawing.plot.cursor import named_last, overlaid, seen_at
 from ..drawing.plot.curves import Plot
-from ..drawing.plot.overlay import overlaid
-from ..drawing.plot.scales import Scale
 from ..drawing.plot.viewport import CLOSER, Viewport
-from ..drawing.rows import Row
-from .row_widgets import Painted
+from ..drawing.rows import Row, plain
+from ..reading.earlier_starts import NONE, EarlierStarts
+from ..reading.run.snapshot import Snapshot
+from .row_widgets import Painted, Panel
 
 EMPTY = Plot("", "", ())
 _LEAST_DRAG = 2  # columns that the mouse moves before it selects a range
@@ -31,9 +37,7 @@ def page_corner(page: int, pages: int, glyphs: Glyphs) -> str:
 
 class PlotArea(Painted):
     """The base of charts: draws `plot`, and over it the cursor and the range of `view`, which the mouse changes.
-
-    Without a `view`, the mouse moves nothing.
-    """
+    Without a `view`, the mouse moves nothing."""
 
     ALLOW_SELECT = False  # dragging selects a range, not text
 
@@ -58,10 +62,8 @@ class PlotArea(Painted):
         self._dragged = False
 
     def show(self, plot: Plot, *, curves: bool = True) -> None:
-        """Show a plot. If its lines are the same objects as before, nothing is drawn, as they then have no new points.
-
-        Without `curves` only the first row, with the figures, is drawn now. The next call with `curves` draws the rest.
-        """
+        """Show a plot, drawn only if its lines are new objects. Without `curves` only the first row; the next call
+        draws."""
         if plot == self.plot and not (curves and self._behind):
             return
         if (plot.title, plot.window) != (self.plot.title, self.plot.window):
@@ -94,7 +96,6 @@ class PlotArea(Painted):
 
     @property
     def inner(self) -> int:
-        """The number of columns between the vertical axis and the right end."""
         return max(1, self.size.width - 2 * self.is_edged - GUTTER)
 
     def _place_under(self, event: events.MouseEvent) -> float:
@@ -188,9 +189,8 @@ class Chart(PlotArea):
         return (edge_title if self.is_edged else title)(plot, width, self.glyphs)
 
     def clicked(self, event: events.Click) -> None:
-        """Turn the page on an arrow of the corner, place the cursor on the curves if a range is selected (as a double
-        click begins with a click), else open the chart alone.
-        """
+        """Turn the page on an arrow, place the cursor if a range is selected (a double click begins so), else open the
+        chart."""
         corner = self.plot.corner if self.glyphs.page_on in self.plot.corner else ""
         from_right = self.size.width - self.is_edged - 1 - event.x  # the corner ends one cell before the end
         if corner and event.y == self.size.height - 1 - self.is_edged and 0 < from_right <= len(corner):
@@ -223,3 +223,89 @@ class BigChart(PlotArea):
     def clicked(self, event: events.Click) -> None:
         self.view.place(self._place_under(event))
         self.post_message(self.Moved(True))
+
+
+class ChartGrid(Vertical):
+    """Shows a page of charts with one axis and one cursor, those of `view`, or the phases of the start before the first
+    step. `earlier` are the times of earlier starts of the preset, NONE until they have been read."""
+
+    DEFAULT_CSS = """
+    ChartGrid {
+        & > #grid { layout: grid; grid-gutter: 0 2; height: 1fr; }
+        & > #grid.-edges { grid-gutter: 0 1; }
+        & > #stage { height: 1fr; display: none; }
+    }
+    """
+
+    def __init__(self, view: Viewport, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.view = view
+        self.earlier: EarlierStarts = NONE
+        self.shown: list[Plot] = []
+        self._now = Snapshot()
+        self._room, self._edges = 1, False  # how many charts a page has
+
+    def compose(self) -> ComposeResult:
+        yield Container(id="grid")
+        yield Panel(self._stage, id="stage")
+        yield Panel(self._foot, id="phases")
+
+    def lay_out(self, layout: Layout) -> None:
+        """Arrange the charts in columns and rows. The line of the phases is shown if the charts leave enough room."""
+        self._room, self._edges = layout.chart_columns * layout.chart_rows, layout.edges
+        grid = self.query_one("#grid")
+        grid.styles.grid_size_columns = layout.chart_columns
+        grid.set_class(layout.edges, "-edges")
+        least = layout.chart_rows * (CHART_HEIGHT + layout.edges)
+        self.query_one("#phases").display = layout.charts >= least + 2
+
+    def show(self, now: Snapshot, plots: Sequence[Plot], page: int, turn: int | None = None) -> None:
+        """Show the charts of the page number `page`, from 0. If there are several pages, the last chart has the page's
+        number. `turn` is the number of a repaint: every second chart draws its curves, and the others do so at the next
+        turn. If it is None, all are drawn. The figures are always drawn."""
+        self._now = now
+        before_first = phases.is_due(now)
+        self.query_one("#stage").display, self.query_one("#grid").display = before_first, not before_first
+        pages = -(-len(plots) // self._room)
+        first = page % pages * self._room
+        self.shown = list(plots[first:][: self._room])
+        self._write_corners(page % pages + 1, pages)
+        self._fill(turn)
+        for name in ("stage", "phases"):
+            if (panel := self.query_one(f"#{name}", Panel)).display:
+                panel.repaint()
+
+    def _fill(self, turn: int | None) -> None:
+        grid = self.query_one("#grid")
+        charts = list(grid.query(Chart))
+        if len(charts) < self._room:
+            grid.mount_all(Chart(self.view) for _ in range(self._room - len(charts)))
+            charts = list(grid.query(Chart))
+        for position, chart in enumerate(charts):
+            chart.display, chart.has_edge = position < self._room, self._edges
+            if self.display and position < self._room:
+                plot = self.shown[position] if position < len(self.shown) else EMPTY
+                chart.show(plot, curves=turn is None or (turn + position) % 2 == 0)
+
+    def _write_corners(self, page: int, pages: int) -> None:
+        # If the row below the charts is hidden, the other corners name the marks in the charts.
+        glyphs, corners = glyphs_of(self.app), [""] * len(self.shown)
+        if self.shown and not self.query_one("#phases").display:
+            marks = foot.marks_of(self._now, self.shown[0], glyphs)
+            corners = [*map(plain, marks), *corners][: len(corners)]
+        if pages > 1:
+            corners[-1:] = [page_corner(page, pages, glyphs)]
+        self.shown = [replace(plot, corner=corner) for plot, corner in zip(self.shown, corners, strict=True)]
+
+    def show_view(self) -> None:
+        """Show the cursor and the dragged range as they are now. The curves are not drawn again."""
+        for chart in self.query(Chart):
+            if chart.display:
+                chart.repaint()
+        self.query_one("#phases", Panel).repaint()
+
+    def _foot(self, width: int, _height: int) -> list[Row]:
+        return [foot.row(self._now, self.shown, self.view, width, glyphs_of(self.app), key_of(self.app, "back"))]
+
+    def _stage(self, width: int, height: int) -> list[Row]:
+        return phases.rows(self._now, self.earlier, width, height, glyphs_of(self.app))

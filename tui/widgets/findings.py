@@ -39,8 +39,7 @@ class Remark:
 
 class Findings(OptionList):
     """The list of remarks, errors first, which is hidden if there are none. Errors are shown whole, as they name the
-    valid values.
-    """
+    valid values."""
 
     BINDINGS = [
         keys.bind("open", "select", "Go to option", meaning="go to the option"),
@@ -61,7 +60,6 @@ class Findings(OptionList):
         self.display = False
 
     def show(self, remarks: Sequence[Remark]) -> None:
-        """Show the remarks. Nothing is drawn if they have not changed."""
         if tuple(remarks) == self.remarks:
             return
         self.remarks = tuple(remarks)
@@ -89,11 +87,7 @@ class Findings(OptionList):
 
 
 def _prompt(remark: Remark, width: int, wraps: bool) -> Content:
-    """Return the text of a remark in `width` cells. Paths in its message are shortened if it is longer than one line.
-    The remedy is never shortened.
-
-    With `wraps`, the text continues in further lines, below the first word of the message.
-    """
+    # Long paths in its message are shortened; the remedy never is.
     keys = ", ".join(remark.keys) + " "
     room = width - LEVEL_WIDTH - cell_len(keys) - (cell_len(remark.change) + 2 if remark.change else 0)
     message = with_short_paths(clean(remark.message), room)

@@ -1,8 +1,5 @@
-"""The cards of all GPUs in a grid. A card is the part of the screen with the readings of one GPU.
-
-Depending on its space, a card is one line, a few lines, a chart of the history, or all figures. If the cards have no
-room for all figures, those of the selected GPU are shown below the grid.
-"""
+"""The cards of all GPUs in a grid. Depending on its space, a card is one line, a few lines, a chart of the history, or
+all figures. If there is no room for all figures, those of the selected GPU are shown below the grid."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from ...engine.figures import GPU
 from ...engine.units import gibibytes, percent
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
-from ..drawing import host
+from ..drawing import gpu_details
 from ..drawing.gpu_details import noteworthy_rows, whole
 from ..drawing.live.layout import Cards
 from ..drawing.plot.canvas import curve_rows, draw
@@ -36,9 +33,8 @@ HISTORY_ROWS = 2  # of the history on a card that also shows other figures
 
 
 class GpuCard(Painted):
-    """Shows the last reading of a GPU. With `all_of_it` it shows every figure, or the reason why the
-    figure is missing.
-    """
+    """Shows the last reading of a GPU. With `all_of_it` it shows every figure, or the reason why the figure is
+    missing."""
 
     DEFAULT_CSS = """
     GpuCard { width: 1fr; height: 1fr; }
@@ -60,11 +56,7 @@ class GpuCard(Painted):
         self._behind = False  # the drawn curve is older than the figures
 
     def show(self, gpu: Gpu, x_end: float, all_of_it: bool = False, *, curve: bool = True) -> None:
-        """Show a reading of a GPU. `x_end` is the end of the history's axis in seconds.
-
-        With `all_of_it` every figure is shown. Without `curve` only the figures are drawn now, and the next call with
-        `curve` draws the history.
-        """
+        """Show a reading. `x_end` is the history's end in seconds. Without `curve`, the next call draws the history."""
         shown = (gpu, x_end, all_of_it) == (self.gpu, self.x_end, self.all_of_it)
         if not shown or (curve and self._behind):
             self.gpu, self.x_end, self.all_of_it, self._behind = gpu, x_end, all_of_it, not curve
@@ -74,7 +66,6 @@ class GpuCard(Painted):
         return card(self.gpu, self.x_end, width - 1, height, self.glyphs, self.all_of_it, self._drawn)
 
     def _drawn(self, plot: Plot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-        """Return the curve of the history: drawn now, or the former rows if the curve need not be drawn this time."""
         if not self._behind or self._curve_size != (width, height):
             self._curve, self._curve_size = curve_rows(plot, width, height, glyphs), (width, height)
         return self._curve
@@ -114,9 +105,7 @@ class GpuCards(Vertical):
 
     @property
     def picked(self) -> Gpu | None:
-        """The selected GPU, whose figures are shown below the cards. None if there are no GPUs, or no room for these
-        figures.
-        """
+        """The selected GPU, whose figures are shown below the cards, if there is room for them."""
         return self._gpus[self._picked % len(self._gpus)] if self._gpus and self._cards.detail else None
 
     def show(
@@ -128,12 +117,9 @@ class GpuCards(Vertical):
         turn: int | None = None,
         ended: bool = False,
     ) -> None:
-        """Show the newest readings in the arrangement `cards`, with an edge around them if `edge` is set.
-
-        A GPU keeps its card. `x_end` is the end of the history's axis in seconds. `turn` is the number of a repaint:
-        every second card draws its history, and the others do so at the next turn. If it is None, all are drawn. The
-        figures are always drawn. `ended` is True if the run has ended.
-        """
+        """Show the newest readings; a GPU keeps its card. `x_end` is the end of the history's axis in seconds. `turn`
+        is the number of a repaint, of which each draws the history of every second card; None draws all. Figures are
+        always drawn."""
         self.set_class(edge, "-edge")
         self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
         if (kinds_now := kinds(gpus, ended)) != self._kinds:  # setting a title repaints the whole widget
@@ -196,12 +182,8 @@ def card(
     gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False,
     curve: Callable[[Plot, int, int, Glyphs], list[Row]] = curve_rows,
 ) -> list[Row]:  # fmt: skip
-    """Return the card of a GPU in `width` cells and `height` rows. The history gets the rows that the other figures
-    leave.
-
-    `x_end` is the end of the history's axis in seconds. With `all_of_it` all figures are shown, else only those that
-    are noteworthy. `curve` draws the history.
-    """
+    """Return a GPU's card. The history gets the rows that are left, to `x_end` in seconds; `all_of_it`: every
+    figure."""
     if gpu.missing:
         return _lost(gpu, width, height, glyphs)
     if height == 1:
@@ -215,7 +197,6 @@ def card(
 
 
 def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return the card of a GPU without readings: the reason, in as many lines as it needs, at most `height`."""
     reason = f"{glyphs.failed} no readings: {clean(gpu.missing)}"
     lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [_in_a_line(reason, width - 7, glyphs)]
     lines += [""] * (height - len(lines))
@@ -226,7 +207,7 @@ def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _in_a_line(reason: str, width: int, glyphs: Glyphs) -> str:
-    """Return the reason in one line. If it is too long, first its part in parentheses is left out, then it is cut."""
+    # First its part in parentheses is left out.
     return whole_words(reason if len(reason) <= width else reason.partition(" (")[0], width, glyphs)
 
 
@@ -235,7 +216,6 @@ def _number(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 
 def _mark(gpu: Gpu, glyphs: Glyphs) -> tuple[str, str]:
-    """Return the mark of a GPU that the run uses and the mark's style; a blank for another GPU."""
     return (glyphs.point if gpu.ours else " ", "title")
 
 
@@ -245,14 +225,11 @@ def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
 
 def _warmth(gpu: Gpu) -> Row:
     limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
-    warm, drawn = host.temperature(gpu.temperature_c), host.power(gpu.power_w, gpu.power_limit_w)
+    warm, drawn = gpu_details.temperature(gpu.temperature_c), gpu_details.power(gpu.power_w, gpu.power_limit_w)
     return [*_value(gpu, "temperature_c", 3, style=warm), (" ", "label"), *_value(gpu, "power_w", 4, limit, drawn)]
 
 
 def _value(gpu: Gpu, key: str, width: int, limit: str = "", style: str = "value") -> Row:
-    """Return the figure's value in `width` characters with its unit. `limit` is a text after the value, such as its
-    greatest possible value.
-    """
     figure = GPU[key]
     return [(f"{figure.bare(gpu.value(key)):>{width}}{limit}", style), (f" {figure.unit}", "label")]
 
@@ -290,15 +267,15 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """Return one row with the most important figures for a narrow card. The figures have names if there is room."""
-    taken = host.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    """One row with the most important figures for a narrow card, with names if there is room."""
+    taken = gpu_details.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right = [(f" {_gib(gpu.memory_used_bytes)}", taken), (" GiB" if width >= 50 else " G", "label")]
-    right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=host.temperature(gpu.temperature_c))]
+    right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=gpu_details.temperature(gpu.temperature_c))]
     if width >= 42:
-        right += [(" ", "value"), *_value(gpu, "power_w", 3, style=host.power(gpu.power_w, gpu.power_limit_w))]
+        right += [(" ", "value"), *_value(gpu, "power_w", 3, style=gpu_details.power(gpu.power_w, gpu.power_limit_w))]
     right += [(f" {glyphs.warn}" if gpu.throttle else "  ", "warn")]
     left: Row = [(f"{gpu.index:>2}", "title"), _mark(gpu, glyphs), (_BUSY if width >= 50 else "", "label")]
-    left += [(f"{percent(gpu.busy)} ", host.busy(gpu.busy))]
+    left += [(f"{percent(gpu.busy)} ", gpu_details.busy(gpu.busy))]
     return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
 
 
@@ -311,12 +288,11 @@ def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
-    style = host.busy(gpu.busy)
+    style = gpu_details.busy(gpu.busy)
     return [(_BUSY, "label"), *gauge(width, gpu.busy, 1.0, glyphs, style=style), (value, style)]
 
 
 def _why(gpu: Gpu, figure: str) -> str:
-    """Return the reason why a figure is missing. Empty if no reason is known."""
     return clean(gpu.why(figure)) if figure in gpu.reasons else ""
 
 
@@ -324,11 +300,8 @@ def _history(
     gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs,
     curve: Callable[[Plot, int, int, Glyphs], list[Row]],
 ) -> list[Row]:  # fmt: skip
-    """Return the share of busy time over the whole run in `height` rows, from 0 to 100 %, with its present value at the
-    left.
-
-    `x_end` is the end of the axis in seconds. `curve` draws the curve.
-    """
+    """The share of busy time over the whole run, from 0 to 100 %, with its present value at the left. `x_end` is in
+    s."""
     plot = Plot(_BUSY.strip(), "", (Curve("", gpu.history),), bounds="share", x_end=x_end, final=True)
     if height >= WITH_AXES and width >= 46 and gpu.busy is not None:
         return draw(plot, width, height, glyphs)[0]
@@ -337,7 +310,7 @@ def _history(
     rows: list[Row] = []
     for number, row in enumerate(curve(plot, max(1, width - 7 - length(clock)), height, glyphs)):
         label = labels[number] if height > 1 else percent(gpu.busy)
-        head = [(f"{label:<6}", host.busy(gpu.busy) if "%" in label else "label"), (glyphs.axis, "track")]
+        head = [(f"{label:<6}", gpu_details.busy(gpu.busy) if "%" in label else "label"), (glyphs.axis, "track")]
         if gpu.busy is None and number == height // 2 and (why := _why(gpu, "busy")):
             row = [(f" {why}", "warn")]
         rows.append(fit([*head, *row, *(clock if number == height - 1 else [])], width))
@@ -345,8 +318,8 @@ def _history(
 
 
 def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
-    """Return a gauge of used and total memory, followed by TensorFlow's own figures if there is room."""
-    taken = host.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    """A gauge of used and total memory, followed by TensorFlow's own figures if there is room."""
+    taken = gpu_details.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right: Row = [(" peak", "label")] if gpu.mean else []
     right += [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
     if width >= 56 and gpu.tf_peak_bytes is not None:
@@ -364,12 +337,12 @@ def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
 def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     total = gpu.memory_total_bytes
     why = _why(gpu, "memory_used_bytes")
-    style = host.memory(gpu.memory_used_bytes, total)
+    style = gpu_details.memory(gpu.memory_used_bytes, total)
     return gauge(
         width, gpu.memory_used_bytes, total, glyphs, gpu.tf_current_bytes, gpu.tf_peak_bytes, why=why, style=style
     )
 
 
 def _gib(value: float | None) -> str:
-    """Return a size in bytes as GiB, in a text of four characters such as 61.4 or " 512"."""
+    # In four characters, such as 61.4 or " 512".
     return f"{gibibytes(value):>4}"

@@ -1,6 +1,5 @@
 """The last line of a screen with its keys, as many as there is room for. It is made again only if the keys have
-changed.
-"""
+changed."""
 
 from __future__ import annotations
 
@@ -11,9 +10,10 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from textual import events
 from textual.binding import ActiveBinding
+from textual.content import Content
 from textual.css.query import NoMatches
 from textual.geometry import Size
-from textual.widgets import Input
+from textual.widgets import Input, Label
 
 from ..base import keys
 from ..base.glyphs import Glyphs
@@ -32,10 +32,9 @@ class KeyFooter(ChosenKeys):
             self.watch(self.app, "running_count", self.choose_again, init=False)
 
     def chosen_keys(self) -> list[ShownKey]:
-        """Return the keys for which there is room, the most important first. The keys that leave the screen and open
-        the help are always there, at the end.
-        """
-        offered = [key for key in self._first_keys() if self._is_offered(key)]
+        """Return the keys for which there is room, those that leave and open the help always, at the end."""
+        without: Container[str] = getattr(self.screen, "keys_without_use", ())
+        offered = [key for key in self._first_keys() if (key.binding.id or "") not in without]
         named = self._has_keys_above()
         visible = [key for key in offered if key.binding.show and not (named and _goes_to_a_place(key))]
         shown = {key.binding.id for key in visible}  # of numbered keys only the first is shown
@@ -54,9 +53,7 @@ class KeyFooter(ChosenKeys):
         return [ShownKey(key.binding, key.enabled, key.tooltip) for key in fitting + last]
 
     def _first_keys(self) -> list[ActiveBinding]:
-        """Return the first key of each action. If a field has the focus, Enter is included, which Textual does not
-        show.
-        """
+        """The first key of each action. If a field has the focus, Enter is included, which Textual does not show."""
         keys_now = _by_action(key for key in self.screen.active_bindings.values() if not self._is_written(key))
         keys_now = [self._with_label(self._with_runs(key)) for key in keys_now]
         if not isinstance(self.screen.focused, Input):
@@ -70,7 +67,6 @@ class KeyFooter(ChosenKeys):
         ]
 
     def _with_runs(self, key: ActiveBinding) -> ActiveBinding:
-        """Return the key. If it quits gputui while runs are running, its label says that the runs continue."""
         if key.binding.action != "app.quit" or key.binding.id != "leave" or not getattr(self.app, "running_count", 0):
             return key
         return key._replace(binding=replace(key.binding, description=f"{key.binding.description}, runs go on"))
@@ -81,14 +77,8 @@ class KeyFooter(ChosenKeys):
             return key
         return key._replace(binding=replace(key.binding, description=label))
 
-    def _is_offered(self, key: ActiveBinding) -> bool:
-        without: Container[str] = getattr(self.screen, "keys_without_use", ())
-        return (key.binding.id or "") not in without
-
     def _is_written(self, key: ActiveBinding) -> bool:
-        """Return True if the focused field takes the key as text. Textual (8.2) does not detect this for all
-        characters.
-        """
+        # Textual (8.2) does not detect this for all characters.
         sign, focused = keys.shown(key.binding.key), self.screen.focused
         return len(sign) == 1 and focused is not None and focused.check_consume_key(key.binding.key, sign)
 
@@ -134,10 +124,8 @@ class ScreenTab(NamedTuple):
 
 class ScreenTabs(Painted):
     """The row of screens in the header. `here` is the name of the present screen, and `counted` that of the screen
-    whose item has the number of running runs.
-
-    `keys_from` is the width of the terminal, in columns, from which on the keys are shown.
-    """
+    whose item has the number of running runs. `keys_from` is the width of the terminal, in columns, from which on the
+    keys are shown."""
 
     DEFAULT_CSS = "ScreenTabs { width: auto; height: 1; background: $panel; }"
 
@@ -161,13 +149,11 @@ class ScreenTabs(Painted):
         return [[piece for item in self._fitting(width) for piece in item]]
 
     def _fitting(self, width: int) -> list[Row]:
-        """Return the items, each as a row. They are without keys if they would else be wider than `width` cells."""
         items = self._items(self.with_keys)
         return items if sum(map(length, items)) <= width else self._items(False)
 
     @property
     def with_keys(self) -> bool:
-        """True if the keys are shown: the terminal is at least `keys_from` columns wide."""
         return self.app.size.width >= self._keys_from
 
     def _items(self, with_keys: bool) -> list[Row]:
@@ -186,11 +172,46 @@ class ScreenTabs(Painted):
 
 
 def item(place: ScreenTab, here: bool, count: int, glyphs: Glyphs, with_key: bool) -> Row:
-    """Return the item of a screen: its key if `with_key`, its label, and `count`, the number of running runs, if it is
-    not 0. `here` is True for the present screen.
-    """
+    """Return a screen's item: key, label, and the number of running runs if not 0."""
     style = "here" if here else "value"
     before, after = (glyphs.here[0], glyphs.here[1]) if here else (" ", " ")
     key: Row = [(f"{place.key} ", style if here else "label")] if with_key else []
     badge: Row = [(f" {glyphs.running}{count}", "badge")] if count else []
     return [(before, style), *key, (place.label, style), *badge, (after, style)]
+
+
+class KeyHint(NamedTuple):
+    """A key as the application knows it, such as escape, and its effect in words."""
+
+    key: str
+    effect: str
+
+
+class KeyHints(Label):
+    """Shows key hints, such as `enter accepts, esc leaves`."""
+
+    DEFAULT_CSS = """
+    KeyHints {
+        width: 100%; color: $foreground-muted;
+        link-color: $foreground-muted; link-style: none; link-background: transparent;
+        link-color-hover: $foreground; link-style-hover: underline; link-background-hover: transparent;
+    }
+    """
+
+    def __init__(self, hints: Iterable[KeyHint], *, id: str | None = None) -> None:
+        super().__init__(hints_text(hints), id=id, markup=False)
+
+
+def hints_text(hints: Iterable[KeyHint]) -> Content:
+    """Return the hints in one line, each with the click that stands for its key. A key without an effect has that of
+    the next one."""
+    line = Content()
+    for hint in hints:
+        line += clickable(f"{keys.shown(hint.key)} {hint.effect}".rstrip(), hint.key)
+        line += Content(", " if hint.effect else " ")
+    return line.rstrip(", ")
+
+
+def clickable(text: str, key: str) -> Content:
+    """Return the text; a click on it has the effect of the key."""
+    return Content.from_markup(f"[@click=app.simulate_key({key!r})]$text[/]", text=text)

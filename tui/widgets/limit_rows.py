@@ -40,9 +40,8 @@ class LimitInput(Input):
 
 
 class Words(Static, can_focus=True):
-    """Words that can each be switched on or off, or of which exactly one is on. A cursor marks the word
-    for the keys.
-    """
+    """Words that can each be switched on or off, or of which exactly one is on. A cursor marks the word for the
+    keys."""
 
     app: BaseApp
 
@@ -67,8 +66,7 @@ class Words(Static, can_focus=True):
 
     def __init__(self, name: str, words: Sequence[tuple[str, str]], chosen: set[str], *, single: bool = False) -> None:
         """`words` are pairs of an id and the shown text, and `chosen` has the ids of those that are on. With `single`,
-        exactly one word is on.
-        """
+        exactly one word is on."""
         super().__init__(id=name, markup=False)
         self._words, self.chosen, self._single = words, set(chosen), single
         self._at = next((at for at, (word, _) in enumerate(words) if single and word in chosen), 0)
@@ -107,9 +105,8 @@ class Words(Static, can_focus=True):
         self.post_message(Step(by))
 
     def on_key(self, event: events.Key) -> None:
-        """Record a letter or digit that has no action here as a key without effect, as it was meant as text for another
-        field.
-        """
+        """Record a letter or digit without an action as a key without effect: it was meant as text for another
+        field."""
         if event.is_printable and event.key not in self.screen.active_bindings:
             event.stop()
             self.app.typeahead.refuse(event)

@@ -31,10 +31,8 @@ STYLES = ("muted", "fold", "epoch", "warn", "bad")
 
 
 class LogLines(ScrollRequests, can_focus=True):
-    """Shows the rows of the log. Only visible rows are rendered (Textual's Line API).
-
-    While a text is searched, only the rows that contain it are shown, or all rows with `in_context`.
-    """
+    """Shows the rows of the log. Only visible rows are rendered (Textual's Line API). While a text is searched, only
+    the rows that contain it are shown, or all rows with `in_context`."""
 
     DEFAULT_CSS = """
     LogLines { height: 1fr; color: $foreground; scrollbar-size: 1 1; scrollbar-size-horizontal: 0; }
@@ -79,7 +77,7 @@ class LogLines(ScrollRequests, can_focus=True):
         self.fill()
 
     def fill(self) -> None:
-        """Make the rows again from the lines of the log. If the last row was visible, the view stays at the end."""
+        """Make the rows again; the view stays at the end if it was there."""
         kept, filtered = self.app.settings.log, bool(self.sought) and not self.in_context
         key = keys.key_of(self.app, "mark")
         fold = kept.fold and not self.sought
@@ -92,17 +90,13 @@ class LogLines(ScrollRequests, can_focus=True):
         self.refresh()
 
     def _keep_end(self) -> None:
-        """Scroll to the newest line, unless the user has scrolled up. Forced, as the first rows may come before the
-        scrollbar that Textual would wait for.
-        """
+        # Forced, as the first rows may come before the scrollbar that Textual would wait for.
         if self.follows:
             self.scroll_end(animate=False, immediate=True, force=True)
 
     @property
     def allow_vertical_scroll(self) -> bool:
-        """True if keys may scroll the view. It is also True before the first layout, so that an early key has an
-        effect.
-        """
+        """True if keys may scroll the view, also before the first layout, so that an early key has an effect."""
         return super().allow_vertical_scroll or not self.size
 
     def _rows(self, key: str = "", *, fold: bool, width: int = 0) -> list[LogRow]:
@@ -113,11 +107,9 @@ class LogLines(ScrollRequests, can_focus=True):
 
     @property
     def count(self) -> int:
-        """The number of lines of the log plus the number of ended epochs."""
         return len(self.lines) + len(self._epochs)
 
     def text(self) -> str:
-        """Return all lines in their order, none of them folded or cut, as one text."""
         return "\n".join(row.text for row in self._rows(fold=False))
 
     def on_resize(self) -> None:
@@ -149,9 +141,7 @@ class LogLines(ScrollRequests, can_focus=True):
         return action != "context" or bool(self.sought)
 
     def action_context(self) -> None:
-        """Show the rows that a search has found among all other rows or, if that is so already, only the rows that were
-        found.
-        """
+        """Show the found rows among all others, or again alone."""
         at, self.follows = self.at, False
         self.in_context = not self.in_context
         self.fill()
@@ -186,9 +176,7 @@ class LogLines(ScrollRequests, can_focus=True):
         return strip.crop_extend(left, left + self.size.width, base).apply_offsets(left, number)
 
     def _selected(self, strip: Strip, number: int) -> Strip:
-        """Return the strip of the row `number`, with the part that was selected with the mouse in the colours of a
-        selection.
-        """
+        """A row's strip, with the part that was selected with the mouse in the colours of a selection."""
         span = self.text_selection.get_span(number) if self.text_selection is not None else None
         if span is None:
             return strip
@@ -295,7 +283,6 @@ class LogPanel(Vertical):
         self._show_title()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Search for the text in the field after each change of it."""
         event.stop()
         if self.has_class("-seeking"):
             self.lines.seek(event.value)

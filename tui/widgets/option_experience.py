@@ -1,7 +1,5 @@
 """The text about an option's values in earlier runs of the preset, and about the gains that proofs have measured.
-
-Imported after the first paint, when the runs have been read.
-"""
+Imported after the first paint, when the runs have been read."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ def experience_text(experience: Experience, key: str, state: FormState, width: i
 
 
 def _table(ended: list[EndedRun], key: str, state: FormState, width: int) -> list[Content]:
-    """Return a head and a row for each run: value, samples per second or how it ended, metric, start, short name, and
-    the other options that differ from the form. The value that the form has is marked.
-    """
+    """A head and a row for each run: value, samples per second or how it ended, metric, start, name, other options."""
     metric = next((run.metric[0] for run in ended if run.metric[0]), "")
     cells = [["value", figures.of_run("samples_per_second").head, metric, "when", "run"]]
     for run in ended:

@@ -1,7 +1,5 @@
-"""The help text of an option: its effect, its TensorFlow call, when it helps or hurts, its range and default.
-
-Only the text is made here; the form shows it at the side of the options or below them.
-"""
+"""The help text of an option: its effect, its TensorFlow call, when it helps or hurts, its range and default. Only the
+text is made here; the form shows it at the side of the options or below them."""
 
 from __future__ import annotations
 
@@ -30,10 +28,7 @@ ROW_KEYS = (("0-9", "begin a new value"),)
 
 
 def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark], width: int) -> Content:
-    """Return the help of the option `key` with its present value and remarks, in lines of at most `width` cells.
-
-    `locked` is the reason why the option has no effect, else empty.
-    """
+    """Return an option's help with value and remarks; `locked` is the reason why it has no effect."""
     info = INFO[key]
     about = info.about
     fits = len(info.key) + len(about.call) + 8 <= width
@@ -63,8 +58,7 @@ def help_line(key: str) -> Content:
 
 def part_text(part: str, keys: Sequence[str], width: int) -> Content:
     """Return the help of a part of a group that can be folded: its options with the first line of their help, in
-    `width` cells.
-    """
+    `width` cells."""
     head = Content.assemble((part, "bold $text-primary"), ("  enter folds or unfolds", "$foreground-muted"))
     names = max(len(INFO[key].name) for key in keys) + 2
     lines = [head]
@@ -75,7 +69,6 @@ def part_text(part: str, keys: Sequence[str], width: int) -> Content:
 
 
 def _head(key: str, call: str) -> Content:
-    """Return the key and the TensorFlow call in one line."""
     head = Content.assemble((key, "bold $text-primary"))
     return Content.assemble(head, ("  calls ", "$foreground-muted"), call) if call else head
 
@@ -100,9 +93,8 @@ def labelled(name: str, text: str, style: str, width: int) -> list[Content]:
 
 
 def _lines(text: str, width: int) -> list[str]:
-    """Return the text in lines of whole words. A word wider than `width` cells, such as a path or the name of a
-    function, is divided after a mark.
-    """
+    """Lines of whole words. A word wider than the line, such as a path or the name of a function, is divided after a
+    mark."""
     lines = [""]
     for word in text.split():
         for at, part in enumerate(_WITHIN_A_WORD.split(word) if cell_len(word) > width else [word]):

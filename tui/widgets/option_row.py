@@ -1,8 +1,6 @@
-"""A row of the form with one option: marks, name, value and unit, and in a second line the error of the value.
-
-A row draws itself, and holds an input only while its value is edited. So a form of sixty options is sixty widgets, and
-single letters remain free for commands.
-"""
+"""A row of the form with one option: marks, name, value and unit, and below the error of the value. It draws itself,
+and holds an input only while its value is edited: a form of sixty options is sixty widgets, and letters remain free for
+commands."""
 
 from __future__ import annotations
 
@@ -70,8 +68,7 @@ class OptionRow(Widget, can_focus=True):
 
     class Changed(Message):
         """The user has changed the text of the option `key` to `text`. All changes while the field is open have the
-        same `edit`.
-        """
+        same `edit`."""
 
         def __init__(self, key: str, text: str, edit: object = None) -> None:
             super().__init__()
@@ -114,7 +111,7 @@ class OptionRow(Widget, can_focus=True):
 
     @property
     def _aside_column(self) -> int:
-        """The first column of the text at the right of the row; in a narrow row the column in which it has to end."""
+        # In a narrow row the column in which it has to end.
         if self.hit is not None:
             return FOUND_COLUMN
         width = self._width or self.size.width
@@ -153,9 +150,7 @@ class OptionRow(Widget, can_focus=True):
         return Content("\n").join((line.truncate(width, ellipsis=True), error_line.truncate(width, ellipsis=True)))
 
     def _shortened(self, room: int) -> Content:
-        """Return the row's line without the unit. If it is longer than `room` cells in a narrow row, it has fewer
-        blanks after the name, too.
-        """
+        # In a narrow row, one that is too long has fewer blanks after the name, too.
         line = Content.assemble(*self._parts(unit=False))
         if line.cell_length <= room or not self.is_narrow:
             return line
@@ -171,18 +166,12 @@ class OptionRow(Widget, can_focus=True):
         ]
 
     def _label(self, less: int) -> str:
-        """Return the option's name, padded to the width of the labels minus `less` blanks. If the row is a hit of a
-        search, it is the whole key.
-        """
+        # If the row is a hit of a search, it is the whole key.
         name = self.info.name if self.hit is None else self.key
         return f"{name} ".ljust(self._label_width - less)
 
     def _where(self, width: int) -> str:
-        """Return the text around the words that a search has found outside the option's name, after the name of that
-        place, in `width` cells.
-
-        If the words are in the name, or if there is no search, return the usual text at the right.
-        """
+        # The words that a search found outside the name, after the name of that place; else the usual text.
         match = self.hit.elsewhere if self.hit is not None else None
         if match is None or self.hit is None:
             return self._aside()
@@ -212,9 +201,6 @@ class OptionRow(Widget, can_focus=True):
         return [(shown, strong), (f" {unit}" if unit else "", "$foreground-muted")]
 
     def _aside(self) -> str:
-        """Return the text at the right of the row: why the option has no effect, that the user's code decides, or the
-        default.
-        """
         who = self._who()
         return who if self.locked or who == YOURS else "  ".join(filter(None, (who, self._default())))
 
@@ -222,7 +208,6 @@ class OptionRow(Widget, can_focus=True):
         return "no GPU" if self.locked else self.state.decides(self.key)
 
     def _default(self) -> str:
-        """Return the default in words if the option differs from it. Empty if it does not, and for an invalid value."""
         if self.key in self.state.errors or self.state.is_default(self.key):
             return ""
         if self.kind == "bool":
@@ -273,16 +258,15 @@ class OptionRow(Widget, can_focus=True):
         self._change(to_text(self.info.default))
 
     def write(self, text: str, selected: bool = False) -> None:
-        """Open a field with `text` at the place of the value; with `selected`, the text is selected. Nothing happens if
-        a field is open.
-        """
+        """Open a field with `text`, selected or not, in place of the value, if none is open."""
         if self.children:
             return
         self._before, self._edit = self.state.texts[self.key], object()
         offered = (*self.info.choices, *self.info.about.examples)
         suggester = SuggestFromList(offered) if offered else None
         field = ValueInput(text, compact=True, select_on_focus=selected, suggester=suggester)
-        if self._needs_room:
+        free = not (self.info.choices or self.info.is_number)
+        if free and self.size.width - self.value_column < ROOM_FOR_TEXT:
             field.add_class("-below")
             self._put_below(field, self.size.height)
         else:
@@ -291,20 +275,13 @@ class OptionRow(Widget, can_focus=True):
         self.add_class("-open")
         field.focus()
 
-    @property
-    def _needs_room(self) -> bool:
-        free = not (self.info.choices or self.info.is_number)
-        return free and self.size.width - self.value_column < ROOM_FOR_TEXT
-
     def _put_below(self, field: Widget, height: int) -> None:
         whole = self.parent.scrollable_content_region if isinstance(self.parent, Widget) else self.region
         field.styles.offset = (whole.x - self.region.x, height)
         field.styles.width = whole.width
 
     def finish(self, take: bool) -> None:
-        """Close the field. If `take` is True, its text becomes the option's value, else the former value is
-        restored.
-        """
+        """Close the field, and take its text as the option's value if `take`."""
         if self.children:
             self.remove_children()
             self.remove_class("-open")
@@ -316,15 +293,11 @@ class OptionRow(Widget, can_focus=True):
         self.post_message(self.Changed(self.key, text, self._edit))
 
     def begins_with(self, character: str) -> bool:
-        """Return True if the character (a digit, a point or a minus) can be the first of a value, so that it is no
-        command.
-        """
+        """True if the character (a digit, a point or a minus) can begin a value, so that it is no command."""
         return character.isdigit() or (character in (".", "-"))
 
     def on_key(self, event: events.Key) -> None:
-        """Keep a digit, a point or a minus from acting as a command of the screen. If the option takes free text, it
-        opens the field and begins a new value.
-        """
+        """Take a digit, a point or a minus, no commands here, as the beginning of a new value of free text."""
         written = event.character if event.is_printable else None
         if self.children or written is None or not self.begins_with(written):
             return

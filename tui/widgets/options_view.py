@@ -1,7 +1,5 @@
-"""All options as rows in their groups: moving between rows, folding, and searching by words.
-
-A single row is in option_row.py, a heading in headings.py, the actions of the form in screens/form/screen.py.
-"""
+"""All options as rows in their groups: moving between rows, folding, and searching by words. A single row is in
+option_row.py, a heading in headings.py, the actions of the form in screens/form/screen.py."""
 
 from __future__ import annotations
 
@@ -22,11 +20,124 @@ from textual.widgets import Static
 from ...engine.options import OPTIONS
 from ..base import keys
 from ..base.errors import clean
-from ..form.form_state import FormState
+from ..base.glyphs import glyphs_of
+from ..base.keys import bind
+from ..drawing.rows import whole_words
+from ..form.form_state import FormState, about_group
 from ..form.option_search import search, suggestion
 from ..upstream.textual_widgets import use_layout
-from .headings import GroupHeading, PartHeading
 from .option_row import OptionRow
+
+INDENT = 3  # of the name of a part: the mark of the focus, and whether it is folded
+
+
+class GroupHeading(Widget):
+    """The heading of a group of options: its name, the number of changed options, and its description."""
+
+    DEFAULT_CSS = "GroupHeading { height: 1; margin-top: 1; padding: 0 0 0 1; }"
+
+    def __init__(self, group: str, keys: list[str], state: FormState) -> None:
+        super().__init__(classes="heading", id=f"heading-{group}")
+        self.group, self.keys, self.state = group, keys, state
+        self._counted = ""
+
+    def show(self) -> None:
+        if _counted(self.keys, self.state) != self._counted:
+            self.refresh()
+
+    def render(self) -> Content:
+        self._counted = _counted(self.keys, self.state)
+        name = f"{self.group}  "
+        room = self.size.width - len(name) - len(self._counted)
+        line = Content.assemble(
+            (name, "bold $text-primary"),
+            (self._counted, "bold $text-accent"),
+            (whole_words(about_group(self.group), room, glyphs_of(self.app)), "$foreground-muted"),
+        )
+        return line.truncate(self.size.width, ellipsis=True)
+
+
+class PartHeading(Widget, can_focus=True):
+    """The heading of a part of a group that few users need. The options of the part are shown only while it is
+    unfolded."""
+
+    BINDINGS = [
+        bind("open", "fold", "Fold or unfold", meaning="fold or unfold"),
+        bind("mark", "fold", "Fold or unfold", show=False, meaning="fold or unfold"),
+        bind("next_choice", "fold(False)", "Unfold", show=False, meaning="unfold"),
+        bind("previous_choice", "fold(True)", "Fold", show=False, meaning="fold"),
+    ]
+    DEFAULT_CSS = "PartHeading { height: 1; }"
+
+    class Folded(Message):
+        """The part of this heading was folded or unfolded."""
+
+        def __init__(self, heading: PartHeading) -> None:
+            super().__init__()
+            self.heading = heading
+
+    def __init__(self, part: str, keys: list[str], state: FormState) -> None:
+        super().__init__(id=f"part-{keys[0].replace('.', '-')}")
+        self.part, self.keys, self.state = part, keys, state
+        self.was_used = self.used
+        self.folded = not self.was_used
+        self._drawn: tuple[str, bool] = "", self.folded
+
+    def unfold_if_newly_used(self) -> bool:
+        """Unfold the part when its first option was changed. If the user folds it later, it stays folded."""
+        newly = self.used and not self.was_used
+        self.was_used = self.used
+        self.folded = self.folded and not newly
+        return newly
+
+    def show(self) -> None:
+        """Draw the heading again if the number of changed options differs, or if the part was folded or unfolded."""
+        if (_counted(self.keys, self.state), self.folded) != self._drawn:
+            self.refresh()
+
+    @property
+    def group(self) -> str:
+        return self.keys[0].partition(".")[0]
+
+    @property
+    def used(self) -> bool:
+        return any(not self.state.is_default(key) or self.state.is_unsaved(key) for key in self.keys)
+
+    def render(self) -> Content:
+        glyphs = glyphs_of(self.app)
+        names = ", ".join(key.partition(".")[2] for key in self.keys)
+        self._drawn = counted, _ = _counted(self.keys, self.state), self.folded
+        part = whole_words(self.part, self.size.width - len(counted.rstrip()) - INDENT - 2, glyphs)
+        room = self.size.width - INDENT - len(part) - 2 - len(counted)
+        line = Content.assemble(
+            (">" if self.has_focus else " ", "bold $text-warning"),
+            (f" {glyphs.folded if self.folded else glyphs.unfolded} ", "$text-primary"),
+            (f"{part}  ", "$text-primary"),
+            (counted, "bold $text-accent"),
+            (whole_words(names, room, glyphs) if self.folded else "", "$foreground-muted"),
+        )
+        return line.truncate(self.size.width, ellipsis=True)
+
+    def action_fold(self, folded: bool | None = None) -> None:
+        """Fold or unfold the part; with None, turn it."""
+        if folded != self.folded:
+            self.folded = not self.folded
+            self.refresh()
+            self.post_message(self.Folded(self))
+
+    def watch_has_focus(self, focused: bool) -> None:
+        super().watch_has_focus(focused)
+        self.refresh()
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.action_fold()
+
+
+def _counted(keys: list[str], state: FormState) -> str:
+    count = sum(not state.is_default(key) for key in keys)
+    return f"{count} changed  " if count else ""
+
 
 COLUMN_WIDTH = 56  # two columns from twice this width on
 NARROW_COLUMN_WIDTH = 38  # of three columns, and of groups with short values if the other groups take the whole width
@@ -36,15 +147,13 @@ Stop = OptionRow | PartHeading  # the widgets that can have the focus
 
 class OptionsView(Widget):
     """Shows all options below their headings, in two columns if there is room, and during a search only the hits, the
-    best first.
-    """
+    best first."""
 
     BINDINGS = keys.moves("step(1)", "step(-1)", "edge(0)", "edge(-1)", "section(1)", "section(-1)")
 
     class Moved(Message):
         """The focus, or the option whose help is shown, has changed. The new row or heading is the field `last` of the
-        view.
-        """
+        view."""
 
     def __init__(self, state: FormState) -> None:
         super().__init__(id="options")
@@ -86,13 +195,9 @@ class OptionsView(Widget):
         self._arrange()
 
     def bands_of(self, children: list[Widget], size: Size) -> list[list[list[Widget]]]:
-        """Return the visible children in bands of columns (`InColumns`): the hits of a search in one column, else the
-        groups in two columns, or in three if two are higher than the screen.
-
-        If the width is too small, only short groups stand side by side. If the size has changed, the focused option is
-        scrolled into view: remarks that appear may have hidden it, and Textual (8.2) sends no Resize if they are laid
-        out during a scroll.
-        """
+        """Hits of a search are in one column, groups in two or, if two are too high, three columns; in a narrow form
+        only short groups stand side by side. A new size scrolls the focused option into view: remarks may have hidden
+        it, and Textual (8.2) sends no Resize if they are laid out during a scroll."""
         if size != self._laid_out:
             self._laid_out = size
             self.call_after_refresh(self._show_last)
@@ -109,7 +214,6 @@ class OptionsView(Widget):
 
     @property
     def last_row(self) -> OptionRow:
-        """The row that has the focus or had it last."""
         return self.rows[self.last_key]
 
     @property
@@ -142,8 +246,7 @@ class OptionsView(Widget):
 
     def show_counts(self) -> None:
         """Draw the headings with their numbers of changed options again. Each part is unfolded in which the first
-        option was changed.
-        """
+        option was changed."""
         for part in self.parts:
             if part.unfold_if_newly_used():
                 self._arrange()
@@ -152,9 +255,8 @@ class OptionsView(Widget):
             heading.show()
 
     def grey(self, reason: str) -> None:
-        """Grey out the options that need a GPU. `reason` says why there is none. An empty reason makes them usable
-        again.
-        """
+        """Grey out the options that need a GPU, with the reason why there is none; an empty one makes them usable
+        again."""
         for row in self.rows.values():
             row.grey(reason if row.info.about.gpu_only else "")
 
@@ -186,7 +288,7 @@ class OptionsView(Widget):
         self.call_after_refresh(self._show_last)
 
     def _arrange(self) -> None:
-        """Show the rows and headings that are neither folded nor hidden by a search. Hide all others."""
+        """Show the rows and headings that are neither folded nor hidden by a search."""
         folded = {key for part in self.parts if part.folded for key in part.keys}
         for key, row in self.rows.items():
             row.display = key in self._hits if self._hits is not None else key not in folded
@@ -221,11 +323,7 @@ class OptionsView(Widget):
         self.call_after_refresh(self._bring_to_view, self.last)
 
     def _bring_to_view(self, stop: Stop) -> None:
-        """Scroll to an option and to the headings right above it.
-
-        Both scrolls are done at once: Textual computes a deferred scroll from the position at the time of the request,
-        so that two deferred scrolls would end at a wrong position.
-        """
+        # At once: Textual computes a deferred scroll from the position at the request, so that two would end wrong.
         if self._hits is None:
             above = self._in_order[: self._in_order.index(stop)]
             while above and isinstance(above[-1], GroupHeading | PartHeading):
@@ -235,7 +333,6 @@ class OptionsView(Widget):
     # ---- moving -------------------------------------------------------------------------------
 
     def focus_last(self) -> None:
-        """Focus the row or heading that had the focus last or, if that is hidden, the first visible one."""
         if self.last.display:
             self.last.focus()
         else:
@@ -282,7 +379,7 @@ def _visible(columns: list[list[Widget]], children: list[Widget]) -> list[list[W
 
 
 def _nothing(words: str) -> Content:
-    """Return the text for a search without hits, with a similar name of an option if there is one."""
+    """The text for a search without hits, with a similar name of an option if there is one."""
     near = suggestion(words)
     return Content.assemble(
         ("no option matches ", "bold $text-warning"),
@@ -302,19 +399,13 @@ class InColumns(Protocol):
     """A widget that arranges its children in columns."""
 
     def bands_of(self, children: list[Widget], size: Size) -> list[list[list[Widget]]]:
-        """Return the visible children in bands, which lie one below the other. Each band is a list of columns from left
-        to right.
-
-        `size` is that of the widget in cells.
-        """
+        """Return the visible children in bands below each other, each a list of columns. `size` is in cells."""
         ...
 
 
 class ColumnLayout(Layout):
-    """A layout in columns of equal width. A band begins below the longest column of the band above it.
-
-    The order of the children does not matter.
-    """
+    """A layout in columns of equal width. A band begins below the longest column of the band above it. The order of the
+    children does not matter."""
 
     name = "columns"
 

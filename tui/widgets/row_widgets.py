@@ -1,8 +1,5 @@
-"""Widgets made of rows of styled pieces, which send only the cells that have changed.
-
-`Painted` is the base, on Textual's Line API: a subclass makes the rows. The rendered strips are kept, so that a repaint
-marks only the span of each line that differs. `Panel` and `Page` get their rows from a function.
-"""
+"""Widgets made of rows of styled pieces, which send only the cells that have changed. `Painted`, on Textual's Line API,
+keeps the rendered strips, so that a repaint marks only the span of each line that differs."""
 
 from __future__ import annotations
 
@@ -33,8 +30,7 @@ EDGED_FROM = 4  # rows
 
 class Painted(Widget):
     """The base of painted widgets. Subclasses return their rows in `rows`, and call `repaint` after their content has
-    changed.
-    """
+    changed."""
 
     COMPONENT_CLASSES = {f"painted--{name}" for name in STYLES}
     DEFAULT_CSS = """
@@ -78,11 +74,9 @@ class Painted(Widget):
 
     @property
     def glyphs(self) -> Glyphs:
-        """The characters that the application has chosen for its terminal."""
         return glyphs_of(self.app)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """Return the rows to show, at most `height`, each of `width` cells."""
         raise NotImplementedError
 
     def repaint(self) -> None:
@@ -125,9 +119,7 @@ class Painted(Widget):
         self._strips.clear()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the strips of the region `crop`, which were kept from the last painting. Textual's method would make
-        several new strips for each line.
-        """
+        """Return the kept strips of `crop`. Textual's method would make several new strips for each line."""
         if (self._width, self._height) != self.size:  # Textual (8.2) sends no Resize for some layouts
             self.call_next(self.repaint)
         if self.styles.gutter:
@@ -159,9 +151,8 @@ class Painted(Widget):
         return style
 
     def _further_curve(self, name: str) -> Style:
-        """Return the style of a curve from the fifth on, and the usual style for any other name. These curves have no
-        component class, as Textual computes the styles of all classes for each widget.
-        """
+        """From the fifth curve on: these have no component class, as Textual computes the styles of all classes per
+        widget."""
         is_faint = name.startswith("faint")
         curve = name.replace("faint", "curve")
         if not curve.startswith("curve") or curve not in self.app.theme_variables:
@@ -172,9 +163,7 @@ class Painted(Widget):
         return self.rich_style + Style(color=ink.rich_color)
 
     def _filtered(self, style: Style) -> Style:
-        """Return the style after the application's filters, which adapt it to terminals with no colours or their own
-        colours.
-        """
+        # For terminals with no colours or their own colours.
         segments = [Segment(" ", style)]
         for line_filter in self.get_line_filters():
             segments = line_filter.apply(segments, self.background_colors[1])

@@ -1,7 +1,5 @@
 """The line with the Start button: batch and devices of the run, or the reason why it cannot be started.
-
-Deferred imports: checks are not needed for the first paint.
-"""
+Deferred imports: checks are not needed for the first paint."""
 
 from __future__ import annotations
 
@@ -57,10 +55,7 @@ class StartBar(Horizontal):
         self.query_one("#start", Button).can_focus = False
 
     def take_focus(self, what: str) -> None:
-        """Focus the Start button, so that Enter presses it, until the focus moves on.
-
-        `what` is the name of a change, which is shown next to the button.
-        """
+        """Focus Start, so that Enter presses it; `what` names a change next to it."""
         self._offered = f"enter starts it with {what}" if what else ""
         self._show_outlook()
         button = self.query_one("#start", Button)
@@ -75,12 +70,7 @@ class StartBar(Horizontal):
     def show(
         self, refusals: Sequence[str], options: Options, machine: Machine | None, own_batch: int | None = None
     ) -> None:
-        """Show what a start would use, or disable the button and show why it is refused.
-
-        `refusals` are texts of one reason, from the longest to the shortest, empty if the form can be started.
-        `machine` is None until it has been read. `own_batch` is the global batch of the user's code, None if the code
-        follows input.batch_size.
-        """
+        """Show what a start would use, or why it is refused (longest first). `own_batch` is that of the user's code."""
         self.query_one("#start", Button).disabled = bool(refusals)
         self._refusals = [clean(refusal) for refusal in refusals]
         self._outlooks = [clean(outlook(options, machine, brief, own_batch)) for brief in range(BRIEFEST + 1)]
@@ -99,7 +89,6 @@ class StartBar(Horizontal):
         shown.update(Content.assemble(first, text))
 
     def on_click(self, event: events.Click) -> None:
-        """Start if the line says that Enter does so."""
         if self._offered and event.widget is self.query_one("#outlook"):
             self.post_message(self.Pressed())
 
@@ -109,11 +98,8 @@ class StartBar(Horizontal):
 
 
 def outlook(options: Options, machine: Machine | None, brief: int = 0, own_batch: int | None = None) -> str:
-    """Return batch size and devices in one line; if `machine` is None, that the machine is being examined.
-
-    The greater `brief` is (0 to BRIEFEST), the shorter is the reason why there is no GPU. `own_batch` is the global
-    batch of the user's code in its last run, None if the code followed input.batch_size.
-    """
+    """Return batch size and devices in one line; the greater `brief` (0 to BRIEFEST), the shorter why there is no
+    GPU."""
     size = options.input.batch_size
     if machine is None:
         return f"batch {size:,}  examining this machine ..."

@@ -1,6 +1,5 @@
 """The base of every table. It is filled and refreshed without losing the cursor's row, and has the colours of the
-theme.
-"""
+theme."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from ..base import keys
 
 class Column(NamedTuple):
     """A column of a table. `key` identifies it, `label` is its heading, and `width` is that of its cells, in
-    characters.
-    """
+    characters."""
 
     key: str
     label: Text
@@ -52,14 +50,11 @@ class Table(DataTable[Text]):
 
     @property
     def current_key(self) -> str | None:
-        """The key of the row under the cursor. None if there is no row."""
         keys = list(self._rows_shown)
         return keys[self.cursor_row] if 0 <= self.cursor_row < len(keys) else None
 
     def fill(self, columns: Sequence[Column], rows: Mapping[str, Sequence[Text]]) -> None:
-        """Show the rows, each a cell for each column, by their keys. Only cells that differ are written, unless rows or
-        columns were added, removed or reordered.
-        """
+        """Show the rows; only cells that differ are written, unless rows or columns come, go or move."""
         if _form(columns) != _form(self._columns_shown) or list(rows) != list(self._rows_shown):
             self._fill_anew(columns, rows)
         else:
@@ -72,7 +67,7 @@ class Table(DataTable[Text]):
             self.refresh_bindings()
 
     def _fill_anew(self, columns: Sequence[Column], rows: Mapping[str, Sequence[Text]]) -> None:
-        """Fill the table with other rows or columns. It stays scrolled as it was, if the row of the cursor is seen."""
+        """It stays scrolled as it was, if the row of the cursor is seen."""
         current, place = self.current_key, self.scroll_offset
         self.clear(columns=True)
         for column in columns:
@@ -102,5 +97,5 @@ def _form(columns: Sequence[Column]) -> list[tuple[object, ...]]:
 
 
 def _appearance(text: Text) -> tuple[object, ...]:
-    """Return all visible properties of a text as a value to compare. The text's own `==` ignores the style."""
+    # The text's own `==` ignores the style.
     return text.plain, text.style, text.spans, text.justify

@@ -22,10 +22,7 @@ NO_EFFECT = "options in parentheses did nothing in that run"
 
 
 def remarks(comparison: Comparison, brief: int = 0) -> list[str]:
-    """Return the lines below a comparison: the baseline of the differences, the meaning of the marks, mean and spread
-    of runs that differ only in their seed, and the figures or runs that cannot be compared. With `brief`, a number of
-    characters, these have no line of their own, but mean and spread of one metric, if a line has room for them.
-    """
+    """Return the lines below a comparison: baseline, marks, seeds, what cannot be compared. In `brief` characters."""
     first = comparison.names[0]
     how = {"pinned": f"the pinned baseline, {first}", "given": f"the baseline, {first}"}
     lines = [f"differences are from {how.get(comparison.choice, 'the first run')}"]
@@ -38,9 +35,7 @@ def remarks(comparison: Comparison, brief: int = 0) -> list[str]:
 
 
 def over_seeds(comparison: Comparison) -> list[str]:
-    """Return a line for each group of runs that differ only in their seed: the mean and the standard deviation of the
-    validation's metrics, and each seed's value. Without validation they are those of the training.
-    """
+    """Return mean and standard deviation of the validation's (or training's) metrics over runs of other seeds."""
     lines = []
     for group in comparison.over_seeds:
         texts = []
@@ -57,7 +52,7 @@ def over_seeds(comparison: Comparison) -> list[str]:
 
 
 def _over_seeds_in_brief(comparison: Comparison) -> str:
-    """Return the mean and the spread of one metric for the end of a line. Empty unless there is one group."""
+    # Empty unless there is one group.
     if len(comparison.over_seeds) != 1:
         return ""
     group = comparison.over_seeds[0]
@@ -74,9 +69,7 @@ def _mean_and_spread(figure: SeedFigure) -> str:
 
 
 def distinct(titles: Sequence[Title]) -> list[Title]:
-    """Return the titles of compared runs without the changes that all of these runs share; unchanged if all titles are
-    equal.
-    """
+    """Return the titles without the changes that all share; unchanged if all titles are equal."""
     common = set(titles[0].changes).intersection(*(title.changes for title in titles[1:])) if titles else set()
     if len(set(titles)) == 1:
         return list(titles)
@@ -84,11 +77,7 @@ def distinct(titles: Sequence[Title]) -> list[Title]:
 
 
 def distinct_names(titles: Sequence[Title], moments: Sequence[str], short: Sequence[str] = ()) -> list[str]:
-    """Return a different name for each run: its short name and its changes, with the preset if presets differ. A run
-    without a short name has the start time if names would be equal.
-
-    `moments` are the start times as texts, and `short` the short names, empty for a run without one.
-    """
+    """Return different names: short name and changes, the preset if presets differ, else the start time."""
     alike = len({title.preset for title in titles}) == 1
     names = [" ".join(title.changes) or title.preset if alike else title.whole for title in titles]
     return [
@@ -98,7 +87,6 @@ def distinct_names(titles: Sequence[Title], moments: Sequence[str], short: Seque
 
 
 def short_names(comparison: Comparison) -> list[str]:
-    """Return the short name of each run; an empty text for a run without one."""
     return [name if name != run else "" for name, run in zip(comparison.names, comparison.runs, strict=True)]
 
 
@@ -108,12 +96,7 @@ _LEAST_NAME = 6  # cells of a name that is cut
 def in_brief(
     names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int, short: Sequence[str] = ()
 ) -> list[str]:
-    """Return the names, each in at most `width` characters. A name that is too long becomes the short name with the
-    changes that fit. Without a short name it becomes the changes that fit or, if such names are equal, the preset and
-    the start time.
-
-    `titles`, `moments` (the start times as texts) and `short` are those of the same runs.
-    """
+    """Return the names in `width` characters: short name or preset and time, with the changes that fit."""
     alike = len({title.preset for title in titles}) == 1
     candidates, short = [], short or [""] * len(names)
     for name, first, title in zip(names, short, titles, strict=True):
@@ -129,9 +112,6 @@ def in_brief(
 
 
 def _at(preset: str, moment: str, width: int) -> str:
-    """Return the start of the preset's name and the time in `width` characters; only the time if there is no room for
-    both.
-    """
     room = width - len(moment) - 1
     if len(preset) > room:
         preset = f"{preset[: room - 2]}.." if room >= _LEAST_NAME else ""
@@ -139,11 +119,7 @@ def _at(preset: str, moment: str, width: int) -> str:
 
 
 def _whole_words(words: Sequence[str], width: int) -> str:
-    """Return a text such as `xla ..`: as many words as fit into `width` characters, with dots if there are more. If not
-    even the first fits, it is shortened.
-
-    Empty without words.
-    """
+    # Such as `xla ..`: as many words as fit, with dots if there are more, the first perhaps shortened.
     for shown in range(len(words), 0, -1):
         name = " ".join((*words[:shown], *([".."] if shown < len(words) else [])))
         if len(name) <= width:
@@ -152,18 +128,14 @@ def _whole_words(words: Sequence[str], width: int) -> str:
 
 
 def _cut(word: str, width: int) -> str:
-    """Return a text such as `steps_pe..=15`: KEY=VALUE with a shortened key in `width` characters; empty if the value
-    leaves no room.
-    """
+    # Such as `steps_pe..=15`; empty if the value leaves no room.
     key, equals, value = word.partition("=")
     end = f"..{equals}{value}"
     return key[: width - len(end)] + end if len(end) < width else ""
 
 
 def moments_of(ids: Sequence[str]) -> list[str]:
-    """Return the start time of each run from its id, as short as the times still differ: `14:05`, `14:05:07` or `Sep 21
-    14:05`. An id without a time is returned unchanged.
-    """
+    """Return the start times from ids, as short as they differ: `14:05`, `14:05:07` or `Sep 21 14:05`."""
     matches = [re.match(r"\d{8}-\d{6}(?=-)", id_) for id_ in ids]
     times = [datetime.strptime(match[0], "%Y%m%d-%H%M%S") if match else None for match in matches]
     one_day = len({time.date() for time in times if time}) <= 1
@@ -177,9 +149,7 @@ def moments_of(ids: Sequence[str]) -> list[str]:
 
 
 def _numbers(ids: Sequence[str]) -> list[str]:
-    """Return the end, such as `-2`, of each id of a run that was started in the same second as another; else an empty
-    text. A number in the name of the preset is left out.
-    """
+    # Such as `-2` for a run of the same second as another, else empty. A number in the preset's name is left out.
     stems = [re.sub(r"-\d{1,3}$", "", id_) for id_ in ids]
     same = Counter([*set(ids), *(stem for stem, id_ in zip(stems, ids, strict=True) if stem != id_)])
     return [id_[len(stem) :] if same[stem] > 1 else "" for stem, id_ in zip(stems, ids, strict=True)]
@@ -191,11 +161,7 @@ def value_text(row: FigureRow, value: float | None) -> str:
 
 
 def change_text(row: FigureRow, position: int, *, short: bool = False) -> str:
-    """Return the difference of a run's figure from the baseline: `+12.3 %`, `same`, or `~+1.2 %` if it is within the
-    noise. Empty for the baseline and if the difference is not known.
-
-    `position` is the run's column, from 0. With `short`, percentage points are written as `pts`.
-    """
+    """Return a difference such as `+12.3 %`, `same`, or `~+1.2 %` within the noise; `short` writes points as `pts`."""
     change = row.changes[position]
     if change is None:
         return ""
@@ -213,19 +179,14 @@ def _unit_of_change(row: FigureRow, short: bool) -> str:
 
 
 def option_text(row: OptionRow, position: int) -> str:
-    """Return the option's value in a run as in YAML and --set. It is in parentheses if the option had no effect there.
-
-    `position` is the run's column, from 0.
-    """
+    """Return an option's value in a run as in YAML and --set, in parentheses if it had no effect there."""
     value = row.values[position]
     cell = clean(value if isinstance(value, str) else to_json(value))
     return f"({cell})" if any(row.no_effect[position : position + 1]) else cell
 
 
 def fact_cells(comparison: Comparison) -> list[tuple[str, list[str]]]:
-    """Return the versions that differ, and the state of the user's own code: for each a name, and a text for each run.
-    The text is empty if a run has not recorded it.
-    """
+    """Return the versions that differ and the state of the user's code: a name, and a text for each run."""
     rows = [(row.key, [clean(value or "") for value in row.values]) for row in comparison.versions]
     if (code := comparison.code) is not None:
         rows.append(("code", [clean(code.text(position)) for position in range(len(comparison.runs))]))
@@ -237,10 +198,7 @@ def has_noise(comparison: Comparison) -> bool:
 
 
 def table_rows(comparison: Comparison) -> list[list[str]]:
-    """Return all rows of the comparison as cells: names, ids, states, versions, code, options, figures.
-
-    If noise was measured, the last column has it.
-    """
+    """Return the comparison as cells: names, ids, states, versions, code, options, figures, noise last."""
     noisy = has_noise(comparison)
     rows = [["", *(clean(name) for name in comparison.names), *(["spread of repeats"] if noisy else [])]]
     if comparison.names != comparison.runs:
@@ -261,7 +219,6 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
 
 
 def as_markdown(comparison: Comparison) -> str:
-    """Return the comparison as a Markdown table, followed by its remarks as a list."""
     head, *rows = table_rows(comparison)
     table = Table(head, rows, right=range(1, len(head))).markdown(aligned=True)
     return "\n".join([table, "", *(f"- {escaped(text)}" for text in remarks(comparison))])
@@ -269,8 +226,7 @@ def as_markdown(comparison: Comparison) -> str:
 
 def as_csv(comparison: Comparison) -> str:
     """Return the comparison as CSV with plain numbers, one row for each option and figure. Remarks are in rows that
-    begin with `note`.
-    """
+    begin with `note`."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["what", "unit", *comparison.runs, "spread of repeats"])

@@ -40,9 +40,7 @@ def terminal(environment: Mapping[str, str], size: os.terminal_size) -> Iterator
 
 
 def _colours(environment: Mapping[str, str]) -> int:
-    """Return the number of colours of the terminal, by the same rule as Textual: 2**24 by COLORTERM, 256 by TERM, else
-    16. 0 without colours.
-    """
+    # As Textual: 2**24 by COLORTERM, 256 by TERM, else 16. 0 without colours.
     if environment.get("NO_COLOR") or environment.get("TERM") in ("dumb", "unknown"):
         return 0
     if environment.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
@@ -51,7 +49,6 @@ def _colours(environment: Mapping[str, str]) -> int:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings ordered by level: errors, warnings, notes, ok. Within a level they keep their order."""
     return sorted(findings, key=lambda finding: -doctor.LEVELS.index(finding.level))
 
 

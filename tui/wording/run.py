@@ -1,7 +1,5 @@
 """The texts about a run in several views: its phases and endings, its workers, a scaled learning rate, the next step.
-
-Deferred imports: the first paint needs no runs.
-"""
+Deferred imports: the first paint needs no runs."""
 
 from __future__ import annotations
 
@@ -10,28 +8,20 @@ from typing import Any
 
 from ...engine import figures
 from ...engine.figures import GPU
-from ...engine.files.values import mapping, number
-from ...engine.units import amount
+from ...engine.files.values import mapping, number, whole
+from ...engine.options.training import EARLY_STOP, KEEP_BEST
+from ...engine.units import amount, counted
+from ..base.glyphs import Glyphs
 
 DOING = {
-    "starting": "starting the engine",
-    "importing": "importing TensorFlow",
-    "configuring": "opening the devices",
-    "building": "building",
-    "training": "training",
-    "evaluating": "evaluating",
-    "saving": "saving",
-    "ended": "ending",
-}
+    "starting": "starting the engine", "importing": "importing TensorFlow",
+    "configuring": "opening the devices", "building": "building", "training": "training",
+    "evaluating": "evaluating", "saving": "saving", "ended": "ending",
+}  # fmt: skip
 ENDED = {
-    "ok": "done",
-    "oom": "out of memory",
-    "error": "failed",
-    "stopped": "stopped",
-    "timeout": "ended by its time limit",
-    "crashed": "crashed",
-    "waiting": "waiting in the queue",
-}
+    "ok": "done", "oom": "out of memory", "error": "failed", "stopped": "stopped",
+    "timeout": "ended by its time limit", "crashed": "crashed", "waiting": "waiting in the queue",
+}  # fmt: skip
 ENDLESS = (
     900_000_000  # a trial has about this many steps or more, as it ends by its time (engine/trials/trial_runner.py)
 )
@@ -63,8 +53,7 @@ _BRIEF = {
 
 def brief(phase: str, detail: str = "") -> str:
     """Return the phase in one or two words, for a text in which its duration follows. `detail` is that of the event
-    `phase`.
-    """
+    `phase`."""
     from ...engine.runs.events import LATER_COMPILING, waits_for_others
 
     if phase == "compiling" and detail in LATER_COMPILING:
@@ -76,8 +65,7 @@ def brief(phase: str, detail: str = "") -> str:
 
 def doing(phase: str, detail: str) -> str:
     """Return the activity of the phase in words, such as `importing TensorFlow`. `detail` is that of the event
-    `phase`.
-    """
+    `phase`."""
     from ...engine.runs.events import waits_for_others
 
     if phase == "compiling":
@@ -92,9 +80,7 @@ WITHOUT_VERDICT = "no change is proposed; gputui tune (T in the form) tries chan
 
 
 def next_step(diagnosis: Mapping[str, Any]) -> str:
-    """Return a sentence that proposes what to do, for a diagnosis without a verdict. Empty if it has a verdict or a
-    remedy.
-    """
+    """Return a sentence that proposes what to do; empty if the diagnosis has a verdict or a remedy."""
     return "" if diagnosis.get("verdict") != "undecided" or diagnosis.get("remedies") else WITHOUT_VERDICT
 
 
@@ -117,11 +103,58 @@ def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
 
 def scaled_learning_rate(started: Mapping[str, Any]) -> str:
     """Return a text such as `learning rate 0.004 (linear over 4 replicas)`, made from the event `started`. Empty if the
-    learning rate was not scaled.
-    """
+    learning rate was not scaled."""
     how = mapping(mapping(started.get("options")).get("train")).get("learning_rate_scaling")
     highest, replicas = number(mapping(started.get("actual")).get("learning_rate")), number(started.get("replicas"))
     applies = "train.learning_rate_scaling" not in mapping(started.get("inapplicable"))
     if how not in ("linear", "sqrt") or highest is None or (replicas or 1) < 2 or not applies:
         return ""
     return f"learning rate {amount(highest)} ({how} over {replicas:.0f} replicas)"
+
+
+def sentences(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sentences about the best epochs of a run. `summary` is that of its last event, or its result.json. None
+    if the options asked for no best epoch, or no epoch has ended."""
+    best = {entry["option"]: entry for entry in summary.get("best") or ()}
+    early, kept = best.get(EARLY_STOP), best.get(KEEP_BEST)
+    same = early and kept and (early["figure"], early["epoch"]) == (kept["figure"], kept["epoch"])
+    where = _where(kept)
+    if early:
+        ends = ", whose weights the model has" if early.get("restores") and summary.get("ended_by") else ""
+        ends += where if same else ""
+        begin = stopped_early(summary)
+        text = _best(early)
+        yield f"{begin}; best {text}{ends}" if begin else f"best {early['figure']} {text}{ends}"
+    if kept and not same:
+        yield f"best {kept['figure']} {_best(kept)}{where}"
+
+
+def stopped_early(summary: Mapping[str, Any]) -> str:
+    """Return why train.early_stop has ended the training: `stopped early after epoch 12: val_loss has not improved for
+    5 epochs`. Empty if the training has ended in another way."""
+    early = next((entry for entry in summary.get("best") or () if entry["option"] == EARLY_STOP), None)
+    epochs = whole(summary.get("epochs"))
+    if summary.get("ended_by") != "early_stop" or early is None or epochs is None:
+        return ""
+    since = counted(epochs - early["epoch"], "epochs")
+    return f"stopped early after epoch {epochs}: {early['figure']} has not improved for {since}"
+
+
+def _best(entry: Mapping[str, Any]) -> str:
+    return f"{amount(entry.get('value'))} in epoch {entry['epoch']}"
+
+
+def _where(kept: Mapping[str, Any] | None) -> str:
+    # Such as `, kept in best/epoch-0007.keras and 2 more`.
+    files = [item["file"] for item in (kept or {}).get("files") or () if item["file"]]
+    if not files:
+        return ""
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return f", kept in {files[0]}{more}"
+
+
+def ending(state: str | None, glyphs: Glyphs) -> tuple[str, str]:
+    """Return the mark of an end and its style. A stop on request is no failure, and looks neutral."""
+    if state in ("ok", "done"):
+        return glyphs.ok, "good"
+    return (glyphs.stopped, "value") if state in ASKED_FOR else (glyphs.failed, "bad")

@@ -1,21 +1,23 @@
-"""The state of Keras callbacks in a checkpoint: of Keras' own classes, and of classes with get_state and set_state.
-
-`state_of` gives the state of any list of callbacks, and `restore` sets it in callbacks of a resumed training, after
-their on_train_begin, which resets them.
-"""
+"""The state of Keras callbacks in a checkpoint: of Keras' own classes, and of classes with get_state and set_state."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
+from ..cluster.exchange import Exchange
 from ..common.training_errors import TrainerError
-from .packed import ALLOWED, Arrays, NotPackable
 
 # What changes in Keras' own callbacks while they train (3.15). The learning rate, which LearningRateScheduler and
 # ReduceLROnPlateau set, is a variable of the optimizer. TerminateOnNaN, LambdaCallback, RemoteMonitor and ProgbarLogger
@@ -49,15 +51,11 @@ def require_pair(callbacks: Sequence[keras.callbacks.Callback]) -> None:
 
 
 def gives_state(callback: keras.callbacks.Callback) -> bool:
-    """Return True if the callback has the methods get_state and set_state."""
     return all(callable(getattr(callback, name, None)) for name in PAIR)
 
 
 def state_of(callbacks: Sequence[keras.callbacks.Callback], arrays: Arrays) -> list[Any]:
-    """Return the states of the callbacks as values for JSON. Their arrays are added to `arrays`.
-
-    Raises TrainerError if get_state of a callback returns a value that cannot be saved.
-    """
+    """Return the states of the callbacks for JSON, with their arrays in `arrays`. Raises TrainerError."""
     return [_state_of(callback, arrays) for callback in callbacks]
 
 
@@ -84,9 +82,8 @@ def _of_keras(callback: keras.callbacks.Callback) -> dict[str, Any]:
 
 
 def restore(callbacks: Sequence[keras.callbacks.Callback], states: Sequence[Any], arrays: Arrays) -> list[str]:
-    """Set the states that `state_of` has returned in callbacks of the same classes, in the order of each class.
-
-    Returns a text for each callback that could not be restored completely, as a clause about it.
+    """Set the states in callbacks of the same classes, in the order of each class, after their on_train_begin, which
+    resets them. Returns a text for each callback that could not be restored completely.
     """
     left, texts = list(states), list[str]()
     for callback in callbacks:
@@ -148,9 +145,7 @@ def _csv_state(callback: keras.callbacks.CSVLogger) -> dict[str, Any]:
 
 
 def _continue_csv(callback: keras.callbacks.CSVLogger, state: dict[str, Any]) -> list[str]:
-    """Cut off the rows after the checkpoint, and go on with the same columns. Returns a text if the file is not the one
-    that was written.
-    """
+    """Cut off the rows after the checkpoint. Return a text if the file is not the one that was written."""
     path = _local_file(callback)
     callback.keys, callback.append_header = state["keys"], not state["has_header"]
     if path is None:
@@ -175,8 +170,134 @@ def _local_file(callback: keras.callbacks.CSVLogger) -> Path | None:
 
 
 def _checksum(path: Path | None, length: int | None) -> int | None:
-    """Return the CRC-32 of the first `length` bytes of a file. None if there is no file."""
     if path is None or length is None:
         return None
     with path.open("rb") as stream:
         return zlib.crc32(stream.read(length))
+
+
+ALLOWED = "None, numbers, text, NumPy arrays, and lists, tuples and dicts of them whose keys are text"
+_PLAIN = (bool, int, float, str, type(None))
+_KINDS = "biufcUSmM"  # NumPy's own types; others (bfloat16) have their name in the file
+
+
+class NotPackable(Exception):
+    """A value cannot be saved. The text says what it is, and where it lies: `a set in ['seen']`."""
+
+
+@dataclass
+class Arrays:
+    """Arrays by the digest of their type, shape and bytes."""
+
+    by_digest: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+
+    def pack(self, value: Any, place: str = "") -> Any:
+        """Return the value, which lies at `place`, for JSON with digests in place of arrays, and take these. Raises
+        NotPackable.
+        """
+        if type(value) in _PLAIN:
+            return value
+        if isinstance(value, np.ndarray | np.generic):
+            return {"array": self._take(value, place), "scalar": isinstance(value, np.generic)}
+        if type(value) is list:
+            return [self.pack(item, f"{place}[{index}]") for index, item in enumerate(value)]
+        if type(value) is tuple:
+            return {"tuple": [self.pack(item, f"{place}[{index}]") for index, item in enumerate(value)]}
+        if type(value) is dict:
+            if odd := [key for key in value if type(key) is not str]:
+                raise NotPackable(f"the key {odd[0]!r}{_at(place)}")
+            return {"dict": {key: self.pack(item, f"{place}[{key!r}]") for key, item in value.items()}}
+        raise NotPackable(f"a value of type {type(value).__name__}{_at(place)}")
+
+    def _take(self, value: Any, place: str) -> str:
+        array = np.asarray(value)
+        if array.dtype.kind not in _KINDS and not _has_name(array.dtype):
+            raise NotPackable(f"an array of {array.dtype}{_at(place)}")
+        digest = hashlib.sha256(f"{_type_of(array)} {array.shape} ".encode())
+        digest.update(_bytes_of(array))
+        self.by_digest[digest.hexdigest()] = array
+        return digest.hexdigest()
+
+    def unpack(self, packed: Any) -> Any:
+        if isinstance(packed, list):
+            return [self.unpack(item) for item in packed]
+        if not isinstance(packed, dict):
+            return packed
+        if "dict" in packed:
+            return {key: self.unpack(item) for key, item in packed["dict"].items()}
+        if "tuple" in packed:
+            return tuple(self.unpack(item) for item in packed["tuple"])
+        array = self.by_digest[packed["array"]]
+        return array[()] if packed["scalar"] else array.copy()
+
+
+def _at(place: str) -> str:
+    return f" in {place}" if place else ""
+
+
+def _has_name(kind: np.dtype[Any]) -> bool:
+    try:
+        return np.dtype(tf.as_dtype(kind.name).as_numpy_dtype) == kind
+    except TypeError:
+        return False
+
+
+def _type_of(array: np.ndarray[Any, Any]) -> str:
+    own = array.dtype.kind in _KINDS and array.dtype.isbuiltin != 2  # 2: of a library, as float8_e5m2 of ml_dtypes
+    return array.dtype.str if own else array.dtype.name
+
+
+def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return memoryview(flat)
+
+
+# ---- files ----------------------------------------------------------------------------------------
+
+
+def pieces(workers: Sequence[Any], arrays: Arrays) -> Iterator[bytes | memoryview]:
+    """Yield the content of a file with the packed value of each worker, and the arrays of all of them."""
+    head = json.dumps({"workers": list(workers), "arrays": _listed(arrays)}).encode()
+    yield len(head).to_bytes(8, "big")
+    yield head
+    yield from map(_bytes_of, arrays.by_digest.values())
+
+
+def read(data: bytes) -> tuple[list[Any], Arrays]:
+    """Return the packed value of each worker, and the arrays, of the content of a file."""
+    begins = 8 + int.from_bytes(data[:8], "big")
+    head: Mapping[str, Any] = json.loads(data[8:begins])
+    arrays = Arrays()
+    _take_all(arrays, head["arrays"], memoryview(data)[begins:])
+    return list(head["workers"]), arrays
+
+
+def _listed(arrays: Arrays) -> list[Any]:
+    return [[digest, _type_of(array), list(array.shape)] for digest, array in arrays.by_digest.items()]
+
+
+def _take_all(arrays: Arrays, listed: Sequence[Any], data: memoryview) -> None:
+    begins = 0
+    for digest, kind, shape in listed:
+        dtype = np.dtype(kind if kind[0] in "<>|=" else tf.as_dtype(kind).as_numpy_dtype)
+        count = math.prod(shape)
+        arrays.by_digest[digest] = np.frombuffer(data, dtype, count, begins).reshape(shape)
+        begins += count * dtype.itemsize
+
+
+# ---- of several machines --------------------------------------------------------------------------
+
+
+def gathered(value: Any, arrays: Arrays, exchange: Exchange) -> tuple[list[Any], Arrays]:
+    """Return the packed value of every worker, and all arrays. All workers call this with their own. An array that
+    an earlier worker has too, such as the best weights, is not exchanged.
+    """
+    heads = [json.loads(head) for head in exchange.of_all(json.dumps([value, _listed(arrays)]).encode())]
+    lacking, taken = list[list[Any]](), {digest for digest, *_ in heads[0][1]}
+    for _, listed in heads:  # of each worker, the arrays that no earlier one has
+        lacking.append([entry for entry in listed if entry[0] not in taken])
+        taken |= {digest for digest, *_ in listed}
+    mine = b"".join(_bytes_of(arrays.by_digest[digest]) for digest, *_ in lacking[exchange.index])
+    for entries, data in zip(lacking, exchange.of_all(mine), strict=True):
+        _take_all(arrays, entries, memoryview(data))
+    return [value for value, _ in heads], arrays

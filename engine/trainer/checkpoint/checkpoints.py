@@ -1,8 +1,6 @@
-"""Checkpoints from which a run is resumed exactly, even in the middle of an epoch, and when they are written.
-
-The content is defined in training_state.py. The position in the data follows from the step (data/pipeline.py). A
-checkpoint is written under another name, synced to disk and renamed. It is checked before it is used. If it is damaged,
-an older one is used.
+"""Checkpoints from which a run is resumed exactly, even in the middle of an epoch, and when they are written. One is
+written under another name, synced to disk and renamed, and checked before it is used. If it is damaged, an older one
+is used. The position in the data follows from the step.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ from ...units import counted
 from ..cluster.exchange import Exchange
 from ..common.training_errors import TrainerError
 from ..measure.run_report import RunReport
-from . import packed
-from .packed import Arrays
+from . import callback_state
+from .callback_state import Arrays
 from .training_state import State
 
 CALLBACKS = "callbacks"  # the file of the states of callbacks
@@ -40,9 +38,7 @@ class NotWritten(Exception):
 
 class Checkpoints:
     """The checkpoints of a run, in the folders `folder`/step-NNNNNNNNNN. Only the newest `keep` of them are kept.
-
-    `state` is the state of the training that they hold. `place_in_data` returns the place in the data after a number of
-    steps, as a value for JSON, None if it follows from the step.
+    `place_in_data` returns the place in the data after a number of steps for JSON, None if it follows from the step.
     """
 
     def __init__(self, folder: Path, keep: int, state: State) -> None:
@@ -55,9 +51,8 @@ class Checkpoints:
         self.place_in_data: Callable[[int], Any] = lambda _step: None
 
     def save(self, step: int) -> None:
-        """Write the state after `step` steps, and remove the oldest checkpoints. Raises NotWritten if the disk refuses.
-
-        Nothing is done if the newest checkpoint is already that of this step.
+        """Write the state after `step` steps, unless it is written, and remove the oldest checkpoints. Raises
+        NotWritten.
         """
         if step == self.last_step:
             return
@@ -71,7 +66,7 @@ class Checkpoints:
             self.state.write(str(draft / PREFIX))
             if self.callbacks is not None:
                 with (draft / CALLBACKS).open("wb") as stream:
-                    stream.writelines(packed.pieces(*self._states_of_callbacks()))
+                    stream.writelines(callback_state.pieces(*self._states_of_callbacks()))
             if (place := self.place_in_data(step)) is not None:
                 (draft / DATA).write_text(json.dumps(place))
             checkpoint_files.seal(draft, step)
@@ -95,29 +90,23 @@ class Checkpoints:
         return [self.callbacks(arrays)], arrays
 
     def callbacks_at(self, step: int) -> tuple[Any, Arrays] | None:
-        """Return what `callbacks` has returned when the checkpoint of `step` was written, and the arrays.
-
-        None if an older gputui has written it.
-        """
+        """Return what `callbacks` returned at the checkpoint, and the arrays. None if an older gputui wrote it."""
         return self._of_callbacks(self._file_of_callbacks(step), 0)
 
     def _file_of_callbacks(self, step: int) -> bytes:
-        """Return the content of the file. Empty if there is none."""
         path = self._path(step) / CALLBACKS
         return path.read_bytes() if path.exists() else b""
 
     @staticmethod
     def _of_callbacks(data: bytes, index: int) -> tuple[Any, Arrays] | None:
-        """Return the states of worker `index` from the content of the file: the chief's if there was no such worker."""
+        # of the chief if there was no such worker
         if not data:
             return None
-        values, arrays = packed.read(data)
+        values, arrays = callback_state.read(data)
         return values[index if index < len(values) else 0], arrays
 
     def _remove_older(self, step: int) -> None:
-        """Remove the checkpoints up to `step` beyond the newest `keep`. Unusable checkpoints do not count as kept, and
-        are removed too.
-        """
+        # Unusable checkpoints do not count as kept, and are removed too.
         written = [each for each in checkpoint_files.steps_in(self._folder) if each <= step]
         kept = [each for each in written if each not in self._unusable][: self._keep]
         for old in written:
@@ -125,10 +114,9 @@ class Checkpoints:
                 _remove(self._path(old))
 
     def latest_step(self, end: int | None = None) -> int | None:
-        """Return the newest step, at most `end`, with an intact checkpoint. None if there are no checkpoints.
-
-        Raises TrainerError if there are checkpoints and none can be used. Half-written files of a killed process are
-        removed: a run has only one trainer at a time.
+        """Return the newest step, at most `end`, with an intact checkpoint, if there are checkpoints. Raises
+        TrainerError if none can be used. Half-written files of a killed process are removed: a run has only one
+        trainer at a time.
         """
         for draft in self._folder.glob(".draft-*"):
             _remove(draft)
@@ -148,10 +136,8 @@ class Checkpoints:
         return None
 
     def damaged(self, used: int) -> str:
-        """Return a warning that names unusable checkpoints and the number of steps that are lost, if the run resumes
-        from step `used`.
-
-        Empty if there are no unusable checkpoints. `latest_step` must have been called before.
+        """Return a warning that names unusable checkpoints, after `latest_step`, and the steps that are lost if the
+        run resumes from `used`. Empty if there are none.
         """
         if not self._unusable:
             return ""
@@ -169,9 +155,7 @@ class Checkpoints:
             raise Damage(f"is damaged ({damage})") from None
 
     def fits(self, step: int) -> bool:
-        """Return True if the model has as many variables as the checkpoint. It may not yet, as some models create
-        variables only in their first step.
-        """
+        """Return True if the model has the checkpoint's variables: some are created only in a model's first step."""
         return self.state.fits(str(self._path(step) / PREFIX))
 
     def read_traced(self, step: int) -> None:
@@ -182,10 +166,8 @@ class Checkpoints:
         return self.state.traced_in(str(self._path(step) / PREFIX))
 
     def restore(self, step: int) -> list[str]:
-        """Restore the state after `step` steps into the built model. Raises TrainerError if the checkpoint does not fit
-        the model.
-
-        Returns the names of variables of a user's code that the checkpoint does not have.
+        """Restore the state after `step` steps, and return the names of variables of a user's code that the
+        checkpoint lacks. Raises TrainerError if it does not fit the model.
         """
         path, new = self._path(step), list[str]()
         try:
@@ -208,7 +190,7 @@ class Checkpoints:
 
 
 def _read_all(path: Path) -> None:
-    """Read the whole checkpoint, one tensor at a time, so that TensorFlow verifies each tensor. Raises Damage."""
+    """Read the whole checkpoint, one tensor at a time, so that TensorFlow verifies each. Raises Damage."""
     try:
         reader = tf.train.load_checkpoint(str(path / PREFIX))
         for name in reader.get_variable_to_dtype_map():
@@ -218,7 +200,6 @@ def _read_all(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder with its content, or a file or link. Errors are ignored."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -227,11 +208,7 @@ def _remove(path: Path) -> None:
 
 
 class CheckpointSaver:
-    """Decides when a checkpoint is due, and writes it to `checkpoints`.
-
-    `every` is a number of steps, `epoch` or `off`. A warning is written to `report` if a checkpoint could not be
-    written, and when writing works again.
-    """
+    """Decides when a checkpoint is due (`every` number of steps, `epoch` or `off`), and writes it."""
 
     def __init__(self, checkpoints: Checkpoints, report: RunReport, every: int | str) -> None:
         self._checkpoints, self._report, self._every = checkpoints, report, every
@@ -239,19 +216,17 @@ class CheckpointSaver:
         self._left_out = 0  # since the last one that was written
 
     def execution_ran(self, step: int, count: int) -> None:
-        """Record that the last `count` steps, up to step `step`, have been trained. A checkpoint may be due then."""
+        """Record that the last `count` steps, up to step `step`, have been trained."""
         self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
 
     def take_due(self, epoch_ends: bool = False) -> bool:
-        """Return True if a checkpoint is due now; `epoch_ends` says that an epoch has just ended. It is True only once
-        for each checkpoint.
-        """
+        """Return True, once for each checkpoint, if one is due now. `epoch_ends`: an epoch has just ended."""
         due, self._due = self._due or (epoch_ends and self._every == "epoch"), False
         return due
 
     def save(self, step: int) -> bool:
-        """Write a checkpoint after `step` steps, and return True. If it cannot be written, warn and return False, so
-        that the training goes on.
+        """Write a checkpoint after `step` steps. If it cannot be written, warn and return False, and the training
+        goes on.
         """
         self._report.phase("saving", "checkpoint")
         written = self._write(step)
@@ -281,10 +256,8 @@ class CheckpointSaver:
 
 
 class ClusterCheckpoints(Checkpoints):
-    """The checkpoints of several workers. All workers call the same methods in the same order, as these exchange
-    values.
-
-    `folder`, `keep` and `state` are as for Checkpoints. Only the chief (worker 0) writes and reads files.
+    """The checkpoints of several workers, which call the same methods in the same order, as these exchange values.
+    Only the chief (worker 0) writes and reads files.
     """
 
     def __init__(self, folder: Path, keep: int, state: State, exchange: Exchange) -> None:
@@ -306,25 +279,24 @@ class ClusterCheckpoints(Checkpoints):
         self.state.of_workers = self._exchange.of_all(self.state.of_its_own())
         if self.callbacks is not None:
             arrays = Arrays()
-            self._gathered = packed.gathered(self.callbacks(arrays), arrays, self._exchange)
-        refused = self._refused(step) if self._is_chief else None
+            self._gathered = callback_state.gathered(self.callbacks(arrays), arrays, self._exchange)
+        refused: NotWritten | None = None
+        try:
+            if self._is_chief:
+                super().save(step)
+        except NotWritten as reason:
+            refused = reason
         # If the chief's disk has refused it, all try again when the same step is saved again.
         if self._exchange.rows([float(refused is not None)])[0, 0] == 0:
             self.last_step = step
         if refused is not None:
             raise refused
 
-    def _refused(self, step: int) -> NotWritten | None:
-        """Write the checkpoint of `step`. Returns the error if the disk refuses it, otherwise None."""
-        try:
-            super().save(step)
-        except NotWritten as reason:
-            return reason
-        return None
+    def _of_chief(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        return json.loads(self._exchange.of_chief(json.dumps(read(*arguments)).encode() if self._is_chief else None))
 
     def latest_step(self, end: int | None = None) -> int | None:
-        latest = super().latest_step(end) if self._is_chief else None
-        step = json.loads(self._exchange.of_chief(json.dumps(latest).encode() if self._is_chief else None))
+        step = self._of_chief(super().latest_step, end)
         return None if step is None else int(step)
 
     def fits(self, step: int) -> bool:
@@ -332,17 +304,14 @@ class ClusterCheckpoints(Checkpoints):
         return bool(self._exchange.rows([float(fits)])[0, 0])
 
     def saved_place(self, step: int) -> Any:
-        place = super().saved_place(step) if self._is_chief else None
-        return json.loads(self._exchange.of_chief(json.dumps(place).encode() if self._is_chief else None))
+        return self._of_chief(super().saved_place, step)
 
     def _traced_in(self, step: int) -> Any:
-        traced = super()._traced_in(step) if self._is_chief else None
-        return json.loads(self._exchange.of_chief(json.dumps(traced).encode() if self._is_chief else None))
+        return self._of_chief(super()._traced_in, step)
 
     def restore(self, step: int) -> list[str]:
         new = super().restore(step) if self._is_chief else []
-        names = json.dumps(self.state.shared_names).encode() if self._is_chief else None
-        self.state.shared_names = json.loads(self._exchange.of_chief(names))
+        self.state.shared_names = self._of_chief(lambda: self.state.shared_names)
         for part in self.state.the_same():
             data = part.numpy().tobytes() if self._is_chief else None
             self.state.take(part, self._exchange.of_chief(data, self.state.size_of(part)))

@@ -1,7 +1,5 @@
-"""Finds variables, optimizers and random generators in the objects of a user's code.
-
-Only objects that can belong to a training are searched: Keras' objects, containers, and the objects, functions and
-classes of the user's own code. training_state.py saves them.
+"""Finds variables, optimizers and random generators in the objects of a user's code, and what the graph of a step
+does. Only Keras' objects, containers, and the objects, functions and classes of the user's own code are searched.
 """
 
 from __future__ import annotations
@@ -35,9 +33,7 @@ MOST_ITEMS = 10_000  # a container with more entries is data
 
 @dataclass
 class Collected:
-    """The variables and random generators that a search has found, in the order of the user's code, which is the same
-    in each process.
-    """
+    """The variables and random generators of a search, in the order of the user's code, the same in each process."""
 
     variables: list[tuple[str, Any]] = field(default_factory=list)  # each with its name, which others may have too
     generators: list[Any] = field(default_factory=list)  # random generators of NumPy and Python
@@ -54,10 +50,8 @@ Named = tuple[str, Any]  # an object, and the path of attributes that leads to i
 
 
 def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Collected:
-    """Return all variables and random generators that can be reached from `roots`.
-
-    `theirs` gets the name of a module, and returns whether the module belongs to the user's code. A variable of Keras
-    is named by its path, another one by the attributes that lead to it.
+    """Return all variables and random generators that can be reached from `roots`. `theirs` says if a module is the
+    user's. A variable of Keras is named by its path, another one by the attributes that lead to it.
     """
     parts = Collected()
     seen: dict[int, Any] = {}
@@ -90,9 +84,7 @@ def _root(value: Any) -> str:
 
 
 def _of_keras() -> list[Any]:
-    """Return a list with the generator that keras.random uses if no seed is given. Empty before the first draw, which
-    creates the generator.
-    """
+    # The generator of keras.random without a seed; its first draw creates it.
     generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
     return [] if generator is None else [generator]
 
@@ -123,13 +115,13 @@ def _attributes(values: Mapping[str, Any]) -> list[Named]:
 
 def _enclosed(function: types.FunctionType) -> list[Named]:
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    captured = {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+    captured = {name: cell.cell_contents for name, cell in cells if is_filled(cell)}
     return [
         *_attributes(captured), (".__defaults__", function.__defaults__), *_attributes(function.__kwdefaults__ or {})
     ]  # fmt: skip
 
 
-def _is_filled(cell: types.CellType) -> bool:
+def is_filled(cell: types.CellType) -> bool:
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:
@@ -138,10 +130,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """Return the optimizers of the model: the compiled one, and others that a model with its own training step keeps.
-
-    The others may be attributes, lie in lists and dicts, or belong to models within the model.
-    """
+    """Return the model's optimizers: the compiled one, and others in its attributes, lists, dicts and inner models."""
     return list({id(each): each for each in _optimizers([model.optimizer, model], set())}.values())
 
 
@@ -187,9 +176,8 @@ DRAWS = {
 
 @dataclass(frozen=True)
 class Draw:
-    """An operation that draws random numbers from a state that cannot be saved. `name` is the function in Python.
-
-    `lines` are the lines of Python that made the operation (file, line, function), the outermost first.
+    """An operation that draws random numbers from a state that cannot be saved. `lines` (file, line, function) are
+    those of Python that made it, the outermost first.
     """
 
     name: str
@@ -197,7 +185,6 @@ class Draw:
 
 
 def written(graph: Any) -> list[tf.Variable]:
-    """Return the variables that the graph captures from outside and writes."""
     inner = {id(placeholder): outer for outer, placeholder in graph.captures}
     handles = {id(inner[id(tensor)]) for tensor in graph.inputs if id(tensor) in inner and _is_written(graph, tensor)}
     return [variable for variable in graph.variables if id(variable.handle) in handles]
@@ -221,9 +208,7 @@ def _writes(graph: Any, operation: Any, tensor: Any) -> bool:
 
 
 def draws(graph: Any) -> list[Draw]:
-    """Return the operations whose random state cannot be saved, including those in functions that the graph calls. Each
-    occurs once.
-    """
+    """Return the operations whose random state cannot be saved, each once, also in functions that the graph calls."""
     return list(dict.fromkeys(_draws(graph, set())))
 
 

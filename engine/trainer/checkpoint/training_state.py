@@ -1,12 +1,7 @@
-"""The state of a training as a checkpoint holds it: the variables that Keras lists, and further state.
-
-Keras lists the variables of a model, its metrics and its optimizer. A user's code may have more: optimizers in lists,
-TensorFlow variables, random generators in a module, Python's and NumPy's random state. object_graph.py finds the
-objects that the user's objects refer to, and also the variables that the traced step writes.
-
-A checkpoint names each variable: Keras' path, or the attributes that lead to it. So neither `trainable`, which
-callbacks change, nor variables that appear later decide which value belongs where. Checkpoints up to 0.1.0 have their
-variables by position, in groups that follow `trainable`.
+"""The state of a training as a checkpoint holds it: variables that Keras lists, and what else a user's code may
+keep. A checkpoint names each variable by Keras' path, or the attributes that lead to it: neither `trainable`, which
+callbacks change, nor variables that appear later decide which value belongs where. Those up to 0.1.0 have variables
+by position.
 """
 
 from __future__ import annotations
@@ -73,9 +68,8 @@ class _Saved:
 
 
 class State:
-    """The state of one model, for checkpoints.
-
-    `find_more` finds the objects of a user's code that Keras does not list. It is None for gputui's own models.
+    """The state of one model, for checkpoints. `find_more` finds the objects of a user's code that Keras does not
+    list.
     """
 
     def __init__(self, model: keras.Model, find_more: Callable[[], Collected] | None = None) -> None:
@@ -88,9 +82,8 @@ class State:
         self.later = Later()
 
     def saw(self, graph: Any, ours: Iterable[tf.Variable]) -> None:
-        """Note the variables that the graph of a traced step writes, wherever the user's code keeps them.
-
-        The variables in `ours` are left out.
+        """Note the variables, but `ours`, that the graph of a traced step writes, wherever the user's code keeps
+        them.
         """
         ours_by_id = {id(variable) for variable in ours}
         self._written = [variable for variable in object_graph.written(graph) if id(variable) not in ours_by_id]
@@ -114,7 +107,6 @@ class State:
         return entries
 
     def _host(self) -> dict[str, Any]:
-        """Return the random states that are not variables, by the name of their group. Empty for gputui's models."""
         return {_HOST: _Host(self._generators())} if self._find_more is not None else {}
 
     def _generators(self) -> list[Any]:
@@ -139,9 +131,8 @@ class State:
 
     @contextlib.contextmanager
     def as_traced(self) -> Iterator[None]:
-        """A context in which the step is traced, with `trainable` as it was when it was traced first.
-
-        Keras traces once, so that a later change does nothing without make_train_function. A resumed run traces again.
+        """A context in which the step is traced, with `trainable` as when it was traced first: Keras traces once, so
+        that a later change does nothing without make_train_function, but a resumed run traces again.
         """
         now = self._flags()
         if self.traced is not None:
@@ -155,9 +146,8 @@ class State:
     # ---- of several machines --------------------------------------------------------------------
 
     def the_same(self) -> list[tf.Variable]:
-        """Return the variables whose values are the same on all workers: trained weights and optimizer.
-
-        If the worker has several replicas, these are the variables of the first replica.
+        """Return the variables, of the first replica, with the same values on all workers: trained weights,
+        optimizer.
         """
         return [entry.parts[0] for entry in self._entries() if self._is_shared(entry)]
 
@@ -200,12 +190,10 @@ class State:
 
     @staticmethod
     def size_of(variable: tf.Variable) -> int:
-        """Return the size of a variable in bytes."""
         return int(variable.dtype.size * math.prod(variable.shape))
 
     @staticmethod
     def take(variable: tf.Variable, data: bytes) -> None:
-        """Assign the values in `data`, as bytes, to all parts (replicas) of the variable in this process."""
         value = np.frombuffer(data, variable.dtype.as_numpy_dtype).reshape(variable.shape)
         for part in _parts(variable):
             part.assign(value)
@@ -238,9 +226,8 @@ class State:
         return self.later.missed
 
     def fits(self, prefix: str) -> bool:
-        """Return True if the model has the variables of the checkpoint `prefix`, or if the checkpoint cannot be read.
-
-        The model may lack some, as some models create variables only in their first step.
+        """Return True if the model has the variables of the checkpoint `prefix`, or if the checkpoint cannot be
+        read.
         """
         try:
             held, names = _held(prefix), _names_in(prefix)
@@ -260,10 +247,8 @@ class State:
         return None
 
     def restore(self, prefix: str) -> list[str]:
-        """Restore the checkpoint `prefix`. If it does not fit, raises AssertionError, ValueError, IndexError or an
-        error of TensorFlow.
-
-        Returns the names of variables of a user's code that the checkpoint does not have.
+        """Restore the checkpoint `prefix`, and return the names of variables of a user's code that it lacks. Raises
+        AssertionError, ValueError, IndexError or an error of TensorFlow if it does not fit.
         """
         names, held = _names_in(prefix), _held(prefix)
         if names is None:
@@ -287,10 +272,7 @@ class State:
         return [entry.name for entry in entries if id(entry) not in in_both]
 
     def _places(self, saved: Sequence[_Saved], entries: Sequence[_Entry]) -> dict[int, tf.Variable]:
-        """Return where the values of a checkpoint belong: the variables by the place of their value.
-
-        Those that do not exist yet have a variable that keeps the value until they are created.
-        """
+        """Return the variables by the place of their value in a checkpoint, with stand-ins for those still to come."""
         matched = _matched(saved, entries)
         self.later.wait_for([each for each in saved if each not in matched], entries)
         parts_of = {each: matched[each].parts for each in matched} | self.later.parts_of
@@ -303,10 +285,7 @@ class State:
     # ---- files of older versions ----------------------------------------------------------------
 
     def _by_position(self) -> dict[str, Any]:
-        """Return all objects of the state by the names of their groups, as versions up to 0.1.0 have saved them.
-
-        The seeds of dropout are among the non-trainable variables (`others`).
-        """
+        """Return all objects of the state by the names of their groups, as versions up to 0.1.0 have saved them."""
         model = self._model
         listed: dict[str, Any] = {
             "weights": [variable.value for variable in model.trainable_variables],
@@ -336,10 +315,9 @@ class State:
 
 
 class Later:
-    """The variables of a restored checkpoint that do not exist yet: values for those that the code will create.
-
-    A variable of Keras gets its value as soon as it is created, if its path is that of the checkpoint. Another one is
-    noticed when it exists (`look_at`), and `missed` then names it.
+    """The variables of a restored checkpoint that do not exist yet: values for those that the code will create. One
+    of Keras gets its value when it is created with the checkpoint's path. Another one is noticed when it exists
+    (`look_at`).
     """
 
     def __init__(self) -> None:
@@ -349,7 +327,6 @@ class Later:
         self._known: set[tuple[str, str]] = set()  # groups and names of variables that need nothing
 
     def wait_for(self, lacking: Sequence[_Saved], there: Sequence[_Entry]) -> None:
-        """Wait for the variables that are `lacking`. `there` are the variables that exist."""
         self.parts_of, self._known = {}, {(entry.group, entry.name) for entry in there}
         for each in lacking:
             parts = [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for _ in range(each.count)]
@@ -372,9 +349,8 @@ class Later:
         return None
 
     def look_at(self, entries: Sequence[_Entry]) -> None:
-        """Note which of `entries`, all that exist now, have been created without their values.
-
-        While some are waited for, each new variable counts: it may be one of them under another name.
+        """Note which of `entries`, all that exist now, were created without values: each new one may be one under
+        another name.
         """
         if self.waiting:
             new = {(entry.group, entry.name) for entry in entries} - self._known
@@ -387,9 +363,7 @@ class Later:
 
 
 class _Host(tf.train.experimental.PythonState):
-    """Random states that are not variables: the global ones of Python and NumPy, and the generators in the
-    user's code.
-    """
+    """Random states that are not variables: the global ones of Python and NumPy, and those of the user's code."""
 
     def __init__(self, generators: list[Any]) -> None:
         self._generators = generators
@@ -429,10 +403,7 @@ class _Workers(tf.train.experimental.PythonState):
 
 
 def _parts(variable: Any) -> list[tf.Variable]:
-    """Return the parts of a variable, one for each replica.
-
-    The statistics of batch normalization, and metrics, differ between replicas until they are aggregated.
-    """
+    # Statistics of batch normalization, and metrics, differ between replicas until they are aggregated.
     return list(getattr(variable, "values", [variable]))
 
 
@@ -441,10 +412,7 @@ def _form(variable: Any) -> tuple[str, list[int]]:
 
 
 def _fill_others(entry: _Entry, count: int) -> None:
-    """Assign the parts of which the checkpoint has no value, as it has only `count`: as the first part.
-
-    The sums of a metric are those of the first `count` replicas, so that the others begin with zeros.
-    """
+    # The sums of a metric are those of the first `count` replicas, so that the others begin with zeros.
     for part in entry.parts[count:]:
         part.assign(tf.zeros_like(part) if entry.group == _METRICS else entry.parts[0])
 
@@ -458,11 +426,8 @@ def _read_names(described: Sequence[Sequence[Any]]) -> list[_Saved]:
 
 
 def _matched(saved: Sequence[_Saved], entries: Sequence[_Entry]) -> dict[_Saved, _Entry]:
-    """Return the entry for each variable of a checkpoint that exists.
-
-    Entries are found by name; several with the same name in their order, if none of them is missing. If names differ,
-    but not the types and shapes of a group in their order, they are those of another version of Keras or of a process
-    that has numbered its layers otherwise.
+    """Return the entry for each variable of a checkpoint, by name, or in order if only names differ: those of
+    another Keras.
     """
     theirs, ours = defaultdict[str, list[_Saved]](list), defaultdict[str, list[_Entry]](list)
     for each in saved:
@@ -509,7 +474,7 @@ def _require_fit(saved: Sequence[_Saved], entries: Sequence[_Entry]) -> None:
 
 
 def _names_in(prefix: str) -> dict[str, Any] | None:
-    """Return what a checkpoint says of its variables. None if an older version has written it."""
+    # An older version has written none.
     if _NAMES not in _held(prefix):
         return None
     names = _Text("")
@@ -532,9 +497,6 @@ def _held(prefix: str) -> Counter[str]:
 
 
 def _was_saved(group: str, held: Counter[str]) -> bool:
-    """Return True if the version of gputui that wrote the checkpoint saved this group. `held` has the number of
-    variables of each group in the checkpoint.
-    """
     if group == _WORKERS:
         return _WORKERS in held
     return group not in (_MORE, _HOST) or _HOST in held
@@ -546,9 +508,7 @@ def read_random_states(generators: list[Any]) -> list[Any]:
 
 
 def write_random_states(generators: list[Any], states: list[Any]) -> None:
-    """Restore the states that `read_random_states` has returned: the global ones, and one for each of `generators`.
-    Raises ValueError if their numbers differ.
-    """
+    """Restore what `read_random_states` has returned. Raises ValueError for another number of generators."""
     random.setstate(_as_tuples(states[0]))
     np.random.set_state(states[1])
     for generator, state in zip(generators, states[2:], strict=True):
@@ -574,7 +534,6 @@ def generator_state(generator: Any) -> Any:
 
 
 def _as_plain(value: Any) -> Any:
-    """Return the value with NumPy's arrays and numbers replaced by Python's lists and numbers."""
     if isinstance(value, dict):
         return {key: _as_plain(item) for key, item in value.items()}
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

@@ -21,13 +21,9 @@ LOST = "{worker} has ended while TensorFlow connected the workers"
 
 
 def watch(trainer: int, control: int, watched: dict[int, str], answered: list[int]) -> None:
-    """Return when the trainer is connected or has ended. If one of the `watched` workers ends before, kill the trainer
-    and exit.
-
-    `trainer` is its process id, and `control` the file descriptor of a pipe from it. `watched` maps the descriptors of
-    the connections by which this worker has reached the others to their names. The connections in `answered` lead to
-    the watching processes of the other workers. These processes are notified before the connections are closed, because
-    a closed connection without a notice means a dead worker.
+    """Return when the trainer is connected or has ended. If one of the `watched` workers (descriptors of the
+    connections to them, with their names) ends before, kill the trainer and exit. The watching processes in
+    `answered` are notified first: a connection that is closed without a notice means a dead worker.
     """
     connections = {number: socket.socket(fileno=number) for number in (*watched, *answered)}
     while True:
@@ -46,9 +42,7 @@ def watch(trainer: int, control: int, watched: dict[int, str], answered: list[in
 
 
 def _is_connected(connection: socket.socket) -> bool:
-    """Return True if the worker has sent the notice that its trainer is connected. False if the connection has ended,
-    as the worker has died.
-    """
+    # by the notice that its trainer is; otherwise the worker has died
     try:
         return connection.recv(len(CONNECTED)) != b""
     except OSError:
@@ -56,10 +50,6 @@ def _is_connected(connection: socket.socket) -> bool:
 
 
 def _ends_by_itself(control: int) -> bool:
-    """Return True if the trainer connects, or ends without being killed, within PATIENCE_SECONDS.
-
-    `control` is the file descriptor of the pipe from the trainer.
-    """
     return bool(select.select([control], [], [], PATIENCE_SECONDS)[0])
 
 

@@ -1,23 +1,26 @@
-"""Exchanges small values between the workers, on the CPU and apart from the exchange of gradients.
-
-All workers have to call the same functions in the same order. So they are called only between two executions, and never
-because some time has passed.
+"""Exchanges small values between the workers, on the CPU and apart from gradients, and names a worker that has
+failed. All workers have to call the same functions in the same order. So they are called only between two
+executions, and never because some time has passed.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import socket
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from ...runs.run_cluster import Cluster
+from ...runs.run_cluster import Cluster, host_of, port_of
 from ..common.stopping import ENGINE_GONE, StopRequested, StopSwitch
-from . import failed_worker
+from ..common.training_errors import TrainerError
 
 GROUP = 1_414_213  # far from the keys that TensorFlow gives to its own groups
 _ROWS, _BYTES = 1_000_000, 100_000_000  # first keys of the two kinds of exchange; each size has one of its own
@@ -31,19 +34,14 @@ class Exchange:
         self.workers, self.index = workers, index
 
     def rows(self, numbers: Sequence[float]) -> np.ndarray[Any, Any]:
-        """Return the numbers of every worker: an array (workers, numbers) of float64, one row for each worker, by
-        index.
-
-        All workers must pass sequences of the same length.
-        """
+        """Return the numbers of every worker, of which all have as many: an array (workers, numbers) of float64."""
         table = np.zeros((self.workers, len(numbers)), np.float64)
         table[self.index] = numbers
         return self._summed(table, _ROWS + table.size)
 
     def of_chief(self, data: bytes | None, length: int | None = None) -> bytes:
-        """Return the bytes of the chief (worker 0), returned on all workers. The other workers pass None.
-
-        `length` is the number of bytes if all workers already know it.
+        """Return the bytes of the chief (worker 0) on all workers, which may know their `length`. The others pass
+        None.
         """
         if length is None:
             length = int(self.rows([float(len(data or b"")) if self.index == 0 else 0.0])[0, 0])
@@ -67,28 +65,22 @@ class Exchange:
         return [row.tobytes()[:length] for row, length in zip(table, lengths, strict=True)]
 
     def wait(self) -> None:
-        """Wait until all workers have called this."""
         self.rows([0.0])
 
     def leave(self) -> None:
-        """Wait until all workers have called this. Afterwards each worker may end its process at once.
-
-        TensorFlow takes a worker that ends before the others for one that has failed. And a worker may be through with
-        an exchange before the other workers have its values: if its process ends then, the exchange fails on the
-        others. So all workers exchange twice. If only the second exchange fails, all workers have come this far, and
-        the failure is ignored.
+        """Wait for all workers, after which each may end its process: TensorFlow takes one that ends before the
+        others for failed. One may be through with an exchange before the others have its values, so all exchange
+        twice. If only the second fails, all have come this far.
         """
         self.wait()
         try:
             self.wait()
         except tf.errors.OpError as fault:
-            if not failed_worker.is_of_peers(fault):
+            if not is_of_peers(fault):
                 raise
 
     def _summed(self, values: np.ndarray[Any, Any], key: int) -> np.ndarray[Any, Any]:
-        """Return the sum over all workers. It is exact, because at each place all workers but one have a zero. `key`
-        identifies the exchange, the same on all workers.
-        """
+        # exact, as at each place all workers but one have a zero; `key` is the same on all workers
         with tf.device("/CPU:0"):
             summed = tf.raw_ops.CollectiveReduceV2(
                 input=values.reshape(-1), group_size=self.workers, group_key=GROUP, instance_key=key,
@@ -115,10 +107,8 @@ class Wishes:
 
 
 class Agreement:
-    """Exchanges requests between the workers of a cluster, so that all stop at the same execution.
-
-    `stop` has the requests of this worker to stop. `asked_by` is the index of the worker that was asked to stop. None
-    if it is this worker, or no worker was asked.
+    """Exchanges requests between the workers of a cluster, so that all stop at the same execution. `asked_by` is the
+    index of another worker that was asked to stop.
     """
 
     def __init__(self, cluster: Cluster, exchange: Exchange, stop: StopSwitch) -> None:
@@ -129,19 +119,14 @@ class Agreement:
         self.asked_by: int | None = None
 
     def before_execution(self) -> Wishes:
-        """Exchange the requests of all workers if an exchange is due, and return those that at least one worker has
-        made. Otherwise return no requests.
-
-        All workers call this before each execution. Raises StopRequested, on all workers before the same execution.
+        """Return the requests of all workers if an exchange is due, else none. All workers call this before each
+        execution. Raises StopRequested on all before the same one.
         """
         self._left -= 1
         return self.now() if self._left <= 0 else Wishes()
 
     def now(self) -> Wishes:
-        """Exchange the requests of all workers, and return those that at least one worker has made.
-
-        All workers call this at the same place. Raises StopRequested on all workers if one was asked to stop.
-        """
+        """Return the requests of all workers, which call this at the same place. Raises StopRequested on all."""
         seconds = (time.monotonic() - self._since) / self._between
         wishes, self.wishes = self.wishes, Wishes()
         reason = _REASONS.index(self._stop.reason) if self._stop.reason in _REASONS else 1
@@ -153,9 +138,7 @@ class Agreement:
         return Wishes(*(bool(rows[:, column].any()) for column in (1, 2, 3)))
 
     def soon(self) -> None:
-        """Make the exchange due before the next execution, because the next executions may take longer than the last
-        ones.
-        """
+        """Make the exchange due before the next execution: the next ones may take longer than the last ones."""
         self._left, self._between, self._since = 1, 1, time.monotonic()
 
     def _stop_if_asked(self, reasons: list[int]) -> None:
@@ -167,3 +150,111 @@ class Agreement:
         most = max(reasons)
         others = _REASONS[most] == ENGINE_GONE and reasons[self._cluster.index] != most
         raise StopRequested(_REASONS[most], self._cluster.named(reasons.index(most)) if others else "")
+
+
+ANSWER_SECONDS = 3.0
+LINGER_SECONDS = 5.0  # the others learn of the failure at about the same time, and ask who still answers
+_OF_PEERS = re.compile(r"Collective ops is aborted|CoordinationService|/tensorflow\.WorkerService|RecvBuf|heartbeat")
+_SILENT = re.compile(r"stopped sending heartbeats\):((?:\s*/job:\w+/replica:0/task:\d+)+)")
+_TASK = re.compile(r"/task:(\d+)")
+_ANOTHER_CAUSE = (tf.errors.InvalidArgumentError, tf.errors.ResourceExhaustedError)
+# What a client of HTTP/2 sends first (RFC 9113, 3.4): gRPC's server answers with its settings.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+AGAIN = "start all workers again with the same command and --resume-if-any: they go on from the last checkpoint"
+HINT = f"{AGAIN}; the log of that worker may say why it ended"
+CHECK_SECONDS = 1.0
+LEAST_SUSPENSION_SECONDS = 5.0
+MOST_CPU = 0.1  # of one core: a thread may also wait long for one that computes and holds Python's lock
+RECENT_SECONDS = 120.0
+
+
+class SuspensionWatch(threading.Thread):
+    """Detects that this process was suspended: a check comes far too late, and the process has not computed
+    meanwhile.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="suspension", daemon=True)
+        self._last: tuple[float, float] | None = None  # how many seconds it was suspended, and when that ended
+
+    def run(self) -> None:
+        while True:
+            began, cpu = time.monotonic(), time.process_time()
+            time.sleep(CHECK_SECONDS)
+            passed = time.monotonic() - began
+            if passed > LEAST_SUSPENSION_SECONDS and time.process_time() - cpu < MOST_CPU * passed:
+                self._last = passed, time.monotonic()
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds for which the process was suspended, if that has ended in the last RECENT_SECONDS."""
+        if self._last is None or time.monotonic() - self._last[1] > RECENT_SECONDS:
+            return None
+        return self._last[0]
+
+
+SUSPENSION = SuspensionWatch()  # of this process, which joins one cluster
+
+
+def is_of_peers(fault: BaseException) -> bool:
+    """Return True if the error is a failed exchange between workers, and not a failed computation of this worker."""
+    if not isinstance(fault, tf.errors.OpError) or isinstance(fault, _ANOTHER_CAUSE):
+        return False
+    return bool(_OF_PEERS.search(str(fault)))
+
+
+def blamed(fault: BaseException, cluster: Cluster) -> TrainerError:
+    """Return the error to report for a failed exchange. It names the workers that no longer answer, or this one if
+    it was suspended, by SIGSTOP or a debugger, as the others have then gone on.
+    """
+    text = str(fault)
+    ended, silent = _not_answering(cluster)
+    failures = [f"{cluster.named(index)} has ended" for index in ended]
+    failures += [f"{cluster.named(index)} does not answer any more" for index in silent]
+    if not failures:
+        failures = [f"{cluster.named(index)} has failed" for index in _named_in(text, cluster)]
+    message = "; ".join(failures) or f"a worker has failed, and all answer: {' '.join(text.split())[:160]}"
+    if (seconds := SUSPENSION.seconds) is not None:
+        why = f"{cluster.named(cluster.index)}, this one, was suspended for {seconds:.0f} s by SIGSTOP or a debugger"
+        return TrainerError("suspended", f"{why}, and the others have given it up; {message}", AGAIN)
+    return TrainerError("peer_lost", f"{message}: the training cannot go on without it", HINT)
+
+
+def linger(since: float) -> None:
+    """Wait until LINGER_SECONDS after the failure (time.monotonic()): the other workers ask which of them answer."""
+    time.sleep(max(0.0, since + LINGER_SECONDS - time.monotonic()))
+
+
+def _not_answering(cluster: Cluster) -> tuple[list[int], list[int]]:
+    """Return the indexes of the others on whose port no program listens, and of those whose port does not answer."""
+    others = [index for index in range(len(cluster.workers)) if index != cluster.index]
+    with ThreadPoolExecutor(len(others)) as pool:
+        answers = list(pool.map(lambda index: _answer(cluster.workers[index]), others))
+    by_index = dict(zip(others, answers, strict=True))
+    return [i for i in others if by_index[i] == "ended"], [i for i in others if by_index[i] == "silent"]
+
+
+def _answer(address: str) -> str:
+    """Return `there` if TensorFlow's server answers, `silent` if the port is only open, as of a frozen process, else
+    `ended`.
+    """
+    try:
+        with socket.create_connection((host_of(address), port_of(address)), timeout=ANSWER_SECONDS) as connection:
+            connection.sendall(_PREFACE)
+            return "there" if connection.recv(1) else "ended"
+    except TimeoutError:
+        return "silent"
+    except OSError:
+        return "ended"
+
+
+def _named_in(text: str, cluster: Cluster) -> list[int]:
+    """Return the others that TensorFlow's message names: without a heartbeat, or the chief, which runs the
+    coordination.
+    """
+    tasks: list[int] = []
+    if match := _SILENT.search(text):
+        tasks = [int(number) for number in _TASK.findall(match[1])]
+    elif "CoordinationService/" in text:
+        tasks = [0]
+    return [index for index in tasks if index < len(cluster.workers) and index != cluster.index]

@@ -1,10 +1,7 @@
-"""All workers meet before TensorFlow connects them, so that a worker that never comes can be named; for how long
-they wait.
-
-MultiWorkerMirroredStrategy waits for the other workers inside its constructor, without a time limit and without letting
-any Python thread run. So each worker first listens on its own address and calls all others. It continues when it has
-reached all others and all have reached it. TensorFlow's server then takes the port over. The connections stay open
-(connections.py), and show which worker ends before all have met.
+"""All workers meet before TensorFlow connects them, so that a worker that never comes can be named.
+MultiWorkerMirroredStrategy waits for them in its constructor, without a limit and without letting a Python thread
+run. So each worker listens on its own address, and calls all others. TensorFlow's server then takes the port over.
+The connections stay open until then, and show which worker dies.
 """
 
 from __future__ import annotations
@@ -15,17 +12,20 @@ import json
 import math
 import os
 import secrets
+import select
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from ...runs.run_cluster import Cluster, host_of, port_of
 from ..common.training_errors import TrainerError
-from . import connections
-from .connections import Connections
+from . import connection_watch
 
 VARIABLE = "GPUTUI_PEER_SECONDS"
 WAIT_SECONDS = 300.0
@@ -38,9 +38,7 @@ Hello = Mapping[str, Any]
 
 
 def seconds() -> float:
-    """Return the longest time in seconds to wait for the other workers, by the variable GPUTUI_PEER_SECONDS. Without
-    this variable, return 300. Raises TrainerError if its value is not a number above 0.
-    """
+    """Return the longest time to wait for the other workers (GPUTUI_PEER_SECONDS, else 300 s). Raises TrainerError."""
     text = os.environ.get(VARIABLE, "")
     try:
         number = float(text) if text else WAIT_SECONDS
@@ -53,10 +51,8 @@ def seconds() -> float:
 
 
 class Contacts:
-    """The messages (`hellos`) in which the workers describe themselves, and the connections to the workers, by index.
-
-    `index` and `itself` are the index and the message of this worker, and `others` the indexes of the other workers.
-    Several threads use this object.
+    """The messages (`hellos`) in which the workers describe themselves, and the connections to them, by index.
+    Several threads use it.
     """
 
     def __init__(self, index: int, itself: Hello, others: Sequence[int]) -> None:
@@ -78,23 +74,21 @@ class Contacts:
         with self._lock:
             self._require_not_left()
             if not self._is_same_process(index, hello):
-                connections.drop(self.connections.answered, index)  # of an earlier process of this worker
+                drop(self.connections.answered, index)  # of an earlier process of this worker
             self.hellos[index] = hello
-            connections.keep(self.connections.called, index, connection)
+            keep(self.connections.called, index, connection)
 
     def called_by(self, index: int, hello: Hello, connection: socket.socket) -> None:
-        """Keep the connection that the worker `index` has opened to this one.
-
-        Raises ValueError after `leave`, and if another process with this index is connected. In that case the worker
-        was started again, and the end of its earlier process has not been noticed yet, or two workers have the same
-        index. The worker calls again later.
+        """Keep the connection that the worker `index` has opened to this one. Raises ValueError after `leave`, and
+        if another process with this index is connected, whose end was not noticed yet, or that has the same index:
+        the worker calls again.
         """
         with self._lock:
             self._require_not_left()
             if index in self.connections.called and not self._is_same_process(index, hello):
                 raise ValueError("another process")
             self.hellos[index] = hello
-            connections.keep(self.connections.answered, index, connection)
+            keep(self.connections.answered, index, connection)
 
     def leave(self) -> None:
         """Close all connections, and keep no further ones."""
@@ -111,10 +105,8 @@ class Contacts:
 
 
 class Meeting:
-    """The part of one worker, a member of `cluster`, in the meeting of all workers.
-
-    `hello` is the message about this worker for the others. `connections` are the connections between this worker and
-    the others.
+    """The part of one worker, a member of `cluster`, in the meeting of all workers. `hello` is its message for the
+    others.
     """
 
     def __init__(self, cluster: Cluster, hello: Hello) -> None:
@@ -129,10 +121,8 @@ class Meeting:
         self._over = threading.Event()
 
     def hold(self, tell: Callable[[str], None], check: Callable[[], None]) -> list[Hello]:
-        """Wait for all workers. Returns the message that each worker has sent about itself, by index.
-
-        `tell` is called with a text that names the workers that are still missing, and `check` while waiting. Raises
-        TrainerError, or the exception that `check` raises.
+        """Wait for all workers, and return their messages by index. `tell` gets a text that names those still
+        missing, and `check` is called while waiting. Raises TrainerError, or what `check` raises.
         """
         with self._listening():
             for index in self._others:
@@ -167,15 +157,12 @@ class Meeting:
             raise self._fault
 
     def _named(self, missing: Sequence[int]) -> str:
-        """Return the `missing` workers (indexes) as text. Hosts for which this machine finds no address are added."""
+        # with hosts for which this machine finds no address
         unknown = [host_of(self._cluster.workers[index]) for index in missing if index in self._unknown]
         addition = f"; not known on this machine: {', '.join(dict.fromkeys(unknown))}" if unknown else ""
         return ", ".join(map(self._cluster.named, missing)) + addition
 
     def _ended(self, missing: Sequence[int]) -> str:
-        """Return the end of a message: the names of the missing workers that were connected before and have ended.
-        Return an empty text if there are none.
-        """
         ended = [index for index in missing if index in self._contacts.ended]
         return f"; was there and has ended: {self._named(ended)}" if ended else ""
 
@@ -199,10 +186,7 @@ class Meeting:
             self._unknown.discard(index)  # it has an address now, at which no worker listens yet
             raise
         self._unknown.discard(index)
-        self._introduce(index, connection)
-
-    def _introduce(self, index: int, called: socket.socket) -> None:
-        with _kept(called) as connection, connection.makefile("rwb") as file:
+        with _kept(connection), connection.makefile("rwb") as file:
             _send(file, self._hello)
             answer = _read(file)
             _send(file, {})  # it shows the other worker that its answer has arrived
@@ -210,11 +194,7 @@ class Meeting:
             self._contacts.reached(index, answer, connection)
 
     def _examine(self, index: int, hello: Hello) -> None:
-        """Raise ValueError if the process at the address of the worker `index` is another worker or was started with
-        other workers.
-
-        `hello` is its message. The fault is stored, and ends the wait.
-        """
+        """Raise ValueError if the process is another worker, or was started with others. The fault ends the wait."""
         named = self._cluster.named(index)
         if hello.get("workers") != self._hello["workers"]:
             message = f"{named} was started with other workers: {', '.join(map(str, hello.get('workers') or ()))}"
@@ -255,10 +235,8 @@ class Meeting:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        """Exchange messages with a caller, and keep its connection if the caller is a worker of this cluster.
-
-        Otherwise the connection is closed. The caller may be another program, or the TensorFlow of a worker that has
-        already met all others. A worker that was started with another list of workers also ends the wait with an error.
+        """Exchange messages with a caller, and keep the connection of a worker of this cluster. Another one may be
+        another program, or the TensorFlow of a worker that has already met all others.
         """
         connection.settimeout(CALL_SECONDS)
         with contextlib.suppress(OSError, ValueError, KeyError), _kept(connection), connection.makefile("rwb") as file:
@@ -282,7 +260,7 @@ def _kept(connection: socket.socket) -> Iterator[socket.socket]:
 
 
 def _server(port: int) -> socket.socket:
-    """Return a server that listens to `port` on all addresses of this machine, as TensorFlow's server does later."""
+    # on all addresses of this machine, as TensorFlow's server does later
     if socket.has_dualstack_ipv6():
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
     return socket.create_server(("", port), backlog=128)
@@ -298,3 +276,82 @@ def _read(file: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("no object")
     return value
+
+
+# The kernel asks whether the other machine is still there: one that has lost its power closes nothing.
+_SILENT_SECONDS, _ASK_SECONDS, _ASKED = 5, 5, 3
+_END_SECONDS = 10.0  # for the watching process, after the workers are connected
+ByIndex = dict[int, socket.socket]
+
+
+class Connections:
+    """The connections to the other workers, by index: those that this worker has opened, and those of the others."""
+
+    def __init__(self) -> None:
+        self.called: ByIndex = {}
+        self.answered: ByIndex = {}
+
+    def both_ways(self, index: int) -> bool:
+        return index in self.called and index in self.answered
+
+    def drop_ended(self) -> set[int]:
+        """Drop the connections of workers that have ended, and return those that were connected both ways. No data
+        is sent over these connections, so one that can be read has ended.
+        """
+        poll, by_number = select.poll(), dict[int, tuple[ByIndex, int]]()
+        for group in (self.called, self.answered):
+            for index, connection in group.items():
+                poll.register(connection, select.POLLIN)
+                by_number[connection.fileno()] = group, index
+        ended = [by_number[number] for number, _ in poll.poll(0)]
+        lost = {index for _, index in ended if self.both_ways(index)}
+        for group, index in ended:
+            drop(group, index)
+        return lost
+
+    def close(self) -> None:
+        for group in (self.called, self.answered):
+            for index in tuple(group):
+                drop(group, index)
+
+    @contextlib.contextmanager
+    def watched(self, cluster: Cluster) -> Iterator[None]:
+        """A context in which another process watches the connections, and kills this one if a worker ends."""
+        control, ours = os.pipe()
+        try:
+            process = self._start_watch(cluster, control)
+        finally:
+            os.close(control)
+        try:
+            yield
+            with contextlib.suppress(BrokenPipeError):  # another process has ended it
+                os.write(ours, connection_watch.CONNECTED)
+        finally:
+            os.close(ours)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS)
+            self.close()
+
+    def _start_watch(self, cluster: Cluster, control: int) -> subprocess.Popen[bytes]:
+        called = {connection.fileno(): cluster.named(index) for index, connection in self.called.items()}
+        answered = [connection.fileno() for connection in self.answered.values()]
+        task = {"trainer": os.getpid(), "control": control, "watched": called, "answered": answered}
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(connection_watch.__file__)), json.dumps(task)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(control, *called, *answered),
+        )  # fmt: skip
+
+
+def keep(group: ByIndex, index: int, connection: socket.socket) -> None:
+    """Keep a connection to the worker `index` in `group`, in place of an older one."""
+    drop(group, index)
+    group[index] = connection
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", _SILENT_SECONDS), ("TCP_KEEPINTVL", _ASK_SECONDS), ("TCP_KEEPCNT", _ASKED)):
+        if (option := getattr(socket, name, None)) is not None:  # not every system has all of them
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def drop(group: ByIndex, index: int) -> None:
+    if (older := group.pop(index, None)) is not None:
+        older.close()

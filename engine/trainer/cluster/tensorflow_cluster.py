@@ -1,5 +1,5 @@
-"""Joins the cluster that TF_CONFIG names: meets the other workers, compares their options, and connects them through
-TensorFlow (MultiWorkerMirroredStrategy).
+"""Joins the cluster that TF_CONFIG names: meets the other workers, compares options, and connects them by
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from ...options import OPTIONS, Options, is_private
 from ...runs import Run
 from ...runs.run_cluster import SOURCE, VARIABLE, Cluster
 from ..common.training_errors import TrainerError
-from .connections import Connections
-from .exchange import Exchange
-from .failed_worker import SUSPENSION
-from .rendezvous import Hello, Meeting
+from .exchange import SUSPENSION, Exchange
+from .rendezvous import Connections, Hello, Meeting
 
 # Options in which workers may differ, as they are settings of a machine. All take the seed of the chief.
 OWN = {
@@ -37,8 +35,8 @@ _WAYS = {"auto": "AUTO", "ring": "RING", "nccl": "NCCL"}
 
 @dataclass(frozen=True)
 class Joined:
-    """The cluster that this worker has joined. `hellos` are the messages that all workers have sent about themselves,
-    by index.
+    """The cluster that this worker has joined, with the messages that all workers have sent about themselves, by
+    index.
     """
 
     cluster: Cluster
@@ -47,10 +45,7 @@ class Joined:
     connections: Connections
 
     def described(self, replicas: int, gpus: list[str]) -> list[dict[str, Any]]:
-        """Return the workers in the form of the event `started`. `replicas` and `gpus` are those of this worker.
-
-        All workers call this at the same place, because it exchanges data.
-        """
+        """Return the workers for the event `started`. All workers call this at the same place, as it exchanges data."""
         mine = json.dumps({"replicas": replicas, "gpus": gpus}).encode()
         own_values = [json.loads(data) for data in self.exchange.of_all(mine)]
         return [
@@ -61,7 +56,7 @@ class Joined:
 
 
 def read() -> Cluster:
-    """Return the cluster that TF_CONFIG describes. Raises TrainerError if TF_CONFIG names no cluster."""
+    """Return the cluster that TF_CONFIG describes. Raises TrainerError if it names none."""
     try:
         config = json.loads(os.environ.get(VARIABLE, "") or "{}")
         workers, index = tuple(map(str, config["cluster"]["worker"])), int(config["task"]["index"])
@@ -74,9 +69,8 @@ def read() -> Cluster:
 
 
 def meet(options: Options, run: Run, tell: Callable[[str], None], check: Callable[[], None]) -> tuple[Options, Joined]:
-    """Wait for all workers. Returns the options, with the chief's seed, and the cluster. Raises TrainerError.
-
-    `tell` is called with a text that names the workers that are still missing, and `check` while waiting.
+    """Wait for all workers. Return the options, with the chief's seed, and the cluster. Raises TrainerError. `tell`
+    gets a text that names those still missing, and `check` is called while waiting.
     """
     cluster = read()
     hello = {
@@ -98,11 +92,7 @@ def _flat(options: Options) -> dict[str, Any]:
 
 
 def _compare(cluster: Cluster, mine: Mapping[str, Any], other: Hello, index: int) -> None:
-    """Raise TrainerError if the worker `index`, with the message `other`, has other options or another TensorFlow.
-
-    `mine` is the message of this worker. Options of a machine (OWN) may differ. Otherwise the workers would wait for
-    each other without end, or train different models.
-    """
+    """Raise TrainerError if a worker has other options, but those of a machine (OWN), or another TensorFlow."""
     if other.get("tensorflow") != mine["tensorflow"]:
         versions = f"TensorFlow {other.get('tensorflow')}, and this one {mine['tensorflow']}"
         raise TrainerError("peer", f"{cluster.named(index)} has {versions}", "install the same version everywhere")
@@ -117,10 +107,8 @@ def _compare(cluster: Cluster, mine: Mapping[str, Any], other: Hello, index: int
 
 
 def connect(options: Options, joined: Joined) -> tf.distribute.Strategy:
-    """Return the strategy over all workers. No device may have been opened before. Raises TrainerError.
-
-    The constructor of the strategy waits for the other workers, which have all met before. Meanwhile no other thread of
-    this process runs, so another process watches whether a worker ends.
+    """Return the strategy over all workers. Its constructor waits for the others, and no thread of this process
+    runs: another process watches whether a worker ends. Raises TrainerError. No device may have been opened before.
     """
     way = _WAYS.get(options.strategy.communication)
     if way is None:
@@ -139,10 +127,8 @@ def connect(options: Options, joined: Joined) -> tf.distribute.Strategy:
 
 
 def require_alike(joined: Joined, kind: str, count: int) -> None:
-    """Raise TrainerError if the workers have different numbers or kinds of devices. The exchange of gradients would
-    wait without end.
-
-    `kind` (`GPU` or `CPU`) and `count` describe the devices of this worker. All workers call this at the same place.
+    """Raise TrainerError if the workers, which all call this, have other numbers or kinds of devices. The exchange
+    of gradients would wait without end.
     """
     rows = joined.exchange.rows([float(count), float(kind == "GPU")])
     mine = rows[joined.cluster.index]
@@ -158,9 +144,7 @@ def _devices(count: float, are_gpus: float) -> str:
 
 
 def draw_apart(model: keras.Model, joined: Joined) -> None:
-    """Make layers such as dropout draw other numbers on each worker. With one seed for all, each worker would drop the
-    same units.
-    """
+    """Make layers such as dropout draw other numbers on each worker, which with one seed would drop the same units."""
     for variable in model.non_trainable_variables:
         if "seed_generator" in variable.path:
             for part in getattr(variable.value, "values", [variable.value]):

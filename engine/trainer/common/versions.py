@@ -102,11 +102,7 @@ def is_stateful(operation: str) -> bool:
 
 
 def ended_step(batch: int, steps_per_execution: int) -> int:
-    """Return the index (from 0) in the epoch of the last step of an execution.
-
-    `batch` is the number that Keras passes to on_train_batch_end, and `steps_per_execution` the number of steps in an
-    execution.
-    """
+    """Return the index (from 0) in the epoch of the last step of an execution, from what on_train_batch_end gets."""
     return batch + steps_per_execution - 1 if _TELLS_FIRST_STEP else batch
 
 
@@ -114,9 +110,8 @@ _INITIALIZE = keras.Variable._initialize
 
 
 def set_first_values(find: Callable[[str, str, list[int]], Any] | None) -> None:
-    """Let `find` choose the first value of each new variable of Keras, from its path, type and shape.
-
-    If `find` returns None, the variable has its own first value. None for `find`: all have their own.
+    """Let `find` choose the first value of each new variable of Keras, from its path, type and shape. If it returns
+    None, or is None, the variable has its own.
     """
 
     def initialize(variable: keras.Variable, value: Any) -> None:
@@ -128,10 +123,8 @@ def set_first_values(find: Callable[[str, str, list[int]], Any] | None) -> None:
 
 
 def current_iterator(batches: Any) -> Any:
-    """Return the iterator over the batches of the present epoch, from the object `batches` with which Keras' fit goes
-    through its data. None if this version of Keras has no such iterator. No public function gives it.
-
-    Of data of unknown length it is a local variable of Keras' generator.
+    """Return the iterator of the epoch from the object with which Keras' fit goes through its data, if this Keras
+    has one. Of data of unknown length it is a local variable of Keras' generator.
     """
     if (iterator := getattr(batches, "_current_iterator", None)) is not None:
         return iterator
@@ -140,10 +133,8 @@ def current_iterator(batches: Any) -> Any:
 
 
 def memory_limits() -> dict[str, int]:
-    """Return the bytes that TensorFlow's allocator may take on each logical device, by the device's full name.
-
-    TensorFlow has this figure only in the attributes of its devices, which no public function reads without opening the
-    devices once more. Empty if the TensorFlow version has other functions for it.
+    """Return the bytes that TensorFlow's allocator may take on each logical device, by full name. Only attributes of
+    the devices have this figure. Empty if the TensorFlow version has other functions for it.
     """
     try:
         from tensorflow.python import pywrap_tfe

@@ -1,8 +1,6 @@
-"""The interface between data and the training loop, and this worker's share of the data of several machines.
-
-All workers have the same order of samples, which the seed draws. Of each global batch every worker takes its own rows,
-so that together they train the very batches that one machine would: each sample once in a pass. Rows are taken before
-samples are read or decoded, wherever they are still numbers, names or records.
+"""The interface between data and the training loop, and this worker's share of the data of several machines. All
+have the same order of samples. Of each global batch every worker takes its own rows, so that together they train the
+very batches of one machine, before samples are read or decoded, wherever they are still numbers, names or records.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ class Share:
     index: int
 
     def size(self, global_batch: int) -> int:
-        """Return the number of this worker's rows in a full batch of `global_batch` samples."""
         return global_batch // self.workers
 
     def bounds(self, rows: Any) -> tuple[Any, Any]:
@@ -37,21 +34,15 @@ class Share:
         return self.index * rows // self.workers, (self.index + 1) * rows // self.workers
 
     def rows(self, batch: Any) -> Any:
-        """Return this worker's rows of a batch, a nested structure of tensors."""
         first, beyond = self.bounds(tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0])
         return tf.nest.map_structure(lambda tensor: tensor[first:beyond], batch)
 
     def batches(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        """Return the batches with only this worker's rows of each."""
         several = isinstance(batches.element_spec, tuple)
         return batches.map(lambda *batch: self.rows(batch if several else batch[0]))
 
     def elements(self, one_pass: tf.data.Dataset) -> tf.data.Dataset:
-        """Return this worker's elements of a pass: every `workers`-th one.
-
-        A global batch is a multiple of the workers, so that each batch of a worker has elements of one global batch
-        only.
-        """
+        # A global batch is a multiple of the workers: each batch of a worker has elements of one global batch only.
         return one_pass.shard(self.workers, self.index)
 
 
@@ -60,75 +51,41 @@ class Batches(Protocol):
 
     @property
     def replicas(self) -> int: ...
-
     @property
-    def replicas_here(self) -> int:
-        """The number of replicas of this process."""
-        ...
-
+    def replicas_here(self) -> int: ...  # of this process
     @property
-    def share(self) -> Share | None:
-        """This worker's part of the data. None unless several machines train together."""
-        ...
-
+    def share(self) -> Share | None: ...  # None unless several machines train together
     @property
-    def sharing(self) -> str:
-        """The way in which the data is shared out among machines, in words. Empty for one machine."""
-        ...
-
+    def sharing(self) -> str: ...  # how the data is shared out among machines, in words
     @property
     def global_batch_size(self) -> int: ...
-
     @property
     def batches_per_pass(self) -> int: ...
-
     @property
     def validation_batches(self) -> int: ...
-
     @property
-    def smaller_last_batch(self) -> bool:
-        """True if a pass may end with a smaller batch."""
-        ...
-
+    def smaller_last_batch(self) -> bool: ...  # a pass may end with one
     @property
     def train_samples(self) -> int | None: ...
-
     @property
     def validation_samples(self) -> int | None: ...
-
     @property
     def sample_bytes(self) -> int | None: ...
-
     @property
-    def device_scale(self) -> float | None:
-        """The factor that scales bytes to floats on the device. None if the model takes its inputs unchanged."""
-        ...
-
+    def device_scale(self) -> float | None: ...  # scales bytes to floats on the device; None: inputs are unchanged
     @property
-    def batch_spec(self) -> Any:
-        """The type of an element of `stream`."""
-        ...
-
+    def batch_spec(self) -> Any: ...  # the type of an element of `stream`
     @property
-    def apart(self) -> bool:
-        """True if `stream` ends with the epoch, so that each epoch has an iterator of its own."""
-        ...
-
+    def apart(self) -> bool: ...  # `stream` ends with the epoch, so that each has an iterator of its own
     @property
-    def on_demand(self) -> bool:
-        """True if each batch is made when its step needs it."""
-        ...
-
+    def on_demand(self) -> bool: ...  # each batch is made when its step needs it
     def stream(self, first_step: int = 0) -> tf.data.Dataset: ...
-
     def validation(self) -> tf.data.Dataset: ...
-
     def stages(self) -> tuple[Stage, ...]: ...
-
     def find_fault(self) -> None: ...
 
 
 def full_batch(pipeline: Batches) -> int:
-    """Return the number of samples in the largest batch: the global batch, or all samples if it is larger than they."""
+    """Return the samples in the largest batch: the global batch, or all samples if it is larger than they."""
     samples = pipeline.train_samples
     return pipeline.global_batch_size if samples is None else min(pipeline.global_batch_size, samples)

@@ -1,7 +1,5 @@
-"""From samples to batches: each function is one part of the pipeline and applies the options of that part.
-
-Exported scripts contain these functions as text, with the values of the options filled in (export/engine_source.py). So
-every change here changes them as well.
+"""From samples to batches: each function is one part of the pipeline and applies the options of that part. Exported
+scripts contain these functions as text (export/engine_source.py): every change here changes them as well.
 """
 
 from __future__ import annotations
@@ -58,12 +56,7 @@ def training_batches(
     share: Share | None,
     options: Options,
 ) -> tf.data.Dataset:
-    """Return batches without an end: pass after pass over the samples, each in an order of its own.
-
-    In the trainer, the first pass has the number `first_pass` and leaves out `skipped` batches. `numbered` batches come
-    with the number of their pass and their own number in the pass. `cache_file` returns the path of a cache on disk by
-    its name. `share` is this worker's part of the data.
-    """
+    """Return batches without an end: pass after pass over the samples, each in an order of its own."""
     if options.input.cache != "off" and not options.input.one_batch:
         data = kept(data, "train", cache_file, options)
 
@@ -196,9 +189,8 @@ def batch_bytes(sample: Any, size: int) -> float:
 
 
 def prepared(batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], options: Options) -> tf.data.Dataset:
-    """Return batches of (x, y) as the model takes them: floats, tokens, or bytes if the device converts them.
-
-    `scale` is the factor for the inputs, and `shape` the shape of a sample.
+    """Return batches of (x, y) as the model takes them: floats, tokens, or bytes if the device converts
+    them.
     """
     return mapped(batches, lambda x, y: (tokens(inputs(x, scale, shape, options), shape, options), y), options)
 
@@ -240,9 +232,8 @@ def floats(x: Any, scale: float, shape: tuple[int, ...]) -> Any:
 
 
 def tokens(x: Any, shape: tuple[int, ...], options: Options) -> Any:
-    """For the transformer, return the inputs x (0 to 1) as sequences of levels, integers from 0 to TOKENS - 1.
-
-    For other models, return x unchanged. `shape` is the shape of a sample.
+    """For the transformer, return the inputs x (0 to 1) as sequences of levels, integers from 0 to TOKENS -
+    1.
     """
     if options.workload.model != "transformer":
         return x

@@ -1,7 +1,6 @@
-"""The end of every pipeline, gputui's or the user's: batches are split over replicas, prefetched, and copied to GPUs.
-
-TensorFlow creates the iterator of the stage that copies on the device, where the state of the pipeline cannot be read.
-So the pipeline has an iterator of its own on the host, from which the stage takes its batches.
+"""The end of every pipeline, gputui's or the user's: batches are split over replicas, prefetched, and copied to
+GPUs. The stage that copies has its iterator on the device, where the state of the pipeline cannot be read. So the
+pipeline has an iterator of its own on the host, from which that stage takes its batches.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from ...telemetry import resource_limits
 def finish(
     batches: tf.data.Dataset, options: Options, replicas: int, trains: bool = False, on_demand: bool = False
 ) -> tf.data.Dataset:
-    """Split the batches over the replicas and prefetch them, unless they are made `on_demand`. With `trains` and
-    input.one_batch, the first batch is repeated.
+    """Split the batches over the replicas and prefetch them, unless `on_demand`. Of those that train,
+    input.one_batch repeats the first.
     """
     if replicas > 1:
         batches = split(batches, replicas)
@@ -39,9 +38,8 @@ def end(iterator: Any) -> None:
 
 
 def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Give tf.data the CPU and memory limits of the container. Otherwise it takes those of the whole machine.
-
-    A limit that an option or the user's data set has set stays. Batches without a limit to set are returned unchanged.
+    """Give tf.data the CPU and memory limits of the container, unless others are set. Otherwise it takes those of
+    the machine.
     """
     given = batches.options().autotune
     cpus = resource_limits.cpus_limited() and given.cpu_budget is None
@@ -144,10 +142,7 @@ def rows_of(tensor: Any, first: Any, count: Any) -> Any:
 
 
 def batches_ahead(input_options: Input, kind: str, spec: Any) -> int:
-    """Return the number of batches that wait in the memory of each device of this kind (`GPU` or `CPU`). 0 on a CPU.
-
-    `spec` is the type of a batch.
-    """
+    """Return the number of batches that wait in the memory of each device of this kind. 0 on a CPU."""
     return input_options.device_batches if kind == "GPU" and fits_devices(spec) else 0
 
 
@@ -180,9 +175,7 @@ def _is_numeric(kind: tf.DType) -> bool:
 
 
 def through_an_iterator(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, Any]:
-    """Return a data set that gives the same batches one by one on demand, and the iterator on the host that it takes
-    them from.
-    """
+    """Return a data set that gives the same batches one by one on demand, and the iterator on the host behind it."""
     with tf.device("/CPU:0"):
         iterator = iter(batches)
         handed_on = tf.data.Dataset.counter().map(lambda _: iterator.get_next())

@@ -1,7 +1,6 @@
-"""From a source to batches: shuffle, load, cache, batch, augment, prefetch, each as its option says.
-
-The training stream is endless and can start at any step: each pass over the data is shuffled with a seed of its own, so
-that a resumed run continues with the very next sample, without an iterator's state in the checkpoint.
+"""From a source to batches: shuffle, load, cache, batch, augment, prefetch, each as its option says. The stream is
+endless and can start at any step: each pass is shuffled with a seed of its own, so that a resumed run continues with
+the very next sample, without an iterator's state in the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from ... import plan
 from ...options import Options
 from ...options.input import NEEDS_FLOATS
 from ..common.training_errors import DataError
-from . import batching, file_sources
+from . import batching, sources
 from .batches import BY_ELEMENT, Share
 from .batching import Elements, Sizes
 from .finishing import finish
-from .source import Source, digits, keras_dataset, synthetic
+from .sources import Source, digits, keras_dataset, synthetic
 from .stages import SOURCE, Stage
 
 SOURCES = {
@@ -34,9 +33,9 @@ SOURCES = {
     "mnist": keras_dataset,
     "fashion_mnist": keras_dataset,
     "cifar10": keras_dataset,
-    "npz": file_sources.npz,
-    "images": file_sources.images,
-    "tfrecord": file_sources.tfrecord,
+    "npz": sources.npz,
+    "images": sources.images,
+    "tfrecord": sources.tfrecord,
 }
 
 
@@ -45,12 +44,7 @@ SEEDS_APART = 1_000_003  # between the seeds of two workers
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Training and validation batches of gputui's own data. `stream(step)` starts the endless training stream at a
-    global step.
-
-    `replicas` is the number of replicas over all machines, and `share` this worker's part of the data, None on one
-    machine.
-    """
+    """Training and validation batches of gputui's own data, for `replicas` over all machines."""
 
     options: Options
     source: Source
@@ -64,12 +58,10 @@ class Pipeline:
 
     @property
     def replicas_here(self) -> int:
-        """The number of replicas of this process."""
         return self.replicas if self.share is None else self.replicas // self.share.workers
 
     @property
     def sharing(self) -> str:
-        """The way in which the data is shared out among machines, in words. Empty for one machine."""
         return BY_ELEMENT if self.share else ""
 
     @property
@@ -97,12 +89,10 @@ class Pipeline:
 
     @property
     def sample_bytes(self) -> int:
-        """The size in bytes of one sample as the model gets it, without its label."""
         return 4 * math.prod(self.source.shape)
 
     @property
     def device_scale(self) -> float | None:
-        """The factor that scales bytes to floats on the device. None if the model takes its inputs unchanged."""
         return self.source.scale if self.source.bytes and self.options.bytes_to_device else None
 
     @property
@@ -117,14 +107,12 @@ class Pipeline:
 
     @property
     def not_applied(self) -> list[dict[str, str]]:
-        """The options without effect on this data that were set, each with the reason. Empty if there are none."""
+        """The options without effect on this data that were set, each with the reason."""
         why = self.inapplicable.get("input.cast")
         return [{"option": "input.cast", "why": why}] if why and self.options.input.cast == "device" else []
 
     def find_fault(self) -> None:
-        """Search the data for the cause of a TensorFlow error. Raises DataError if a sample is at fault. Otherwise it
-        returns.
-        """
+        """Search the data for the cause of a TensorFlow error. Raises DataError if a sample is at fault."""
         self.source.find_fault()
 
     on_demand = False
@@ -149,9 +137,7 @@ class Pipeline:
         return finish(batches, self.options, self.replicas_here, trains=True)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Return the endless training batches from `first_step` on, before `stream` splits them over the replicas and
-        prefetches them.
-        """
+        """Return the endless training batches from `first_step` on, before `stream` splits and prefetches them."""
         first_pass, skipped = divmod(first_step, self.batches_per_pass)
         augments = self.options.input.augment != "off"
         batches = batching.training_batches(
@@ -170,11 +156,10 @@ class Pipeline:
 
     @property
     def _caches(self) -> bool:
-        """True if training samples are cached. A single batch that is repeated needs no cache."""
+        # A single batch that is repeated needs no cache.
         return self.options.input.cache != "off" and not self.options.input.one_batch
 
     def stages(self) -> tuple[Stage, ...]:
-        """Return the stages of `stream`, from the source to the end."""
         given = self.options.input
         cached, augmented = self._caches, given.augment != "off"
         load = Stage("load", "Map") if self.source.load else None
@@ -201,7 +186,7 @@ class Pipeline:
         return finish(self.global_validation_batches(), self.options, self.replicas_here)
 
     def global_validation_batches(self) -> tf.data.Dataset:
-        """Return the validation batches before `validation` splits them over the replicas and prefetches them."""
+        """Return the validation batches before `validation` splits and prefetches them."""
         part = self.source.validation
         elements = Elements(part.elements, part.samples, self.source.load)
         sizes = self._sizes(self.validation_batches)
@@ -209,7 +194,6 @@ class Pipeline:
         return self._prepared(batches.repeat())
 
     def _prepared(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        """Return the batches as the model takes them. If they already are, they pass without a further stage."""
         if self._ready:
             return batches
         return batching.prepared(batches, self.source.scale, self.source.shape, self.options)
@@ -221,7 +205,7 @@ class Pipeline:
 
     @property
     def _augment_seed(self) -> int:
-        """The seed of the augmentation. It differs between workers, so that each changes its rows in its own way."""
+        # It differs between workers, so that each changes its rows in its own way.
         return self.seed + SEEDS_APART * self.share.index if self.share else self.seed
 
     @functools.cached_property
@@ -230,19 +214,8 @@ class Pipeline:
         made = self.device_scale is not None or (x.dtype == tf.float32 and self.source.scale == 1.0)
         return made and x.shape == self.source.shape and self.options.workload.model != "transformer"
 
-    @property
-    def _cache_suffix(self) -> str:
-        """The end of a cache file's name. It differs between workers, which may share a folder and each write their own
-        file.
-        """
-        return f"-{self.share.index}-of-{self.share.workers}" if self.share else ""
-
     def _cache_file(self, name: str) -> str:
-        """Return the path of the cache file `name` for the samples of this pipeline. Other data, another shape, split
-        or seed have another file.
-
-        The folder is made if necessary. Raises DataError if that fails. Half-written files of a killed run are removed.
-        """
+        """Return the cache file's path: other data, shape, split or seed have another. Raises DataError."""
         folder = Path(self.options.input.cache)
         model = ("model", "width", "blocks", "normalization", "kernel_size", "stride", "separable")
         data = {name: value for name, value in asdict(self.options.workload).items() if name not in model}
@@ -253,7 +226,9 @@ class Pipeline:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as fault:
             raise DataError(f"input.cache: {folder} cannot be created: {fault.strerror}") from None
-        stem = folder / f"{digest}-{name}{self._cache_suffix}"
+        # Workers may share a folder, and each writes its own file.
+        of_worker = f"-{self.share.index}-of-{self.share.workers}" if self.share else ""
+        stem = folder / f"{digest}-{name}{of_worker}"
         if not stem.with_name(stem.name + ".index").exists():
             # A file that a killed run left half-written would look like that of a run that is still writing.
             for stale in folder.glob(f"{stem.name}_*"):
@@ -265,8 +240,6 @@ class Pipeline:
 def build(options: Options, replicas: int, share: Share | None = None) -> Pipeline:
     """Return the pipeline of the data that the options name, for all `replicas`. Raises DataError, also if the data
     does not fill one global batch.
-
-    `share` is this worker's part of the data, if several machines train together.
     """
     assert options.train.seed is not None, "the launcher draws a seed"
     kind = options.workload.source[0]

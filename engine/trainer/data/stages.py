@@ -1,9 +1,6 @@
-"""Measures the time of each named stage of the running pipeline, by TensorFlow's performance model of it.
-
-The model is read at most a few times a second. The data sets of a pass are created again for each pass, with counts
-that start from zero, so the sums are kept by their place in the pipeline. TensorFlow fuses operations and adds others,
-so the declared stages of the pipeline are matched with the operations from the end to the source. Without declared
-stages, operations keep their names.
+"""Measures the time of each named stage of the running pipeline, by TensorFlow's performance model of it. The data
+sets of a pass are created again for each pass, so sums are kept by their place in the pipeline. TensorFlow fuses
+operations and adds others, so declared stages are matched from the end to the source.
 """
 
 from __future__ import annotations
@@ -35,52 +32,38 @@ Place = tuple[
 
 @dataclass(frozen=True)
 class Stage:
-    """A declared stage of the pipeline: its name, and the type of TensorFlow's operation.
-
-    `splits` of a FlatMap is the number of elements that it makes of one. 0: it goes through data sets one after the
-    other.
-    """
+    """A declared stage of the pipeline: its name, and the type of TensorFlow's operation."""
 
     name: str
     kind: str
-    splits: int = 0
+    splits: int = 0  # of a FlatMap: the elements that it makes of one; 0: it goes through data sets one after the other
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A stage of the pipeline, its operation `op`, and its own time in ms for one global batch.
-
-    `parallelism` is the number of its calls that run in parallel, None if it has none.
-    """
+    """A stage of the pipeline, its operation `op`, and its own time in ms for one global batch."""
 
     name: str
     op: str
     ms_per_batch: float
-    parallelism: int | None
+    parallelism: int | None  # its calls that run in parallel
 
 
 @dataclass
 class Tally:
-    """The sums of the readings for one place in the pipeline: its time in `nanoseconds`, and the `elements` that it has
-    made.
-
-    `node_class` and `ratio` are TensorFlow's facts about its node, and `seen` has the time and the count of each of its
-    nodes at the last reading.
-    """
+    """The sums of the readings for one place in the pipeline, and TensorFlow's facts about its node."""
 
     node_class: int = 0
     ratio: float = 0.0
     parallelism: int | None = None
     nanoseconds: float = 0.0
     elements: float = 0.0
-    seen: dict[int, tuple[int, int]] = field(default_factory=dict)
+    seen: dict[int, tuple[int, int]] = field(default_factory=dict)  # time and count of each node at the last reading
 
 
 class StageMeter:
-    """Reads the performance model of a pipeline's iterator. `take` returns the times read so far.
-
-    `declared` are the stages of the pipeline from the source to the end, and a global batch is `replicas` elements at
-    its end. `functions` are the user's functions by the kind of their operation (`Map`), from the source on.
+    """Reads the performance model of a pipeline's iterator. A global batch is `replicas` elements at its end.
+    `functions` are the user's functions by the kind of their operation (`Map`), from the source on.
     """
 
     def __init__(
@@ -91,9 +74,7 @@ class StageMeter:
         self._fills: list[float] = []
 
     def read(self, iterator: Any) -> bool:
-        """Add the times and counts since the last reading. Returns False if TensorFlow keeps no model of the
-        iterator.
-        """
+        """Add the times and counts since the last reading. Returns False if TensorFlow keeps no model."""
         try:
             model = tf.data.experimental.get_model_proto(iterator)
         except (ValueError, tf.errors.NotFoundError):
@@ -123,7 +104,7 @@ class StageMeter:
         tally.seen = seen
 
     def _forget_behind(self, place: Place) -> None:
-        """Drop the stages before the cache at `place`. The cache is now full, so they no longer run."""
+        # The cache is now full, so they no longer run.
         for other in list(self._tallies):
             if len(other) > len(place) and other[: len(place)] == place:
                 del self._tallies[other]
@@ -135,9 +116,7 @@ class StageMeter:
 
     def take(self) -> tuple[list[Timed], float | None]:
         """Return the stages from the source to the end, and the mean fill (0 to 1) of the last buffer since the last
-        call, None if unknown.
-
-        The readings so far count only half from now on.
+        call. The readings so far count only half from now on.
         """
         stages = Naming(self._tallies, self._declared, self._replicas).stages() if self._tallies else []
         stages = with_functions(stages, self._functions)
@@ -157,9 +136,7 @@ def _visit(nodes: Any, number: int, place: Place, by_place: dict[Place, list[int
 
 
 class StageWatch:
-    """Reads the pipeline's performance model by `meter` while the training runs, and reports the times to `emit`, less
-    and less often.
-    """
+    """Reads the pipeline's performance model while the training runs, and reports the times, less and less often."""
 
     def __init__(self, meter: StageMeter, emit: Callable[[events.Event], None]) -> None:
         self._meter, self._emit = meter, emit
@@ -168,9 +145,7 @@ class StageWatch:
         self._reported = False
 
     def pulse(self, iterator: Any) -> None:
-        """Read the times of the pipeline that `iterator` runs, and report them, if that is due. May be called at any
-        moment between two executions.
-        """
+        """Read the times of the pipeline that `iterator` runs, and report them, if due, between two executions."""
         now = time.perf_counter()
         if now < self._next_look:
             return
@@ -198,19 +173,14 @@ class StageWatch:
 
 
 class Naming:
-    """Turns the tallies of a pipeline into stages with the names of the `declared` stages.
-
-    A global batch is `replicas` elements at the pipeline's end.
-    """
+    """Turns the tallies of a pipeline into stages with the names of the `declared` stages."""
 
     def __init__(self, tallies: Mapping[Place, Tally], declared: Sequence[Stage], replicas: int) -> None:
         self._tallies, self._declared, self._replicas = tallies, declared, replicas
 
     def stages(self) -> list[Timed]:
-        """Return the stages from the source to the end, with the time of each in ms per global batch.
-
-        Stages with the same name become one stage. It has the sum of their times, and the operation and the parallelism
-        of the slowest.
+        """Return the stages from the source to the end. Those of one name become one, with the sum of their times,
+        and operation and parallelism of the slowest.
         """
         root = min(self._tallies, key=len)
         parts = list(self._parts(root, float(self._replicas), "", list(self._declared)))
@@ -222,10 +192,8 @@ class Naming:
         return [_combined(parts) for parts in together.values()]
 
     def _parts(self, place: Place, elements: float, name: str, left: list[Stage]) -> Iterator[Timed]:
-        """Yield the stages behind this place, and then the place itself, with their times for one global batch.
-
-        The place makes `elements` elements for a batch. `left` are declared stages that are not matched yet, and `name`
-        is the stage of the place after it.
+        """Yield the stages behind this place, which makes `elements` for a batch, and then the place, with their
+        times.
         """
         op, children = place[-1][1], self._children(place)
         stage = _match(left, op)
@@ -258,14 +226,13 @@ class Naming:
 
 
 def _kind(op: str) -> str:
-    """Return the kind of an operation: ParallelMapV2 gives Map. Names of unknown kinds are returned unchanged."""
+    # ParallelMapV2 gives Map.
     return next((kind for kind in KINDS if kind in op), op)
 
 
 def _match(left: list[Stage], op: str) -> Stage | None:
-    """Return the last of the declared stages `left` that has the operation's type. None if there is none.
-
-    The stage and the stages after it, which TensorFlow left out, are removed from `left`.
+    """Return the last of the stages `left` with the operation's type, and remove it and those after it, left out by
+    TensorFlow.
     """
     kind = _kind(op)
     fused = kind == "MapAndBatch"
@@ -279,11 +246,7 @@ def _match(left: list[Stage], op: str) -> Stage | None:
 
 
 def with_functions(stages: list[Timed], functions: Mapping[str, Sequence[str]]) -> list[Timed]:
-    """Return the stages, with the user's functions that they call in their names. `functions` has the functions by kind
-    of operation.
-
-    A kind is left out unless it has as many stages as functions.
-    """
+    """Return the stages, with the user's functions in their names, of kinds with as many stages as functions."""
     named = list(stages)
     for kind, places in functions.items():
         indexes = [i for i, stage in enumerate(stages) if _kind(stage.op).removesuffix("AndBatch") == kind]
@@ -294,7 +257,6 @@ def with_functions(stages: list[Timed], functions: Mapping[str, Sequence[str]]) 
 
 
 def _numbered(parts: list[Timed]) -> list[Timed]:
-    """Return the stages `parts` with a number added to each name that occurs several times."""
     times = Counter(part.name for part in parts)
     seen: Counter[str] = Counter()
     numbered = []

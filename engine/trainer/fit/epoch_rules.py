@@ -1,29 +1,32 @@
-"""What follows from the figures of an epoch: the training ends, its model is kept, or the learning rate falls.
-
-Early stopping and the learning rate are Keras' own callbacks. As the training loop calls them like a user's, every
-training obeys them alike: gputui's models, a user's, and a fit that a user's class overrides.
+"""What follows from the figures of an epoch: the training ends, its model is kept, or the learning rate falls. As
+the loop calls Keras' own callbacks for it like a user's, every training obeys them alike.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import keras
 
+from ...files import writing
+from ...files.writing import sync
 from ...options.training import EARLY_STOP, KEEP_BEST, PLATEAU_FIGURE, WatchedFigure
 from ...runs import events
 from ..checkpoint.callback_state import ATTRIBUTES
-from ..common.epoch_callbacks import floats
+from ..common.logs import floats
 from ..common.training_errors import TrainerError
-from .best_models import BestModels
-from .built_training import Built
+from .built_training import Built, save_as
 
 
 class EpochRules(keras.callbacks.Callback):
-    """Applies train.early_stop, run.keep_best and the schedule reduce_on_plateau to the training `built`.
-
-    `callbacks` are the callbacks that do it. Empty if the options ask for none of the three.
+    """Applies train.early_stop, run.keep_best and the schedule reduce_on_plateau to the training `built`, by
+    `callbacks`.
     """
 
     def __init__(self, built: Built) -> None:
@@ -32,6 +35,7 @@ class EpochRules(keras.callbacks.Callback):
         self._known: set[str] = set()  # options whose figure has appeared
         self._restored: dict[str, Any] | None = None  # the state of a checkpoint
         train, run = built.options.train, built.options.run
+        chooses_rate = built.own is None or "train.schedule" not in built.own.inapplicable
         self._figures: dict[str, WatchedFigure] = {}
         self._early: Any = None
         self._best: BestModels | None = None
@@ -39,7 +43,7 @@ class EpochRules(keras.callbacks.Callback):
         if (figure := run.keeps_best_by) is not None:
             self._figures[KEEP_BEST] = figure
             self._best = self.callbacks[KEEP_BEST] = BestModels(figure.name, run.keep_best_count, built)
-        if (figure := train.reduces_rate_by) is not None and _chooses_rate(built):
+        if (figure := train.reduces_rate_by) is not None and chooses_rate:
             self._figures[PLATEAU_FIGURE] = figure
             self.callbacks[PLATEAU_FIGURE] = keras.callbacks.ReduceLROnPlateau(
                 figure.name, train.decay_rate, train.plateau_patience, min_lr=train.plateau_min_rate
@@ -52,7 +56,7 @@ class EpochRules(keras.callbacks.Callback):
             )  # fmt: skip
 
     def require_figures(self) -> None:
-        """Raise TrainerError if an option names a figure of the validation, and the training has no validation data."""
+        """Raise TrainerError if an option names a figure of the validation, and there is no validation data."""
         for key, figure in self._figures.items():
             if figure.of_validation and not self._built.pipeline.validation_batches:
                 raise TrainerError(
@@ -63,7 +67,6 @@ class EpochRules(keras.callbacks.Callback):
 
     @property
     def stopped(self) -> bool:
-        """True if train.early_stop has ended the training."""
         return self._early is not None and self._early.stopped_epoch > 0
 
     # ---- the state in a checkpoint ----------------------------------------------------------------
@@ -94,9 +97,8 @@ class EpochRules(keras.callbacks.Callback):
             callback.on_train_begin(logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Apply the rules at the end of an epoch, counted from 0. If the learning rate may fall, it is added to `logs`.
-
-        To end the training, model.stop_training is set. Raises TrainerError if the epoch lacks a figure.
+        """Apply the rules after an epoch, counted from 0. If the learning rate may fall, it is added to `logs`.
+        Raises TrainerError if the epoch lacks a figure.
         """
         figures = self._of_chief(floats(logs))
         self._learn_directions(figures)
@@ -105,13 +107,13 @@ class EpochRules(keras.callbacks.Callback):
         for key, callback in self.callbacks.items():
             if callback.monitor in figures:
                 callback.on_epoch_end(epoch, dict(figures))
-                if _has_changed(callback, epoch):
+                models = callback.kept if isinstance(callback, BestModels) else None
+                is_best = callback.wait == 0 if models is None else any(kept.epoch == epoch + 1 for kept in models)
+                if is_best:
                     self._report(key)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Remove the files of superseded models, and give the model the weights of its best epoch if the options say
-        so.
-        """
+        """Remove files of superseded models, and give the model the weights of its best epoch if the options say so."""
         self.checkpoint_written()
         if self._early is not None:
             self._early.on_train_end(logs)
@@ -125,9 +127,8 @@ class EpochRules(keras.callbacks.Callback):
         return dict(zip(figures, map(float, joined.exchange.rows(list(figures.values()))[0]), strict=True))
 
     def _learn_directions(self, figures: Mapping[str, float]) -> None:
-        """Find out in which direction each figure improves, once, in the first epoch that has it.
-
-        Keras knows the metrics of the model only then.
+        """Find out in which direction each figure improves, in the first epoch that has it: Keras knows it only
+        then.
         """
         evaluated = any(name.startswith("val_") for name in figures)
         for key, figure in self._figures.items():
@@ -147,7 +148,7 @@ class EpochRules(keras.callbacks.Callback):
             self._known.add(key)
 
     def _report(self, key: str) -> None:
-        """Report the best epoch that the callback of this option knows. Nothing is reported if there is none yet."""
+        """Report the best epoch, if there is one yet, that the callback of this option knows."""
         callback, files, restores = self.callbacks[key], list[dict[str, Any]](), False
         value: float | None
         if isinstance(callback, BestModels):
@@ -172,13 +173,6 @@ class EpochRules(keras.callbacks.Callback):
         )
 
 
-def _has_changed(callback: Any, epoch: int) -> bool:
-    """Return True if this epoch, counted from 0, is a new best one of the callback."""
-    if isinstance(callback, BestModels):
-        return any(kept.epoch == epoch + 1 for kept in callback.kept)
-    return bool(callback.wait == 0)
-
-
 def _state_of(callback: Any) -> dict[str, Any]:
     if isinstance(callback, BestModels):
         return callback.get_state()
@@ -193,10 +187,6 @@ def _restore(callback: Any, state: dict[str, Any]) -> None:
             setattr(callback, name, value)
 
 
-def _chooses_rate(built: Built) -> bool:
-    return built.own is None or "train.schedule" not in built.own.inapplicable
-
-
 def _direction(model: keras.Model, key: str, figure: WatchedFigure) -> str:
     """Return `min` or `max`, in which direction the figure improves. Raises TrainerError if Keras does not know it."""
     if figure.direction != "auto":
@@ -209,3 +199,94 @@ def _direction(model: keras.Model, key: str, figure: WatchedFigure) -> str:
         what = f"{key}: Keras does not know if {figure.name} is to rise or to fall"
         raise TrainerError("options", what, f"set {key} to {figure.name}:max or {figure.name}:min") from None
     return "max" if judge.monitor_op == keras.ops.greater else "min"
+
+
+FOLDER = "best"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A model that is kept: its epoch, counted from 1, the value of the figure, and its file in the run folder."""
+
+    epoch: int
+    value: float
+    file: str  # empty on a worker that writes none
+
+
+class BestModels(keras.callbacks.Callback):
+    """Keeps the models of the `count` epochs with the best values of the figure `monitor` (run.keep_best). Of
+    several workers only the first writes. A superseded file is removed when the next checkpoint has been written, so
+    that a resumed run finds the files that its checkpoint names.
+    """
+
+    def __init__(self, monitor: str, count: int, built: Built) -> None:
+        super().__init__()
+        self.monitor, self.mode, self._count, self._built = monitor, "auto", count, built
+        self.kept: list[Kept] = []  # the best one first
+        self._writes = built.joined is None or built.joined.cluster.is_chief
+        self._folder = built.report.run.file(FOLDER)
+
+    @property
+    def files(self) -> list[dict[str, Any]]:
+        """The kept models, the best one first, as values for JSON."""
+        return [asdict(kept) for kept in self.kept]
+
+    def get_state(self) -> dict[str, Any]:
+        return {"kept": self.files}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.kept = [Kept(**item) for item in state["kept"]]
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Keep the model if the epoch, counted from 0, is one of the best. Of equal ones the earlier is the better."""
+        value = float(logs[self.monitor])
+        if math.isnan(value):
+            return
+        better = [kept for kept in self.kept if not self._improves(value, kept.value)]
+        if len(better) >= self._count:
+            return
+        file = self._save(epoch + 1) if self._writes else ""
+        if file is None:
+            return
+        worse = [kept for kept in self.kept if kept not in better]
+        self.kept = [*better, Kept(epoch + 1, value, file), *worse][: self._count]
+        if self._built.options.run.checkpoint == "off":
+            self.remove_others()
+
+    def _improves(self, value: float, on: float) -> bool:
+        return value > on if self.mode == "max" else value < on
+
+    def _save(self, epoch: int) -> str | None:
+        """Write the model to a file, and return its path in the run folder. None, with a warning, if the disk
+        refuses it.
+        """
+        report, draft = self._built.report, self._folder / f".draft-{epoch:04d}.keras"
+        report.phase("saving", "best model")
+        try:
+            self._folder.mkdir(exist_ok=True)
+            final = draft.with_name(f"epoch-{epoch:04d}.keras")
+            written = save_as(self._built, draft, final, KEEP_BEST)
+            target = self._folder / written.name.replace(".draft", "epoch")
+            sync(written)
+            os.replace(written, target)
+            sync(self._folder)
+            return f"{FOLDER}/{target.name}"
+        except Exception as fault:
+            self._remove(lambda name: name.startswith("."))
+            if writing.refusal(fault) is None:
+                raise
+            reason = writing.reason(fault) if isinstance(fault, OSError) else str(fault)
+            report.warn("keep_best", f"{reason}: the model of epoch {epoch} is not kept", "the training goes on")
+            return None
+        finally:
+            report.phase("training")
+
+    def remove_others(self) -> None:
+        names = {Path(kept.file).name for kept in self.kept}
+        self._remove(lambda name: name not in names)
+
+    def _remove(self, unwanted: Any) -> None:
+        if self._writes:
+            for file in (path for path in self._folder.glob("*") if unwanted(path.name)):
+                with contextlib.suppress(OSError):
+                    file.unlink()

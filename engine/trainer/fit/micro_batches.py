@@ -1,8 +1,5 @@
-"""Steps that compute a batch in parts, one after another: loss and gradients are those of the whole batch, and only the
-activations of one part are in memory.
-
-A training whose batches cannot be computed in parts is refused before it begins. Exported scripts contain these
-functions as text (export/compile_and_fit.py).
+"""Steps that compute a batch in parts: loss and gradients are those of the whole, with the activations of one part
+in memory. Exported scripts contain these functions as text (export/compile_and_fit.py).
 """
 
 from __future__ import annotations
@@ -86,10 +83,8 @@ def split_testing(
 
 
 def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Compute the forward pass of a part of a batch, `data`, with `training` as the model's argument.
-
-    Returns its loss, the weight of the part's gradients, its addend to the divisor of their sum, and the metrics up to
-    now. `share` is the part's share of the batch (0 to 1).
+    """Compute the forward pass of a part of a batch, `data`, with `training` as the model's argument. Return its loss,
+    the weight of its gradients, its addend to the divisor of their sum, and the metrics. `share`: 0 to 1 of the batch.
     """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     predicted = model(x, training=training) if model._call_has_training_arg else model(x)
@@ -203,9 +198,7 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
 
 
 def require_divisible(options: Options, model: keras.Model, replicas: int) -> None:
-    """Raise TrainerError if the options ask for parts, but batches of this model cannot be computed in parts on
-    `replicas` replicas.
-    """
+    """Raise TrainerError if the options ask for parts, but batches of this model cannot be computed in parts."""
     asked = [f"train.micro_batches={options.train.micro_batches}"] if options.train.micro_batches > 1 else []
     if options.run.on_oom == "accumulate":
         asked.append("run.on_oom=accumulate")
@@ -215,8 +208,8 @@ def require_divisible(options: Options, model: keras.Model, replicas: int) -> No
 
 
 def obstacle_to_parts(model: keras.Model, replicas: int) -> str:
-    """Return the reason why batches of this model cannot be computed in parts on `replicas` replicas. Return an empty
-    text if they can.
+    """Return the reason why batches of this model cannot be computed in parts on `replicas` replicas, if there is
+    one.
     """
     name = type(model).__name__
     if type(model).train_step is not keras.Model.train_step or "train_step" in vars(model):

@@ -1,32 +1,27 @@
-"""Calls `model.fit` with its batches, also the fit of a user's class that changes the arguments for Keras' fit.
-
-A fit that is overridden gets the arguments that a user would pass: a tf.data.Dataset and a list of callbacks. Its call
-of Keras' fit is intercepted: the batches that it passes on are copied to the devices, and its callbacks are called as
-well.
+"""Calls `model.fit` with its batches, also the fit of a user's class, which gets what a user would pass. Its call of
+Keras' fit is intercepted: its batches are copied to the devices, and its callbacks are called as well.
 """
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
+from ...options import Options
 from ...plan import MULTI_WORKER
 from ..common.training_errors import TrainerError
+from ..data.finishing import batches_ahead, prefetched_to, through_an_iterator
 from ..measure.run_report import RunReport
+from ..setup.devices import Devices
 
 if TYPE_CHECKING:
     from ..own.building import Own
     from .called_callbacks import CalledCallbacks
-from collections.abc import Sequence
-
-from ...options import Options
-from ..data.finishing import batches_ahead, prefetched_to, through_an_iterator
-from ..setup.devices import Devices
 
 NO_FIT_HINT = "call super().fit(...) in it; a loop of your own belongs into train_step, or is watched with Monitor"
 COMPILED = (
@@ -49,11 +44,7 @@ def refuse_limits() -> None:
 
 
 class FitData:
-    """Moves the training and validation batches of a fit to the devices, and knows the iterator that runs the training
-    pipeline.
-
-    `on_demand` is that of the pipeline (data/batches.py).
-    """
+    """Moves the batches of a fit to the devices, and knows the iterator that runs the training pipeline."""
 
     def __init__(
         self, options: Options, strategy: tf.distribute.Strategy, devices: Devices, on_demand: bool = False
@@ -74,25 +65,20 @@ class FitData:
         return self._on_devices(handed_on, self._ahead(batches))
 
     def validation(self, batches: tf.data.Dataset) -> Any:
-        """Return the validation batches on the devices. At most one batch is prefetched.
-
-        Keras keeps the iterator, and its batches take memory of the GPU while the model trains.
-        """
+        # Keras keeps the iterator, and its batches take memory of the GPU while the model trains: at most one.
         if self._of_several:  # else TensorFlow asks all machines before each batch whether there is one
             batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return self._on_devices(batches, min(1, self._ahead(batches)))
 
     @property
     def gpus(self) -> Sequence[str]:
-        """The names of the GPUs that get a batch in each step. The list is empty on a CPU."""
+        """The names of the GPUs that get a batch in each step. Empty on a CPU."""
         if self._devices.kind != "GPU":
             return ()
         return self._devices.names[:1] if self._strategy is None else self._strategy.extended.worker_devices
 
     def pipeline_iterator(self, of_fit: Any) -> Any:
-        """Return the iterator that runs the training pipeline: the pipeline's own if there is one, otherwise `of_fit`,
-        which Keras' fit uses.
-        """
+        """Return the iterator that runs the training pipeline: its own if there is one, else that of Keras' fit."""
         # Kept until the process ends: dropping an iterator waits for TensorFlow's tuning thread, which may sleep for up
         # to a minute (19 and 49 s were measured).
         self._iterator = of_fit
@@ -109,12 +95,7 @@ class FitData:
         return prefetched_to(self._devices.names[0], batches, ahead) if ahead else batches
 
     def _distributed(self, batches: tf.data.Dataset, ahead: int) -> Any:
-        """Return the batches, distributed over the replicas by the strategy. `ahead` batches are prefetched for each
-        replica.
-
-        Without GPUs, one batch is prefetched, which is the strategy's default. If input.prefetch is off, none is
-        prefetched.
-        """
+        # Without GPUs one batch is prefetched, the strategy's default, or with input.prefetch off none.
         if self._devices.kind != "GPU":
             ahead = int(self._input.prefetch != "off")
         settings = tf.distribute.InputOptions(
@@ -125,10 +106,7 @@ class FitData:
 
 
 class ModelFit:
-    """Calls the fit of the model with the batches of `data`, as often as a training needs it.
-
-    `own` is the training of a user's code, else None.
-    """
+    """Calls the fit of the model with the batches of `data`, as often as a training needs it."""
 
     def __init__(self, model: keras.Model, own: Own | None, data: FitData, report: RunReport) -> None:
         self._model, self._own, self._data, self._report = model, own, data, report
@@ -172,7 +150,9 @@ class ModelFit:
                 raise TypeError(f"Keras' fit gets {type(x).__name__} in place of the tf.data.Dataset that fit gets")
             self._warn_of_settings(given, settings)
             callbacks.add(getattr(given.get("callbacks"), "callbacks", given.get("callbacks")) or ())
-            self._create_variables(own, x)
+            if not self._created:
+                own.create_variables(x.element_spec)
+                self._created = True
             handed = {**given, **self._on_devices(x, given.get("validation_data")), **settings, "callbacks": callbacks}
             return stock(**handed)
 
@@ -183,11 +163,6 @@ class ModelFit:
             what = f"the fit of {type(model).__name__} does not call Keras' fit, within which gputui trains"
             raise TrainerError("user_code", what, NO_FIT_HINT)
 
-    def _create_variables(self, own: Own, batches: tf.data.Dataset) -> None:
-        if not self._created:
-            own.create_variables(batches.element_spec)
-            self._created = True
-
     def _warn_of_settings(self, given: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         changed = [name for name in _WARNED if name in given and given[name] != settings[name]]
         if changed:
@@ -196,11 +171,7 @@ class ModelFit:
 
     @contextlib.contextmanager
     def _compiled_once(self) -> Iterator[None]:
-        """A context in which a call of the model's compile, or of make_train_function, by a user's callback or
-        fit, raises RuntimeError.
-
-        Such a call would remove the training step.
-        """
+        """Let a call of the model's compile or make_train_function raise: it would remove the training step."""
         compile_, make = keras.Model.compile, keras.Model.make_train_function
 
         def compiled(of: keras.Model, *arguments: Any, **named: Any) -> Any:
@@ -218,11 +189,7 @@ class ModelFit:
 
 
 def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) -> None:
-    """Call the fit `function` with the data as its first argument, whatever the argument's name. If it takes only named
-    arguments, the data is `x`.
-
-    Of `arguments`, those that the function does not take are left out.
-    """
+    # The first argument may have any name. What the function does not take is added when it calls Keras' fit.
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
         function(**_accepted(function, {"x": data, **arguments}))
@@ -231,9 +198,6 @@ def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) ->
 
 
 def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return those of the named `arguments` that the function takes. The others are added later, when the function
-    calls Keras' fit.
-    """
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return arguments
@@ -242,9 +206,7 @@ def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[s
 
 @contextlib.contextmanager
 def _replaced(name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """A context in which the method `name` of keras.Model is replaced by `function`. Subclasses reach the replacement
-    by super().
-    """
+    """A context in which this method of keras.Model is replaced. Subclasses reach the replacement by super()."""
     before = vars(keras.Model).get(name)
     setattr(keras.Model, name, function)
     try:
@@ -258,10 +220,8 @@ def _replaced(name: str, function: Callable[..., Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def more_to_come(model: keras.Model) -> Iterator[None]:
-    """A context around a fit that is followed by another fit of the same training.
-
-    Within it, Keras does not replace weights by their moving average at the end of the fit, unless the training has
-    been stopped.
+    """A context around a fit that is followed by another fit of the same training: unless the training is stopped,
+    Keras does not replace weights by their moving average at its end.
     """
     optimizer = model.optimizer
     finalize = optimizer.finalize_variable_values

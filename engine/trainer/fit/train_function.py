@@ -1,8 +1,6 @@
 """The function that `model.fit` calls for each execution: several steps in one graph, with the input wait measured.
-
-It is built once here. The loop around it is training_loop.py. It replaces Keras' own function, which fails for
-strategies with several steps in an execution, runs too many steps if the executions do not divide the epoch, and cannot
-separate waiting for input from computing.
+It replaces Keras' own, which fails for strategies with several steps in an execution, runs too many steps if the
+executions do not divide the epoch, and cannot separate waiting for input from computing.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import Any, Protocol, cast
 import keras
 import tensorflow as tf
 
-from ..common.epoch_callbacks import flat
+from ..common.logs import flat
 from ..common.training_errors import TrainerError
 from ..common.versions import GLOBAL_SEED_GENERATOR, get_global_attribute, set_global_attribute
 from ..data.batches import Batches
@@ -26,8 +24,8 @@ Logs = dict[str, Any]
 
 
 class Execute(Protocol):
-    """A traced function: execute(iterator, count) runs `count` steps and returns the logs of the last step, and the
-    number of samples of all of them.
+    """A traced function: execute(iterator, count) runs `count` steps. It returns the logs of the last, and the
+    number of samples of all.
     """
 
     def __call__(self, iterator: Any, count: Any) -> tuple[Logs, Any]: ...
@@ -36,19 +34,14 @@ class Execute(Protocol):
         """Return the traced function, which is not run. Tracing creates missing variables."""
         ...
 
-    def experimental_get_tracing_count(self) -> int:
-        """Return the number of times that TensorFlow has traced the function."""
-        ...
+    def experimental_get_tracing_count(self) -> int: ...
 
 
 def training(
     model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None, parts: int = 1
 ) -> list[Execute]:
-    """Return functions execute(iterator, count), one for each clock, that run `count` training steps and return the
-    logs of the last, and the number of samples.
-
-    All share the code that XLA compiles for a step. If `scale` is given, the inputs are bytes, and it is the factor
-    that makes floats of them. Each batch is computed in `parts` parts.
+    """Return a function of training steps for each clock. All share the code that XLA compiles for a step. `scale`
+    makes floats of inputs that are bytes. Each batch is computed in `parts` parts.
     """
     strategy = model.distribute_strategy
     compiled = bool(model.jit_compile)
@@ -62,20 +55,12 @@ def training(
 
 
 def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
-    """Return a function execute(iterator, count) that runs `count` evaluation steps and returns the logs of the last,
-    and the number of samples.
-
-    If `scale` is given, the inputs are bytes, and it is the factor that makes floats of them. Each batch is computed in
-    `parts` parts.
-    """
     return _execution(model, _one_test(model, scale, parts), GraphClock(deterministic=True))
 
 
 def testing_one(model: keras.Model, parts: int) -> Callable[[Any], Logs]:
-    """Return a function that runs an evaluation step on a batch that was already drawn, in `parts` parts, and returns
-    the logs.
-
-    It is used if the number of batches is unknown: in a graph, the end of the data would count as a step.
+    """Return a function of an evaluation step on a batch that was already drawn, for batches of unknown number: in a
+    graph, the end of the data would count as a step.
     """
     return cast(Callable[[Any], Logs], tf.function(_one_test(model, None, parts), reduce_retracing=True))
 
@@ -88,19 +73,12 @@ def _one_test(model: keras.Model, scale: float | None, parts: int) -> Callable[[
 
 
 def _cast(scale: float | None) -> Callable[[Any], Any]:
-    """Return a function that converts the inputs of one part of a batch from bytes to floats, multiplied by `scale`.
-    Without a scale it changes nothing.
-
-    The other parts stay bytes until they are computed.
-    """
+    # The other parts stay bytes until they are computed.
     return first_cast(lambda data: data, scale)
 
 
 def _execution(model: keras.Model, step: Callable[[Any], Logs], clock: GraphClock) -> Execute:
-    """Return a graph that runs the steps of an execution in a loop.
-
-    A loop traces the step a second time, so the graph has no loop if an execution always has one step.
-    """
+    # A loop traces the step a second time, so there is none if an execution always has one step.
     of_one = int(model.steps_per_execution) == 1
     samples = functools.partial(_samples, strategy=model.distribute_strategy)
     function = _single(step, clock, samples) if of_one else _repeated(step, clock, samples)
@@ -144,11 +122,7 @@ def _repeated(step: Callable[[Any], Logs], clock: GraphClock, samples: Callable[
 
 
 def _samples(data: Any, strategy: tf.distribute.Strategy) -> Any:
-    """Return the number of samples in the (distributed) batch `data` over all replicas, a scalar of 32 bits.
-
-    On a GPU, numbers of 32 bits are in the host's memory: counting does not wait for the device. Other machines count
-    as many samples as this one.
-    """
+    # On a GPU, numbers of 32 bits are in the host's memory: counting waits for no device. Each machine counts the same.
     first = next(part for part in tf.nest.flatten(data) if part is not None)
     parts = strategy.experimental_local_results(first)
     workers = strategy.num_replicas_in_sync // len(parts)
@@ -156,19 +130,13 @@ def _samples(data: Any, strategy: tf.distribute.Strategy) -> Any:
 
 
 def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -> Callable[[Any], Logs]:
-    """Return a function that runs `step` on one (distributed) batch, and returns the logs, reduced over the replicas.
-
-    With `compiled`, XLA compiles the step.
-    """
+    """Return a function that runs `step`, compiled by XLA or not, on one batch, and returns logs over all replicas."""
     strategy = model.distribute_strategy
 
     generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
 
     def in_replica(data: Any) -> Logs:
-        """Run the step on `data`, the replica's part of the batch, after setting the random generator.
-
-        Keras keeps the generator by thread, and a replica is traced in its own thread.
-        """
+        # Keras keeps the generator by thread, and a replica is traced in its own thread.
         set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
         return step(data)
 
@@ -207,7 +175,6 @@ def _float(value: Any) -> Any:
 
 
 def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
-    """Return True if a value that a step returns is a number or an array of numbers. It may also be text."""
     try:
         kind = tf.convert_to_tensor(strategy.experimental_local_results(value)[0]).dtype
     except (TypeError, ValueError):
@@ -216,17 +183,13 @@ def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
 
 
 def _of_any_size(tensor: Any) -> tf.TensorShape:
-    """Return the shape of the tensor with all sizes unknown: a figure for each sample is shorter in a smaller last
-    batch.
-    """
+    # A figure for each sample is shorter in a smaller last batch.
     return tf.TensorShape(None if tensor.shape.rank is None else [None] * tensor.shape.rank)
 
 
 def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
-    """Return a training step for several replicas in which XLA compiles only the part without side effects, loss and
-    gradients.
-
-    Variables of a strategy cannot be assigned in compiled code, so their values are passed in and returned as tensors.
+    """Return a step for several replicas in which XLA compiles loss and gradients, which have no side effects.
+    Variables of a strategy cannot be assigned in compiled code: their values are passed in, and returned as tensors.
     """
     optimizer = model.optimizer
     scaled = hasattr(optimizer, "dynamic_scale")
@@ -263,16 +226,14 @@ def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
 
 @functools.cache
 def constant(count: int) -> Any:
-    """Return `count`, a number of steps, as a tensor on the CPU, which is the form that the graph takes."""
+    """Return a number of steps as a tensor on the CPU, which is the form that the graph takes."""
     with tf.device("/CPU:0"):
         return tf.constant(count)
 
 
 class Executions:
-    """The function of the training steps of `model`, traced once.
-
-    `parts` measures their times, and each batch is computed in `micro_batches` parts. If only some executions have a
-    clock in their graph (on a GPU), the graph with the clock is a second graph. It is traced when it is first needed.
+    """The function of the training steps, traced once. If only some executions have a clock in their graph (on a
+    GPU), that is a second graph, which is traced when it is first needed.
     """
 
     def __init__(self, model: keras.Model, pipeline: Batches, parts: StepParts, micro_batches: int) -> None:
@@ -293,31 +254,25 @@ class Executions:
         return self._count_traces()
 
     def always_with_clock(self) -> None:
-        """Use the graph with the clock for all executions. To be called before the first step.
-
-        Otherwise two graphs would take turns by chance, and an operation that draws random numbers has another state in
-        each.
+        """Use the graph with the clock for all executions, from the first step on: an operation that draws random
+        numbers has another state in each of two graphs that take turns.
         """
         self._take(self._clocked)
         self._clock_has_run = True
 
     @property
     def clock_is_due(self) -> bool:
-        """True if the next execution is the first that uses the graph with the clock, so that this graph has to be
-        traced.
-        """
+        """True if the next execution has to trace the graph with the clock, which it is the first to use."""
         return self._parts.sample_is_due and not self._clock_has_run
 
     def run_clock_first(self, iterator: Any, step: int, count: int) -> Any:
-        """Trace the graph with the clock, and use it to run the `count` steps after `step`."""
         self._clock_has_run = True
         return self.run(iterator, step, count)
 
     def run(self, iterator: Any, step: int, count: int) -> Any:
-        """Run the `count` steps after `step` with the batches of `iterator`. Returns the logs of the last one.
-
-        Replicas exchange gradients of embeddings by their size, which must not change within an execution of the graph.
-        With several replicas, a smaller last batch of a pass is therefore executed separately.
+        """Run the `count` steps after `step`, and return the logs of the last. Replicas exchange gradients of
+        embeddings by their size, which must not change within an execution: a smaller last batch is then executed
+        separately.
         """
         logs: Any = {}
         for part in self._same_size(step, count) if self._sizes_differ else (count,):
@@ -328,7 +283,6 @@ class Executions:
         return logs
 
     def trace(self, iterator: Any, count: int) -> Any:
-        """Return the traced function for an execution of `count` steps. It is not run."""
         return self._trace(iterator, constant(count))
 
     def _same_size(self, step: int, count: int) -> Iterator[int]:

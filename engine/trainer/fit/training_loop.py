@@ -1,8 +1,5 @@
-"""The training loop around `model.fit`: what happens in which order, from any step to the last.
-
-fit calls `_execute` for each execution, which is one or several steps in one graph. The other parts are
-between_executions.py (health, progress, memory, input stages), evaluation.py and checkpoint/checkpoints.py. The time of
-a step is measured by measure/step_clock.py and measure/step_parts.py. No step waits for the device, and the only Python
+"""The training loop around `model.fit`: what happens in which order, from any step to the last. fit calls `_execute`
+for each execution, which is one or several steps in one graph. No step waits for the device, and the only Python
 work of a step is a mark of the clock.
 """
 
@@ -10,35 +7,38 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
 
+import keras
+
 from ... import plan
 from ...runs import part_of_sweep
+from ...system.heartbeat import TrainerHeartbeat
 from ..checkpoint import object_graph
 from ..checkpoint.checkpoints import CheckpointSaver
 from ..cluster.exchange import Agreement, Wishes
-from ..common.epoch_callbacks import floats
+from ..common.logs import as_keras, floats
 from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError
 from ..data.batches import full_batch
 from ..data.finishing import none_of
+from ..data.stages import StageMeter, StageWatch
 from ..measure import communication, step_parts
 from ..measure.communication import ExchangeTimer
-from ..measure.epoch_begins import EpochBegins
-from ..measure.first_times import FirstTimes
+from ..measure.health import Health
 from ..measure.profile import Profiler
-from ..measure.run_figures import Plan
-from .between_executions import Watch
+from ..measure.progress_reports import EpochBegins, FirstTimes, LossWindow, Pulses
+from ..measure.run_figures import Moment, Plan
+from ..measure.step_parts import StepParts
+from . import train_function
 from .built_training import Built
-from .called_callbacks import CalledCallbacks, EndDue
-from .epoch_end import EpochEnd
+from .called_callbacks import CalledCallbacks, EndDue, Restoring
 from .epoch_rules import EpochRules
-from .evaluation import Evaluation
 from .model_fit import FitData, ModelFit, more_to_come, refuse_limits
-from .restoring import Restoring
-from .train_function import Executions
+from .train_function import Executions, constant
 
 _NO_STEP = "Keras ended an epoch before its first step: an operation reported the end of its data"
 _NO_STEP_HINT = (
@@ -96,9 +96,8 @@ class TrainingLoop:
     # ---- the training as a whole --------------------------------------------------------------
 
     def run(self, resume_at: int | None) -> None:
-        """Train to the last step, from the checkpoint of step `resume_at` unless it is None.
-
-        Raises StopRequested, TrainerError or an error of TensorFlow.
+        """Train to the last step, from the checkpoint of step `resume_at` unless it is None. Raises StopRequested,
+        TrainerError or an error of TensorFlow.
         """
         own, report = self.built.own, self.built.report
         self.rules.require_figures()
@@ -120,7 +119,8 @@ class TrainingLoop:
         self.watch.loss.begin(within_epoch=self.step % self.steps_per_epoch > 0)
         try:
             self._fit_to_the_end(callbacks, due)
-            report.ended_by = self._ended_by()
+            stopped = "early_stop" if self.rules.stopped else "callback"
+            report.ended_by = "last_step" if self.step >= self.steps else stopped
         except _Measured:
             report.ended_by = "measured"
         finally:
@@ -130,14 +130,7 @@ class TrainingLoop:
         self.watch.finish()
         self.profiler.close()
 
-    def _ended_by(self) -> str:
-        """Return why the training has ended: by its last step, by train.early_stop, or by a callback of the user."""
-        if self.step >= self.steps:
-            return "last_step"
-        return "early_stop" if self.rules.stopped else "callback"
-
     def _callbacks(self) -> CalledCallbacks:
-        """Return the callbacks of the training for Keras' fit. Their states are in the checkpoints from then on."""
         own, model, epochs = self.built.own, self.built.model, self.built.options.train.epochs
         called_too = [*(own.callbacks if own else []), *([self.rules] if self.rules.callbacks else [])]
         called = CalledCallbacks(self, model, epochs, called_too)
@@ -145,17 +138,13 @@ class TrainingLoop:
         return called
 
     def _warmup(self, steps: int) -> int:
-        """Return the number of first steps that are left out of the figures. `steps` is the number of steps to train.
-
-        With run.measure_seconds and a cache, the whole first pass is left out, because it fills the cache.
-        """
+        # With run.measure_seconds and a cache, the whole first pass is left out, because it fills the cache.
         options, least = self.built.options, plan.warmup_steps(steps)
         caches = options.input.cache != "off" and not options.input.one_batch
         fills = options.run.measure_seconds is not None and caches
         return max(least, self.built.pipeline.batches_per_pass) if fills else least
 
     def _fit_to_the_end(self, callbacks: CalledCallbacks, due: EndDue) -> None:
-        """Train the remaining steps. `due` is what has to be done before."""
         model, epochs = self.built.model, self.built.options.train.epochs
         model.stop_training = False
         if self._restoring.is_due and (due.ended or due.logs is not None or self.step == self.steps):
@@ -172,10 +161,7 @@ class TrainingLoop:
                 raise TrainerError("input", _NO_STEP, _NO_STEP_HINT)
 
     def _finish(self, callbacks: CalledCallbacks, due: EndDue) -> None:
-        """End an epoch or the training, in a fit without a step. `due` is what was still to be done at the checkpoint.
-
-        Keras' fit then calls all callbacks as at the end of any training.
-        """
+        """End an epoch or the training in a fit without a step, which calls all callbacks as at any end."""
         model, beyond = self.built.model, -(-self.step // self.steps_per_epoch)
 
         def at_begin() -> None:
@@ -213,9 +199,7 @@ class TrainingLoop:
         )
 
     def leave(self, metrics: dict[str, float] | None = None) -> None:
-        """Report the progress before the training ends early, with the `metrics` up to now if they are known, and
-        write a checkpoint if checkpoints are on.
-        """
+        """Report the progress before the training ends early, and write a checkpoint if checkpoints are on."""
         self.profiler.close()
         self.watch.training_ends(self.step, metrics)
         if self.writes_checkpoints:
@@ -257,7 +241,7 @@ class TrainingLoop:
         return logs
 
     def _now(self) -> float:
-        """Return `time.perf_counter()`. Before the first measured step, wait until the GPU is idle."""
+        # Before the first measured step, wait until the GPU is idle.
         if self._on_gpu and not self.built.report.speed.warm:
             self.parts.wait_for_device()
         return time.perf_counter()
@@ -277,17 +261,15 @@ class TrainingLoop:
             raise _Measured
 
     def _obeyed(self, exchange: Callable[[], Wishes]) -> Wishes:
-        """Return the requests that at least one worker has made, and do what they ask: check the weights, end the
-        training.
-
-        `exchange` shares the requests with all workers. Raises StopRequested if a worker was asked to stop.
-        """
+        """Return the requests of all workers, and do what they ask. Raises StopRequested if one was asked to stop."""
         try:
             agreed = exchange()
         except StopRequested as request:
             self.pause()
-            if not request.engine_of:
-                self._warn_of_stopping_worker()
+            joined, agreement = self.built.joined, self.agreement
+            if not request.engine_of and joined and agreement and agreement.asked_by is not None:
+                who = joined.cluster.named(agreement.asked_by)
+                self.built.report.warn("peer_stopped", f"{who} stops, as its own run says, and all stop together")
             raise
         if agreed.check_weights:
             self.watch.health.wants_check = False
@@ -296,19 +278,8 @@ class TrainingLoop:
             self.built.model.stop_training = True
         return agreed
 
-    def _warn_of_stopping_worker(self) -> None:
-        joined, agreement = self.built.joined, self.agreement
-        if joined is not None and agreement is not None and agreement.asked_by is not None:
-            who = joined.cluster.named(agreement.asked_by)
-            self.built.report.warn("peer_stopped", f"{who} stops, as its own run says, and all stop together")
-
     def _check_stop(self, of_run: bool) -> None:
-        """Raise StopRequested if a stop was requested. To be called within an evaluation: one of the run, or one that a
-        callback has started (not `of_run`).
-
-        If checkpoints are on, the latter are not interrupted, as the callbacks have done a part of their changes, nor
-        is the evaluation of the epoch by which a trial of a sweep is compared.
-        """
+        """Raise StopRequested within an evaluation of the run, or of a callback, if a stop was requested."""
         if self.writes_checkpoints and (not of_run or (self._is_trial and self.step in (self._pause_at, self.steps))):
             return
         if self.agreement is None:
@@ -317,11 +288,7 @@ class TrainingLoop:
             self._obeyed(self.agreement.before_execution)
 
     def _run(self, iterator: Any, count: int, began: float) -> Any:
-        """Run the `count` steps of an execution, and return the logs of the last. An execution in which something is
-        compiled is timed separately.
-
-        `began` is the time of `_now()` at which it began.
-        """
+        """Run the `count` steps of an execution. One in which something is compiled is timed separately."""
         first = self.built.report.first_seconds.step is None
         compiles = self._first.meets_smaller_batch(self.step, count) and not first
         adds_clock = self.executions.clock_is_due and not first
@@ -354,7 +321,7 @@ class TrainingLoop:
         self._restoring.first_step_ran(trace)
         self.built.stop.at_once = False
         report.first_step_done(time.perf_counter() - began)
-        self.watch.first_step_done()
+        self.watch.pulses.first_step_done()
         report.phase("training")
         pipeline = self.built.pipeline
         samples = full_batch(pipeline) // pipeline.replicas
@@ -362,10 +329,7 @@ class TrainingLoop:
         return logs
 
     def _run_smaller_batch(self, iterator: Any, count: int) -> Any:
-        """Run an execution with a smaller batch for the first time.
-
-        XLA compiles for this size, so the time does not count as time of steps.
-        """
+        # XLA compiles for this size, so the time does not count as time of steps.
         self.built.report.phase("compiling", "smaller batch")
         with self.parts.left_out():
             logs = self.executions.run(iterator, self.step, count)
@@ -374,10 +338,7 @@ class TrainingLoop:
         return logs
 
     def _run_clock_first(self, iterator: Any, count: int) -> Any:
-        """Run the first execution of the graph with the clock.
-
-        The graph is traced meanwhile, so the time is left out of the shares of input and Python.
-        """
+        # The graph is traced meanwhile, so the time is left out of the shares of input and Python.
         with self.parts.left_out(), self.built.checkpoints.state.as_traced():
             logs = self.executions.run_clock_first(iterator, self.step, count)
             floats(logs)
@@ -397,8 +358,8 @@ class TrainingLoop:
         return self._restoring.is_due
 
     def leave_if_it_is_time(self) -> None:
-        """Leave now if a stop was requested, before callbacks begin an execution. It then runs for certain: callbacks
-        that begin it once more in a resumed run would count it twice.
+        """Leave now if a stop was requested, before callbacks begin an execution. It then runs for certain:
+        callbacks that begin it once more in a resumed run would count it twice.
         """
         if not self._may_execute:
             self._leave_if_it_is_time(self._now())
@@ -409,7 +370,7 @@ class TrainingLoop:
         if self.built.joined is not None:
             is_needed = bool(self.built.joined.exchange.rows([is_needed]).any())
         if is_needed:
-            self._restoring.once_more(self.step)
+            self.built.checkpoints.restore(self.step)
 
     def end_due(self) -> tuple[bool, dict[str, Any] | None]:
         """Return what has to be done at this moment besides the remaining steps, as the fields of EndDue."""
@@ -423,16 +384,13 @@ class TrainingLoop:
         self.profiler.end_step()
 
     def _stand_still(self) -> dict[str, float]:
-        """Wait until the device has finished, and interrupt the clock until the next execution. Returns the metrics."""
         metrics = self.parts.wait_for_device()
         self.pause()
         return metrics
 
     def execution_ends(self) -> None:
-        """Write a checkpoint if one is due within an epoch. Called after the callbacks, because they may change the
-        state.
-
-        At the end of an epoch the checkpoint is written later, after the evaluation.
+        """Write a checkpoint if one is due within an epoch, after the callbacks, which may change the state. That of
+        the end of an epoch follows its evaluation.
         """
         if self.agreement is not None and self.built.model.stop_training:
             # By figures of this worker alone: all end together, with the next execution.
@@ -463,9 +421,7 @@ class TrainingLoop:
         self._evaluation.begin(self.built.pipeline.validation_batches, metrics)
 
     def _epoch_metrics(self) -> dict[str, float]:
-        """Return the metrics that Keras' fit gives for the epoch, over all workers. If the step returns figures of its
-        own, those of the last step.
-        """
+        # If the step returns figures of its own, those of the last step.
         logs = self.parts.wait_for_device()
         if self._epoch_end.unfinished is not None:  # an interrupted evaluation is repeated
             return floats(self._epoch_end.unfinished)
@@ -484,30 +440,17 @@ class TrainingLoop:
         if self._saver.take_due(epoch_ends=True):
             self.save()
         self._pause_if_due()
-        if self.agreement is not None:
-            self._agree_at_epoch_end()
+        if self.agreement is not None:  # all end the training if a callback of one worker has ended it
+            self.agreement.wishes.end |= bool(self.built.model.stop_training)
+            self._obeyed(self.agreement.now)
 
     def _pause_if_due(self) -> None:
-        """Request a stop if this is a trial of a sweep that pauses here. It trains its next steps when it goes on."""
+        # A trial of a sweep trains its next steps when it goes on.
         if self._pause_at <= self.step < self.steps and not self.built.model.stop_training:
             self.built.stop.request("stopped")
 
-    def _agree_at_epoch_end(self) -> None:
-        """Exchange requests with all workers, each of which calls this at the end of an epoch.
-
-        All end the training if a callback of one worker has ended it. Raises StopRequested if a worker was asked to
-        stop.
-        """
-        assert self.agreement is not None
-        self.agreement.wishes.end |= bool(self.built.model.stop_training)
-        self._obeyed(self.agreement.now)
-
     def save(self) -> None:
-        """Write a checkpoint of this step, after a check of the weights.
-
-        If a weight is NaN and train.stop_on_nan is on, TrainerError is raised and nothing is written, as the older
-        checkpoints are better.
-        """
+        """Write a checkpoint of this step. With train.stop_on_nan, weights that are NaN raise TrainerError first."""
         if self._restoring.is_due:  # the state is not yet that of this step
             return
         self.watch.health.check(self.step)
@@ -516,3 +459,171 @@ class TrainingLoop:
             self.built.own.record_code(self.built.report.run)
         if self._saver.save(self.step):
             self.rules.checkpoint_written()
+
+
+class EpochEnd:
+    """Knows the figures of the epoch's steps until its end is complete."""
+
+    def __init__(self, built: Built, data: FitData) -> None:
+        self._built, self._data = built, data
+        self.step_logs: Any = {}  # of the last step
+        self.unfinished: dict[str, Any] | None = None  # logs of an epoch whose evaluation or on_epoch_end is to follow
+
+    def logs(self) -> dict[str, Any]:
+        """Return the logs of the steps of the epoch up to now, as Keras' fit gives them to callbacks."""
+        results = self._built.model.get_metrics_result()
+        return as_keras(results if self.step_logs.keys() == results.keys() else self.step_logs)
+
+    def due(self, ended: bool, within_epoch: bool) -> dict[str, Any] | None:
+        """Return the logs of an epoch whose end has to follow, for a checkpoint. `ended`: by a callback."""
+        return self.logs() if self.unfinished is None and ended and within_epoch else self.unfinished
+
+    def make_up(self, callbacks: CalledCallbacks, epoch: int, logs: dict[str, Any]) -> None:
+        """Evaluate the model if that follows the epoch (from 0), and call on_epoch_end with `logs` of its steps."""
+        pipeline, own = self._built.pipeline, self._built.own
+        is_evaluated = own is None or own.pipeline.fit.evaluates_after(epoch)
+        self.unfinished = logs
+        if pipeline.validation_batches and is_evaluated:
+            batches, steps = self._data.validation(pipeline.validation()), pipeline.validation_batches
+            values = self._built.model.evaluate(batches, steps=steps, callbacks=callbacks, return_dict=True, verbose=0)
+            logs = {**logs, **{f"val_{name}": value for name, value in values.items()}}
+        callbacks.on_epoch_end(epoch, logs)
+
+
+BEAT_SECONDS = 5.0
+
+
+class Evaluation:
+    """Runs the model's test function, for the run's own evaluations and for those of a user's callbacks.
+    `check_stop` raises StopRequested, with True in the run's own. `scale` is the factor for inputs that are bytes.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        steps_per_execution: int,
+        check_stop: Callable[[bool], object],
+        first: FirstTimes,
+        restoring: Restoring,
+        heartbeat: TrainerHeartbeat,
+        scale: float | None,
+        micro_batches: int,
+    ) -> None:
+        self._steps_per_execution, self._check_stop = steps_per_execution, check_stop
+        self._first, self._restoring = first, restoring
+        self._heartbeat, self._next_beat = heartbeat, 0.0
+        function = train_function.testing(model, scale, micro_batches)
+        self._run: train_function.Execution = function
+        self._trace = function.get_concrete_function
+        self._run_one = train_function.testing_one(model, micro_batches)
+        self._left = 0  # steps of the run's own evaluation
+        self.running: Any = None  # its iterator
+        self.epoch_metrics: dict[str, float] | None = (
+            None  # figures of the epoch that is evaluated, until they are reported
+        )
+        model.test_function = self._execute
+
+    def begin(self, steps: int, epoch_metrics: dict[str, float] | None) -> None:
+        """Begin the run's own evaluation of `steps` steps, after an epoch with these metrics, if there was one."""
+        self.epoch_metrics = epoch_metrics
+        self._first.evaluation.begins()
+        self._left = steps
+        self._next_beat = time.monotonic() + BEAT_SECONDS
+
+    def end(self) -> None:
+        self._left = 0
+
+    def _execute(self, iterator: Any) -> Any:
+        """Run one execution of the test function for Keras' evaluate, and return its logs."""
+        self.running = iterator if self._left else None
+        self._check_stop(self._left > 0)
+        return self._execute_own(iterator) if self._left else self._execute_of_callback(iterator)
+
+    def _execute_own(self, iterator: Any) -> Any:
+        count = min(self._steps_per_execution, self._left)
+        self._left -= count
+        compiles = self._first.test_begins(self._left)
+        logs, _ = self._run(iterator, constant(count))
+        if compiles:
+            floats(logs)  # waits for the device
+            self._first.evaluation.compiled()
+        elif time.monotonic() >= self._next_beat:
+            floats(logs)
+            self._heartbeat.beat()
+            self._next_beat = time.monotonic() + BEAT_SECONDS
+        self._restoring.first_test_ran(functools.partial(self._trace, iterator, constant(count)))
+        return logs
+
+    def _execute_of_callback(self, iterator: Any) -> Any:
+        # The number of remaining batches is unknown, so they are drawn one by one.
+        logs = self._run_one(next(iterator))
+        for data in itertools.islice(iterator, self._steps_per_execution - 1):
+            logs = self._run_one(data)
+        return logs
+
+
+class Watch:
+    """Watches health, progress, memory and input stages, at pulses, a few times a second: the host waits for the
+    device, then figures are read and reported. Between pulses it costs little.
+    """
+
+    def __init__(
+        self, built: Built, data: FitData, parts: StepParts, traces: Callable[[], int], steps_per_epoch: int
+    ) -> None:
+        options, pipeline, report = built.options, built.pipeline, built.report
+        self._data, self._parts, self._traces, self._steps_per_epoch = data, parts, traces, steps_per_epoch
+        self._speed = report.speed
+        train = options.train
+        self.health = Health(built.model, train.nan_check_steps, train.stop_on_nan, report, parts.not_python)
+        self.health.own_optimizer = built.own is not None and "train.learning_rate" in built.own.inapplicable
+        self.loss = LossWindow(built.model)
+        each = train.schedule == "ramp"  # a range test needs the loss at each rate
+        self.pulses = Pulses(report, built.devices.names, slows_down=True, always=each)
+        functions = built.own.stage_functions() if built.own else {}
+        self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas_here, functions), report.writer.emit)
+        self._metrics: dict[str, float] = {}  # metrics at the last pulse
+
+    def execution_ran(self, step: int, began: float, iterator: Any) -> None:
+        self.health.check_by_steps(step)
+        if self.pulses.due(began):
+            self._pulse(step, iterator)
+
+    def _pulse(self, step: int, iterator: Any) -> None:
+        self._metrics = self._parts.wait_for_device()
+        self._parts.pulse()
+        self._speed.clock.device_was_waited_for()
+        window_loss = self.loss.take()
+        self.health.check_by_cost(step, self._metrics)
+        self.pulses.pulse(self._moment(step, self._metrics, window_loss))
+        self._stages.pulse(self._data.pipeline_iterator(iterator))
+
+    def check_weights(self, step: int) -> None:
+        """Check the weights after `step` steps now, with the metrics of the last pulse. See `Health.check`."""
+        self.health.check(step, self._metrics)
+
+    def epoch_ends(self, step: int, metrics: dict[str, float]) -> None:
+        window_loss = self.loss.end_epoch()
+        self.health.check(step, metrics)
+        training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
+        self.pulses.out_of_turn(self._moment(step, training, window_loss))
+
+    def training_ends(self, step: int, metrics: dict[str, float] | None = None) -> None:
+        """Report the figures of the last step before the training ends, or else those of the last pulse."""
+        self.finish()
+        self.pulses.out_of_turn(self._moment(step, self._metrics if metrics is None else metrics))
+
+    def finish(self) -> None:
+        self._stages.finish()
+
+    def _moment(self, step: int, metrics: dict[str, float], window_loss: float | None = None) -> Moment:
+        return Moment(
+            epoch=(step - 1) // self._steps_per_epoch + 1,
+            step=step,
+            spent=self._speed.clock.spent(time.perf_counter()),
+            metrics=metrics,
+            samples=self._parts.trained_samples(),
+            traces=self._traces(),
+            loss_scale=self.health.loss_scale(),
+            skipped_steps=self.health.skipped_steps(step),
+            window_loss=window_loss,
+        )

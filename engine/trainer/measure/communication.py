@@ -1,11 +1,6 @@
-"""Times communication that a step contains: gradients between machines, and the copy of a batch to a GPU.
-
-Within a step the exchange of gradients cannot be separated from computing: TensorFlow runs both in one graph. So it is
-timed now and then, between two executions: the trainable weights, which are as large as their gradients, are summed up
-over all replicas by the same strategy, with nothing else to do. All workers time it at the same step.
-
-The copy of a batch has the size of the training's batches, and is timed while the GPU is idle. It is complete when a
-byte of it has been read back. The time of the reading is measured separately and subtracted.
+"""Times communication that a step contains: gradients between machines, and the copy of a batch to a GPU. Within a
+step TensorFlow runs both in one graph with computing. So now and then, between two executions and at the same step
+on all workers, the trainable weights, as large as their gradients, are summed up over all replicas.
 """
 
 from __future__ import annotations
@@ -29,9 +24,7 @@ COPIES = 5
 
 
 class ExchangeTimer:
-    """Times the exchange of the gradients of `model` after the warm-up, and again each time the number of trained steps
-    has doubled.
-    """
+    """Times the exchange of the gradients after the warm-up, and again when the number of trained steps has doubled."""
 
     def __init__(self, model: keras.Model, exchange: Exchange, report: RunReport) -> None:
         self._model, self._exchange, self._report = model, exchange, report
@@ -40,16 +33,11 @@ class ExchangeTimer:
         self._next: int | None = None
 
     def begin(self, step: int, warmup: int) -> None:
-        """To be called when the training begins after `step` steps. The exchange is first timed after `warmup` further
-        steps.
-        """
+        """To be called when the training begins after `step` steps, of which `warmup` further are not timed."""
         self._begun = step
         self._next = step + warmup if self._can_be_timed() else None
 
     def due(self, step: int) -> bool:
-        """Return True if the exchange is to be timed before the execution after `step`. The answer is the same on all
-        workers.
-        """
         return self._next is not None and step >= self._next
 
     def measure(self, step: int) -> None:
@@ -62,9 +50,7 @@ class ExchangeTimer:
         self._report.writer.emit(events.GradientExchange(ms=1000 * seconds, bytes=size, step=step))
 
     def _can_be_timed(self) -> bool:
-        """Return True if the exchange can be timed. It cannot with embeddings: their gradients have the size of the
-        rows that a batch reads, which differs from batch to batch.
-        """
+        # Gradients of embeddings have the size of the rows that a batch reads, which differs from batch to batch.
         looks_up = any(isinstance(layer, keras.layers.Embedding) for layer in self._model._flatten_layers())
         return bool(self._model.trainable_variables) and not looks_up
 
@@ -82,9 +68,7 @@ class ExchangeTimer:
         return self._model.distribute_strategy.run(self._in_replica)
 
     def _in_replica(self) -> Any:
-        """Exchange the weights in place of gradients. Returns one number that depends on all sums, so that the host can
-        wait for all of them.
-        """
+        """Exchange the weights. Returns a number that depends on all sums, so that the host can wait for them."""
         # Copies, as the strategy exchanges values computed on the replica's device.
         weights = [tf.identity(variable.value) for variable in self._model.trainable_variables]
         sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, weights)
@@ -92,11 +76,9 @@ class ExchangeTimer:
 
 
 def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float | None:
-    """Return the seconds of copying a batch of the types in `spec` to the slowest of the GPUs `devices`.
-
-    None if there is no GPU, if the size of a tensor is not fixed, or if copying fails. `samples` is the number of
-    samples in a batch for one device. A copy that finds no memory on the GPU raises InternalError (TensorFlow 2.21:
-    "Dst tensor is not initialized"). No failure here may end the training.
+    """Return the seconds of copying a batch to the slowest of the GPUs, while they are idle. None without a GPU, for
+    a tensor of unknown size, or if copying fails: a copy without memory raises InternalError (TensorFlow 2.21: "Dst
+    tensor is not initialized"), and may not end the training.
     """
     sizes = [_bytes(part, samples) for part in tf.nest.flatten(spec)]
     if any(size is None for size in sizes):
@@ -110,7 +92,6 @@ def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float |
 
 
 def _bytes(spec: Any, samples: int) -> int | None:
-    """Return the size in bytes of a tensor of the type `spec` with `samples` rows. None if its size is not fixed."""
     if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0) or None in spec.shape[1:]:
         return None
     return samples * math.prod(spec.shape[1:]) * spec.dtype.size
@@ -124,9 +105,7 @@ def _seconds_to(device: str, batch: list[Any]) -> float:
 
 
 def _copy(device: str, batch: list[Any]) -> tuple[float, float]:
-    """Return the seconds of copying the batch to the device and reading it back, and the seconds of reading it back
-    once more.
-    """
+    """Return the seconds of copying the batch to the device and reading a byte back, and of reading it once more."""
     with tf.device("/CPU:0"):
         fresh = [tf.identity(part) for part in batch]  # a tensor keeps its first copy, and is not copied again
     with tf.device(device):

@@ -1,11 +1,7 @@
-"""The arithmetic of a training step, counted once from the traced graph, and the peak that it is compared with (MFU).
-
-The count is of one forward pass, and a training step counts as three of them, since the backward pass computes each
-product twice, once for the inputs and once for the weights. So recomputation and the optimizer do not make a training
-look better than it is.
-
-TensorFlow's profiler counts a graph's operations except Einsum, which is counted here. If the operations of any product
-are not known there is no figure: a part of it would look like a badly used GPU.
+"""The arithmetic of a training step, counted once from the traced graph, and the peak that it is compared with
+(MFU). The count is of a forward pass, and a step counts as three, as the backward pass computes each product twice:
+recomputation and the optimizer make no training look better. TensorFlow's profiler counts all but Einsum. If a
+product's operations are not known there is no figure.
 """
 
 from __future__ import annotations
@@ -37,11 +33,8 @@ class Chip(Protocol):
 
 
 def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
-    """Return the dense FLOP/s of all training GPUs together, in the number format of their matrix products.
-
-    It is the peak of one chip times the number of GPUs on which `replicas` replicas train. None if a chip is unknown or
-    the chips differ, and for a part of a chip (MIG), which has no peak in the table. NVIDIA_TF32_OVERRIDE=0 switches
-    TF32 off in NVIDIA's libraries, whatever TensorFlow's setting is.
+    """Return the dense FLOP/s of all training GPUs together, in the number format of their matrix products. None for
+    an unknown chip, different ones, or a part of one (MIG). NVIDIA_TF32_OVERRIDE=0 overrules TensorFlow's setting.
     """
     used = plan.gpus_used(replicas, options.device.logical_devices)
     tf32 = options.precision.tf32 and not tf32_overridden()
@@ -52,9 +45,7 @@ def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
 
 
 def per_step(model: keras.Model, global_batch_size: int) -> float | None:
-    """Return the floating point operations of a training step with `global_batch_size` samples. None if they cannot be
-    counted.
-    """
+    """Return the floating point operations of a training step. None if they cannot be counted."""
     if type(model).train_step is not keras.Model.train_step:
         return None  # the user's own step may run the model any number of times
     try:
@@ -83,9 +74,7 @@ def _is_product(kind: str) -> bool:
 
 
 def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
-    """Yield the name of each operation and the number of its floating point operations, as TensorFlow's profiler counts
-    them.
-    """
+    """Yield each operation's name and floating point operations, as TensorFlow's profiler counts them."""
     profiler = tf.compat.v1.profiler
     options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation())
     scopes = [profiler.profile(graph, options=options.with_empty_output().build())]
@@ -96,11 +85,9 @@ def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
 
 
 def _einsum(op: Any) -> int | None:
-    """Return the floating point operations of an Einsum: a multiplication and an addition for each combination of its
-    indices.
-
-    None if a size is unknown. 0 if it has only one input, as it then only moves or adds. An index is a letter, or an
-    axis that "..." stands for, counted from the last. An index of size 1 is broadcast.
+    """Return a multiplication and an addition for each combination of indices, None if a size is unknown. An index
+    is a letter, or an axis of "...", counted from the last. One of size 1 is broadcast. A single input is only moved
+    or added.
     """
     if len(op.inputs) < 2:
         return 0

@@ -1,8 +1,6 @@
 """Checks that the model is healthy: finite weights, tested on the device, and steps that float16's loss scaling
-skipped.
-
-The loss does not show this: one skipped float16 step makes the running loss NaN although the weights are fine, and NaN
-becomes 0 in relu on a CPU, so that the loss stays finite although the weights are NaN.
+skipped. The loss does not show this: one skipped float16 step makes the running loss NaN although the weights are
+fine, and NaN becomes 0 in relu on a CPU, so that the loss stays finite although the weights are NaN.
 """
 
 from __future__ import annotations
@@ -25,11 +23,7 @@ FEW_WEIGHTS = 32  # so few weights are checked one by one within a millisecond; 
 
 
 class Health:
-    """Checks all float weights of the model for NaN and infinity from time to time.
-
-    `every` is the number of steps between two checks. With "auto", their cost decides. `stop_on_nan` is
-    train.stop_on_nan. `waiting` makes a context for the time in which the host waits for the device.
-    """
+    """Checks all float weights of the model for NaN and infinity from time to time."""
 
     def __init__(
         self,
@@ -56,10 +50,8 @@ class Health:
         self.note_start()
 
     def note_start(self) -> None:
-        """Note the weights with NaN or infinity before a step has changed them, which are not checked: a mask of -inf,
-        the best value so far.
-
-        To be called before a checkpoint is restored, and again when more weights exist.
+        """Note the weights with NaN or infinity, which are not checked: a mask of -inf, the best value so far. To be
+        called before a checkpoint is restored, and again when more weights exist.
         """
         new = [weight for weight in self._weights() if id(weight) not in self._seen]
         self._seen |= {id(weight): weight for weight in new}
@@ -70,19 +62,15 @@ class Health:
         return [v for v in self._model.weights if "float" in keras.backend.standardize_dtype(v.dtype)]
 
     def check_by_steps(self, step: int) -> None:
-        """Check the weights if the number of steps between two checks has passed. To be called after each execution.
-
-        Does nothing if their cost decides when they are checked. Raises TrainerError as `check` does.
+        """Check the weights if the number of steps between two checks has passed, after an execution. Raises
+        TrainerError.
         """
         if self._every is not None and step >= self._next_step:
             self.check(step)
 
     def check_by_cost(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Check the weights if the last check was long enough ago for its cost, or if the loss in `metrics` is NaN. To
-        be called at a pulse.
-
-        With several workers it only sets `wants_check`, so that all workers check at the same step. Raises TrainerError
-        as `check` does.
+        """Check the weights if the last check was long enough ago for its cost, or the loss in `metrics` is NaN.
+        With several workers only `wants_check` is set, so that all check at the same step. Raises TrainerError.
         """
         if _is_lost(metrics) or (self._every is None and time.perf_counter() >= self._next_time):
             if self.together:
@@ -91,10 +79,8 @@ class Health:
                 self.check(step, metrics)
 
     def check(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
-        """Check the weights after `step` steps now. If a weight is not finite, raise TrainerError, or only warn if
-        train.stop_on_nan is off.
-
-        If only the loss in `metrics` is NaN, the metrics are reset with a warning.
+        """Check the weights after `step` steps now. If one is not finite, raise TrainerError, or warn with
+        train.stop_on_nan off. If only the loss in `metrics` is NaN, the metrics are reset with a warning.
         """
         with self._waiting():
             alive = self.alive(step)
@@ -125,8 +111,8 @@ class Health:
         self._report.warn("nan", message, hint, "train.stop_on_nan")
 
     def alive(self, step: int) -> bool:
-        """Return True if no weight has become NaN or infinite in the first `step` steps. A check runs a few kernels on
-        the device, and copies one boolean back.
+        """Return True if no weight has become NaN or infinite: a few kernels on the device, and one boolean copied
+        back.
         """
         begin = time.perf_counter()
         alive = bool(self._all_finite())
@@ -143,24 +129,16 @@ class Health:
         return float(scale.numpy()) if scale is not None else None
 
     def skipped_steps(self, step: int) -> int | None:
-        """Return the number of the first `step` steps that made no update because of a float16 overflow. None if the
-        loss is not scaled.
-        """
-        if getattr(self._model.optimizer, "dynamic_scale", None) is None:
-            return None
-        return step - self._applied()
-
-    def _applied(self) -> int:
+        """Return how many of the first `step` steps a float16 overflow has skipped. None if the loss is not scaled."""
         optimizer = self._model.optimizer
+        if getattr(optimizer, "dynamic_scale", None) is None:
+            return None
         inner = getattr(optimizer, "inner_optimizer", optimizer)
-        return int(inner._iterations.numpy())  # `iterations` counts the changes of accumulated gradients
+        return step - int(inner._iterations.numpy())  # `iterations` counts the changes of accumulated gradients
 
     @functools.cached_property
     def _all_finite(self) -> Callable[[], Any]:
-        """A function that returns whether all weights are finite. It is a single graph if there are many weights.
-
-        It is made at the first check, when the model has all of its weights.
-        """
+        # Made at the first check, when the model has all of its weights.
         few = len(self._model.weights) <= FEW_WEIGHTS
         return self._check if few else tf.function(self._check, autograph=False)
 
@@ -177,11 +155,7 @@ def _finite(weights: Sequence[Any]) -> list[Any]:
 
 
 def _parts_here(weight: Any) -> list[Any]:
-    """Return the parts (replicas) of the weight that this process holds. Of a trainable weight only the first, as all
-    are equal.
-
-    An aggregate of parts that differ would need all machines at once.
-    """
+    # As an aggregate of parts (replicas) that differ would need all machines. Those of a trainable weight are equal.
     parts = list(getattr(weight.value, "values", [weight.value]))
     return parts[:1] if weight.trainable else parts
 

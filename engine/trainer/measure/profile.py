@@ -1,13 +1,13 @@
-"""Records TensorFlow's profile of a range of steps, with the step markers that Keras 3 does not set.
-
-A marker reaches from the start of one execution to the start of the next, as the clock's steps do, so that Python
-between two executions is part of the step. Evaluation, checkpoints, and starting and writing the profile lie outside
-the markers. The training loop decides when to record.
+"""Records TensorFlow's profile of a range of steps, with the step markers that Keras 3 does not set. A marker
+reaches from the start of one execution to the start of the next. Evaluation, checkpoints, and starting and writing
+the profile lie outside the markers.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -15,14 +15,12 @@ import tensorflow as tf
 
 from ...files import writing
 from ...profile.layer_times import LAYERS_FILE
-from .layer_scopes import LayerScopes
 from .run_report import RunReport
 
 
 class Profiler:
-    """Records a profile of the executions that contain the steps `steps`, the first and the last step (from 1).
-
-    The scopes of the layers of `model` are written next to the profile. If `steps` is None, it does nothing.
+    """Records a profile of the executions that contain the steps `steps`, first and last (from 1), and the layers'
+    scopes.
     """
 
     def __init__(self, report: RunReport, steps: tuple[int, int] | None, model: keras.Model) -> None:
@@ -33,16 +31,13 @@ class Profiler:
         self._marker: Any = None
 
     def begins(self, number: int, count: int) -> bool:
-        """Return True if recording starts before the execution of the steps `number` to `number + count - 1` (from
-        1).
-        """
+        """Return True if recording starts before the execution of `count` steps from `number` (from 1) on."""
         if self._steps is None or self.running:
             return False
         first, last = self._steps
         return number <= last and number + count > first
 
     def ends(self, step: int) -> bool:
-        """Return True if recording ends after `step`: a profile is being recorded, and its last step is done."""
         return self.running and self._steps is not None and step >= self._steps[1]
 
     def start(self) -> None:
@@ -54,18 +49,15 @@ class Profiler:
             self._give_up(fault)
 
     def begin_step(self, number: int) -> None:
-        """Mark the start of the execution whose first step is `number`, and the end of the execution before it.
-
-        To be called only while recording.
+        """Mark the start of the execution whose first step is `number`, and the end of the one before, while
+        recording.
         """
         self.end_step()
         self._marker = tf.profiler.experimental.Trace("train", step_num=number, _r=1)
         self._marker.__enter__()
 
     def end_step(self) -> None:
-        """Mark the end of the execution, so that the time after it does not count as a step. Does nothing if none is
-        marked.
-        """
+        """Mark the end of the execution, if one is marked, so that the time after it does not count as a step."""
         if self._marker is not None:
             self._marker.__exit__(None, None, None)
             self._marker = None
@@ -91,3 +83,43 @@ class Profiler:
             raise fault
         message = f"{writing.reason(fault)}: {self._folder}: there is no profile"
         self._report.warn("profile", message, option="run.profile")
+
+
+class LayerScopes:
+    """The layers by their scopes, in `names`, while a step is traced: names alone do not tell, as TensorFlow appends
+    a number to a scope that exists (`conv2d_1`). A layer within others has the names of all, such as
+    `block_1/dense`. The methods `call` of the layers are replaced until `close`.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self.names: dict[str, str] = {}
+        self._model = model
+        self._within: list[str] = []
+        self._replaced: list[tuple[keras.Layer, Callable[..., Any] | None]] = []
+        for layer in model._flatten_layers():
+            self._replaced.append((layer, vars(layer).get("call")))
+            layer.call = self._recording(layer, layer.call)
+
+    def close(self) -> None:
+        """Give the layers their own methods back."""
+        for layer, own in self._replaced:
+            if own is None:
+                del layer.call
+            else:
+                layer.call = own
+        self._replaced = []
+
+    def _recording(self, layer: keras.Layer, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def recording(*given: Any, **named: Any) -> Any:
+            if tf.executing_eagerly():
+                return call(*given, **named)
+            outer = self._within
+            self._within = [] if layer is self._model else [*outer, layer.name]
+            self.names.setdefault(tf.get_current_name_scope(), "/".join(self._within) or layer.name)
+            try:
+                return call(*given, **named)
+            finally:
+                self._within = outer
+
+        return recording

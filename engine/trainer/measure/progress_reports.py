@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from ... import units
+from ..data.batches import Batches
 from .run_figures import Moment
 from .run_report import RunReport
 
@@ -21,12 +23,7 @@ MEMORY_SECONDS = 1.0
 
 
 class Pulses:
-    """Decides when the next pulse is due, and writes its events to `report`: the progress, and the memory of the
-    devices.
-
-    With `slows_down`, there are fewer pulses after the first SLOW_AFTER_SECONDS of the run. With `always`, one is due
-    after each execution.
-    """
+    """Decides when the next pulse is due, and writes its events: the progress, and the memory of the devices."""
 
     def __init__(self, report: RunReport, device_names: Sequence[str], slows_down: bool, always: bool = False) -> None:
         self._report, self._device_names = report, device_names
@@ -48,9 +45,7 @@ class Pulses:
             self._report.memory(peak_bytes(self._device_names))
 
     def first_step_done(self) -> None:
-        """Write the memory of the first step, in which cuDNN tries its algorithms, and reset the memory peaks of the
-        GPUs.
-        """
+        """Write the memory of the first step, in which cuDNN tries its algorithms, and reset the GPUs' memory peaks."""
         on_gpus = [name for name in self._device_names if "GPU:" in name]
         self._report.memory(peak_bytes(on_gpus), first_step=True)
         for name in on_gpus:
@@ -64,11 +59,7 @@ class Pulses:
 
 
 def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the current and peak bytes of each device (`current_bytes`, `peak_bytes`) by its name, as TensorFlow
-    counts them.
-
-    Devices without such counts are left out.
-    """
+    """Return `current_bytes` and `peak_bytes` of the devices of which TensorFlow counts them, by name."""
     devices = {}
     for name in device_names:
         short = _short(name)
@@ -82,7 +73,6 @@ def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
 
 
 def _short(name: str) -> str:
-    """Return the name of a device in the form that TensorFlow's functions about memory take."""
     return name.split("device:")[-1]
 
 
@@ -94,11 +84,9 @@ class _Sums(NamedTuple):
 
 
 class LossWindow:
-    """The mean loss of the last steps, from the running sum that Keras keeps for its mean over the epoch.
-
-    A window is the steps since the last reading. It reads two numbers of the device, and only after the device has
-    finished its work. With several replicas the sums are those of this process's replicas. A model without such a
-    running mean has no window.
+    """The mean loss of the steps since the last reading, from the sum that Keras keeps for its mean over the epoch.
+    It reads two numbers of the device, once it has finished its work, and of this process's replicas alone. A model
+    without such a running mean has no window.
     """
 
     def __init__(self, model: keras.Model) -> None:
@@ -108,14 +96,12 @@ class LossWindow:
         self._used_otherwise = False  # the sums hold earlier steps, or steps of an evaluation
 
     def begin(self, within_epoch: bool) -> None:
-        """To be called when the training begins. If it begins within an epoch (`within_epoch`), the sums may contain
-        earlier steps.
-        """
+        """To be called when the training begins. `within_epoch`: the sums may contain earlier steps."""
         self._used_otherwise = within_epoch
 
     def take(self) -> float | None:
-        """Return the mean loss over the steps since the last call. None if there was no step, or if the sums contain
-        other steps or an evaluation.
+        """Return the mean loss over the steps since the last call. None without a step, or if the sums contain
+        others.
         """
         now = _sums(self._model)
         if now is None:
@@ -126,25 +112,19 @@ class LossWindow:
         return (now.loss - before.loss) / (now.weight - before.weight) if usable else None
 
     def evaluation_begins(self) -> None:
-        """To be called before an evaluation, which uses the same sums. The mean of the steps up to now is kept for
-        `end_epoch`.
-        """
+        """To be called before an evaluation, which uses the same sums. The mean up to now is kept for `end_epoch`."""
         self._last, self._used_otherwise = self.take(), True
 
     def end_epoch(self) -> float | None:
-        """Return the mean loss of the last steps of the epoch. None as in `take`. Keras begins the next epoch with
-        empty sums.
-        """
+        """Return the mean loss of the epoch's last steps, or None. Keras begins the next epoch with empty sums."""
         last = self._last if self._used_otherwise else self.take()
         self._read, self._last, self._used_otherwise = _Sums(), None, False
         return last
 
 
 class SampleCount:
-    """The number of samples that a fit of Keras' own has trained on, from the weights of its running loss.
-
-    Keras' own step adds the samples of each batch to them. Of a step of the user's, each step counts
-    `samples_per_step`, None if they are unknown.
+    """The number of samples that a fit of Keras' own has trained on, from the weights of its running loss. Keras'
+    own step adds each batch's samples. Of a step of the user's, each counts `samples_per_step`, if known.
     """
 
     def __init__(self, model: keras.Model, samples_per_step: float | None) -> None:
@@ -186,8 +166,102 @@ def _sums(model: keras.Model) -> _Sums | None:
 
 
 def _total(variable: Any) -> float:
-    """Return the sum of a variable over the replicas of this process. An aggregate over all replicas would need all
-    processes at once.
-    """
+    # of the replicas of this process: an aggregate over all replicas would need all processes at once
     value = variable.value
     return float(sum(part.numpy() for part in getattr(value, "values", [value])))
+
+
+class FirstEvaluation:
+    """Reports the tracing and compiling of the first evaluation as a phase, and keeps its time."""
+
+    def __init__(self, report: RunReport) -> None:
+        self._report = report
+        self._since: float | None = None
+
+    @property
+    def done(self) -> bool:
+        return self._report.first_seconds.evaluation is not None
+
+    def begins(self) -> None:
+        # The first one also makes the iterator over its data, which counts as compiling.
+        if self.done:
+            self._report.phase("evaluating")
+        else:
+            self._since = None  # of an evaluation that ended before it ran
+            self.compile()
+
+    def compile(self) -> None:
+        """Report that compiling begins. Does nothing if it has already begun."""
+        if self._since is None:
+            self._since = time.perf_counter()
+            self._report.phase("compiling", "evaluation")
+
+    def compiled(self) -> None:
+        """Report that the compiling has ended, and add its time to the time of the first evaluation."""
+        if self._since is not None:
+            seconds = time.perf_counter() - self._since
+            self._report.first_seconds.evaluation = (self._report.first_seconds.evaluation or 0.0) + seconds
+            self._since = None
+        self._report.phase("evaluating")
+
+
+class FirstTimes:
+    """Decides which execution is the first of its kind, so that its time is reported as `compiling`."""
+
+    def __init__(self, report: RunReport, pipeline: Batches, xla: bool) -> None:
+        self.evaluation = FirstEvaluation(report)
+        self._per_pass = pipeline.batches_per_pass if xla and pipeline.smaller_last_batch else None
+        samples, batch = pipeline.validation_samples, pipeline.global_batch_size
+        self._smaller_test = xla and pipeline.replicas == 1 and (samples is None or samples % batch != 0)
+
+    def meets_smaller_batch(self, step: int, count: int) -> bool:
+        """Return True, once, if the `count` steps after `step` have a smaller batch, for which XLA compiles again."""
+        if self._per_pass is None or step // self._per_pass == (step + count) // self._per_pass:
+            return False
+        self._per_pass = None
+        return True
+
+    def test_begins(self, left: int) -> bool:
+        """Return True, and report it, if the evaluation's next execution, before `left` batches, is compiled."""
+        smaller = self._smaller_test and left == 0
+        if self.evaluation.done and not smaller:
+            return False
+        self._smaller_test = self._smaller_test and not smaller
+        self.evaluation.compile()
+        return True
+
+
+MUCH = 0.05  # of an epoch's time
+LEAST_SECONDS = 0.25  # less is noise of a busy machine, and no reason to change anything
+
+
+class EpochBegins:
+    """Compares the first execution of an epoch with the mean of its others, if `held_back` says why batches are not
+    made ahead of their epoch. Of the first epoch nothing is used, because the step is traced in it.
+    """
+
+    def __init__(self, held_back: str, report: RunReport) -> None:
+        self._held_back, self._report = held_back, report
+        self._fits = 0
+        self._seconds: list[float] = []  # of the executions of an epoch
+
+    def epoch_begins(self) -> None:
+        self._fits += 1
+        self._seconds = []
+
+    def executed(self, seconds: float, last: bool) -> None:
+        """Note the time of an execution. After the `last` one of the second epoch in this process, warn of a wait."""
+        if not self._held_back or self._fits != 2:
+            return
+        self._seconds.append(seconds)
+        first, *others = self._seconds
+        if not last or not others:
+            return
+        waited, whole = first - sum(others) / len(others), sum(self._seconds)
+        if waited > max(LEAST_SECONDS, MUCH * whole):
+            self._report.warn(
+                "epoch_waits",
+                f"an epoch waits {units.seconds(waited)} for its first batch, {units.share(waited / whole)} of the "
+                f"time of its steps: its batches are made only when it begins, because {self._held_back}",
+                "if the data follow nothing of the training, set input.across_epochs=true",
+            )

@@ -1,37 +1,178 @@
-"""The figures of a run as they grow: its speed, its progress, and the times of work that is done only once."""
+"""The figures of a run as they grow: its speed, its progress, the times of steps, and those of work that is done
+once.
+"""
 
 from __future__ import annotations
 
 import math
+import statistics
 import time
+from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ...learning import EpochsSeen
 from ...runs import events
-from .step_clock import WINDOW_SECONDS, Samples, Spent, StepClock, Totals
+
+WINDOW_SECONDS = 0.05
+RECENT_WINDOWS = 100
+Totals = Callable[[], tuple[float | None, float | None]]  # seconds of waiting for input, and of the graph
+Samples = Callable[[], int | None]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The seconds since the start, None without a reading; `samples` include those of steps that are not measured."""
+
+    measured: float
+    input_wait: float | None = None
+    graph: float | None = None
+    samples: int | None = None
+
+    def shares_since(self, earlier: Spent) -> tuple[float | None, float | None]:
+        """Return the shares (0 to 1) of the step time since `earlier` of waiting for input, and of Python."""
+        seconds = self.measured - earlier.measured
+        waited, ran = _difference(self.input_wait, earlier.input_wait), _difference(self.graph, earlier.graph)
+        return (
+            None if waited is None else _share(waited, seconds),
+            None if ran is None else _share(seconds - ran, seconds),
+        )
+
+    def samples_per_second_since(self, earlier: Spent) -> float | None:
+        """Return the samples trained in a second of step time since `earlier`. None without readings."""
+        seconds, samples = self.measured - earlier.measured, _difference(self.samples, earlier.samples)
+        return samples / seconds if samples and seconds > 0 else None
+
+
+class StepClock:
+    """Measures step times by marks between executions, combined into windows of whole executions of at least
+    `window_seconds`: short steps are measured in groups. On a GPU, which works asynchronously, a window ends when
+    the host has waited for it. `totals` has the seconds of input wait and graph, as in step_parts.py.
+    """
+
+    def __init__(
+        self,
+        warmup: int,
+        window_seconds: float = WINDOW_SECONDS,
+        totals: Totals = lambda: (None, None),
+        samples: Samples = lambda: None,
+    ) -> None:
+        self.warmup = warmup
+        self.warm = False  # the warm-up is over: measure from now on
+        self.ended_steps = 0  # of all executions that have ended
+        self.measured_steps = 0
+        self.measured_seconds = 0.0
+        self.step_seconds_total = 0.0  # all steps but the first execution, warm-up included
+        self._window_seconds, self._totals, self._samples = window_seconds, totals, samples
+        self._first = True
+        self._cut = False
+        self._since: float | None = None
+        self._running = 0
+        self._open_seconds, self._open_steps = 0.0, 0
+        self._windows = array("d")
+        self._recent: deque[float] = deque(maxlen=RECENT_WINDOWS)
+
+    @property
+    def begun_steps(self) -> int:
+        """The number of steps that have begun: `ended_steps`, plus the steps of the present execution."""
+        return self.ended_steps + (0 if self._since is None else self._running)
+
+    def mark(self, now: float, count: int) -> None:
+        """Record that an execution of `count` steps begins at `now` (seconds of any steady clock), and the one
+        before ends.
+        """
+        self._close_execution(now)
+        self._since, self._running = now, count
+
+    def pause(self, now: float) -> None:
+        """Record that no execution follows directly. The time until the next mark does not count as time of steps."""
+        self._close_execution(now)
+        self._since = None
+
+    def measured_until(self, now: float) -> float:
+        """Return the measured seconds up to `now`, including the present execution if the warm-up is over."""
+        running = now - self._since if self._since is not None and self.warm else 0.0
+        return self.measured_seconds + running
+
+    def step_seconds_until(self, now: float) -> float:
+        """Return the seconds of all steps up to `now` but the first execution, including the present execution."""
+        return self.step_seconds_total + (0.0 if self._since is None or self._first else now - self._since)
+
+    def spent(self, now: float) -> Spent:
+        return Spent(self.measured_until(now), *self._totals(), self._samples())
+
+    def device_was_waited_for(self) -> None:
+        """On a GPU the window then ends with the present execution."""
+        self._cut = self._window_seconds == math.inf
+
+    def _close_execution(self, now: float) -> None:
+        if self._since is None:
+            return
+        seconds, steps, was_warm = now - self._since, self._running, self.warm
+        self.ended_steps += steps
+        self.warm = self.ended_steps >= self.warmup
+        if self._first:
+            self._first = False
+            return
+        self.step_seconds_total += seconds
+        if not was_warm:
+            return
+        self.measured_seconds += seconds
+        self.measured_steps += steps
+        self._open_seconds += seconds
+        self._open_steps += steps
+        if self._open_seconds >= self._window_seconds or self._cut:
+            self._cut = False
+            step_ms = 1000 * self._open_seconds / self._open_steps
+            self._windows.append(step_ms)
+            self._recent.append(step_ms)
+            self._open_seconds, self._open_steps = 0.0, 0
+
+    def recent_ms(self) -> tuple[float | None, float | None]:
+        """Return median and 95th percentile of the step time in ms, over the last RECENT_WINDOWS windows."""
+        return _percentiles(self._recent)
+
+    def overall_ms(self) -> tuple[float | None, float | None]:
+        """Return median and 95th percentile of the step time in ms over the whole run, or its mean if it is short."""
+        if not self._windows and self._open_steps:
+            mean = 1000 * self._open_seconds / self._open_steps
+            return mean, mean
+        return _percentiles(self._windows)
+
+
+def _difference(now: float | None, earlier: float | None) -> float | None:
+    return None if now is None or earlier is None else now - earlier
+
+
+def _share(part: float, whole: float) -> float | None:
+    return min(1.0, max(0.0, part / whole)) if whole > 0 else None
+
+
+def _percentiles(values: array[float] | deque[float]) -> tuple[float | None, float | None]:
+    if not values:
+        return None, None
+    if len(values) == 1:
+        return values[0], values[0]
+    return statistics.median(values), statistics.quantiles(values, n=20, method="inclusive")[18]
+
 
 RECENT_SECONDS = 5.0
 
 
 @dataclass
 class Moment:
-    """The state of the training at a pulse: its epoch and step (from 1), times since the start (`spent`), and the
-    running metrics.
-
-    `samples` is the number of samples on which this process has trained.
-    `traces` is the number of traces of the training function, `loss_scale` and `skipped_steps` are those of
-    mixed_float16, and `window_loss` is the mean loss since the last pulse. None: unknown.
+    """The state of the training at a pulse: its epoch and step (from 1), times since the start, and the running
+    metrics.
     """
 
     epoch: int
     step: int
     spent: Spent
     metrics: Mapping[str, float]
-    samples: int | None = None
-    traces: int | None = None
-    loss_scale: float | None = None
+    samples: int | None = None  # on which this process has trained
+    traces: int | None = None  # of the training function
+    loss_scale: float | None = None  # of mixed_float16, and the steps that it has skipped
     skipped_steps: int | None = None
     window_loss: float | None = None  # mean of the steps since the pulse before
 
@@ -79,24 +220,20 @@ class Speed:
         totals: Totals = lambda: (None, None),
         samples: Samples = lambda: None,
     ) -> StepClock:
-        """Return the clock of a training that begins. Its figures leave out the first `warmup_steps` steps.
-
-        With `on_gpu`, the clock ends a window only when the host has waited for the device. `totals` returns the
-        seconds of waiting for input and of the graph, and `samples` the samples of the steps up to now.
+        """Return the clock of a training that begins; its first steps are a warm-up. With `on_gpu`, a window ends
+        only when the host has waited for the device. `totals` and `samples` are those of StepClock.
         """
         self.clock = StepClock(warmup_steps, math.inf if on_gpu else WINDOW_SECONDS, totals, samples)
         return self.clock
 
     def begin_measuring(self, spent: Spent, step: int = 0) -> None:
-        """To be called when the warm-up is over. `spent` are the times up to now, and `step` is the last step."""
+        """To be called when the warm-up is over, after `step`. `spent` are the times up to now."""
         self.warm = True
         self._begin = self._at_warm = self._previous = spent
         self._recent = deque([(spent, step)])
 
     def progress(self, moment: Moment) -> events.Progress:
-        """Return the progress event of a pulse. Its shares are those of the time since the last pulse. None if no step
-        was done since.
-        """
+        """Return the progress event of a pulse. Its shares are those since the last pulse, None without a step."""
         stepped = self.last is None or moment.step > self.last.step
         self.last, self._begun_at_last = moment, self.clock.begun_steps
         if self._at_warm and self._at_warm.input_wait is None:
@@ -130,25 +267,18 @@ class Speed:
 
     @property
     def step(self) -> int:
-        """The last step that has ended: the step of the last pulse, plus the steps that the clock has counted since.
-
-        0 before the first pulse.
-        """
+        """The last step that has ended: that of the last pulse, plus those that the clock has counted since."""
         since = max(0, self.clock.ended_steps - self._begun_at_last)
         return self.last.step + since if self.last else 0
 
     def shares(self) -> tuple[float | None, float | None]:
-        """Return the share (0 to 1) of waiting for input and the share of Python, from the end of the warm-up to the
-        last pulse. None if unknown.
-
-        If there was no reading at the end of the warm-up, the shares count from the first pulse that has one.
+        """Return the shares (0 to 1) of waiting for input and of Python from the end of the warm-up to the last
+        pulse.
         """
         return self.last.spent.shares_since(self._at_warm) if self.last and self._at_warm else (None, None)
 
     def _recent_means(self, moment: Moment) -> tuple[float | None, float | None]:
-        """Return the samples per second and the seconds of a step, both as means over the last RECENT_SECONDS of steps.
-        None before the end of the warm-up.
-        """
+        """Return samples per second and seconds of a step over the last RECENT_SECONDS of steps, after the warm-up."""
         if not self._recent:
             return None, None
         self._recent.append((moment.spent, moment.step))
@@ -165,9 +295,7 @@ class Speed:
         return self.last.spent.samples_per_second_since(self._begin) if self.last and self._begin else None
 
     def transfer(self, step_ms: float | None) -> float | None:
-        """Return the time of copying a batch to a GPU, as a share (at most 1) of the step time `step_ms`. None if one
-        of them is unknown.
-        """
+        """Return the time of copying a batch to a GPU, as a share (at most 1) of the step time. None if unknown."""
         if self.transfer_seconds is None or not step_ms:
             return None
         return min(1.0, 1000 * self.transfer_seconds / step_ms)

@@ -1,7 +1,4 @@
-"""Collects the figures of a run, and writes the events and the summary that are made of them.
-
-The training loop reports what has happened. No method here is called more often than a few times a second.
-"""
+"""Collects the figures of a run, and writes the events and the summary that are made of them, a few times a second."""
 
 from __future__ import annotations
 
@@ -38,8 +35,8 @@ CREATE_EARLY = (
 
 
 class RunReport:
-    """Writes the events of a run and its result, and collects the figures for both. `writer` writes the trainer's event
-    file.
+    """Writes the events of a run by `writer`, the trainer's event file, and its result, and collects the figures for
+    both.
     """
 
     def __init__(self, run: Run, writer: EventWriter) -> None:
@@ -67,7 +64,6 @@ class RunReport:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the user started the run."""
         return self.writer.clock.elapsed()
 
     def phase(self, phase: events.PhaseName, detail: str = "") -> None:
@@ -81,10 +77,8 @@ class RunReport:
         self.writer.emit(events.Phase(phase=phase, detail=detail), now)
 
     def warn(self, kind: str, message: str, hint: str = "", option: str = "") -> None:
-        """Write a warning of this `kind` with a `message`, a `hint` on what to do, and the key of the `option` that it
-        is about.
-
-        Only the first warning of each kind and option is written.
+        """Write a warning, with a `hint` on what to do and the key of its `option`. Of each kind and option only the
+        first is written.
         """
         if (key := kind + option) not in self._warned:
             self._warned.add(key)
@@ -101,9 +95,7 @@ class RunReport:
         self.writer.emit(events.Warn(kind="not_restored", message=message, hint=CREATE_EARLY, variables=list(names)))
 
     def not_applied(self, options: Sequence[Mapping[str, str]]) -> None:
-        """Warn about options that were set but have no effect. Each item has `option`, its key, and `why`, the
-        reason.
-        """
+        """Warn about options that were set but have no effect, each with `why`."""
         for item in options:
             key, why = item["option"], item["why"]
             self.warn("not_applied", f"{key} does nothing here: {why}", remedy(key, why), key)
@@ -115,7 +107,6 @@ class RunReport:
         self.when_first_step_is_done()
 
     def first_checkpoint_done(self, seconds: float) -> None:
-        """Record the time in seconds that the first checkpoint has taken. Later calls have no effect."""
         if self.first_seconds.checkpoint is None:
             self.first_seconds.checkpoint = seconds
 
@@ -132,10 +123,8 @@ class RunReport:
         self.writer.emit(progress)
 
     def memory(self, devices: Mapping[str, Mapping[str, int]], first_step: bool = False) -> None:
-        """Write the figures of TensorFlow's allocator, and keep the highest peak. Does nothing if `devices` is empty.
-
-        The peak of the first step (`first_step`) is kept separately. Once it is known, readings before the second
-        execution do not count for the other peak.
+        """Write the figures of TensorFlow's allocator, and keep the highest peak. That of the first step is kept
+        apart: then readings before the second execution do not count for the other.
         """
         if not devices:
             return
@@ -150,15 +139,12 @@ class RunReport:
         self.writer.emit(self.epochs.end(epoch, step, metrics))
 
     def best_epoch(self, best: events.Best) -> None:
-        """Write the event of a best epoch. The result will have it, too."""
         self.best[best.option] = asdict(best)
         self.writer.emit(best)
 
     def finish(self, outcome: events.Outcome, returncode: int, error: Mapping[str, str] | None = None) -> None:
         """Write result.json and the last events. A second call has no effect, in whichever thread it is made.
-
-        `returncode` is the exit status of this process. `error` has `kind`, `message` and `hint`, None without an
-        error.
+        `error` has `kind`, `message` and `hint`.
         """
         with self._finishing:
             if not self._finished:
@@ -217,7 +203,7 @@ class RunReport:
             skipped_steps=last.skipped_steps if last else None,
             metrics=reached.metrics,
             ended_by=self.ended_by if outcome == "ok" else None,
-            best=list(self._best_epochs().values()),
+            best=list((self.best if last else results.best_epochs(read_events(self.run.path))).values()),
             seconds=seconds,
             goodput=clock.step_seconds_total / seconds if seconds else None,
             error=error,
@@ -229,17 +215,15 @@ class RunReport:
         )
 
     def _reached(self) -> results.Reached:
-        """Return the epochs, steps and metrics up to now. If this process has not trained, they are read from the
-        events of the run.
-        """
+        # If this process has not trained, they are read from the events of the run.
         if (last := self.speed.last) is None:
             return results.reached(read_events(self.run.path))
         epochs = max(self.epochs.done, last.epoch - 1)  # a resumed run may have ended none itself
         return results.Reached(epochs, self.speed.step, self.epochs.metrics or dict(last.metrics))
 
     def _learning(self) -> str:
-        """Return the sentence that the training has diverged or learns nothing, empty for none. The first epochs of a
-        resumed run are read from its events.
+        """Return the sentence that the training has diverged or learns nothing. A resumed run reads its first
+        epochs.
         """
         seen = self.epochs.seen
         if seen.first is None or seen.first[0] > 1:
@@ -250,21 +234,10 @@ class RunReport:
         workload = mapping(read_object(self.run.file(options_json.FILE)).value.get("workload"))
         return learning.judged(seen, {f"workload.{name}": value for name, value in workload.items()})
 
-    def _best_epochs(self) -> dict[str, dict[str, Any]]:
-        """Return the best epochs up to now, by option. If this process has not trained, they are read from the events
-        of the run.
-        """
-        return self.best if self.speed.last else results.best_epochs(read_events(self.run.path))
-
     def _gpu_figures(
         self, readings: Iterable[events.GpuReadings], samples_per_second: float | None
     ) -> dict[str, float | None]:
-        """Return the figures of the training GPUs: their means while they train, and their energy since the last start
-        of the run.
-
-        `readings` are all readings of the run. The energy of a sample follows from `samples_per_second`. A figure that
-        is not known is None.
-        """
+        """Return the training GPUs' means while they train, and their energy since the last start, None if unknown."""
         training, whole = GpuTotals(), GpuTotals()
         pauses = deque([*self._pauses, (math.inf if self._paused_at is None else self._paused_at, math.inf)])
         begin = self.writer.clock.now() - self.elapsed
@@ -283,10 +256,7 @@ class RunReport:
 
 
 def _energy(whole: GpuTotals, training: GpuTotals, samples_per_second: float | None) -> dict[str, float | None]:
-    """Return the energy of the run in Wh and of a sample in J, by the names of the figures. Unknown values are None.
-
-    If the driver does not count energy, it is estimated, and the names contain `_estimated`.
-    """
+    """Return the energy of the run in Wh and of a sample in J: `_estimated` if the driver does not count energy."""
     watts, rate = training.watts, samples_per_second
     of_a_sample = watts / rate if watts is not None and rate else None
     return {

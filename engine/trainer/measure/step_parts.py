@@ -25,7 +25,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..common.epoch_callbacks import floats
+from ..common.logs import floats
 
 SET_SECONDS = 0.05  # between two readings: a larger difference means that the wall clock was set
 TOGETHER_SECONDS = 0.001  # two clocks are read within this time, unless the process was interrupted in between
@@ -33,11 +33,10 @@ SAMPLE_AFTER = 3  # executions after a pulse, during which the input pipeline ge
 
 
 class GraphClock:
-    """Measures times inside the graph, on the CPU: the time that the host waited for input, and when executions began.
-
-    Both are sums since the last `take`. The times of the beginnings are relative to `zero`, a Unix time. With
-    `first_only`, only the wait of each execution's first step counts. TensorFlow refuses to read the clock in a graph
-    if operations must be deterministic. Then no time is measured, and `counts` is False.
+    """Measures on the CPU, inside the graph, how long the host waited for input, and when executions began: sums
+    since the last `take`, the latter relative to `zero`, a Unix time. With `first_only`, only the wait of each
+    execution's first step counts. TensorFlow refuses to read the clock if operations must be deterministic: `counts`
+    is then False.
     """
 
     def __init__(self, deterministic: bool, first_only: bool = False) -> None:
@@ -49,23 +48,16 @@ class GraphClock:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """The variables that the clock writes in the graph of the steps."""
         return [self._sums]
 
     def take(self) -> tuple[float, float]:
-        """Return the seconds waited, and the sum of the times at which executions began, since the last call. Both are
-        then reset.
-        """
+        """Return the seconds waited, and the sum of the times at which executions began, since the last call."""
         waited, begun = self._sums.numpy().tolist()
         self._sums.assign(self._nothing, read_value=False)
         return waited, begun
 
     def first(self, iterator: Any) -> tuple[Any, Any, Any]:
-        """Return the first batch of an execution, the time at which the execution began, and the wait so far in
-        seconds.
-
-        The last two are to be passed on to `next` and `end`.
-        """
+        """Return the first batch of an execution, its begin and the seconds waited so far, for `next` and `end`."""
         if not self.counts:
             return iterator.get_next(), (), ()
         data, begun, end, waited = _timed(iterator)
@@ -82,11 +74,7 @@ class GraphClock:
         return _after(end, data), waited + seconds
 
     def end(self, begun: Any, waited: Any) -> None:
-        """Add the times of an execution to the sums of the clock: the time at which it has `begun`, and the seconds
-        `waited`.
-
-        This is done only once, at the end of the execution, as it costs time.
-        """
+        """Add the times of an execution to the sums of the clock, once at its end, as it costs time."""
         if self._all:
             self._add(begun, waited)
 
@@ -96,9 +84,7 @@ class GraphClock:
 
 
 def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the next batch of the iterator, the time of the call, the time of the result, and the seconds between
-    them.
-    """
+    """Return the next batch, the time of the call, the time of the result, and the seconds between them."""
     begun = tf.timestamp()
     with tf.control_dependencies([begun]):
         data = iterator.get_next()
@@ -108,9 +94,7 @@ def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _after(moment: Any, data: Any) -> Any:
-    """Return the same data, but usable only after `moment`, a reading of the clock. Otherwise the clock would be read
-    late if the cores are busy.
-    """
+    # Otherwise the clock would be read late if the cores are busy.
 
     def delayed(tensor: Any) -> Any:
         with tf.device(tensor.device):
@@ -129,11 +113,8 @@ def _tensors(data: Any) -> list[Any]:
 
 
 class StepParts:
-    """Measures how long the executions of the step's graph took, and how long they waited for input, in seconds.
-
-    `clock` is the clock in the graph. An execution is one call of the graph, with one or more steps. The totals are
-    over all executions up to now, without those inside `left_out`. They are None if TensorFlow cannot measure, as with
-    deterministic operations.
+    """Measures how long the executions of the step's graph took, and how long they waited for input, in seconds. The
+    totals leave out those inside `left_out`. They are None if TensorFlow cannot measure.
     """
 
     samples = False  # whether only some executions have the clock in their graph
@@ -151,25 +132,21 @@ class StepParts:
 
     @property
     def sample_is_due(self) -> bool:
-        """True if the next execution is a sample, an execution with the clock in its graph on a GPU. Always False
-        here.
-        """
+        """True if the next execution is a sample, an execution with the clock in its graph on a GPU."""
         return False
 
     def pulse(self) -> None:
-        """To be called at a pulse, after the host has waited for the device and done other work. Does nothing here."""
+        """To be called at a pulse, after the host has waited for the device and done other work."""
 
     def before(self) -> None:
-        """To be called before an execution begins. Does nothing here."""
+        """To be called before an execution begins."""
 
     def begins(self) -> None:
         """To be called directly before the graph of an execution is called."""
         self._called = time.perf_counter()
 
     def after(self, _count: int, logs: Any, samples: Any) -> None:
-        """To be called after an execution of `_count` steps with `samples` samples, a scalar tensor, has returned
-        `logs`.
-        """
+        """To be called after an execution of `_count` steps has returned `logs` and `samples`, a scalar tensor."""
         self._ends += time.time() - self.clock.zero
         self._call_seconds += time.perf_counter() - self._called
         self._last_logs = logs
@@ -192,18 +169,14 @@ class StepParts:
 
     @contextlib.contextmanager
     def not_python(self) -> Iterator[None]:
-        """A context for time between two executions in which the device works. This time counts as time of the graph,
-        not as Python's.
-        """
+        """A context for time between two executions in which the device works: the graph's time, not Python's."""
         begin = time.perf_counter()
         yield
         self._graph_seconds += time.perf_counter() - begin
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
-        """A context around an unusual execution, whose times do not count. The host must have waited for the device
-        before.
-        """
+        """A context around an execution whose times do not count, after the host has waited for the device."""
         before = self.trained_samples()
         with self._times_left_out():
             yield
@@ -219,10 +192,8 @@ class StepParts:
         self._input_seconds, self._graph_seconds = before
 
     def _read(self) -> float:
-        """Read the times that the graph has measured. Return the seconds waited for input since the last reading.
-
-        The graph reads the wall clock. If the wall clock was set meanwhile, the whole calls of the graph count, with
-        their dispatch.
+        """Return the seconds waited since the last reading. If the wall clock, which the graph reads, was set
+        meanwhile, the whole calls of the graph count, with their dispatch.
         """
         waited, begun = self.clock.take()
         calls, ends = self._call_seconds, self._ends
@@ -232,16 +203,11 @@ class StepParts:
         return waited if 0.0 <= waited <= calls else 0.0
 
     def _wall_clock_was_set(self) -> bool:
-        """Return True if the wall clock was set since the last call. If so, the times that the graph has measured since
-        then are useless.
-        """
         before, self._wall_ahead = self._wall_ahead, wall_ahead()
         return abs(self._wall_ahead - before) > SET_SECONDS
 
     def totals(self) -> tuple[float | None, float | None]:
-        """Return the seconds of waiting for input, and the seconds of the graph, which include the waiting. Both are
-        None if they cannot be measured.
-        """
+        """Return the seconds of waiting for input, and of the graph, which include these. None if not measured."""
         if not self.clock.counts:
             return None, None
         self._input_seconds += self._read()
@@ -267,9 +233,7 @@ class SampledParts(StepParts):
         return self._pulsed and self._until_sample == 0
 
     def pulse(self) -> None:
-        """Plan a sample a few executions from now. Does nothing if one is already planned, as slow steps have a pulse
-        each.
-        """
+        # Slow steps have a pulse each.
         if not self._pulsed:
             self._pulsed, self._until_sample = True, SAMPLE_AFTER
 
@@ -294,7 +258,6 @@ class SampledParts(StepParts):
         self._input_seconds += count * self._sample_seconds
 
     def _take(self, seconds: float) -> None:
-        """Read the clock after an execution whose call took `seconds`, and keep the reading if it is plausible."""
         waited, begun = self.clock.take()
         was_set = self._wall_clock_was_set()
         dispatch = self.clock.zero + begun - self._called_wall
@@ -313,26 +276,17 @@ class SampledParts(StepParts):
         self._input_seconds, self._graph_seconds = before
 
     def totals(self) -> tuple[float | None, float | None]:
-        """Return the seconds of waiting for input and of the graph, estimated from the samples. Both are None until a
-        sample has been taken.
-        """
         if not self._sampled:
             return None, None
         return self._input_seconds, self._graph_seconds
 
 
 def step_parts_for(deterministic: bool, on_gpu: bool) -> StepParts:
-    """Return the object that measures the parts of the steps on a GPU (`on_gpu`) or a CPU. With `deterministic`
-    operations the object measures nothing.
-    """
     return SampledParts() if on_gpu and not deterministic else StepParts(GraphClock(deterministic))
 
 
 def wall_ahead() -> float:
-    """Return the seconds by which the wall clock is ahead of the monotonic clock.
-
-    The clocks are read again if the process was interrupted between the two readings.
-    """
+    """Return the seconds by which the wall clock is ahead of the monotonic clock, read without an interruption."""
     while True:
         before, wall, after = time.monotonic(), time.time(), time.monotonic()
         if after - before < TOGETHER_SECONDS:

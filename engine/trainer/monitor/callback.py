@@ -1,7 +1,6 @@
-"""`Monitor`, a Keras callback: makes any model.fit in any script a run that gputui's viewers can follow.
-
-The fit itself is not changed. The script's process is both engine and trainer of its run and writes the events of both.
-A run without a result whose process has ended counts as crashed.
+"""`Monitor`, a Keras callback: makes any model.fit in any script a run that gputui's viewers can follow. The fit is
+not changed. The script's process is engine and trainer of its run. Without a result it counts as crashed when it
+ends.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import keras
 
 from ... import runs
 from ...runs import Run
-from ..common.epoch_callbacks import floats
+from ..common.logs import floats
 from . import description
 from .fit_life import Fit
 from .watched_fit import WatchedFit
@@ -26,9 +25,7 @@ LONGEST = 300  # characters of a reason
 
 
 def _harmless(method: Callable[..., None]) -> Callable[..., None]:
-    """Return the method, wrapped so that an exception in it ends the watching with a warning. It never ends the
-    script.
-    """
+    """Return the method, wrapped so that an exception in it ends the watching with a warning, and never the script."""
 
     @functools.wraps(method)
     def guarded(self: Monitor, *arguments: Any, **named: Any) -> None:
@@ -66,9 +63,7 @@ class Monitor(keras.callbacks.Callback):
         self._watched = WatchedFit(self.run, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
 
     def _give_up(self, fault: Exception) -> None:
-        """End the watching with the reason `fault`, which is printed and ends the run. A run that has not begun is
-        deleted. The fit itself continues.
-        """
+        """End the watching with the reason `fault`. A run that has not begun is deleted. The fit continues."""
         why = " ".join(f"{type(fault).__name__}: {fault}".split())[:LONGEST]
         if isinstance(fault, OSError):
             why = f"{fault.strerror or fault}: {fault.filename}"
@@ -94,10 +89,7 @@ class Monitor(keras.callbacks.Callback):
 
     @_harmless
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Record that an execution has ended with the step `batch` (from 0) of the epoch.
-
-        Keras calls this in a thread of its own, and the training loop waits neither for this thread nor for the logs.
-        """
+        # Keras calls this in a thread of its own, and the loop waits neither for it nor for the logs.
         if self._watched:
             self._watched.execution_ended(batch, logs)
 

@@ -26,10 +26,8 @@ LOOK = "gputui doctor --deep looks for the reason"
 
 
 def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
-    """Return the YAML of a preset for the run `name`, with the options that follow from the model and from `params`,
-    the arguments of fit.
-
-    `batch_size` is the global batch size, None if unknown.
+    """Return the YAML of a preset for the run `name`, with options from the model and `params`, the arguments of
+    fit.
     """
     script = Path(sys.argv[0]).name or "python"
     options: dict[str, Any] = {
@@ -74,11 +72,7 @@ def started(report: RunReport, model: keras.Model, present: Devices, steps_per_e
 
 
 def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
-    """Return the devices that the fit trains on, which TensorFlow has already opened, and the fault because of which no
-    GPU trains.
-
-    The fault is None if a GPU trains or no GPU could.
-    """
+    """Return the devices that the fit trains on, and the fault because of which no GPU trains though one could."""
     here, seen = this_machine.read(), len(tf.config.list_physical_devices("GPU"))
     opened = tuple(device.name for device in tf.config.list_logical_devices("GPU"))
     if not opened:
@@ -90,10 +84,7 @@ def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
 
 
 def _obstacle(here: machine_gpus.Machine, seen: int) -> Fault | None:
-    """Return the reason why no GPU of this machine trains. None if it has no GPU, or if the script has hidden its GPUs.
-
-    `seen` is the number of GPUs that TensorFlow sees.
-    """
+    """Return the reason why no GPU of this machine trains, unless it has none, or the script has hidden them."""
     if here.on_cpu_by_variable or (seen and not tf.config.get_visible_devices("GPU")):
         return None
     if too_old := chips_too_old(here, seen, ()):
@@ -105,11 +96,7 @@ def _obstacle(here: machine_gpus.Machine, seen: int) -> Fault | None:
 
 
 def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the GPUs that train, out of the `opened` ones: those of the strategy, or of the model's
-    variables.
-
-    If neither is known, the first opened GPU.
-    """
+    """Return the GPUs that train: those of the strategy, or of the model's variables, or else the first opened."""
     strategy = model.distribute_strategy
     if strategy.num_replicas_in_sync > 1:
         places = strategy.extended.worker_devices
@@ -124,10 +111,7 @@ def _short(name: str) -> str:
 
 
 def warn_of_gpus(report: RunReport, present: Devices, obstacle: Fault | None) -> None:
-    """Warn if no GPU trains although one could (`obstacle`), or if the identity of the GPUs is uncertain.
-
-    The training on the CPU is not prevented, as it may be the script's own choice.
-    """
+    """Warn if no GPU trains although one could, which may be the script's own choice, or of an uncertain identity."""
     if obstacle is not None:
         report.warn("no_gpu", f"{obstacle.what}: the CPU trains", obstacle.remedy)
     if present.uncertain:

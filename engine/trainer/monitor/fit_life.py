@@ -1,7 +1,5 @@
 """Shows that a watched `model.fit` is alive while it runs: the run's status, its readings, its reaction to a stop.
-
-Two threads and a signal handler do this while the fit runs. They end with the fit, also if Keras does not report its
-end. callback.py writes the events of the fit itself.
+Two threads and a signal handler do this. They end with the fit, also if Keras does not report its end.
 """
 
 from __future__ import annotations
@@ -34,11 +32,8 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class Life:
-    """Keeps the status of the run, takes readings every `sample_seconds`, and handles the stop signals while `fit`
-    runs.
-
-    `begin` starts this. `stop` asks the fit to stop, and `gone` is called if the fit has ended without a report. `end`
-    restores the signal handlers.
+    """Keeps the status of the run, takes readings, and handles the stop signals while `fit` runs. `stop` asks the
+    fit to stop, and `gone` is called if the fit has ended without a report.
     """
 
     def __init__(
@@ -67,11 +62,7 @@ class Life:
         self._listens = self._listen()
 
     def _listen(self) -> bool:
-        """Handle the stop signals, unless the script has handlers of its own or this is not the main thread. Return
-        True if they are handled.
-
-        A handler that an ended fit has left does not count as the script's.
-        """
+        """Handle the stop signals in the main thread, unless the script has handlers that no ended fit has left."""
         present = signal.getsignal(signal.SIGTERM)
         left = getattr(present, "__self__", None)
         free = present == signal.SIG_DFL or (isinstance(left, Life) and not left.needed)
@@ -84,14 +75,11 @@ class Life:
 
     @property
     def needed(self) -> bool:
-        """True if the fit still runs."""
         return not self._done.is_set() and self._fit.runs()
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
-        """Ask the fit to stop. If it has not ended after stop_signals.GRACE_SECONDS, or no fit runs, end the script as
-        the signal would do without gputui.
-
-        Schedulers may send the signal several times.
+        """Ask the fit to stop. After stop_signals.GRACE_SECONDS, or without a fit, end the script as the signal
+        would. Schedulers may send it several times.
         """
         self._asked_at = self._asked_at or time.monotonic()
         if self.needed and time.monotonic() - self._asked_at < stop_signals.GRACE_SECONDS:
@@ -100,9 +88,7 @@ class Life:
             self._end_script()
 
     def _on_person(self, _number: int, _frame: Any) -> None:
-        """Handle the stop signal of a person. The first one has no effect here, as SIGTERM comes with it, and the
-        second one ends the script.
-        """
+        # SIGTERM comes with the first one.
         self._by_person += 1
         if self._by_person > 1:
             self._end_script()
@@ -144,9 +130,8 @@ class Life:
 
 
 class Fit:
-    """Knows whether a fit still runs, by the frame of its function. To be created in a callback of the fit.
-
-    It holds the frame until `forget`.
+    """Knows whether a fit still runs, by the frame of its function, which it holds until `forget`. To be created in
+    a callback.
     """
 
     def __init__(self) -> None:
@@ -158,9 +143,7 @@ class Fit:
         self.iterator: Any = None  # over the batches of the present epoch, None if it is not available
 
     def batch_size(self) -> int | None:
-        """Return the batch size, read from fit's iterator: at most the samples of the data. None if it is not
-        available.
-        """
+        """Return the batch size, read from fit's iterator: at most the samples of the data, if it is available."""
         data = self._data()
         size = getattr(data, "batch_size", None)
         if not isinstance(size, int) or size < 1:
@@ -178,7 +161,6 @@ class Fit:
         return getattr(self._batches, "data_adapter", None)
 
     def epoch_begins(self) -> None:
-        """To be called before the first step of an epoch."""
         self.iterator = current_iterator(self._batches)
 
     def epoch_ends(self) -> None:
@@ -186,9 +168,7 @@ class Fit:
         self.iterator = None
 
     def gaps(self) -> list[float]:
-        """Return the seconds from the end of each of the last requests for a batch to the next request. Empty if
-        TensorFlow does not note them for the fit's iterator.
-        """
+        """Return the seconds from the end of the last requests for a batch to the next, if TensorFlow notes them."""
         try:
             return [gap / 1e6 for gap in tf.data.experimental.get_model_proto(self.iterator).gap_times]
         except (ValueError, AttributeError, TypeError, tf.errors.OpError):  # of several replicas, or no model is kept

@@ -14,11 +14,10 @@ from ...job import environment_variables
 from ...runs import Run, events
 from ...runs.events import EVENTS_FILE
 from ...runs.parsing import EventWriter
-from ..common.epoch_callbacks import floats
+from ..common.logs import floats
 from ..common.versions import ended_step
 from ..data.stages import StageMeter, StageWatch
-from ..measure.first_times import FirstEvaluation
-from ..measure.progress_reports import LossWindow, Pulses, SampleCount
+from ..measure.progress_reports import FirstEvaluation, LossWindow, Pulses, SampleCount
 from ..measure.run_figures import Moment, Plan
 from ..measure.run_report import RunReport
 from ..setup import environment
@@ -34,10 +33,7 @@ INTERRUPTED = {
 
 
 class Position:
-    """The progress of the fit with the arguments `params`.
-
-    The number of steps in an epoch is known from the start, or only after the first epoch.
-    """
+    """The progress of the fit with the arguments `params`. The steps of an epoch may be known only after the first."""
 
     def __init__(self, params: dict[str, Any]) -> None:
         self.epochs, self.steps_per_epoch = int(params.get("epochs") or 1), params.get("steps")
@@ -53,9 +49,7 @@ class Position:
         self.step = self.epoch * int(self.steps_per_epoch or 0) + batch
 
     def steps_of(self, batch: int, together: int) -> int:
-        """Return the number of steps of the execution that begins with the step `batch` (from 0) of the epoch, at most
-        `together`. Keras counts the last execution of an epoch as a whole one.
-        """
+        # Keras counts the last execution of an epoch as a whole one.
         return min(together, int(self.steps_per_epoch or 0) - batch) if self.steps_per_epoch else together
 
     def epoch_ends(self, epoch: int) -> None:
@@ -64,10 +58,8 @@ class Position:
 
 
 class InputWait:
-    """The seconds that a fit on a CPU has waited for its batches: the time of its steps without the time between the
-    requests for batches.
-
-    On a GPU the host requests batches ahead of the steps, so its wait is not that of the GPU.
+    """The seconds that a fit on a CPU has waited for its batches: its steps without the time between the requests
+    for batches. On a GPU the host requests batches ahead of the steps, so its wait is not that of the GPU.
     """
 
     def __init__(self, fit: Fit, on_gpu: bool) -> None:
@@ -80,8 +72,8 @@ class InputWait:
         self._step = step
 
     def take(self, measured: float, step: int) -> None:
-        """Add the wait of the steps up to `step`, of which `measured` seconds were measured. To be called before the
-        epoch of these steps ends.
+        """Add the wait of the steps up to `step`, of which `measured` seconds were measured, before their epoch
+        ends.
         """
         steps, seconds = step - self._step, measured - self._measured
         if not self._counts or steps < 1 or seconds <= 0 or not (gaps := self._fit.gaps()[-steps:]):
@@ -90,18 +82,12 @@ class InputWait:
         self._seconds = (self._seconds or 0.0) + max(0.0, seconds - steps * sum(gaps) / len(gaps))
 
     def totals(self) -> tuple[float | None, None]:
-        """Return the seconds waited up to now, None if they are unknown, and None for those of the graph, which is not
-        timed.
-        """
+        """Return the seconds waited up to now, if known, and None for those of the graph, which is not timed."""
         return self._seconds, None
 
 
 class WatchedFit:
-    """Writes the run of a fit that Keras itself runs. The host waits for the device only at a pulse.
-
-    `params` are the arguments of fit, `batch_size` is the global batch size (None: unknown), and `sample_seconds` the
-    time between two readings of GPUs and host.
-    """
+    """Writes the run of a fit that Keras itself runs. The host waits for the device only at a pulse."""
 
     def __init__(
         self,
@@ -146,9 +132,7 @@ class WatchedFit:
             self.report.phase("training")
 
     def execution_begins(self, batch: int) -> None:
-        """Record that an execution begins with the step `batch` (from 0) of the epoch. Its work may already be on the
-        device.
-        """
+        """Record that an execution begins with this step (from 0). Its work may already be on the device."""
         if self._executions == 0:
             self.report.phase("compiling", "XLA" if self.model.jit_compile else "tracing")
         elif self._executions == 1:
@@ -166,17 +150,11 @@ class WatchedFit:
             self.model.stop_training = True
 
     def execution_ended(self, batch: int, logs: Any) -> None:
-        """Record that an execution has ended with the step `batch` (from 0) of the epoch, and keep its logs. Called in
-        a thread of Keras.
-        """
+        """Record that an execution has ended with this step (from 0), in a thread of Keras."""
         self.position.ended, self._logs = ended_step(batch, int(self.model.steps_per_execution)), logs
 
     def _mark(self, steps: int) -> float:
-        """Mark the start of an execution of `steps` steps in the clock. Returns the time of `time.perf_counter()`.
-
-        Measuring begins with the first execution after the warm-up, before which the host waits until the device is
-        idle.
-        """
+        """Mark the start of an execution. Before the first one that is measured, the host waits for the device."""
         measures = self._clock.warm and not self.report.speed.warm
         if measures:
             self._read()
@@ -197,9 +175,7 @@ class WatchedFit:
         self.report.phase("training")
 
     def _read(self) -> dict[str, float]:
-        """Return the running metrics by their names, for which the host waits. If the training step returns other
-        figures, return those.
-        """
+        # The host waits for them. If the training step returns other figures, those.
         metrics, logs = floats(self.model.get_metrics_result()), floats(self._logs)
         return metrics if not logs or logs.keys() == metrics.keys() else logs
 
@@ -221,10 +197,7 @@ class WatchedFit:
         self._first_evaluation.begins()
 
     def evaluation_runs(self) -> None:
-        """To be called after each execution of an evaluation.
-
-        In the first evaluation, the time up to the first call counts as tracing and compiling.
-        """
+        """Called after each execution: in the first evaluation, the time up to it is tracing and compiling."""
         if not self._first_evaluation.done:
             self._first_evaluation.compiled()
 
@@ -245,7 +218,6 @@ class WatchedFit:
         self.report.epoch_done(epoch + 1, self.position.step, metrics)
 
     def _ask_to_stop(self) -> None:
-        """Make Keras end the fit after the present step, because of `gputui stop`."""
         self._stopping = True
 
     def finish(self) -> None:
@@ -261,11 +233,7 @@ class WatchedFit:
         self._end("error", 1, error)
 
     def _end(self, outcome: events.Outcome, returncode: int, error: dict[str, str] | None = None) -> None:
-        """End the run with this outcome. Only the first call has an effect.
-
-        It comes from the end of the fit, or from the first thread that notices that the fit is gone. `returncode` is
-        recorded as the exit status, and `error` (`kind`, `message` and `hint`) if there was one.
-        """
+        """End the run, once: at the end of the fit, or by the first thread that notices that the fit is gone."""
         if self._finishing.acquire(blocking=False):
             self._stages.finish()
             self.report.finish(outcome, returncode, error)

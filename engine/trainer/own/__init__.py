@@ -1,3 +1,3 @@
-"""Trains a user's own model and data (workload.entry): runs their code, checks the returned objects, and builds the
-training from them.
+"""Trains a user's own model and data (workload.entry): runs their code, checks what it returns, and builds the
+training.
 """

@@ -1,14 +1,14 @@
-"""Builds a user's own training: calls their function and applies the options to the model and data that it returns.
-
-If an option cannot be applied, the reason is kept, so that no option is silently ignored.
+"""Builds a user's own training: calls their function, and applies the options to what it returns, each or with a
+reason.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ import tensorflow as tf
 
 from ... import plan
 from ...files import writing
-from ...options import OPTIONS, OptionInfo, Options
+from ...options import OPTIONS, Options
 from ...options.own_code import Handed, obstacle
 from ...runs import Run, code_copy, code_files
+from ..checkpoint import callback_state
 from ..checkpoint.object_graph import Collected, Module, optimizers, walk
 from ..checkpoint.training_state import State
 from ..data.batches import Share
@@ -28,18 +29,14 @@ from ..data.finishing import end, fits_devices
 from ..measure.run_report import RunReport
 from ..setup import optimizer, xla
 from ..setup.xla import Xla
-from . import returned, unsaved_state, variables
-from .counting import caches_in_file, reshuffles
-from .dependence import READS_TABLE, Nature
-from .global_settings import GlobalSettings
-from .iterables.exactness import inexact
-from .iterables.stream import Iterated
-from .iterables.torch_loader import seed_torch
+from . import model_checks, returned, unsaved_state
+from .dataset_facts import READS_TABLE, Nature, caches_in_file, reshuffles
+from .iterated import Iterated, Stream, seed_torch
 from .model_checks import check_batches, check_evaluation, check_steps, custom_step, overrides_fit
 from .py_dataset import Indexed, workers
 from .returned import Returned
-from .streams import Batched, Samples, Stream, prefetches
-from .usable_callbacks import usable
+from .streams import Batched, Samples, prefetches
+from .unsaved_state import inexact_iterable
 from .user_code import UserCode, UserError
 from .user_pipeline import OwnPipeline, opened, user_functions
 
@@ -70,9 +67,8 @@ ONE_PROCESS = "use_multiprocessing of a PyDataset does nothing here: its batches
 
 @dataclass(frozen=True)
 class Context:
-    """The one argument of `build`: settings that the user's code may follow.
-
-    Code that batches its own data uses `global_batch_size`.
+    """The one argument of `build`: settings that the user's code may follow. Code that batches uses
+    `global_batch_size`.
     """
 
     batch_size: int  # samples in one step on each replica
@@ -105,11 +101,7 @@ def context_of(options: Options, replicas: int) -> Context:
 
 @dataclass(frozen=True)
 class Own:
-    """The training of a user's own code: its code, model, data and callbacks, and the options that have no effect on
-    it.
-
-    `own_compile`: the user's code has compiled the model.
-    """
+    """The training of a user's own code: its code, model, data and callbacks."""
 
     code: UserCode
     model: keras.Model
@@ -135,12 +127,12 @@ class Own:
         return overrides_fit(self.model)
 
     def create_variables(self, spec: Any) -> None:
-        """Create the model's variables. `spec` is the type of the batches that Keras' fit gets. Raises UserError."""
+        """Create the model's variables for batches of the type `spec`. Raises UserError."""
         with _scope(self.distribution):
-            variables.create(self.model, spec, self.distribution, self.code)
+            model_checks.create(self.model, spec, self.distribution, self.code)
 
     def state(self) -> State:
-        """Return the state of this training for checkpoints: all objects that change while it trains."""
+        """Return all objects that change while this training trains, for checkpoints."""
         return State(self.model, self._kept)
 
     def _kept(self) -> Collected:
@@ -159,10 +151,7 @@ class Own:
         _record(run, self.code)
 
     def stage_functions(self) -> dict[str, list[str]]:
-        """Return the names and places of the functions that the user's own pipeline calls, by the kind of operation.
-
-        Empty unless the user's code makes the batches in a tf.data.Dataset.
-        """
+        """Return the user's functions in a tf.data.Dataset that batches, with places, by the kind of operation."""
         data = self.pipeline.train
         return user_functions(data.data, self.code) if isinstance(data, Batched) else {}
 
@@ -171,17 +160,17 @@ class Own:
         unsaved_state.warn_of_draws(graph, self.code, self.model, report)
 
     def not_applied(self, options: Options) -> list[dict[str, str]]:
-        """Return the inapplicable options that were set to a value other than their default, each with the reason."""
-        return [
-            {"option": info.key, "why": self.inapplicable[info.key]}
-            for info in OPTIONS
-            if info.key in self.inapplicable and _is_set(options, info)
-        ]
+        """Return the inapplicable options that were set to another value than their default, each with the reason."""
+        unapplied = []
+        for info in (info for info in OPTIONS if info.key in self.inapplicable):
+            nothing = (info.default, NO_EFFECT.get(info.key, info.default))
+            if getattr(getattr(options, info.group), info.name) not in nothing:
+                unapplied.append({"option": info.key, "why": self.inapplicable[info.key]})
+        return unapplied
 
     def warn(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
-        """Warn about options and settings that have no effect on this training, and about state that is not resumed.
-
-        `resumed_at` is the step from which the run is resumed, None if it is not.
+        """Warn about what has no effect on this training, and about state that is not resumed, from step `resumed_at`
+        if any.
         """
         report.not_applied(self.not_applied(options))
         if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
@@ -197,10 +186,7 @@ class Own:
             report.warn("resumed_batches", RESUMED_BATCHES)
 
     def _counts_further(self) -> bool:
-        """Return True if a step without a batch would change the training, by its optimizer's iterations or by seeds.
-
-        Keras' fit runs one at the end of data of unknown length.
-        """
+        """True if a step without a batch changes the training: Keras' fit ends data of unknown length with one."""
         train = self.pipeline.train
         if isinstance(train, Batched):
             is_known = int(train.data.cardinality()) != tf.data.UNKNOWN_CARDINALITY
@@ -227,17 +213,13 @@ class Own:
             report.warn("data_state", f"a function of your Dataset changes {', '.join(names[:3])}: {CHANGED}", COUNTED)
         if any(each.depends == READS_TABLE for each in self._natures):
             report.warn("data_state", f"{READS_TABLE}: no checkpoint holds it", IN_VARIABLE)
-        places, instead = inexact(self.given_train, self.code.owns_file)
+        places, instead = inexact_iterable(self.given_train, self.code.owns_file)
         if places:
             report.warn("data_state", "; ".join(places[:3]), instead)
 
     def save(self, report: RunReport, path: Path, named: Path | None = None, option: str = "run.save_model") -> Path:
-        """Save the model to the file `path` so that plain Keras can load it, and return the file.
-
-        If Keras cannot save it completely, its weights are saved, with a warning, in a file `.weights.h5`. The warning
-        is about `option`, and names the file `named`, if `path` is renamed to it later.
-
-        The optimizer settings from the options are left out: the learning-rate schedule is a class of gputui.
+        """Save the model for plain Keras, and return the file: its weights alone, with a warning about `option` that
+        names the file `named`, if Keras cannot save the whole. Learning-rate schedules of gputui's own are left out.
         """
         compiled, self.model.compiled = self.model.compiled, self.own_compile
         try:
@@ -304,8 +286,8 @@ def build(
         compiler = compile_model(parts, options, pipeline)
         check_steps(parts.model, parts.callbacks)
         if not overrides_fit(parts.model):  # else its fit may change the batches first
-            variables.create(parts.model, pipeline.spec, distribution, code)
-        narrow = variables.narrow_outputs(parts.model, pipeline.spec)
+            model_checks.create(parts.model, pipeline.spec, distribution, code)
+        narrow = model_checks.narrow_outputs(parts.model, pipeline.spec)
         if pipeline.held_out is not None and distribution is None:
             check_evaluation(parts.model, parts.loss, pipeline.held_out.spec)
     settings.warn(code, report)
@@ -331,10 +313,7 @@ def _wants_processes(stream: Stream | None) -> bool:
 
 
 def _inapplicable(handed: Handed, follows_batch_size: bool) -> dict[str, str]:
-    """Return the options that have no effect on this training, each with the reason.
-
-    If the code takes its batch size from the context (`follows_batch_size`), input.batch_size has an effect.
-    """
+    """Return the options without effect, each with the reason. With `follows_batch_size`, input.batch_size has one."""
     reasons = {info.key: obstacle(info.about.own, handed) for info in OPTIONS}
     followed = {BATCH_SIZE} if follows_batch_size else set()
     return {key: why for key, why in reasons.items() if why and key not in followed}
@@ -350,10 +329,6 @@ def _check_floatx(options: Options) -> None:
 
 
 def _handed(parts: Returned, options: Options, pipeline: OwnPipeline, own_optimizer: bool) -> Handed:
-    """Return the properties of this training that decide which options apply.
-
-    `own_optimizer`: the user's code has chosen the optimizer.
-    """
     stream = pipeline.train
     return Handed(
         data=stream.kind,
@@ -369,11 +344,6 @@ def _handed(parts: Returned, options: Options, pipeline: OwnPipeline, own_optimi
     )
 
 
-def _is_set(options: Options, info: OptionInfo) -> bool:
-    value = getattr(getattr(options, info.group), info.name)
-    return value not in (info.default, NO_EFFECT.get(info.key, info.default))
-
-
 # ---- compile --------------------------------------------------------------------------------------
 
 
@@ -381,10 +351,8 @@ _TOGETHER = "compile.steps_per_execution"
 
 
 def compile_model(parts: Returned, options: Options, pipeline: OwnPipeline) -> xla.Xla:
-    """Compile the model. Returns whether XLA compiles its steps, and why. Raises UserError.
-
-    A model that is already compiled keeps its optimizer, loss and metrics. With `compile.xla: auto` it also keeps its
-    jit_compile, unless XLA would crash. Otherwise the options decide how its steps run.
+    """Compile the model, and return whether XLA compiles its steps, and why. A compiled one keeps its optimizer, loss
+    and metrics, and with `compile.xla: auto` its jit_compile, unless XLA would crash. Raises UserError.
     """
     model = parts.model
     compiler = xla.of_compiled(options, model) if model.compiled else xla.choose(options, model)
@@ -405,10 +373,7 @@ def compile_model(parts: Returned, options: Options, pipeline: OwnPipeline) -> x
 
 
 def _refuse_accumulation(model: keras.Model) -> None:
-    """Raise UserError if an optimizer of the model accumulates gradients.
-
-    Keras decides in each replica separately whether gradients are applied, and a strategy does not allow this.
-    """
+    # Keras decides in each replica separately whether gradients are applied, which a strategy does not allow.
     for own in optimizers(model):
         if (steps := own.gradient_accumulation_steps) and steps > 1:
             raise UserError(
@@ -446,3 +411,114 @@ def warn_of_overridden(model: keras.Model, options: Options, report: RunReport) 
         report.warn(
             "overridden", f"jit_compile=True of your compiled model does nothing here: {chip}", option="compile.xla"
         )
+
+
+_WRITERS = (keras.callbacks.ModelCheckpoint, keras.callbacks.CSVLogger, keras.callbacks.TensorBoard)
+
+
+def usable(
+    theirs: Sequence[keras.callbacks.Callback], options: Options, report: RunReport, writes: bool = True
+) -> list[Any]:
+    """Return those of the user's callbacks (`theirs`) that this run calls: a run that only measures leaves out, with a
+    warning, those that write files, and so do all machines but the chief, which alone `writes`. Raises UserError.
+    """
+    if any(isinstance(callback, keras.callbacks.BackupAndRestore) for callback in theirs):
+        raise UserError(
+            "BackupAndRestore would train epochs twice here; run.checkpoint replaces it",
+            "remove it, set run.checkpoint=epoch, and continue with gputui resume",
+        )
+    callback_state.require_pair(theirs)
+    measures = options.run.measure_seconds is not None
+    if writes and not measures:
+        return list(theirs)
+    why = "a run with run.measure_seconds does not touch your files" if measures else "the chief alone writes files"
+    for callback in (callback for callback in theirs if isinstance(callback, _WRITERS)):
+        report.warn(
+            "callback_left_out",
+            f"{type(callback).__name__} does nothing here: {why}",
+            option=type(callback).__name__,
+        )
+    return [callback for callback in theirs if not isinstance(callback, _WRITERS)]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A function of a module that sets something globally, and the option with the same effect."""
+
+    place: str
+    name: str
+    option: str
+    obeyed: bool = False  # a call is carried out; otherwise it has no effect in a run
+
+
+SETTINGS = (
+    Setting("tensorflow.config.threading", "set_intra_op_parallelism_threads", "device.intra_op_threads"),
+    Setting("tensorflow.config.threading", "set_inter_op_parallelism_threads", "device.inter_op_threads"),
+    Setting("tensorflow.config.experimental", "set_memory_growth", "device.memory_growth"),
+    Setting("tensorflow.config.experimental", "set_virtual_device_configuration", "device.memory_limit_mb"),
+    Setting("tensorflow.config", "set_logical_device_configuration", "device.memory_limit_mb"),
+    Setting("tensorflow.config", "set_visible_devices", "device.visible"),
+    Setting("tensorflow.config.experimental", "set_visible_devices", "device.visible"),
+    Setting("tensorflow.config.optimizer", "set_jit", "compile.xla"),
+    Setting("tensorflow.config.experimental", "enable_tensor_float_32_execution", "precision.tf32", obeyed=True),
+    Setting("tensorflow.config.experimental", "enable_op_determinism", "train.deterministic", obeyed=True),
+    Setting("keras.mixed_precision", "set_global_policy", "precision.policy", obeyed=True),
+    Setting("keras.mixed_precision", "set_dtype_policy", "precision.policy", obeyed=True),
+    Setting("keras.config", "set_dtype_policy", "precision.policy", obeyed=True),
+)
+
+
+@dataclass
+class GlobalSettings:
+    """A context around the user's code that records calls of SETTINGS, and carries out only those that are `obeyed`."""
+
+    _calls: dict[tuple[str, str, int], Setting] = field(default_factory=dict)
+    _replaced: list[tuple[Any, str, Any]] = field(default_factory=list)
+
+    def __enter__(self) -> GlobalSettings:
+        for setting in SETTINGS:
+            for module in _modules(setting.place):
+                if hasattr(module, setting.name):
+                    original = getattr(module, setting.name)
+                    self._replaced.append((module, setting.name, original))
+                    setattr(module, setting.name, self._noting(setting, original))
+        return self
+
+    def __exit__(self, kind: Any, fault: Any, trace: Any) -> None:
+        for module, name, original in self._replaced:
+            setattr(module, name, original)
+        self._replaced.clear()
+
+    def _noting(self, setting: Setting, original: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any, **named: Any) -> None:
+            caller = sys._getframe(1)
+            self._calls[setting.name, caller.f_code.co_filename, caller.f_lineno] = setting
+            if setting.obeyed:
+                original(*arguments, **named)
+
+        return noted
+
+    def warn(self, code: UserCode, report: RunReport) -> None:
+        for (name, file, line), setting in self._calls.items():
+            if not code.owns_file(file):
+                continue
+            effect = f"takes effect, and the run's {setting.option} does not" if setting.obeyed else "does nothing here"
+            place = f"{code.name_of(file)}:{line}"
+            report.warn(
+                "set_by_option",
+                f"{name} in {place} {effect}: gputui sets this up before your code runs",
+                f"set {setting.option} in the preset and remove the call",
+                setting.option,
+            )
+
+
+def _modules(place: str) -> list[Any]:
+    """Return the module, and its copy under another public name: tf.keras has its own copies of Keras' modules."""
+    names = place.split(".")
+    module: Any = tf if names[0] == "tensorflow" else keras
+    for name in names[1:]:
+        module = getattr(module, name)
+    copies = [module]
+    if names[0] == "keras":
+        copies += [sys.modules[name] for name in (f"keras._tf_keras.{place}",) if name in sys.modules]
+    return copies

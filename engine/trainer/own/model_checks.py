@@ -1,12 +1,14 @@
-"""Checks a user's model before it trains: if batches fit it, if Keras can evaluate it, and which methods it overrides.
-
-A model that would fail in its first step, or in the evaluation after the first epoch, or that would not train as in
-Keras' own fit, is refused here with a hint.
+"""Checks a user's model before it trains, and creates its variables, from the types and shapes of a batch. A model with
+its own train_step may have no call, or use some parts only in the step. Over several replicas all variables must exist
+before the first step, so such a step is traced as Keras traces a call: without values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -14,9 +16,11 @@ import tensorflow as tf
 
 from ..checkpoint.object_graph import optimizers
 from ..checkpoint.training_state import host_random_kept
+from ..common.versions import compute_output_spec, global_seed_generator
 from . import unsaved_state
-from .streams import Samples, Stream
-from .user_code import OWN_STRATEGY, UserError
+from .iterated import Stream
+from .streams import Samples
+from .user_code import OWN_STRATEGY, UserCode, UserError
 
 IN_A_GRAPH = "here its steps run as a graph, in which Python code runs only once"
 EAGERLY = (
@@ -34,14 +38,12 @@ def custom_step(model: keras.Model) -> bool:
 
 
 def overrides_fit(model: keras.Model) -> bool:
-    """Return True if the class of the model has a fit method of its own."""
     return type(model).fit is not keras.Model.fit
 
 
 def check_steps(model: keras.Model, callbacks: Sequence[keras.callbacks.Callback]) -> None:
-    """Raise UserError if the model's steps would not train as in Keras' fit if gputui runs them in a graph of its own.
-
-    To be called in the scope of gputui's strategy.
+    """Raise UserError if the model's steps would not train as in Keras' fit. To be called in the scope of gputui's
+    strategy.
     """
     name = type(model).__name__
     if model.run_eagerly:
@@ -58,10 +60,8 @@ def check_steps(model: keras.Model, callbacks: Sequence[keras.callbacks.Callback
 
 
 def check_batches(model: keras.Model, stream: Stream) -> None:
-    """Raise UserError if the batches have more or fewer axes than the only input of the model, so that the data was
-    batched twice, or not at all.
-
-    Models with several inputs are not checked.
+    """Raise UserError if the batches have more or fewer axes than the only input of the model: batched twice, or not at
+    all.
     """
     x = stream.spec[0] if isinstance(stream.spec, tuple) else stream.spec
     inputs = getattr(model, "inputs", None)
@@ -83,9 +83,7 @@ def check_batches(model: keras.Model, stream: Stream) -> None:
 
 
 def _of_its_rank(given: tf.TensorShape, taken: tf.TensorShape) -> tf.TensorShape:
-    """Return the shape `given`, fitted to the model's input `taken` as Keras does it: an axis of size 1 at the end is
-    added or left out.
-    """
+    """Return the shape as Keras fits it to the input `taken`: an axis of size 1 at the end is added or left out."""
     if given.rank == taken.rank - 1 and taken[-1] == 1:
         return given.concatenate([1])
     if given.rank == taken.rank + 1 and given[-1] == 1:
@@ -94,20 +92,15 @@ def _of_its_rank(given: tf.TensorShape, taken: tf.TensorShape) -> tf.TensorShape
 
 
 def can_evaluate(model: keras.Model, loss: Any) -> bool:
-    """Return True if Keras can evaluate the model. It cannot if only the model's own train_step computes the loss.
-
-    `loss` is the loss that the user's code returned in addition to the model. A compiled loss is in the model.
-    """
+    """Return True if Keras can evaluate the model with the `loss` beside it: not if train_step alone computes one."""
     steps = ("train_step", "test_step", "compute_loss", "make_test_function", "evaluate")
     own = [name for name in steps if getattr(type(model), name) is not getattr(keras.Model, name)]
     return own != ["train_step"] or loss is not None or model.loss is not None or bool(model.losses)
 
 
 def check_evaluation(model: keras.Model, loss: Any, spec: Any) -> None:
-    """Raise UserError if the validation would fail after the first epoch, as the model has no loss for it.
-
-    Layers may add a loss when they are called, so the evaluation of a batch with this spec is traced. No values are
-    computed, and any other fault is left to the evaluation itself.
+    """Raise UserError if the validation would fail as the model has no loss for it. The evaluation of a batch of this
+    type is traced, as layers may add a loss when they are called.
     """
     if can_evaluate(model, loss):
         return
@@ -125,3 +118,130 @@ def check_evaluation(model: keras.Model, loss: Any, spec: Any) -> None:
         f"{name} cannot be evaluated: it has a train_step of its own, but neither a test_step nor a compiled loss",
         f"give {name} a test_step, or return no validation data",
     )
+
+
+NARROW = {"float16", "bfloat16"}
+MOST_TRACES = 8  # each attempt uses the variables that the previous attempts have created
+
+
+def create(model: keras.Model, spec: Any, distribution: tf.distribute.Strategy | None, code: UserCode) -> None:
+    """Create the variables for batches of this spec. If that fails, the first step creates them, or with a strategy
+    UserError is raised.
+    """
+    batch = tf.nest.map_structure(_symbol, spec)
+    try:
+        model._symbolic_build(data_batch=batch)
+    except Exception as fault:  # noqa: BLE001 - the user's code
+        if distribution is None:
+            why = traceback.format_exception_only(fault)[-1].strip()
+            print(f"gputui: {type(model).__name__} gets its variables in the first step: {why}", file=sys.stderr)
+            return
+        fault_of_step = _create_by_step(model, batch) if custom_step(model) else fault
+        if fault_of_step is not None:
+            traceback.print_exception(fault_of_step)
+            raise _not_created(model, fault_of_step, code) from fault_of_step
+    if distribution is not None:
+        _require_scope(model, distribution)
+        with host_random_kept():
+            # The generator of keras.random without a seed: a replica's thread would create another at each trace.
+            global_seed_generator()
+    model._maybe_symbolic_build = lambda *_args, **_kwargs: None
+
+
+def narrow_outputs(model: keras.Model, spec: Any) -> list[str]:
+    """Return the 16-bit types among the model's outputs, such as `float16`. Empty if they are not known."""
+    outputs = getattr(model, "outputs", None)
+    if outputs is None and keras.config.dtype_policy().compute_dtype in NARROW:
+        x = spec[0] if isinstance(spec, tuple) else spec
+        with contextlib.suppress(Exception), host_random_kept():  # the user's code
+            outputs = compute_output_spec(model, tf.nest.map_structure(_symbol, x))
+    return sorted({str(output.dtype) for output in tf.nest.flatten(outputs)} & NARROW) if outputs is not None else []
+
+
+def _symbol(spec: Any) -> Any:
+    shape = (None, *spec.shape[1:]) if spec.shape.rank else spec.shape
+    return keras.KerasTensor(shape, keras.backend.standardize_dtype(spec.dtype))
+
+
+def _not_created(model: keras.Model, fault: Exception, code: UserCode) -> UserError:
+    error = code.error_of(fault)
+    reason = error.message if error else " ".join(str(fault).split())[:200]
+    return UserError(
+        f"{type(model).__name__} has no variables yet, and they cannot be created for strategy.kind=mirrored: {reason}",
+        "call the model, and the models within it, on one batch in build: model(keras.ops.zeros((1, 28, 28)))",
+    )
+
+
+def _require_scope(model: keras.Model, distribution: tf.distribute.Strategy) -> None:
+    # The first step would fail because of it, and only report that strategies are mixed.
+    of_optimizers = (variable for optimizer in optimizers(model) for variable in optimizer.variables)
+    for variable in [*model.variables, *of_optimizers]:
+        if not distribution.extended.variable_created_in_scope(variable.value):
+            raise UserError(
+                f"the variable {variable.path} was created outside the scope of strategy.kind=mirrored",
+                "create model and optimizer in build or at the top of its module, not in a scope or thread of your own",
+            )
+
+
+# ---- by the training step ------------------------------------------------------------------------
+
+
+def _create_by_step(model: keras.Model, batch: Any) -> Exception | None:
+    """Trace the model's step until no variable is missing. Return the exception if it cannot be traced to its end."""
+    before = -1
+    fault: Exception | None = None
+    for _ in range(MOST_TRACES):
+        created = len(model.variables) + sum(len(optimizer.variables) for optimizer in optimizers(model))
+        if created == before:
+            return fault
+        before, fault = created, _trace_step(model, batch)
+    return fault
+
+
+def _trace_step(model: keras.Model, batch: Any) -> Exception | None:
+    def step(data: Any) -> None:
+        model.train_step(data)
+
+    with host_random_kept(), _no_gradients(), contextlib.ExitStack() as only_built:
+        for optimizer in optimizers(model):
+            only_built.enter_context(_not_applied(optimizer))
+        try:
+            compute_output_spec(step, batch)
+        except Exception as fault:  # noqa: BLE001 - the user's code, or Keras because a variable does not exist yet
+            return fault
+    return None
+
+
+@contextlib.contextmanager
+def _not_applied(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+    """A context in which the optimizer does not apply gradients, but only creates its variables for them."""
+
+    def apply(grads: Any, trainable_variables: Any = None) -> None:  # noqa: ARG001 - named so by Keras
+        if not optimizer.built:
+            optimizer.build(list(trainable_variables))
+            optimizer.built = True
+
+    def apply_gradients(grads_and_vars: Any, **_more: Any) -> None:
+        grads, variables = zip(*grads_and_vars, strict=True)
+        apply(grads, variables)
+
+    optimizer.apply, optimizer.apply_gradients = apply, apply_gradients
+    try:
+        yield
+    finally:
+        del optimizer.apply, optimizer.apply_gradients
+
+
+@contextlib.contextmanager
+def _no_gradients() -> Iterator[None]:
+    """A context in which gradients are zeros: a strategy has none outside its replicas, and only shapes matter here."""
+    real = tf.GradientTape.gradient
+
+    def gradient(_tape: Any, target: Any, sources: Any, *_more: Any, **_named: Any) -> Any:  # noqa: ARG001 - TensorFlow's
+        return tf.nest.map_structure(lambda source: tf.zeros_like(tf.convert_to_tensor(source)), sources)
+
+    tf.GradientTape.gradient = gradient
+    try:
+        yield
+    finally:
+        tf.GradientTape.gradient = real

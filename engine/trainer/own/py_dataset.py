@@ -1,7 +1,6 @@
-"""Turns a user's PyDataset into endless batches, loaded and notified of passes as Keras' fit does.
-
-The order of batches is drawn inside the pipeline. Loading is the user's Python code with state of its own. No batch is
-loaded twice, and none in parallel unless the PyDataset allows it.
+"""Turns a user's PyDataset into endless batches, in an order drawn here, loaded and notified of passes as Keras' fit
+does. No batch is loaded twice, and none in parallel unless the PyDataset allows it: loading is code with state of its
+own.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ import tensorflow as tf
 from ... import plan
 from ...options import Options
 from ...options.own_code import Data
+from ..checkpoint.callback_state import Arrays, NotPackable, pieces, read
 from ..checkpoint.object_graph import GENERATORS
-from ..checkpoint.packed import Arrays, NotPackable, pieces, read
 from ..checkpoint.training_state import generator_state, set_generator_state
 from ..data.stages import Stage
-from .dependence import BY_PYTHON, Nature
+from .dataset_facts import BY_PYTHON, Nature
 from .streams import as_array, as_tuples
 from .user_code import UserError, contains_none
 
@@ -34,33 +33,28 @@ LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as i
 
 
 class Loader:
-    """Loads batches of a PyDataset, and notifies it once of each pass, even if several streams reach the pass.
-
-    `batches` is the number of batches in a pass. `alone`: only one batch is loaded at a time. `evaluates`: it is
-    notified of the first pass alone, so that what it keeps, and thereby its batches, are the same in each evaluation.
-    `ahead`: passes are loaded ahead of the training, so that a pass ends when its last batch is loaded. Otherwise
-    `trained` ends it, and what the PyDataset keeps is that of the step.
-    """
+    """Loads batches, and notifies the PyDataset once of each pass, even if several streams reach it."""
 
     def __init__(
         self, data: keras.utils.PyDataset, batches: int, alone: bool, evaluates: bool = False, ahead: bool = True
     ) -> None:
+        # `alone`: one batch is loaded at a time. `ahead`: passes are loaded ahead of the training, and one ends when
+        # its last batch is loaded; otherwise `trained` ends it, and what the PyDataset keeps is that of the step.
         self._data, self._batches, self._alone, self._ahead = data, batches, alone, ahead
-        self._last = 0 if evaluates else math.inf  # the last pass of which it is notified
+        self._last = 0 if evaluates else math.inf  # the last pass of which it is notified: evaluations are all the same
         self._lock = threading.RLock()
         self._begun, self._ended = 0, -1  # Keras' fit calls on_epoch_end once more, before the first pass
         self._left = 0  # batches of this pass
         self._made = {name: _mark(value) for name, value in vars(data).items()}  # what __init__ has left
 
     def trained(self) -> None:
-        """End the pass, if its batches are trained."""
         with self._lock:
             if not self._left and not self._ahead:
                 self._end()
 
     def state(self) -> dict[str, Any] | None:
-        """Return the attributes of the PyDataset that have changed since it was made, as a value for JSON. None if they
-        cannot be saved, or are not those of the present step: then its passes are begun again.
+        """Return the attributes of the PyDataset that changed since it was made, for JSON. None if they cannot be
+        saved, or are not those of the present step, as passes are loaded ahead: then they are begun again.
         """
         arrays = Arrays()
         with self._lock:
@@ -74,7 +68,6 @@ class Loader:
             return None if self._ahead else {"passes": [self._begun, self._ended], "draws": draws, "kept": kept}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` has returned."""
         (packed,), arrays = read(base64.b64decode(state["kept"]))
         vars(self._data).update({name: arrays.unpack(value) for name, value in packed.items()})
         for name, drawn in state["draws"].items():
@@ -82,11 +75,7 @@ class Loader:
         self._begun, self._ended = state["passes"]
 
     def begin(self, number: int, skipped: int) -> int:
-        """Notify the PyDataset of the start of pass `number` (from 0), and before that of earlier passes of which it
-        was not notified.
-
-        The first `skipped` batches are not loaded. Returns the number of batches in the pass.
-        """
+        """Notify the PyDataset of pass `number` (from 0) and earlier ones. Return the number of batches in a pass."""
         with self._lock:
             while self._begun <= min(number, self._last):
                 self._end()
@@ -125,11 +114,7 @@ def _mark(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Indexed:
-    """A PyDataset as a stream: its batches by number, in an order that input.shuffle draws again for each pass.
-
-    `batches` and `samples` are the numbers in a pass, `spec` is the type of a batch, and `loader` loads a batch by its
-    number.
-    """
+    """A PyDataset as a stream: its batches by number, in an order that input.shuffle draws again for each pass."""
 
     data: keras.utils.PyDataset
     options: Options
@@ -144,9 +129,7 @@ class Indexed:
     begins_anew: bool = True
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Return the batches from step `first_step` on. If it lies within an epoch they end with the epoch, as in
-        Keras' fit, so that no batch is loaded in vain.
-        """
+        """Return the batches from step `first_step` on, up to the epoch's end if within one, as in Keras' fit."""
         first_pass, skipped = divmod(first_step, self.batches)
 
         def one_pass(number: Any) -> tf.data.Dataset:
@@ -166,9 +149,6 @@ class Indexed:
         return self.global_batches(first_step).take(steps)
 
     def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
-        """Return the batches with these numbers, all of one pass. The next pass begins only when all batches of this
-        pass are loaded.
-        """
         at_once = loads_at_once(self.data, self.options)
         if at_once == 1:
             return numbers.map(self._load)
@@ -187,16 +167,12 @@ class Indexed:
 
 
 def workers(data: keras.utils.PyDataset) -> int:
-    """Return the number of threads that may load in parallel. 1 with use_multiprocessing, which allows processes but
-    not threads.
-    """
+    # use_multiprocessing allows processes but not threads
     return 1 if data.use_multiprocessing else max(1, int(data.workers))
 
 
 def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
-    """Return the number of batches that are loaded in parallel: the PyDataset's `workers`, and at most
-    input.parallel_calls.
-    """
+    """Return the number of batches loaded in parallel: the PyDataset's `workers`, and at most input.parallel_calls."""
     calls = options.input.parallel_calls
     if calls == "off":
         return 1
@@ -206,10 +182,7 @@ def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
 def indexed(
     data: keras.utils.PyDataset, options: Options, samples: int | None, model: keras.Model, evaluates: bool = False
 ) -> Indexed:
-    """Return the PyDataset as a stream. Its shapes follow from its first batches and from the model. Raises UserError.
-
-    `samples` is the number of samples in a pass, None if unknown. `evaluates`: its batches are for evaluations.
-    """
+    """Return the PyDataset as a stream; its shapes follow from its first batches and the model. Raises UserError."""
     batches = data.num_batches
     if not batches:
         raise UserError(
@@ -228,15 +201,12 @@ def as_array_list(batch: Any) -> list[np.ndarray]:
 
 
 def _batch(batch: Any) -> Any:
-    """Return the batch in the form that Keras takes. An array that is not in a tuple is x, and is put into a tuple."""
     nest = as_tuples(batch)
     return nest if isinstance(nest, tuple | dict) else (nest,)
 
 
 def _spec(*arrays: Any) -> tf.TensorSpec:
-    """Return the type of these arrays, with any number of samples, and any size for axes in which the arrays differ.
-    Raises UserError.
-    """
+    """Return the type of these arrays, with any number of samples, and any size for axes in which they differ."""
     if any(array is None for array in arrays):
         raise contains_none("a batch of the PyDataset")
     shapes = [as_array(array).shape for array in arrays]
@@ -250,9 +220,8 @@ def _spec(*arrays: Any) -> tf.TensorSpec:
 
 
 def opened_as(spec: Any, model: keras.Model) -> Any:
-    """Return the spec, with any size for axes whose size the model leaves open, such as the length of a text.
-
-    Such sizes may differ from batch to batch.
+    """Return the spec with any size for axes that the model leaves open, such as the length of a text, and which may
+    vary.
     """
     inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
     if not isinstance(spec, tuple):

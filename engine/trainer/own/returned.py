@@ -1,9 +1,11 @@
-"""Checks the value that a user's function returned: model, data and more. Errors say what to return instead."""
+"""Checks the value that a user's function returned: model, data, arguments for Keras' fit. Errors say what to return
+instead.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,11 +14,123 @@ import numpy as np
 import tensorflow as tf
 
 from ...units import counted
-from . import fit_arguments
-from .fit_arguments import NO_ARGUMENTS, FitArguments
-from .iterables.recognised import passes_of
+from .iterated import named, passes_of
 from .streams import of_numpy
 from .user_code import UserError, contains_none
+
+OPTIONS = {  # arguments of fit that are options
+    "batch_size": "input.batch_size",
+    "epochs": "train.epochs",
+    "steps_per_epoch": "train.steps_per_epoch",
+    "validation_split": "train.validation_split",
+    "shuffle": "input.shuffle",
+}
+FIT_KEYS = ("class_weight", "sample_weight", "initial_epoch", "validation_freq", "validation_steps")
+
+
+@dataclass(frozen=True)
+class FitArguments:
+    """The arguments for Keras' fit, named and meant as there. A `sample_weight` is a part of the data."""
+
+    class_weight: Mapping[int, float] | None = None
+    initial_epoch: int = 0
+    validation_freq: int | list[int] = 1
+    validation_steps: int | None = None
+
+    def evaluates_after(self, epoch: int) -> bool:
+        every = self.validation_freq
+        return (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
+
+
+NO_ARGUMENTS = FitArguments()
+
+
+def taken(given: dict[str, Any]) -> FitArguments:
+    """Take the arguments for fit out of the dict `given` that build returned, to whose train sample_weight is added.
+    Raises UserError.
+    """
+    for key in (key for key in given if key in OPTIONS):
+        raise UserError(f"{key} is an option, and cannot be returned by build", f"set {OPTIONS[key]} in the preset")
+    arguments = {key: given.pop(key, None) for key in FIT_KEYS}
+    weights = _class_weight(arguments["class_weight"])
+    if arguments["sample_weight"] is not None:
+        given["train"] = _weighted(given.get("train"), arguments["sample_weight"])
+    train = given.get("train")
+    if weights and isinstance(train, tuple | list) and len(train) == 3 and train[2] is not None:
+        raise UserError("class_weight and sample_weight are both given", "multiply them into one sample_weight")
+    return FitArguments(
+        weights,
+        _whole(arguments["initial_epoch"], "initial_epoch", least=0) or 0,
+        _frequency(arguments["validation_freq"]),
+        _whole(arguments["validation_steps"], "validation_steps", least=1),
+    )
+
+
+def weigh(batches: tf.data.Dataset, weights: Mapping[int, float]) -> tf.data.Dataset:
+    """Return the batches with a weight for each sample, as Keras makes it: (x, y) becomes (x, y, weight of y's class).
+    A class without a weight has weight 1.
+    """
+    table = tf.constant([float(weights.get(c, 1.0)) for c in range(max(weights) + 1)])
+
+    def weighed(x: Any, y: Any) -> Any:
+        classes = _class_numbers(y)
+        in_table = (classes >= 0) & (classes < len(table))
+        return x, y, tf.where(in_table, tf.gather(table, tf.where(in_table, classes, 0)), 1.0)
+
+    return batches.map(weighed)
+
+
+def check_classes(spec: Any) -> None:
+    if not isinstance(spec, tuple) or len(spec) != 2 or not isinstance(spec[1], tf.TensorSpec):
+        raise UserError(
+            "class_weight needs batches of (x, y) with one array of classes as y",
+            "give a sample_weight as the third element instead",
+        )
+
+
+def _class_numbers(y: Any) -> Any:
+    if y.shape.rank is not None and y.shape.rank < 2:
+        return tf.cast(tf.round(tf.cast(y, tf.float32)), tf.int32)
+    if y.shape[-1] == 1:
+        return tf.cast(tf.round(tf.cast(tf.squeeze(y, axis=-1), tf.float32)), tf.int32)
+    return tf.argmax(y, axis=-1, output_type=tf.int32)
+
+
+def _class_weight(value: Any) -> dict[int, float] | None:
+    if value is None or value == {}:
+        return None
+    try:
+        weights = {int(key): float(weight) for key, weight in value.items()}
+    except (AttributeError, TypeError, ValueError):
+        weights = {}
+    if not weights or min(weights) < 0:
+        hint = "give a dict of class numbers and weights, such as {0: 1.0, 1: 5.0}"
+        raise UserError(f"class_weight is {value!r}"[:200], hint)
+    return weights
+
+
+def _weighted(train: Any, weight: Any) -> Any:
+    if isinstance(train, tuple | list) and len(train) == 2:
+        return (*train, weight)
+    if isinstance(train, tuple | list) and len(train) == 3:
+        raise UserError("sample_weight is given twice, in train and next to it", "remove one of them")
+    hint = "give it as the third element: (x, y, sample_weight)"
+    raise UserError("sample_weight can be used only with arrays (x, y)", hint)
+
+
+def _frequency(value: Any) -> int | list[int]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_whole(item, "validation_freq", least=1) or 1 for item in value]
+    return _whole(value, "validation_freq", least=1) or 1
+
+
+def _whole(value: Any, key: str, least: int) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise UserError(f"{key} is {value!r}", f"give a whole number from {least}")
+    return int(value)
+
 
 RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
 DATA = "(x, y) arrays, x alone, a tf.data.Dataset, a keras.utils.PyDataset, or a generator or loader of batches"
@@ -25,12 +139,7 @@ KERAS_3 = "build it from `import keras`, or from tf.keras without TF_USE_LEGACY_
 
 @dataclass(frozen=True)
 class Returned:
-    """The parts that the user's function returned, named as in the dict that it returns (docs/own-code.md). None: not
-    returned.
-
-    `mapped` says that a map was given, even if the map is None. The data sets are then not batched yet. `fit` has the
-    arguments for Keras' fit.
-    """
+    """The parts that the user's function returned, named as in its dict (docs/own-code.md). None: not returned."""
 
     model: keras.Model
     train: Any
@@ -52,21 +161,20 @@ KEYS = tuple(field.name for field in fields(Returned) if field.name not in ("map
 
 
 def checked(returned: Any, function: str) -> Returned:
-    """Return the parts of `returned`, the value of the user's function named `function`, after checking them. Raises
-    UserError.
-    """
+    """Return the checked parts of the value that the user's function of this name returned. Raises UserError."""
     given = _as_dict(returned, function)
-    arguments = fit_arguments.taken(given)
+    arguments = taken(given)
     for key in given:
         if key not in KEYS:
-            valid = (*KEYS, *fit_arguments.KEYS)
+            valid = (*KEYS, *FIT_KEYS)
             near = difflib.get_close_matches(str(key), valid, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the known keys are {', '.join(valid)}"
             raise UserError(f"{function} returned a dict with the unknown key {key!r}", hint)
     for key in ("model", "train"):
         if given.get(key) is None:
             raise UserError(f"{function} returned no {key}", RETURN)
-    if _is_of_keras_2(given["model"]):
+    # tf_keras replaces tf.keras with TF_USE_LEGACY_KERAS=1.
+    if any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(given["model"]).__mro__):
         raise UserError(f"model is {_kind(given['model'])} of Keras 2 (tf_keras); gputui trains Keras 3", KERAS_3)
     if not isinstance(given["model"], keras.Model):
         raise UserError(f"model is {_kind(given['model'])}, not a keras.Model", RETURN)
@@ -83,8 +191,8 @@ def checked(returned: Any, function: str) -> Returned:
         | {
             "validation_map": given.get("validation_map", given.get("map")),
             "callbacks": _callbacks(given.get("callbacks")),
-            "samples": _count(given, "samples"),
-            "validation_samples": _count(given, "validation_samples"),
+            "samples": _whole(given.get("samples"), "samples", least=1),
+            "validation_samples": _whole(given.get("validation_samples"), "validation_samples", least=1),
             "mapped": "map" in given,
             "fit": arguments,
         }
@@ -115,9 +223,7 @@ def _check_data(data: Any, key: str) -> None:
 
 
 def _refused(data: Any) -> str:
-    """Return what to give in place of data that Keras' fit takes, or that looks like a generator, but is not trained
-    on. Empty for other data.
-    """
+    """Return what to give in place of data that Keras' fit takes but is not trained on here, else an empty text."""
     if isinstance(data, keras.layers.Layer):
         return f"give {DATA}"
     names = {kind.__name__ for kind in type(data).__mro__}
@@ -133,10 +239,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _check_targets(train: Any, validation: Any) -> None:
-    """Raise UserError if train and validation are each a single array or dict, but with different shapes.
-
-    They are then probably x and y of the training data. x alone is allowed, as in fit(x).
-    """
+    # Then they are probably x and y of the training data. x alone is allowed, as in fit(x).
     alone = [isinstance(data, dict) or _is_array(data) for data in (train, validation)]
     if all(alone) and _sample_shapes(train) != _sample_shapes(validation):
         raise UserError(
@@ -150,12 +253,7 @@ def _sample_shapes(nest: Any) -> Any:
 
 
 def _check_arrays(data: tuple[Any, ...], key: str) -> None:
-    """Raise UserError unless the data is (x, y, sample_weight), each an array or a nest of arrays with the same number
-    of samples.
-
-    y and sample_weight may be absent or None. `key` is the name of the data in the dict that the user's function
-    returned.
-    """
+    """Raise UserError unless the data is (x, y, sample_weight), nests of arrays with the same number of samples."""
     lengths: dict[int, str] = {}
     for name, part in zip(("x", "y", "sample_weight"), data, strict=False):
         for array in tf.nest.flatten(part):
@@ -191,13 +289,10 @@ def _check_compile(given: dict[str, Any]) -> None:
             f"the model is already compiled, and {', '.join(both)} is also given",
             "pass it to model.compile, or return the model uncompiled",
         )
-    computes = any(_overridden(model, name) for name in ("compute_loss", "train_step"))
+    steps = ("compute_loss", "train_step")
+    computes = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in steps)
     if not model.compiled and given.get("loss") is None and not computes:
         raise UserError("the model is not compiled and no loss is given", "compile it, or return a dict with a loss")
-
-
-def _overridden(model: keras.Model, name: str) -> bool:
-    return getattr(type(model), name) is not getattr(keras.Model, name)
 
 
 def _callbacks(value: Any) -> list[keras.callbacks.Callback]:
@@ -208,22 +303,5 @@ def _callbacks(value: Any) -> list[keras.callbacks.Callback]:
     return callbacks
 
 
-def _count(given: dict[str, Any], key: str) -> int | None:
-    value = given.get(key)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise UserError(f"{key} is {value!r}", "give a whole number from 1")
-    return int(value)
-
-
-def _is_of_keras_2(value: Any) -> bool:
-    """Return True if the value is an object of tf_keras, which replaces tf.keras with TF_USE_LEGACY_KERAS=1."""
-    return any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(value).__mro__)
-
-
 def _kind(value: Any) -> str:
-    if value is None:
-        return "nothing (None)"
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+    return "nothing (None)" if value is None else named(value)

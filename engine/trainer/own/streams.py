@@ -1,7 +1,5 @@
-"""Turns a user's data into endless batches: arrays and single samples by gputui's pipeline, batched data as it is.
-
-Each stream makes global batches from any step on. data/finishing.py splits and prefetches them for all streams alike. A
-PyDataset is in py_dataset.py.
+"""Turns a user's data into endless batches from any step on: arrays and samples by gputui's pipeline, batched data as
+it is. A PyDataset is in py_dataset.py. data/finishing.py splits and prefetches the batches of all streams alike.
 """
 
 from __future__ import annotations
@@ -9,7 +7,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,64 +18,18 @@ from ...options.own_code import Data
 from ..data.batches import Share
 from ..data.batching import Elements, augmented, loaded, mapped
 from ..data.pipeline import Pipeline
-from ..data.source import Part, Source
+from ..data.sources import Part, Source
 from ..data.stages import Stage
-from .counting import reshuffles
-from .dependence import Nature, nature_of
+from .dataset_facts import Nature, nature_of, reshuffles
 from .user_code import UserError
 
 ENDLESS = 2**62  # stands for the samples of a pass of unknown length
 
 
-class Stream(Protocol):
-    """The data of one role (train or validation) as batches.
-
-    `samples` and `batches` are the numbers in one pass, None if unknown. `spec` is the type of a batch.
-    """
-
-    @property
-    def kind(self) -> Data: ...
-
-    @property
-    def nature(self) -> Nature: ...
-
-    @property
-    def samples(self) -> int | None: ...
-
-    @property
-    def batches(self) -> int | None: ...
-
-    @property
-    def batch_size(self) -> int: ...
-
-    @property
-    def spec(self) -> Any: ...
-
-    @property
-    def smaller_last_batch(self) -> bool: ...
-
-    def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Return the batches without an end, from step `first_step` on."""
-        ...
-
-    @property
-    def begins_anew(self) -> bool:
-        """True if each epoch can have an iterator of its own, by `of_epoch`."""
-        ...
-
-    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
-        """Return the next `steps` batches alone, with which the epoch of step `first_step` ends."""
-        ...
-
-    def stages(self) -> tuple[Stage, ...]: ...
-
-
 @dataclass(frozen=True)
 class Samples(Pipeline):
-    """Arrays, or a data set of single samples, as a stream. Every option of the pipeline applies.
-
-    Arrays in memory are shuffled completely, as in Keras: their indices are shuffled, and batches are gathered by
-    index.
+    """Arrays, or a data set of single samples, as a stream. Every option of the pipeline applies. Arrays in memory are
+    shuffled completely, as in Keras: their indices are shuffled, and batches are gathered by index.
     """
 
     kind: Data = "arrays"
@@ -97,7 +49,7 @@ class Samples(Pipeline):
 
     @functools.cached_property
     def nature(self) -> Nature:
-        """What the samples follow. Arrays that no function of the user changes follow nothing."""
+        # Arrays that no function of the user changes follow nothing.
         if self.kind == "arrays" and self.source.load is None and self.source.vary is None:
             return Nature()
         samples = loaded(self.source.train.elements, self.source.load, self.options)
@@ -118,11 +70,7 @@ class Samples(Pipeline):
         return batches.element_spec
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Return the endless batches from step `first_step` on.
-
-        If batches were already made for `spec`, the first training gets those, so that the pipeline is not traced
-        again.
-        """
+        # The batches that were made for `spec` are those of the first training: the pipeline is not traced again.
         made = vars(self).pop("_for_training", None)
         return super().global_batches(first_step) if first_step or made is None else made
 
@@ -141,9 +89,7 @@ class Samples(Pipeline):
 
     @property
     def _whole_batches(self) -> bool:
-        """True if batches are gathered from the arrays by index, as a whole: they are shuffled, not cached, and no
-        function changes single samples.
-        """
+        # Gathered from the arrays by index: shuffled, not cached, and no function changes single samples.
         return self._by_number and self.source.load is None and self.source.vary is None
 
     @property
@@ -163,11 +109,9 @@ class Samples(Pipeline):
 
 @dataclass(frozen=True)
 class Batched:
-    """A data set that the user's code has batched. It has the orders of Keras' fit, also in a resumed run.
-
-    Keras' fit begins each pass with a new iterator, and a shuffle draws its order when an iterator is made. If an epoch
-    is one pass (`epoch_is_pass`) of a length that TensorFlow knows, Keras makes one more at the end of each epoch, and
-    under a strategy one before the first. A resumed pass skips the batches that were trained on before.
+    """A data set that the user's code has batched, in the orders of Keras' fit, also in a resumed run. That begins
+    each pass with a new iterator, which draws the order of a shuffle. If an epoch is one pass (`epoch_is_pass`) of
+    known length, it makes one more at the end of each epoch, and under a strategy one before the first.
     """
 
     data: tf.data.Dataset
@@ -192,7 +136,7 @@ class Batched:
         return nature_of(self.data)
 
     def _iterators(self, passes: int) -> int:
-        """Return the number of iterators that Keras' fit begins before it draws from that of the next pass."""
+        # that Keras' fit begins before it draws from that of the next pass
         if not self.epoch_is_pass or int(self.data.cardinality()) < 0:
             return passes
         return 2 * passes + int(self.replicas > 1)
@@ -206,8 +150,8 @@ class Batched:
         return tf.data.Dataset.range(unused).flat_map(lambda _: none).concatenate(data)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Return the batches from step `first_step` on. If it lies within an epoch that is a pass they end with the
-        epoch.
+        """Return the batches from step `first_step` on, up to the epoch's end if it lies within an epoch that is a
+        pass.
         """
         if self.batches is None:
             return self.data.repeat().skip(first_step)
@@ -233,10 +177,9 @@ class Batched:
         self._at_begin[:] = self._values()
 
     def of_evaluation(self, count: int) -> tf.data.Dataset:
-        """Return the `count` batches of the evaluation that `evaluation_comes` has named, without a known length, as
-        Keras would else begin one more iterator at the end. With the user's Dataset Keras begins one for each
-        evaluation, one more if that has drawn all batches, and under a strategy one before the first, and one more for
-        each evaluation without validation_steps (counted with Keras 3.15).
+        """Return the `count` batches of the evaluation that `evaluation_comes` has named, without a known length,
+        with which Keras begins one more iterator. It begins one for each, one more after all batches, and under a
+        strategy one before the first, and one more each without validation_steps (counted with Keras 3.15).
         """
         several = self.replicas > 1
         each = 1 + self.ends + (several and self.epoch_is_pass)
@@ -276,9 +219,7 @@ class Batched:
 
 
 def is_image(sample: Any) -> bool:
-    """Return True if the x of such a sample is an image, which augmentation can change: float32, of a fixed size with
-    three axes.
-    """
+    """Return True if x of such a sample is an image that augmentation can change: float32, fixed size, three axes."""
     x = sample[0] if isinstance(sample, tuple) else sample
     return isinstance(x, tf.TensorSpec) and x.dtype == tf.float32 and x.shape.rank == 3 and None not in x.shape
 
@@ -297,7 +238,6 @@ def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> 
 
 
 def prefetches(data: Any) -> bool:
-    """Return True if the user's data set has a prefetch of its own."""
     if not isinstance(data, tf.data.Dataset):
         return False
     return "Prefetch" in type(data).__name__ or any(prefetches(source) for source in data._inputs())
@@ -315,12 +255,8 @@ def samples_of(
     arrays: Any = None,
     share: Share | None = None,
 ) -> Samples:
-    """Return a data set of single samples as a stream for all `replicas`. `counted` is the number of samples in a pass,
-    None if unknown.
-
-    `load` makes a sample of an element, and `vary` changes it at random. `stamp` identifies the user's code for a cache
-    on disk, and `arrays` are the samples if they are in memory. Raises UserError if input.cache is set, but the number
-    of samples is unknown.
+    """Return a data set of single samples, `counted` in a pass, as a stream. `load` makes a sample of an element, and
+    `vary` changes it at random. `stamp` identifies the user's code for a cache on disk. Raises UserError.
     """
     if counted is None and options.input.cache != "off":
         raise UserError(
@@ -370,8 +306,8 @@ def as_tuples(nest: Any) -> Any:
 
 
 def as_fitted(data: Any) -> Any:
-    """Return the arrays `data` in the form that a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets: x
-    alone is not in a tuple.
+    """Return the arrays `data` in the form that a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets:
+    x alone is not in a tuple.
     """
     nest = as_tuples(data)
     alone = isinstance(nest, tuple) and len(nest) == 1 and not isinstance(nest[0], tuple)

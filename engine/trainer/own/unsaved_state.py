@@ -1,26 +1,26 @@
-"""Finds state of a user's code that no checkpoint holds: kept by a PyDataset or a callback, or by random operations of
-a step. Finds callbacks that replace the training step, too.
-
-On resuming, a new PyDataset is made, and on_epoch_begin and on_epoch_end are called again for the earlier passes. So
-their changes of the PyDataset's attributes are repeated exactly. Draws from a global random state are not repeated, nor
-are changes of attributes by other methods.
-
-A callback is made again too. What its class keeps in attributes is in a checkpoint only if it has get_state and
-set_state (../checkpoint/callback_state.py).
+"""Finds state of a user's code that no checkpoint holds, in the source of its classes and functions. On resuming, a
+PyDataset and callbacks are made again, and on_epoch_begin and on_epoch_end are called again for earlier passes, so that
+these repeat their changes, but neither draws from global random states nor changes by other methods.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import random
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import CodeType, FunctionType, GeneratorType, MethodType
+from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from ..checkpoint import callback_state, object_graph
 from ..measure.run_report import RunReport
+from .iterated import Once, is_torch, passes_of
 from .user_code import UserCode
 
 REPEATED = ("__init__", "on_epoch_begin", "on_epoch_end")
@@ -37,18 +37,12 @@ INSTEAD = (
 
 
 def inexact(data: keras.utils.PyDataset) -> list[str]:
-    """Return texts on methods of the PyDataset whose effects a resumed run does not repeat, at most one for each
-    method.
-
-    A text is such as `Data.on_epoch_end draws from np.random (train.py:14)`. Empty if there are none.
-    """
+    """Return texts such as `Data.on_epoch_end draws from np.random (train.py:14)`, for what no resumed run repeats."""
     return _of_methods(data, keras.utils.PyDataset, _inexact)
 
 
 def _of_methods(value: object, base: type, inexact_of: Inexact) -> list[str]:
-    """Return a text for each method with a statement that `inexact_of` yields, of the user's classes of `value` below
-    `base`.
-    """
+    """Return a text for each method with a statement that `inexact_of` yields, of the user's classes below `base`."""
     by_method: dict[str, str] = {}
     for kind in reversed(type(value).__mro__):
         if issubclass(kind, base) and not kind.__module__.startswith("keras."):
@@ -71,9 +65,6 @@ def _of_class(kind: type, inexact_of: Inexact) -> Iterator[tuple[str, str]]:
 
 
 def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
-    """Yield the statements of a method that a resumed run does not repeat: a text for each, and its line in the class
-    (from 1).
-    """
     me = method.args.args[0].arg if method.args.args else ""
     for node in (part for part in ast.walk(method) if isinstance(part, ast.stmt | ast.expr)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and method.name != "__init__":
@@ -120,9 +111,8 @@ GIVE_STATE = "give the class get_state(), which returns a dict, and set_state(st
 
 
 def of_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
-    """Return texts on methods of the callbacks that change attributes which no checkpoint holds.
-
-    A text is such as `Counts.on_epoch_end changes self.seen (train.py:14)`.
+    """Return a text such as `Counts.on_epoch_end changes self.seen (train.py:14)` for each method that changes what no
+    checkpoint holds.
     """
     classes = {type(callback): callback for callback in callbacks if not callback_state.gives_state(callback)}
     return [
@@ -163,9 +153,7 @@ def _changed_globals(node: ast.AST, local: set[str]) -> list[str]:
 
 
 def _begins(method: ast.FunctionDef, node: ast.AST, kept: str) -> bool:
-    """Return True if the statement sets the attribute `kept` at the begin of each epoch or batch from other values: the
-    method is called again before the value is needed.
-    """
+    """True if the statement sets `kept` at the begin of each epoch or batch anew, before the value is needed."""
     if not method.name.endswith("_begin") or not isinstance(node, ast.Assign) or node not in method.body:
         return False
     if any(getattr(part, "attr", "") in _OF_WEIGHTS for part in ast.walk(node.value)):
@@ -174,10 +162,7 @@ def _begins(method: ast.FunctionDef, node: ast.AST, kept: str) -> bool:
 
 
 def replacing_steps(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
-    """Return texts on methods of the callbacks that replace the function of the model's training steps.
-
-    A text is such as `Unfreeze.on_epoch_begin calls make_train_function (train.py:14)`.
-    """
+    """Return a text such as `Unfreeze.on_epoch_begin calls make_train_function (train.py:14)` for each such method."""
     return [text for callback in callbacks for text in _of_methods(callback, keras.callbacks.Callback, _replacing)]
 
 
@@ -200,9 +185,7 @@ STATEFUL_DRAWS = (
 
 
 def warn_of_draws(graph: object, code: UserCode, model: keras.Model, report: RunReport) -> None:
-    """Warn about operations in the graph of a step whose random numbers start again in a resumed run. No warning if
-    there are none.
-    """
+    """Warn about operations in the graph of a step whose random numbers start again in a resumed run."""
     places = list(dict.fromkeys(_place_of_draw(draw, code, model) for draw in object_graph.draws(graph)))
     if not places:
         return
@@ -217,12 +200,109 @@ def warn_of_draws(graph: object, code: UserCode, model: keras.Model, report: Run
 
 
 def _place_of_draw(draw: object_graph.Draw, code: UserCode, model: keras.Model) -> str:
-    """Return a text that names the operation and the innermost line of the user's code that draws.
-
-    If no line of the user's code draws, but for example a layer of Keras, the text names the model.
-    """
+    """Name the operation, and the innermost line of the user's code that draws, or else the model."""
     theirs = [line for line in draw.lines if code.owns_file(line[0])]
     if not theirs:
         return f"{draw.name} in a step of {type(model).__name__}"
     file, line, function = theirs[-1]
     return f"{draw.name} in {function} ({code.name_of(file)}:{line})"
+
+
+WITHIN = "make the random generator within the function, such as rng = np.random.default_rng(seed)"
+STATEFUL = "return a function that makes it, or give it the methods get_state() and set_state(state), as Grain's have"
+DEEPEST = 3  # from the user's function to one that it calls by way of others
+CLOSED = "<closed>"  # holds the variables of the enclosing function and the attributes of the object
+_RANDOM = (np.random.Generator, np.random.RandomState, random.Random, tf.random.Generator, keras.random.SeedGenerator)
+
+
+def inexact_iterable(data: Any, owns_file: Callable[[str], bool]) -> tuple[list[str], str]:
+    """Return texts on what a resumed run does not repeat, and what to do about it. A function is exact if each pass
+    depends only on numbers from a generator made within it, as its code shows, and that of functions it names.
+    """
+    passes = passes_of(data)
+    if is_torch(data):
+        return _of_loader(data, owns_file)
+    if passes is None or passes.exact:
+        return [], ""
+    functions = [function for function in _functions(data) if owns_file(function[0].co_filename)]
+    if not functions:
+        what = (
+            f"{passes.name} keeps its place to itself: a resumed run draws its first batches again and leaves them out"
+        )
+        return [f"{what}, and later batches are the same only if they depend on nothing else"], STATEFUL
+    # Variables that only a generator of one pass reaches begin again with it, and its batches are then drawn again.
+    places = [
+        place
+        for code, names in functions
+        for place in _of_code(code, names, owns_file, DEEPEST, closures=not isinstance(passes, Once))
+    ]
+    return [f"{place}: a resumed run draws other numbers" for place in dict.fromkeys(places)], WITHIN
+
+
+def _of_loader(loader: Any, owns_file: Callable[[str], bool]) -> tuple[list[str], str]:
+    # torch's own random states are in checkpoints.
+    if loader.num_workers and loader.persistent_workers:
+        what = (
+            "the processes of the DataLoader keep their random states from pass to pass, and a resumed run begins them"
+        )
+        return [f"{what} with others"], "set persistent_workers=False"
+    if loader.num_workers > 1 and not getattr(loader, "in_order", True):
+        return ["with in_order=False the order of batches depends on the processes' speed"], "set in_order=True"
+    parts = [loader.sampler, loader.batch_sampler, *([] if loader.num_workers else [loader.dataset])]
+    methods = [(getattr(type(part), name, None), part) for part in parts for name in ("__iter__", "__getitem__")]
+    places = [
+        place
+        for method, part in methods
+        if isinstance(method, FunctionType) and owns_file(method.__code__.co_filename)
+        for place in _of_code(*_named(method, part), owns_file, DEEPEST, closures=True)
+    ]
+    what = "a resumed run draws other numbers"
+    return [f"{place}: {what}" for place in dict.fromkeys(places)], "draw with torch.rand and the like"
+
+
+def _functions(data: Any) -> list[tuple[CodeType, dict[str, Any]]]:
+    if isinstance(data, GeneratorType):
+        frame = data.gi_frame
+        return [] if frame is None else [(data.gi_code, {**frame.f_globals})]
+    if isinstance(data, FunctionType | MethodType):
+        return [_named(data)]
+    methods = [getattr(type(data), name, None) for name in ("__iter__", "__next__", "__call__")]
+    return [_named(method, data) for method in methods if isinstance(method, FunctionType)]
+
+
+def _named(function: FunctionType | MethodType, owner: Any = None) -> tuple[CodeType, dict[str, Any]]:
+    owner = getattr(function, "__self__", owner)
+    plain: Any = getattr(function, "__func__", function)
+    try:
+        closed = dict(inspect.getclosurevars(plain).nonlocals)
+    except ValueError:  # a variable of the enclosing function has no value yet
+        closed = {}
+    if hasattr(owner, "__dict__"):
+        closed |= {f"self.{name}": value for name, value in vars(owner).items()}
+    return plain.__code__, {**plain.__globals__, CLOSED: closed}
+
+
+def _of_code(
+    code: CodeType, names: dict[str, Any], owns_file: Callable[[str], bool], depth: int, closures: bool
+) -> Iterator[str]:
+    """Yield places that draw from a random state which begins elsewhere, in the code and functions it names."""
+    try:
+        lines, first = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return
+    file, closed = Path(code.co_filename).name, names.get(CLOSED, {}) if closures else {}
+    for node in (part for part in ast.walk(tree) if isinstance(part, ast.Call)):
+        called = ast.unparse(node.func)
+        owner, _, method = called.rpartition(".")
+        place = f"({file}:{first + node.lineno - 1})"
+        value = closed.get(owner, names.get(owner))
+        if owner in GLOBAL_STATES and method not in GENERATORS:
+            yield f"{code.co_name} draws from {owner} {place}"
+        elif isinstance(value, _RANDOM):
+            yield f"{code.co_name} draws from {owner}, which is made outside of it {place}"
+        function = closed.get(called, names.get(called))
+        if depth and isinstance(function, FunctionType) and owns_file(function.__code__.co_filename):
+            inner, within = _named(function)
+            if inner is not code:
+                yield from _of_code(inner, within, owns_file, depth - 1, closures)

@@ -1,12 +1,11 @@
-"""Runs a user's code as `python train.py` would: its folder first on the path, in the folder that it was started in.
-
-An exception of the code, now or while TensorFlow traces and runs its functions, is reported as file, line, source line
-and message of the user's code. The full traceback goes to engine.log.
+"""Runs a user's code as `python train.py` would: its folder first on the path, in the folder that it was started in. An
+exception of it, also within TensorFlow, is reported as file, line, source line and message of the user's code.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import linecache
@@ -14,7 +13,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -47,9 +46,7 @@ OWN_STRATEGY = "remove your own tf.distribute strategy: strategy.kind creates it
 
 
 class UserError(TrainerError):
-    """A fault in the user's code, or in the value that the code returned. `message` says which, and `hint` what to
-    do.
-    """
+    """A fault in the user's code, or in the value that it returned."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__("user_code", message, hint)
@@ -62,10 +59,8 @@ def contains_none(data: str) -> UserError:
 
 
 class UserCode:
-    """The user's function for the entry, and the folder and files of its code.
-
-    `entry` is the value of workload.entry, `folder` the folder in which the code runs, and `copy` the run's copy of the
-    code's folder, from which the code is then imported. None if the run has no copy.
+    """The user's function for `entry` (workload.entry), and its files, imported from the run's `copy` if there is
+    one.
     """
 
     def __init__(self, entry: str, folder: str, copy: Path | None = None) -> None:
@@ -91,60 +86,53 @@ class UserCode:
         importlib.invalidate_caches()
         with self.blamed():
             module = _imported(self.entry, self.file)
-        self.function = self._function(module)
-
-    def _function(self, module: ModuleType) -> Callable[[Any], Any]:
-        function = getattr(module, self.entry.function, None)
-        if not callable(function):
+        self.function: Any = getattr(module, self.entry.function, None)
+        if not callable(self.function):
             raise UserError(f"{self.file.name} has no function {self.entry.function}", "workload.entry names it")
-        return function
 
-    def blamed(self, found_only: bool = False) -> Blamed:
-        """Return a context around calls of the user's code. An exception becomes a UserError that says where it was
-        raised.
-
-        With `found_only`, an exception that passed through no line of the user's code is left unchanged. Errors of the
-        trainer, requests to stop and exhausted memory are always left unchanged.
+    @contextlib.contextmanager
+    def blamed(self, found_only: bool = False) -> Iterator[None]:
+        """A context in which an exception of the user's code becomes a UserError with its place. With `found_only`, one
+        that passed through no line of their code stays, as do errors of the trainer, stops and exhausted memory.
         """
-        return Blamed(self, found_only)
+        try:
+            yield
+        except _NOT_THEIRS:
+            raise
+        except SystemExit as fault:
+            raise self.exit_of(fault) from fault
+        except Exception as fault:
+            error = self.error_of(fault)
+            if error is None and found_only:
+                raise
+            raise error or UserError(f"{self.entry}: {_what(fault)}") from fault
 
     def error_of(self, fault: BaseException) -> UserError | None:
-        """Return the error as a UserError with the place in the user's code. None if no line of the user's code is
-        involved.
-        """
-        place = self._place(fault)
-        if place is None:
+        """Return the error with the place in the user's code. None if no line of it is involved."""
+        if (place := self._place(fault)) is None:
             return None
-        file, line, function = place
-        source = linecache.getline(file, line).strip()
-        name = self.name_of(file)
-        inside = f" in {function}" if function and function != "<module>" else ""
-        message = f"{name}:{line}{inside}: {_what(fault)}"
+        where, source = self._shown(*place)
+        message = f"{where}: {_what(fault)}"
         hint = OWN_STRATEGY if "Strategy" in message else "the full traceback is in engine.log"
-        return UserError(message + (f"\n    {source}" if source else ""), hint)
+        return UserError(message + source, hint)
 
     def exit_of(self, fault: SystemExit) -> UserError:
-        """Return the error for a sys.exit that ended the user's code.
-
-        If an argument parser called sys.exit, the error contains the message that the parser has printed.
+        """Return the error for a sys.exit of the user's code, with the message of an argument parser, if that called
+        it.
         """
         place = self._place(fault)
-        where, source = self.file.name, ""
-        if place is not None:
-            file, line, function = place
-            inside = f" in {function}" if function and function != "<module>" else ""
-            where, source = f"{self.name_of(file)}:{line}{inside}", linecache.getline(file, line).strip()
-        shown = f"\n    {source}" if source else ""
+        where, source = self._shown(*place) if place is not None else (self.file.name, "")
         if refused := _refused_arguments(fault):
-            return UserError(f"{where}: {refused}{shown}", NO_ARGUMENTS)
-        return UserError(f"{where} ended the process with sys.exit{shown}", "return instead")
+            return UserError(f"{where}: {refused}{source}", NO_ARGUMENTS)
+        return UserError(f"{where} ended the process with sys.exit{source}", "return instead")
+
+    def _shown(self, file: str, line: int, function: str) -> tuple[str, str]:
+        inside = f" in {function}" if function and function != "<module>" else ""
+        source = linecache.getline(file, line).strip()
+        return f"{self.name_of(file)}:{line}{inside}", f"\n    {source}" if source else ""
 
     def _place(self, fault: BaseException) -> tuple[str, int, str] | None:
-        """Return the file, line and function of the innermost line of the user's code. None if no line of it is
-        involved.
-
-        They come from the places in TensorFlow's message, or else from the traceback.
-        """
+        # from TensorFlow's message, or else from the traceback
         if isinstance(fault, SyntaxError) and fault.filename and self.owns_file(fault.filename):
             return fault.filename, fault.lineno or 1, ""
         places = [match for match in _PLACE.finditer(str(fault)) if self.owns_file(match["file"])]
@@ -154,7 +142,7 @@ class UserCode:
         return frames[-1] if frames else None
 
     def owns_file(self, file: str) -> bool:
-        """Return True if the file lies below the user's code folders and is not an installed package or part of
+        """Return True if the file lies below the user's folders, and is neither an installed package nor part of
         gputui.
         """
         if file.startswith("<"):  # <frozen importlib._bootstrap>, <string>: no file
@@ -167,13 +155,10 @@ class UserCode:
         return any(Path(path).is_relative_to(home) for home in (self.home, self.folder))
 
     def name_of(self, file: str) -> str:
-        """Return the file's path relative to the folder of the user's code. If it is outside of the folder, it is
-        returned unchanged.
-        """
+        """Return the file's path relative to the folder of the user's code, if it is within it."""
         return os.path.relpath(file, self.home) if Path(file).is_relative_to(self.home) else file
 
     def owns(self, module: str) -> bool:
-        """Return True if the imported module with this name is part of the user's code."""
         file = getattr(sys.modules.get(module), "__file__", None)
         if file is None:
             return False
@@ -191,18 +176,14 @@ class UserCode:
         return sorted({os.path.abspath(file) for file in files if file.endswith(".py")})
 
     def not_copied(self) -> list[str]:
-        """Return the names of imported Python files that were not imported from the run's copy of the code. Empty if
-        the run has no copy.
-        """
+        """Return the names of imported Python files that were not imported from the run's copy, if it has one."""
         if self.home == self.origin:
             return []
         others = (Path(file) for file in self.files() if not Path(file).is_relative_to(self.home))
         return [str(file.relative_to(self.origin)) for file in others if file.is_relative_to(self.origin)]
 
     def shadowed(self) -> list[str]:
-        """Return the names of Python files in the user's folder that are not used, because another module of the same
-        name was imported first.
-        """
+        """Return the names of Python files in the user's folder for which another module was imported first."""
         unused = []
         for path in sorted(self.home.glob("*.py")):
             loaded = sys.modules.get(path.stem)
@@ -210,29 +191,6 @@ class UserCode:
             if loaded is not None and origin != str(path):
                 unused.append(path.name)
         return unused
-
-
-class Blamed:
-    """A context in which exceptions of the user's code are replaced by UserErrors. `UserCode.blamed` describes it and
-    `found_only`.
-    """
-
-    def __init__(self, code: UserCode, found_only: bool) -> None:
-        self._code, self._found_only = code, found_only
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, fault: BaseException | None, trace: Any) -> None:
-        if fault is None or isinstance(fault, _NOT_THEIRS):
-            return
-        if isinstance(fault, SystemExit):
-            raise self._code.exit_of(fault) from fault
-        if isinstance(fault, Exception):
-            error = self._code.error_of(fault)
-            if error is None and self._found_only:
-                return
-            raise error or UserError(f"{self._code.entry}: {_what(fault)}") from fault
 
 
 def _imported(entry: Entry, file: Path) -> ModuleType:
@@ -254,9 +212,7 @@ def _imported(entry: Entry, file: Path) -> ModuleType:
 
 
 def _refused_arguments(fault: SystemExit) -> str:
-    """Return the message that an argparse parser printed before it ended the process. Empty if no parser has ended
-    it.
-    """
+    """Return the message that an argparse parser printed before it ended the process, else an empty text."""
     trace = fault.__traceback__
     while trace is not None:
         code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
@@ -280,7 +236,6 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int, str]]:
 
 
 def _what(fault: BaseException) -> str:
-    """Type and message of an exception, in one line."""
     if isinstance(fault, SyntaxError):
         return f"{type(fault).__name__}: {fault.msg}"
     python_error = _after_places(str(fault))
@@ -292,11 +247,7 @@ def _what(fault: BaseException) -> str:
 
 
 def _after_places(text: str) -> str:
-    """Return the line with the Python error, with its type, in `text`, a message of TensorFlow. It comes after the
-    places and source lines.
-
-    Empty if there is none.
-    """
+    """Return the line with the Python error in a message of TensorFlow, after its places and source lines."""
     lines = text.splitlines()
     last = max((i for i, line in enumerate(lines) if _PLACE.search(line)), default=len(lines))
     rest = (writing.without_nodes(line).strip() for line in lines[last + 1 :])

@@ -14,28 +14,23 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from ... import plan
 from ...options import Options
 from ...plan import batches_per_pass
+from ..checkpoint.object_graph import is_filled
 from ..data.batches import BY_ELEMENT, BY_ROW, Share
 from ..data.finishing import finish
-from ..data.source import split_order
+from ..data.sources import split_order
 from ..data.stages import Stage
 from ..measure.run_report import RunReport
-from . import fit_arguments
-from .counting import SAMPLES, counted, inspected, reshuffles, settable
-from .dependence import length_follows_variable
-from .fit_arguments import NO_ARGUMENTS, FitArguments
-from .iterables.kinds import ENDLESS
-from .iterables.recognised import passes_of
-from .iterables.stream import Iterated, data_set_of, iterated
+from .dataset_facts import SAMPLES, counted, inspected, length_follows_variable, reshuffles, settable
+from .iterated import ENDLESS, Iterated, Stream, data_set_of, iterated, passes_of
 from .model_checks import can_evaluate
 from .py_dataset import Indexed, indexed
-from .returned import Returned
-from .streams import Batched, Samples, Stream, as_array, as_fitted, as_tensors, samples_of
+from .returned import NO_ARGUMENTS, FitArguments, Returned, check_classes, weigh
+from .streams import Batched, Samples, as_array, as_fitted, as_tensors, samples_of
 from .user_code import UserCode, UserError, contains_none
 
 READS_AHEAD = "what a callback sets reaches its samples some steps later than in Keras' fit"
@@ -44,11 +39,7 @@ ENDS_EARLY = "Keras' fit would end an epoch early"
 
 @dataclass(frozen=True)
 class OwnPipeline:
-    """The pipeline of a user's own data. It has those members of Pipeline (data/pipeline.py) that a training needs.
-
-    It has no `inapplicable` and no `not_applied`: for a user's own code they belong to Own (building.py). `held_out` is
-    the validation data, None if there is none.
-    """
+    """The pipeline of a user's own data, with the members of Pipeline (data/pipeline.py) that a training needs."""
 
     options: Options
     replicas: int
@@ -102,7 +93,12 @@ class OwnPipeline:
         """The bytes of a sample as the model gets it, without its label. None if samples differ in size."""
         spec = self.train.spec
         x = tf.nest.flatten(spec[0] if isinstance(spec, tuple) else spec)
-        sizes = [part.dtype.size * math.prod(part.shape[1:]) for part in x if _sized(part)]
+        sized = [
+            part
+            for part in x
+            if isinstance(part, tf.TensorSpec) and part.shape.rank is not None and None not in part.shape[1:]
+        ]
+        sizes = [part.dtype.size * math.prod(part.shape[1:]) for part in sized]
         return sum(sizes) if len(sizes) == len(x) else None
 
     @property
@@ -110,18 +106,13 @@ class OwnPipeline:
         """Always None: the inputs of a user's code are not scaled on the device."""
 
     def find_fault(self) -> None:
-        """Raise the UserError for which an iteration over the data has failed. TensorFlow has handed on only its text.
-
-        Other errors in a user's data are reported as errors of their code.
-        """
+        """Raise the UserError for which an iteration over the data failed: TensorFlow hands on only a text."""
         for stream in (self.train, self.held_out):
             if isinstance(stream, Iterated) and stream.positions.fault is not None:
                 raise stream.positions.fault
 
     def place(self, step: int) -> Any:
-        """Return the place in the training data after `step` steps, as a value for JSON. None if it follows from the
-        step.
-        """
+        """Return the place in the training data after `step` steps, for JSON. None if it follows from the step."""
         if isinstance(self.train, Indexed):
             return self.train.loader.state()
         if isinstance(self.train, Batched):
@@ -166,18 +157,18 @@ class OwnPipeline:
 
     @functools.cached_property
     def held_back(self) -> str:
-        """The reason why the batches of an epoch are made only when it begins. Empty if they are made ahead of it."""
+        """Why the batches of an epoch are made only when it begins. Empty if they are made ahead of it."""
         return "" if self.options.input.one_batch else self._depends(self.train)
 
     @functools.cached_property
     def follows(self) -> str:
-        """The reason why single samples may depend on the training, so that none is cached. Empty if none do."""
+        """Why single samples may depend on the training, so that none is cached. Empty if none do."""
         return next(filter(None, map(_follows, (self.train, self.held_out))), "")
 
     @functools.cached_property
     def apart(self) -> bool:
-        """True if each epoch has an iterator of its own, as in Keras' fit, also because of draws of tf.random, which
-        begin again with each iterator.
+        """True if each epoch has an iterator of its own, as in Keras' fit, also as draws of tf.random begin again
+        with it.
         """
         given = self.options.input
         draws = given.across_epochs == "auto" and isinstance(self.train, Batched) and self.train.nature.draws
@@ -200,8 +191,8 @@ class OwnPipeline:
         return self._finished(self._weighed(batches), self.train, self.held_back, trains=True)
 
     def validation(self) -> tf.data.Dataset:
-        """Return validation batches, the same in each evaluation: without an end, or those of one evaluation, which
-        begins with an iterator of its own, if they may depend on the training. There must be validation data.
+        """Return validation batches, the same in each evaluation: without an end, or those of one if they may depend on
+        the training.
         """
         assert self.held_out is not None
         stream, count = self.held_out, self.validation_batches
@@ -216,26 +207,20 @@ class OwnPipeline:
         return self._finished(batches, stream, depends)
 
     def _finished(self, batches: tf.data.Dataset, stream: Stream, held_back: str, trains: bool = False) -> Any:
-        """Return the batches of this worker, split over its replicas, and made ahead of their steps unless they are
-        `held_back`: as Keras' fit makes them, which is at their step for a tf.data.Dataset.
-        """
+        # `held_back`: as Keras' fit makes them, which is at their step for a tf.data.Dataset
         options = self.options
         if held_back:
             options = replace(options, input=replace(options.input, prefetch="auto"))
         on_demand = bool(held_back) and isinstance(stream, Batched)
-        return finish(self._shared(batches, stream), options, self.replicas_here, trains, on_demand)
-
-    def _shared(self, batches: tf.data.Dataset, stream: Stream) -> tf.data.Dataset:
-        """Return the rows of the batches that this worker trains on. A stream of samples already has only this worker's
-        rows.
-        """
-        return batches if self.share is None or isinstance(stream, Samples) else self.share.batches(batches)
+        if self.share is not None and not isinstance(stream, Samples):  # that has only this worker's rows already
+            batches = self.share.batches(batches)
+        return finish(batches, options, self.replicas_here, trains, on_demand)
 
     def _weighed(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         if self.fit.class_weight is None:
             return batches
-        fit_arguments.check_classes(batches.element_spec)
-        return fit_arguments.weigh(batches, self.fit.class_weight)
+        check_classes(batches.element_spec)
+        return weigh(batches, self.fit.class_weight)
 
     @functools.cached_property
     def spec(self) -> Any:
@@ -248,20 +233,17 @@ class OwnPipeline:
         return self.train.stages()
 
 
-def _sized(spec: Any) -> bool:
-    return isinstance(spec, tf.TensorSpec) and spec.shape.rank is not None and None not in spec.shape[1:]
-
-
 def opened(
     options: Options, replicas: int, returned: Returned, file: Path, report: RunReport, share: Share | None = None
 ) -> OwnPipeline:
-    """Return the data of the user's code as a pipeline of streams for all `replicas`. Raises UserError for data that
-    cannot be trained on.
-
-    `file` is the file of the user's code, and `share` this worker's part if several machines train.
-    """
+    """Return the user's data as a pipeline for all `replicas`, of which this worker has `share`. Raises UserError."""
     stamp = _stamp(file)
-    data, kept_back = (_of_samples(part, returned) for part in (returned.train, returned.validation))
+    data, kept_back = returned.train, returned.validation
+    if returned.mapped:
+        data, kept_back = (
+            part if (passes := passes_of(part)) is None else data_set_of(passes, batched=False)
+            for part in (data, kept_back)
+        )
     if _are_arrays(data) and kept_back is None and _splits(options, returned, report):
         data, kept_back = _split(data, options)
     length = _length(data, returned.samples, options.train.steps_per_epoch, "train", report)
@@ -285,22 +267,12 @@ def opened(
             held_out = replace(held_out, ends=ends)
     if held_out is not None and held_out.batches == 0:
         raise UserError("validation has no batches", "check where it reads from, and its batch size")
-    pipeline = OwnPipeline(options, replicas, train, held_out, returned.fit, share)
-    _check_start(options, returned.fit)
-    return pipeline
 
-
-def _of_samples(data: Any, returned: Returned) -> Any:
-    passes = passes_of(data) if returned.mapped else None
-    return data_set_of(passes, batched=False) if passes is not None else data
-
-
-def _check_start(options: Options, fit: FitArguments) -> None:
-    if fit.initial_epoch >= options.train.epochs:
-        raise UserError(
-            f"initial_epoch is {fit.initial_epoch} and train.epochs {options.train.epochs}: nothing is left to train",
-            "epochs are counted from the first one, as in fit: raise train.epochs",
-        )
+    if returned.fit.initial_epoch >= options.train.epochs:
+        first = f"initial_epoch is {returned.fit.initial_epoch} and train.epochs {options.train.epochs}"
+        hint = "epochs are counted from the first one, as in fit: raise train.epochs"
+        raise UserError(f"{first}: nothing is left to train", hint)
+    return OwnPipeline(options, replicas, train, held_out, returned.fit, share)
 
 
 def _check_epochs(data: Any, train: Stream, options: Options) -> None:
@@ -323,12 +295,7 @@ def _check_epochs(data: Any, train: Stream, options: Options) -> None:
 
 
 def _length(data: Any, samples: int | None, asked: int | None, role: str, report: RunReport) -> int | None:
-    """Count the elements of a data set whose length is needed and unknown to TensorFlow, and return their number. None
-    for other data.
-
-    `samples` and `asked` are the number of samples and of batches, if they were given; the length is then not needed.
-    `role` is `train` or `validation`.
-    """
+    """Count the elements of a data set if their number is needed and unknown to TensorFlow, else None."""
     if asked is None and isinstance(data, tf.data.Dataset) and length_follows_variable(data):
         raise UserError(
             f"the number of elements of {role} follows a tf.Variable, so that epochs may have different lengths",
@@ -351,11 +318,7 @@ def _stream(
     share: Share | None,
     report: RunReport,
 ) -> Stream:
-    """Return the data of one role (train or validation) as a stream for all `replicas`.
-
-    `stamp` identifies the user's code for a cache on disk. `length` is the number of elements if they were counted.
-    Raises UserError.
-    """
+    """Return the data of one role as a stream for all `replicas`; `length` is the number of elements if counted."""
     trains = role == "train"
     given = returned.samples if trains else returned.validation_samples
     load = returned.map if trains else returned.validation_map
@@ -391,7 +354,6 @@ def _stream(
 
 
 def _are_arrays(data: Any) -> bool:
-    """Return True if the data is arrays: all data that returned.py accepts, except data sets and iterables."""
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset) and passes_of(data) is None
 
 
@@ -408,10 +370,7 @@ def _arrays(
 
 
 def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:
-    """Return the number of batches of `size` samples. None if the number of samples is unknown.
-
-    A smaller last batch is not counted if the type of the data requires equal sizes.
-    """
+    # A smaller last batch is not counted if the type of the data requires equal sizes.
     if samples is None:
         return None
     fixed = tf.nest.flatten(data.element_spec)[0].shape[:1].is_fully_defined()
@@ -424,9 +383,7 @@ def _follows(stream: Stream | None) -> str:
 
 
 def _checked(stream: Samples) -> Samples:
-    """Return the stream without augmentation if its samples are no images, and without a cache if they may depend on
-    the training. The `started` event reports both.
-    """
+    """Return the stream without augmentation if its samples are no images, and without a cache if they may vary."""
     if stream.options.input.cache != "off" and _follows(stream):
         stream = replace(stream, options=replace(stream.options, input=replace(stream.options.input, cache="off")))
     if stream.options.input.augment == "off" or stream.images:
@@ -436,10 +393,7 @@ def _checked(stream: Samples) -> Samples:
 
 
 def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
-    """Return True if a part of the arrays is kept for validation, as train.validation_split says.
-
-    If the model cannot be evaluated, it warns and returns False.
-    """
+    """Return True if a part of the arrays is kept for validation; if the model cannot be evaluated, warn instead."""
     is_set = options.train.validation_split > 0
     if not is_set or can_evaluate(returned.model, returned.loss):
         return is_set
@@ -454,11 +408,7 @@ def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
 
 
 def _split(data: Any, options: Options) -> tuple[Any, Any]:
-    """Return the arrays `data` split into training and validation by train.validation_split, in an order drawn by the
-    seed.
-
-    The validation is None if it would be empty.
-    """
+    """Return the arrays split by train.validation_split, in an order drawn by the seed. An empty validation is None."""
     share = options.train.validation_split
     arrays = as_fitted(data)
     total = int(tf.nest.flatten(arrays)[0].shape[0])
@@ -466,11 +416,8 @@ def _split(data: Any, options: Options) -> tuple[Any, Any]:
     trained, held_out = split_order(total, share, options.train.seed)
     if not len(held_out):
         return data, None
-    return _chosen(arrays, trained), _chosen(arrays, held_out)
-
-
-def _chosen(arrays: Any, indices: np.ndarray) -> Any:
-    return tf.nest.map_structure(lambda array: as_array(array)[indices], arrays)
+    parts = [tf.nest.map_structure(lambda array, at=at: as_array(array)[at], arrays) for at in (trained, held_out)]
+    return parts[0], parts[1]
 
 
 def _batch_size(data: tf.data.Dataset, role: str) -> int:
@@ -489,11 +436,7 @@ def _batch_size(data: tf.data.Dataset, role: str) -> int:
 
 
 def _stamp(file: Path) -> str:
-    """Return a hash of the Python files in the folder of `file`, the user's code.
-
-    A cache on disk is valid only for this code, because it is unknown how the code reads its data. A file that cannot
-    be read is skipped, such as a dangling link with which an editor locks a file.
-    """
+    # A cache on disk is valid only for this code. A dangling link, with which an editor locks a file, is skipped.
     digest = hashlib.sha256()
     for path in sorted(file.parent.glob("*.py")):
         with contextlib.suppress(OSError):
@@ -511,29 +454,22 @@ _OF_TENSORFLOW = "tensorflow.python.data"
 
 
 def user_functions(data: tf.data.Dataset, code: UserCode) -> dict[str, list[str]]:
-    """Return the names and places of the user's functions, such as `load (train.py:12)`, by the kind of operation that
-    calls them.
-
-    They are in order from the source on. Empty if this fails: a name in a report must not end a training.
+    """Return the user's functions, such as `load (train.py:12)`, from the source on, by the kind of operation. Empty if
+    this fails: a name in a report must not end a training.
     """
+    functions: dict[str, list[str]] = {}
     try:
-        return _user_functions(data, code)
+        for each in _chain(data):
+            kind = KINDS.get(type(each).__name__)
+            function = getattr(getattr(each, "_map_func", None), "_func", None)  # private names of TensorFlow
+            if kind is None or function is None:
+                continue
+            theirs = next(_owned(function, code, DEEPEST), None)
+            if theirs is not None and (kind == "Map" or theirs is not function):
+                file, line = theirs.__code__.co_filename, theirs.__code__.co_firstlineno
+                functions.setdefault(kind, []).append(f"{theirs.__name__} ({code.name_of(file)}:{line})")
     except Exception:  # noqa: BLE001 - private names of TensorFlow, and attributes of a user's objects, may raise anything
         return {}
-
-
-def _user_functions(data: tf.data.Dataset, code: UserCode) -> dict[str, list[str]]:
-    functions: dict[str, list[str]] = {}
-    for each in _chain(data):
-        kind = KINDS.get(type(each).__name__)
-        # Private names of TensorFlow: if a version lacks them, stages have no function's name.
-        function = getattr(getattr(each, "_map_func", None), "_func", None)
-        if kind is None or function is None:
-            continue
-        theirs = next(_owned(function, code, DEEPEST), None)
-        if theirs is not None and (kind == "Map" or theirs is not function):
-            file, line = theirs.__code__.co_filename, theirs.__code__.co_firstlineno
-            functions.setdefault(kind, []).append(f"{theirs.__name__} ({code.name_of(file)}:{line})")
     return functions
 
 
@@ -544,9 +480,7 @@ def _chain(data: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
 
 
 def _owned(value: Any, code: UserCode, depth: int) -> Iterator[FunctionType]:
-    """Yield the user's functions that `value`, a function or an object, contains, the outermost first. `depth` limits
-    the search.
-    """
+    """Yield the user's functions that `value`, a function or an object, contains, the outermost first."""
     value = inspect.unwrap(value) if isinstance(value, FunctionType) else value
     if isinstance(value, MethodType):
         value = value.__func__
@@ -554,17 +488,9 @@ def _owned(value: Any, code: UserCode, depth: int) -> Iterator[FunctionType]:
         if code.owns_file(value.__code__.co_filename):
             yield value
             return
-        inner: list[Any] = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
+        inner: list[Any] = [cell.cell_contents for cell in value.__closure__ or () if is_filled(cell)]
     else:
         inner = list(vars(value).values()) if hasattr(value, "__dict__") and not isinstance(value, type) else []
     for item in inner if depth else ():
         if isinstance(item, FunctionType | MethodType) or type(item).__module__.startswith(_OF_TENSORFLOW):
             yield from _owned(item, code, depth - 1)
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True

@@ -1,7 +1,6 @@
-"""`python -P -m gputui.engine.trainer.prepare`: reads samples, decodes them and writes them into files.
-
-The first line of standard input is the request, each further line a command with one JSON object. Each is answered by a
-line of JSON on standard output. The process ends with its input.
+"""`python -P -m gputui.engine.trainer.prepare`: reads samples, decodes them and writes them into files. The first
+line of standard input is the request, each further line a command, both in JSON, answered by a line on standard
+output. The process ends with its input.
 
 Deferred imports: TensorFlow takes seconds, and everything that it prints goes to the log.
 """

@@ -12,19 +12,17 @@ import keras
 import tensorflow as tf
 
 from ...options import Options
-from ...prepare.manifest import PARTS, TRAIN, VALIDATION, limited
-from ..data.source import split_order
+from ...prepare import manifest
+from ...prepare.manifest import PARTS, TRAIN, VALIDATION
+from ..data.sources import split_order
 from ..own import returned
 from ..own.building import context_of
-from ..own.counting import reshuffles, unshuffled
-from ..own.iterables.recognised import passes_of
-from ..own.iterables.stream import data_set_of
-from ..own.iterables.torch_loader import seed_torch
+from ..own.dataset_facts import reshuffles, unshuffled
+from ..own.iterated import data_set_of, passes_of, seed_torch
 from ..own.returned import Returned
 from ..own.streams import as_array, as_fitted, as_tensors, as_tuples
 from ..own.user_code import UserCode, UserError
-from .request import Request
-from .samples import Broken, Samples
+from .samples import Broken, Request, Samples
 
 SAME = 32  # samples at the beginning that must be the same each time
 SAME_EACH_TIME = "leave random changes out of the data and of `map`: `augment` makes them in the training"
@@ -32,18 +30,14 @@ SAME_EACH_TIME = "leave random changes out of the data and of `map`: `augment` m
 
 @dataclass(frozen=True)
 class _Part:
-    """One of the user's data sets: its number of samples, its elements from a number on, and the user's `map`.
-
-    `spec` is the type of a sample. `skips`: earlier elements are skipped without the work of making them. `data` has
-    the elements, None if Python makes them.
-    """
+    """One of the user's data sets: its number of samples, its elements from a number on, and the user's `map`."""
 
     count: int
     elements: Callable[[int], Iterator[Any]]
-    spec: Any
+    spec: Any  # the type of a sample
     load: Callable[..., Any] | None = None
-    skips: bool = True
-    data: tf.data.Dataset | None = None
+    skips: bool = True  # earlier elements are skipped without the work of making them
+    data: tf.data.Dataset | None = None  # with the elements, unless Python makes them
 
 
 def of_entry(request: Request) -> Samples:
@@ -69,7 +63,7 @@ def of_entry(request: Request) -> Samples:
 
 def _samples(given: Returned, request: Request, code: UserCode) -> Samples:
     parts = _parts(given, request.options)
-    counts = limited({name: parts[name].count if name in parts else 0 for name in PARTS}, request.limit)
+    counts = manifest.limited({name: parts[name].count if name in parts else 0 for name in PARTS}, request.limit)
     loads = {name: _load(part) for name, part in parts.items()}
     loaded = {name: _loaded(part) for name, part in parts.items()}
     structure = {name: _described(part.spec) for name, part in parts.items()}
@@ -98,9 +92,7 @@ def _reshuffles(given: Returned) -> bool:
 
 
 def _unshuffled(given: Returned) -> Returned:
-    """Return the user's data without the shuffles of tf.data that give another order each time: the training on the
-    prepared data shuffles.
-    """
+    # Shuffles that give another order each time are left out: the training on the prepared data shuffles.
     train, validation = (
         unshuffled(data, keep_fixed=True) if isinstance(data, tf.data.Dataset) else data
         for data in (given.train, given.validation)
@@ -109,7 +101,7 @@ def _unshuffled(given: Returned) -> Returned:
 
 
 def _parts(given: Returned, options: Options) -> dict[str, _Part]:
-    """Return the data sets of the user's code by part. Arrays without validation are split as in a training."""
+    # Arrays without validation are split as in a training.
     train, validation = given.train, given.validation
     share = options.train.validation_split
     if validation is None and share > 0 and not isinstance(train, tf.data.Dataset | keras.utils.PyDataset):
@@ -187,10 +179,7 @@ def _loaded(part: _Part) -> tf.data.Dataset | None:
 
 
 def _described(spec: Any) -> Any:
-    """Return the structure of a sample as JSON: a tensor is a mapping with its number, type and shape.
-
-    Raises UserError for what is no tensor, such as a ragged one.
-    """
+    """Return a sample's structure as JSON: a tensor has number, type and shape. Raises UserError for a ragged one."""
     numbers = iter(range(len(tf.nest.flatten(spec))))
 
     def described(each: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,17 @@ import tensorflow as tf
 from ...options import Options
 from ...prepare.manifest import INPUT, LABEL, TRAIN, VALIDATION, limited
 from ..common.training_errors import DataError
-from ..data import file_sources
+from ..data import sources
 from ..data.pipeline import SOURCES
-from ..data.source import Part, Source
-from .request import Request
-from .samples import Samples
+from ..data.sources import Source
+from .samples import Request, Samples
 
 BYTE_SCALE = 1 / 255  # that gputui applies to uint8 of records and arrays
 
 
 def of_preset(request: Request) -> Samples:
-    """Return the samples of the data that the options name, decoded, resized and in the type to be stored.
-
-    The order is that of the training's elements, so that a training with the same seed gets the same batches. Raises
-    DataError.
+    """Return the samples of the data that the options name, decoded, resized and in the type to be stored. The order
+    is that of a training with the same seed, which gets the same batches. Raises DataError.
     """
     options = request.options
     kind = options.workload.source[0]
@@ -54,7 +50,7 @@ def of_preset(request: Request) -> Samples:
     convert = tf.function(lambda element: _converted(source, element, shape, size, stored))
     return Samples(
         counts,
-        lambda part, first: _elements(parts[part], first),
+        lambda part, first: iter(parts[part].elements.skip(first)),
         lambda _part, element: convert(element),
         lambda element, part, number: _name(kind, options, element, part, number),
         encode,
@@ -64,20 +60,16 @@ def of_preset(request: Request) -> Samples:
     )
 
 
-def _elements(part: Part, first: int) -> Iterator[Any]:
-    return iter(part.elements.skip(first))
-
-
 def _source(options: Options, seed: int) -> Source:
-    """Return the source of the data. Images are listed without opening the first ones, as those may be broken."""
+    # Images are listed without opening the first ones, as those may be broken.
     kind = options.workload.source[0]
     if kind == "images":
-        return file_sources.listed_images(options, seed, lambda _paths: None)
+        return sources.listed_images(options, seed, lambda _paths: None)
     return SOURCES[kind](options, seed)
 
 
 def _keeping_bytes(options: Options) -> Options:
-    """Return options with which a source keeps uint8 instead of making floats of all samples at once."""
+    # a source would make floats of all samples at once
     return dataclasses.replace(
         options,
         input=dataclasses.replace(options.input, cast="device", augment="off"),
@@ -91,9 +83,7 @@ def _with_size(options: Options, size: tuple[int, int]) -> Options:
 
 
 def _stored(asked: str | None, source: Source) -> str:
-    """Return the type in which the inputs are stored: `asked`, or one that loses nothing. Raises DataError if uint8 is
-    asked for and would lose something.
-    """
+    """Return the type to store inputs in: `asked`, or one that loses nothing. Raises DataError for uint8 that does."""
     are_bytes = source.bytes and source.scale == BYTE_SCALE
     if asked == "uint8" and not are_bytes:
         raise DataError("the inputs of this data are not bytes from 0 to 255", "use --dtype float32 or float16")
@@ -115,14 +105,12 @@ def _converted(
 
 
 def _name(kind: str, options: Options, element: Any, part: str, number: int) -> str:
-    """Return the name of a sample: the image's file below the folder of the data, or its number in its part."""
     if kind == "images":
         return os.path.relpath(os.fsdecode(element[0].numpy()[0]), options.workload.source[1])
     return f"sample {number} of {part}"
 
 
 def encode(sample: tuple[Any, ...]) -> bytes:
-    """Return a sample as a serialised tf.train.Example."""
     x, label = sample
     feature = {
         INPUT: tf.train.Feature(bytes_list=tf.train.BytesList(value=[x.numpy().tobytes()])),

@@ -1,16 +1,21 @@
-"""The samples that are prepared, as elements that are cheap to skip and a function that loads one of them."""
+"""The samples that are prepared, as elements that are cheap to skip and a function that loads one, and the request
+for them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from ...files.writing import refusal
+from ...options import Options, options_json
 from ..common.training_errors import TrainerError
-from ..data.file_sources import reason
+from ..data.sources import reason
 
 
 @dataclass(frozen=True)
@@ -23,34 +28,24 @@ class Broken:
 
 @dataclass
 class Samples:
-    """All samples of the data.
+    """All samples of the data."""
 
-    `counts` are their numbers by part. `elements` returns the elements of a part from a number on, `load` makes a
-    sample (a tuple of tensors) of an element of a part, and `name` returns the name of an element by its part and
-    number. `encode` returns a sample as it is stored, and `decode` the tensors of a stored one. `facts` describe the
-    stored samples for the manifest. `dataset` returns the loaded samples of a part as tf.data loads them in a training,
-    None if Python loads them. `one_process`: elements cannot be skipped without the work of making them.
-    `error_of` returns the error of the user's code that an exception means, None if it means none.
-    """
-
-    counts: Mapping[str, int]
-    elements: Callable[[str, int], Iterator[Any]]
-    load: Callable[[str, Any], tuple[Any, ...]]
-    name: Callable[[Any, str, int], str]
-    encode: Callable[[tuple[Any, ...]], bytes]
-    decode: Callable[[Any], Any]
-    facts: Mapping[str, Any]
-    dataset: Callable[[str], tf.data.Dataset] | None
-    one_process: bool = False
-    error_of: Callable[[BaseException], TrainerError | None] = lambda _fault: None
+    counts: Mapping[str, int]  # by part
+    elements: Callable[[str, int], Iterator[Any]]  # of a part, from a number on
+    load: Callable[[str, Any], tuple[Any, ...]]  # makes a sample (tensors) of an element of a part
+    name: Callable[[Any, str, int], str]  # of an element, by its part and number
+    encode: Callable[[tuple[Any, ...]], bytes]  # a sample as it is stored
+    decode: Callable[[Any], Any]  # the tensors of a stored one
+    facts: Mapping[str, Any]  # about the stored samples, for the manifest
+    dataset: Callable[[str], tf.data.Dataset] | None  # as tf.data loads a part in a training; None: Python loads it
+    one_process: bool = False  # elements cannot be skipped without the work of making them
+    error_of: Callable[[BaseException], TrainerError | None] = lambda _fault: None  # that of the user's code
     _at: tuple[str, int] = ("", 0)
     _iterator: Iterator[Any] = field(default_factory=lambda: iter(()))
 
     def loaded(self, part: str, first: int, count: int) -> Iterator[tuple[Any, ...] | Broken]:
-        """Yield `count` samples of a part from the number `first` on, and Broken for each that cannot be read.
-
-        Samples that follow those of the last call are read on from there. Raises tf.errors.OpError if the elements
-        themselves cannot be read, and EndedEarly if there are fewer.
+        """Yield `count` samples of a part from `first` on, and Broken for each that cannot be read. Those that
+        follow the last call are read on. Raises tf.errors.OpError if the elements cannot be read, and EndedEarly.
         """
         if self._at != (part, first):
             self._iterator = self.elements(part, first)
@@ -84,3 +79,29 @@ class EndedEarly(Exception):
 
     def __init__(self, part: str, number: int) -> None:
         super().__init__(f"the {part} data ended at sample {number}, earlier than when it was counted")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The preset's options, the folder to write to, and the settings of the command. None: not given."""
+
+    options: Options
+    folder: Path
+    format: str
+    dtype: str | None
+    size: tuple[int, int] | None
+    limit: int | None
+
+
+def read(line: str) -> Request:
+    """Return the request in a line of JSON that gputui itself has written."""
+    given = json.loads(line)
+    size = given["size"]
+    return Request(
+        options_json.from_json(json.dumps(given["options"])),
+        Path(given["folder"]),
+        given["format"],
+        given["dtype"],
+        (size[0], size[1]) if size else None,
+        given["limit"],
+    )

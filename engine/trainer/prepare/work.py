@@ -14,11 +14,10 @@ from ...files import writing
 from ...prepare.manifest import PARTS, TRAIN, Shard
 from ..common.training_errors import DataError
 from ..data import batching
-from ..data.file_sources import reason
-from . import array_file, preset_data, shard_file
-from .request import Request
-from .request import read as read
-from .samples import Broken, EndedEarly, Samples
+from ..data.sources import reason
+from . import preset_data, sample_files
+from .samples import Broken, EndedEarly, Request, Samples
+from .samples import read as read
 
 PROGRESS_SECONDS = 0.3
 MEASURED_SECONDS, PASSES, BATCH = 1.0, 5, 16
@@ -44,7 +43,6 @@ def opened(request: Request) -> Samples:
 
 
 def described(samples: Samples) -> dict[str, Any]:
-    """Return the first answer: the facts about the samples."""
     return {"facts": dict(samples.facts), "one_process": samples.one_process}
 
 
@@ -75,7 +73,7 @@ def write(samples: Samples, shard: Shard, request: Request, at: Callable[[int], 
     """Write the file of a shard. Return its entry in the manifest, or the reason why the disk has refused it."""
     try:
         return _unless_full(
-            lambda: {"written": shard_file.write(samples, shard, request.folder, request.format, at)}, request
+            lambda: {"written": sample_files.write(samples, shard, request.folder, request.format, at)}, request
         )
     except tf.errors.OpError as fault:
         raise samples.error_of(fault) or DataError(f"the {shard.part} data cannot be read: {reason(fault)}") from None
@@ -84,10 +82,8 @@ def write(samples: Samples, shard: Shard, request: Request, at: Callable[[int], 
 
 
 def measure(samples: Samples, count: int, request: Request, reads: bool) -> dict[str, Any]:
-    """Return how long some samples take, and how large they are: the first `count` of the training part.
-
-    `load_seconds` is the time of one thread to read and decode a sample, `bytes` the mean size that it takes in a file.
-    With `reads`, also the times of `_times`. Raises DataError if none of the samples can be read.
+    """Return how long the first `count` samples of the training part take: `load_seconds` of one thread to read and
+    decode one, `bytes` the mean size in a file, and with `reads` the times of `_times`. Raises DataError.
     """
     part = TRAIN if samples.counts[TRAIN] else PARTS[0]
     count = min(count, samples.counts[part])
@@ -109,10 +105,8 @@ def measure(samples: Samples, count: int, request: Request, reads: bool) -> dict
 
 
 def _times(samples: Samples, part: str, count: int, request: Request) -> dict[str, float]:
-    """Return the CPU seconds for each of the first `count` samples of a part, whose files are in memory already.
-
-    `prepare_seconds` is the time to prepare it. `again_seconds` is the time that a pipeline of tf.data takes to read
-    and decode it, and `read_seconds` the time that it takes to read it when it is prepared.
+    """Return CPU seconds for a sample whose files are in memory: to prepare it, to load it again by tf.data, and to
+    read it then.
     """
     path, good = request.folder / "sample.tfrecord", 0
     used = time.process_time()
@@ -131,9 +125,7 @@ def _times(samples: Samples, part: str, count: int, request: Request) -> dict[st
 
 
 def _pipeline_seconds(data: tf.data.Dataset) -> float:
-    """Return the CPU seconds of a pass over the data. Passes are made within TensorFlow, without Python, in batches if
-    the samples have one shape.
-    """
+    # Passes are made within TensorFlow, without Python, in batches if the samples have one shape.
     if math.isfinite(batching.batch_bytes(data.element_spec, BATCH)):
         data = data.batch(BATCH)
     passes = tf.function(lambda number: data.repeat(number).reduce(0, lambda seen, *_: seen + 1))
@@ -141,9 +133,7 @@ def _pipeline_seconds(data: tf.data.Dataset) -> float:
 
 
 def _seconds(work: Callable[[], int], passes: int) -> float:
-    """Return the mean CPU time of a pass of `work`, which makes so many each time. It is repeated for MEASURED_SECONDS
-    after a first time that does not count. Other programs of the machine do not change it.
-    """
+    # It is repeated for MEASURED_SECONDS after a first time that does not count. Other programs do not change CPU time.
     work()
     begun, used, times = time.perf_counter(), time.process_time(), 0
     while times == 0 or time.perf_counter() - begun < MEASURED_SECONDS:
@@ -153,18 +143,14 @@ def _seconds(work: Callable[[], int], passes: int) -> float:
 
 
 def join(given: Mapping[str, Any], request: Request) -> dict[str, Any]:
-    """Join the files of samples into one array file. Return its entry in the manifest, or the reason why the disk has
-    refused it.
-    """
+    """Join the files of samples into one. Return its entry in the manifest, or why the disk has refused it."""
     seed = request.options.train.seed
     assert seed is not None
-    return _unless_full(lambda: {"output": array_file.join(given, request.folder, seed)}, request)
+    return _unless_full(lambda: {"output": sample_files.join(given, request.folder, seed)}, request)
 
 
 def _unless_full(work: Callable[[], dict[str, Any]], request: Request) -> dict[str, Any]:
-    """Return the result of `work`, or the reason why the disk has refused a file. Raises DataError for another error of
-    the system.
-    """
+    """Return the result of `work`, or the reason why the disk has refused a file. Raises DataError."""
     try:
         return work()
     except (OSError, tf.errors.OpError) as fault:

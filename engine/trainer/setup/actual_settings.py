@@ -1,7 +1,6 @@
-"""Reads back from TensorFlow and Keras how the training was really built, and compares it with the options.
-
-Both accept settings that they do not follow: soft placement trains on the CPU, Keras turns XLA off, memory growth is
-dropped. Each difference becomes a warning that names the option.
+"""Reads back from TensorFlow and Keras how the training was really built, and compares it with the options. Both
+accept settings that they do not follow: soft placement trains on the CPU, Keras turns XLA off, memory growth is
+dropped.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
 
 
 def differences(options: Options, actual: dict[str, Any], devices: Devices) -> list[Difference]:
-    """Return the options whose setting is not in effect: for each its key, and a sentence about the value in `actual`.
-
-    Empty if all are in effect.
-    """
+    """Return the key of each option whose setting is not in effect, and a sentence about the value in `actual`."""
     differing: list[Difference] = []
     if options.compile.xla not in ("auto", actual["jit_compile"]):
         differing.append(("compile.xla", f"Keras set jit_compile to {actual['jit_compile']} for this model"))
@@ -94,9 +90,7 @@ def _gpus_missing(devices: Devices) -> str:
 
 
 def _output_dtype(model: keras.Model) -> str | None:
-    """Return the type of the model's first output. None for a subclassed model, whose outputs are unknown before it has
-    run.
-    """
+    # A subclassed model's outputs are unknown before it has run.
     outputs = getattr(model, "outputs", None)
     return str(keras.backend.standardize_dtype(outputs[0].dtype)) if outputs else None
 
@@ -107,17 +101,12 @@ def _place(variable: Any) -> str:
 
 
 def _is_float(variable: Any) -> bool:
-    """Return True if the variable is a float. Counters are integers, which TensorFlow keeps on the CPU even if a GPU
-    trains.
-    """
+    # Counters are integers, which TensorFlow keeps on the CPU even if a GPU trains.
     return keras.backend.is_float_dtype(variable.dtype)
 
 
 def _growth() -> bool | None:
-    """Return True if all opened GPUs use memory growth. None without a GPU, or if TensorFlow does not report it.
-
-    The other GPUs do not count, because the setting was not made for them.
-    """
+    """Return True if all opened GPUs use memory growth. None without a GPU, or if TensorFlow does not report it."""
     gpus = tf.config.get_visible_devices("GPU")
     try:
         return all(tf.config.experimental.get_memory_growth(gpu) for gpu in gpus) if gpus else None
@@ -129,9 +118,7 @@ def _growth() -> bool | None:
 
 
 class _Tempfile:
-    """Replaces the module `tempfile` in another module. New files go into the folder `folder` while that folder
-    exists.
-    """
+    """Replaces the module `tempfile` in another module. New files go into `folder` while it exists."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -145,18 +132,12 @@ class _Tempfile:
 
 
 def write_into_run_folder() -> None:
-    """Make AutoGraph write its temporary files into the folder for them in GPUTUI_SCRATCH, until this process ends.
-
-    Nothing is changed if there is no such folder.
-    """
+    """Make AutoGraph write its temporary files into GPUTUI_SCRATCH, if it is set, until this process ends."""
     folder = os.environ.get(places.SCRATCH_VARIABLE)
     if folder is not None:
         autograph_loader.tempfile = _Tempfile(folder)
 
 
 def exclude_ours() -> None:
-    """Exclude the functions of gputui from AutoGraph's conversion in this process. Functions that they call are still
-    converted.
-    """
     ours = autograph_config.DoNotConvert(__name__.partition(".")[0])
     autograph_config.CONVERSION_RULES = (ours, *autograph_config.CONVERSION_RULES)

@@ -1,9 +1,7 @@
-"""The devices of the training: configured in the one order that TensorFlow accepts, then checked to exist.
-
-All of this happens before the first device is touched. In a different order TensorFlow silently drops some settings,
-and without a usable GPU it silently trains on the CPU. Only GPUs that train are opened: TensorFlow creates a context on
-every GPU that is visible to it, and without memory growth takes nearly all of its memory. A training that would train
-on the CPU although the machine has GPUs for it is refused.
+"""The devices of the training: configured in the one order that TensorFlow accepts, then checked to exist. In a
+different order TensorFlow silently drops settings, and without a usable GPU it trains on the CPU. Only GPUs that
+train are opened: TensorFlow makes a context on every visible GPU, and without memory growth takes nearly all of its
+memory.
 """
 
 from __future__ import annotations
@@ -35,27 +33,19 @@ _ON_THE_CPU = "set device.visible=none to train on the CPU"
 
 @dataclass(frozen=True)
 class Devices:
-    """The logical devices that TensorFlow has opened (`names`), and their kind (`GPU` or `CPU`).
-
-    `positions` are the numbers (from 0) that the devices would have if all visible GPUs were opened, and `available` is
-    the number of devices in that case. Both are None if all are open. `gpus` are the GPUs that train, and `uncertain`
-    is a warning about their identity, empty if they are certain. `shown` is the number of GPUs that the driver shows to
-    this process, `seen` the number that TensorFlow sees, and `lost` are the names of GPUs that the driver has lost.
-    `unknown` says why the driver cannot be asked although there may be GPUs. `connected` is the strategy over several
-    machines, which has opened the devices.
-    """
+    """The logical devices that TensorFlow has opened, and what is known of their GPUs."""
 
     kind: str
     names: tuple[str, ...]
-    positions: tuple[int, ...] | None = None
-    available: int | None = None
-    gpus: tuple[TrainingGpu, ...] = ()
-    uncertain: str = ""
-    shown: int = 0
-    seen: int = 0
-    lost: tuple[str, ...] = ()
-    unknown: str = ""
-    connected: tf.distribute.Strategy | None = None
+    positions: tuple[int, ...] | None = None  # their numbers (from 0) if all visible GPUs were opened; None: all are
+    available: int | None = None  # the number of devices in that case
+    gpus: tuple[TrainingGpu, ...] = ()  # those that train
+    uncertain: str = ""  # a warning about their identity
+    shown: int = 0  # GPUs that the driver shows to this process
+    seen: int = 0  # GPUs that TensorFlow sees
+    lost: tuple[str, ...] = ()  # names of GPUs that the driver has lost
+    unknown: str = ""  # why the driver cannot be asked although there may be GPUs
+    connected: tf.distribute.Strategy | None = None  # over several machines, which has opened the devices
 
     @property
     def by_position(self) -> dict[int, str]:
@@ -65,12 +55,12 @@ class Devices:
 
 
 def configure(options: Options, joined: Joined | None = None) -> Devices:
-    """Apply `device`, `precision.tf32` and `train.seed`/`deterministic`, and connect the workers of several machines.
-
-    Returns the opened devices. Raises TrainerError. No device may have been opened before.
+    """Apply `device`, `precision.tf32` and `train.seed`/`deterministic`, connect the workers of several machines,
+    and return the opened devices. Raises TrainerError. No device may have been opened before.
     """
     log = LibraryLog()
-    _set_threads(options)
+    _configure_threads(options.device)
+    tf.debugging.set_log_device_placement(options.device.log_placement)
     here, gpus = machine_query.read(), tf.config.list_physical_devices("GPU")
     able = usable_gpus(gpus, here)
     require_gpus(options, here, len(gpus), able, log)
@@ -92,12 +82,6 @@ def configure(options: Options, joined: Joined | None = None) -> Devices:
     return _placed(devices, options, [able.index(place) for place in opened], len(able), here, log)
 
 
-def _set_threads(options: Options) -> None:
-    device = options.device
-    _configure_threads(device)
-    tf.debugging.set_log_device_placement(device.log_placement)
-
-
 def _divide_cpu(partitions: int) -> None:
     if partitions > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
@@ -106,7 +90,6 @@ def _divide_cpu(partitions: int) -> None:
 
 
 def _set_numbers(options: Options) -> None:
-    """Apply the options about rounding and random numbers: TF32, XLA, seed, and deterministic operations."""
     tf.config.experimental.enable_tensor_float_32_execution(options.precision.tf32)
     if options.compile.xla is not True:
         tf.config.optimizer.set_jit(False)
@@ -116,10 +99,7 @@ def _set_numbers(options: Options) -> None:
 
 
 def _to_open(options: Options, able: Sequence[int]) -> list[int]:
-    """Return the indexes of the GPUs to open, out of the usable ones (`able`): those that train, in TensorFlow's order.
-
-    TensorFlow opens GPUs in its own order, whatever order the options have.
-    """
+    """Return the indexes of the GPUs to open: those usable ones (`able`) that train, in TensorFlow's own order."""
     train = _positions_that_train(options)
     if train is None:
         return list(able)
@@ -141,11 +121,7 @@ def _positions_that_train(options: Options) -> list[int] | None:
 def _placed(
     devices: Devices, options: Options, opened: list[int], able: int, here: Machine, log: LibraryLog
 ) -> Devices:
-    """Return the devices, with their positions and their GPUs. Raises TrainerError if TensorFlow has opened another
-    number of devices.
-
-    `opened` are the indexes of the opened GPUs among the `able` usable ones.
-    """
+    """Return the devices with positions and GPUs. Raises TrainerError if TensorFlow opened another number of them."""
     parts, positions_that_train = options.device.logical_devices, _positions_that_train(options)
     if devices.kind == "CPU":
         return devices
@@ -177,10 +153,8 @@ def _configure_memory(options: Options, gpus: dict[int, tf.config.PhysicalDevice
 
 
 def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
-    """Return the memory in MiB for one of `partitions` equal parts of the GPU with TensorFlow's number `place`.
-
-    Together they have 90 % of its free memory; the rest is for CUDA's own contexts. Raises TrainerError if the memory
-    is not known.
+    """Return the MiB of one part: all have 90 % of what is free, the rest is for CUDA's contexts. Raises
+    TrainerError.
     """
     free = gpu_identity.memory_free_bytes(place, here)
     if free is None:
@@ -191,12 +165,10 @@ def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
 
 
 def _open(kind: str, joined: Joined | None = None) -> tuple[str, ...]:
-    """Open the devices of this kind and return their names. Raises TrainerError.
-
-    Afterwards the configuration of the devices cannot be changed.
-    """
+    """Open the devices of this kind, which ends their configuration, and return their names. Raises TrainerError."""
     try:
-        names = tuple(device.name for device in tf.config.list_logical_devices(kind) if _is_here(device.name, joined))
+        here = "" if joined is None else f"/task:{joined.cluster.index}/"  # TensorFlow lists those of all workers
+        names = tuple(device.name for device in tf.config.list_logical_devices(kind) if here in device.name)
     except (RuntimeError, ValueError, tf.errors.OpError) as fault:
         raise TrainerError("device", f"TensorFlow cannot open its devices: {fault}") from None
     if not names:
@@ -204,19 +176,9 @@ def _open(kind: str, joined: Joined | None = None) -> tuple[str, ...]:
     return names
 
 
-def _is_here(name: str, joined: Joined | None) -> bool:
-    """Return True if the device with TensorFlow's `name` belongs to this process. TensorFlow lists the devices of all
-    workers.
-    """
-    return joined is None or f"/task:{joined.cluster.index}/" in name
-
-
 def _configure_threads(device: Device) -> None:
-    """Set the numbers of TensorFlow's threads. `auto` keeps TensorFlow's default, one thread for each CPU of its
-    affinity mask.
-
-    If a container limits the CPUs, `auto` is one thread for each usable CPU.
-    """
+    # `auto` keeps TensorFlow's default, a thread for each CPU of its mask, or is one for each CPU of a limited
+    # container.
     auto = resource_limits.usable_cpus() if resource_limits.cpus_limited() else None
     inter = auto if device.inter_op_threads == "auto" else device.inter_op_threads
     intra = auto if device.intra_op_threads == "auto" else device.intra_op_threads
@@ -228,9 +190,7 @@ def _configure_threads(device: Device) -> None:
 
 def usable_gpus(gpus: Sequence[tf.config.PhysicalDevice], machine: Machine) -> list[int]:
     """Return the indexes of the GPUs that TensorFlow would use if all were visible: new enough, and with enough
-    multiprocessors.
-
-    An unknown property of a GPU counts as sufficient.
+    multiprocessors, where these are known.
     """
     oldest = min(installed.capabilities(), default=(0, 0))
     able = [place for place, gpu in enumerate(gpus) if (_capability(gpu) or oldest) >= oldest]
@@ -253,10 +213,8 @@ def _capability(gpu: tf.config.PhysicalDevice) -> tuple[int, int] | None:
 
 
 def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
-    """Raise TrainerError if TensorFlow cannot use GPUs that should work, or that device.visible names.
-
-    No error if device.visible is none, or if CUDA_VISIBLE_DEVICES hides all GPUs on purpose: the CPU then trains.
-    `seen` is the number of GPUs that TensorFlow sees, and `usable` are the indexes of those it can use.
+    """Raise TrainerError if TensorFlow cannot use GPUs that should work, or that device.visible names, unless the
+    CPU trains on purpose.
     """
     visible, shown = options.device.visible, len(used_by_tensorflow(machine.shown))
     if visible == "none":
@@ -274,10 +232,8 @@ def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence
 
 
 def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
-    """Return a message that all GPUs are too old for TensorFlow's code. Empty if some GPU is not, or if TensorFlow sees
-    none for another reason.
-
-    `seen` is the number of GPUs that TensorFlow sees, and `usable` are the indexes of those it can use.
+    """Return a message that all GPUs are too old for TensorFlow's code. Empty if some is not, or it sees none for
+    another reason.
     """
     if seen and not usable:
         return f"TensorFlow sees {seen} GPU(s), but their chips are too old: it has no code for them"
@@ -287,9 +243,8 @@ def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
 
 
 def unseen(machine: Machine) -> str:
-    """Return a message that the machine has GPUs that the driver or CUDA does not show to this process.
-
-    Empty if there is no sign of such GPUs, or if CUDA_VISIBLE_DEVICES hides them.
+    """Return a message that the machine has GPUs that the driver or CUDA does not show, and CUDA_VISIBLE_DEVICES
+    does not hide.
     """
     if machine.on_cpu_by_variable:
         return ""
@@ -301,10 +256,8 @@ def unseen(machine: Machine) -> str:
 
 
 def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> TrainerError:
-    """Return the error that TensorFlow can use no GPU, with its reason. `what` is the message without the reason.
-
-    If TensorFlow sees no GPU at all (`seen` is 0), gputui doctor looks for the reason. Otherwise it is taken only from
-    the log.
+    """Return the error that TensorFlow can use no GPU, with the reason from its log, or of gputui doctor if none is
+    seen.
     """
     where = ["log", machine.driver] if seen else ["machine"]
     try:
@@ -321,9 +274,7 @@ def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> Tr
 
 def build_strategy(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
     """Return the strategy of the options. None for `single`: TensorFlow's default strategy then trains on the first
-    device.
-
-    Raises TrainerError.
+    device. Raises TrainerError.
     """
     requested = options.strategy
     if requested.kind == "single":

@@ -1,11 +1,11 @@
-"""Sets what TensorFlow reads before it touches a device: environment variables, and the CPUs that the trainer runs on.
-
-A variable that has an option is set from the option. If the caller's value differs, a warning names both. All other
-variables stay as the caller has set them, and the run records them. Imports no TensorFlow.
+"""Sets what TensorFlow reads before it touches a device: environment variables, and the trainer's CPUs. Imports no
+TensorFlow. A variable that has an option is set from it, with a warning if the caller's value differs. The others
+stay, and the run records them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Any
 from ...files.places import home
 from ...job import environment_variables
 from ...job.environment_variables import is_true
-from ...options import OPTIONS, by_key
+from ...job.training_gpus import training_gpus
+from ...options import OPTIONS, Options, by_key
+from ...telemetry import resource_limits
 from ..common.training_errors import TrainerError
 from . import machine_query, xla_cache
 from .xla_cache import XlaCache, add, drop, flag_name
 
 if TYPE_CHECKING:
-    from ...options import Options
     from ..measure.run_report import RunReport
-import contextlib
-
-from ...job.training_gpus import training_gpus
-from ...options import Options
-from ...telemetry import resource_limits
 
 _BACKEND = "KERAS_BACKEND"
 _BY_TENSORFLOW = ("TF2_BEHAVIOR", "1")  # set when it is imported, which may have happened before
@@ -35,9 +31,8 @@ _AUTO_JIT = "--tf_xla_auto_jit"
 
 
 def choose_backend() -> str:
-    """Set Keras' backend to TensorFlow. To be called before Keras is imported.
-
-    Return the other backend that the caller's environment asked for, or an empty text.
+    """Set Keras' backend to TensorFlow, before Keras is imported. Return another one that the caller's environment
+    asked for.
     """
     asked = os.environ.get(_BACKEND, "")
     os.environ[_BACKEND] = "tensorflow"
@@ -45,26 +40,20 @@ def choose_backend() -> str:
 
 
 def restore_backend(asked: str) -> None:
-    """Undo `choose_backend` after Keras was imported, for processes that call `choose_backend` again. `asked` is the
-    value that `choose_backend` has returned.
-    """
+    """Undo `choose_backend` after Keras was imported, for processes that call `choose_backend` again."""
     if asked:
         os.environ[_BACKEND] = asked
 
 
 def warn_of_backend(asked: str, report: RunReport) -> None:
-    """Warn if the caller's environment asked for another backend (`asked` is not empty)."""
     if asked:
         report.warn("backend", f"{_BACKEND}={asked} does nothing here: gputui trains with TensorFlow", option=_BACKEND)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The state of the environment variables after `prepare`.
-
-    `environment` has the caller's variables that have no option. `overridden` has the key of an option and a message
-    about each of the caller's values that an option has overridden. `numa` says on which CPUs the trainer runs, and
-    `cache` is XLA's cache.
+    """The state of the environment variables after `prepare`. `environment` has the caller's that have no option,
+    and `overridden` an option and a message about each of the caller's values that does nothing.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -73,12 +62,11 @@ class Prepared:
     cache: XlaCache = field(default_factory=XlaCache)
 
     def actual(self) -> dict[str, Any]:
-        """Return the entries about the environment for `actual` of the event `started`."""
         return {"environment": dict(self.environment), "numa": self.numa, "xla_cache": str(self.cache)}
 
     def warn(self, report: RunReport, kind: str, devices: int) -> None:
-        """Warn about overridden variables, and about variables that slow down training on this kind (`GPU` or `CPU`)
-        and number of devices.
+        """Warn about overridden variables, and about those that slow down training on this kind and number of
+        devices.
         """
         messages: dict[str, list[str]] = {}
         for key, message in self.overridden:
@@ -102,10 +90,8 @@ def warn_of_harmful(environment: Mapping[str, str], report: RunReport, kind: str
 
 @dataclass(frozen=True)
 class _Owned:
-    """A variable whose value follows from the option `key`.
-
-    `value` returns the variable's value for the options, or None if the variable is to be unset. `contradicts` returns
-    whether a value of the caller asks for another setting than the options.
+    """A variable whose value follows from the option `key`, None if it is to be unset. `contradicts` returns whether
+    a value of the caller asks for another setting than the options.
     """
 
     name: str
@@ -115,10 +101,7 @@ class _Owned:
 
 
 def _unset(options: Options) -> None:
-    """Return None, so that the variable is removed from the environment.
-
-    Used for options that call TensorFlow's API, which the variable would contradict.
-    """
+    """Return None: the option calls TensorFlow's API, which the variable would contradict."""
 
 
 def _same(value: Callable[[Options], str | None]) -> Callable[[str, Options], bool]:
@@ -172,10 +155,8 @@ _OWNED: tuple[_Owned, ...] = (
 
 
 def prepare(options: Options) -> Prepared:
-    """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation.
-
-    Returns the state of the environment, with messages about overridden values. Raises TrainerError for a GPU that is
-    not allocated to this job.
+    """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation. Raises
+    TrainerError for a GPU that is not allocated to this job.
     """
     before = {name: value for name, value in os.environ.items() if (name, value) != _BY_TENSORFLOW}
     _show_gpus(options)
@@ -190,9 +171,7 @@ def prepare(options: Options) -> Prepared:
 
 
 def _follow(variable: _Owned, options: Options) -> tuple[str, str] | None:
-    """Set the variable from the options. If the caller's value contradicts them, return the key of the option and a
-    message, else return None.
-    """
+    """Set the variable from the options. Return the option and a message if the caller's value contradicts them."""
     given, value = os.environ.get(variable.name), variable.value(options)
     if value is None:
         os.environ.pop(variable.name, None)
@@ -212,10 +191,6 @@ def _instead(variable: _Owned, options: Options) -> str:
 
 
 def _show_gpus(options: Options) -> None:
-    """Set CUDA_VISIBLE_DEVICES to the GPUs of `device.visible`. With `all` it stays as the caller has set it.
-
-    Raises TrainerError for a GPU that is not allocated to this job.
-    """
     visible = options.device.visible
     if visible == "none":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -236,11 +211,7 @@ def _require_allocated(names: list[Any]) -> None:
 
 
 def _xla_flags(options: Options) -> list[tuple[str, str]]:
-    """Set the flags of XLA in the environment variables TF_XLA_FLAGS and XLA_FLAGS, as compile.xla and
-    compile.xla_flags say.
-
-    Return the key of the option and a message for each flag of the caller, or of the option, that has no effect.
-    """
+    """Set XLA's flags as compile.xla and compile.xla_flags say. Return a message for each flag without effect."""
     overridden, by_itself = [], []
     if options.compile.xla is not True:
         by_itself = drop("TF_XLA_FLAGS", lambda flag: flag.startswith(_AUTO_JIT))
@@ -259,27 +230,20 @@ def _xla_flags(options: Options) -> list[tuple[str, str]]:
 
 
 def _keep_kernels() -> None:
-    """Let the driver keep the kernels that it compiles for a new chip in gputui's home, if its own folder cannot be
-    written.
-
-    Does nothing if CUDA_CACHE_PATH is set.
-    """
+    # the kernels that the driver compiles for a new chip, if its own folder cannot be written
     if "CUDA_CACHE_PATH" not in os.environ and not writable(Path(os.path.expanduser("~/.nv/ComputeCache"))):
         os.environ["CUDA_CACHE_PATH"] = str(home() / "cache" / "cuda")
 
 
 def writable(folder: Path) -> bool:
-    """Return True if the folder can be written, or can be created if it does not exist."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def pin_to_numa_node(options: Options) -> str:
-    """Apply `device.numa`: let the trainer run only on the CPUs close to its GPUs. To be called before TensorFlow
-    counts the CPUs.
-
-    Return a text that names these CPUs, or says why all CPUs are used.
+    """Apply `device.numa`: run only on the CPUs close to the GPUs, before TensorFlow counts them. Return a text that
+    names them, or why all are used.
     """
     if options.device.numa == "off":
         return "device.numa is off"

@@ -1,8 +1,6 @@
-"""Identifies the GPUs that a training computes on, by their PCI addresses.
-
-TensorFlow logs the PCI address of each of its devices, and NVML finds a GPU by its address. Neither
-CUDA_VISIBLE_DEVICES nor the order in which CUDA counts GPUs has to be interpreted for this. `LibraryLog` reads the log
-of TensorFlow and CUDA. The CUDA driver is asked for facts that the log lacks.
+"""Identifies the GPUs that a training computes on, by their PCI addresses, which TensorFlow logs, and by which NVML
+finds them. Neither CUDA_VISIBLE_DEVICES nor CUDA's order has to be interpreted. The CUDA driver is asked for facts
+that the log lacks.
 """
 
 from __future__ import annotations
@@ -32,22 +30,17 @@ _MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT in cuda.h
 
 @dataclass(frozen=True)
 class TrainingGpu:
-    """A GPU that trains. A value that neither TensorFlow nor the driver reports is None.
+    """A GPU that trains. A value that neither TensorFlow nor the driver reports is None."""
 
-    `device` is TensorFlow's name of the first logical device on the GPU, `index` is its index in NVML.
-    `memory_limit_bytes` is the memory that TensorFlow may take, for all logical devices on the GPU together. `mig` says
-    that it is a MIG instance of a GPU.
-    """
-
-    device: str
+    device: str  # TensorFlow's name of the first logical device on the GPU
     pci_bus_id: str | None
     uuid: str | None
-    index: int | None
+    index: int | None  # in NVML
     name: str | None
     compute_capability: tuple[int, int] | None
-    memory_limit_bytes: int | None
+    memory_limit_bytes: int | None  # that TensorFlow may take, for all logical devices on the GPU together
     memory_total_bytes: int | None
-    mig: bool = False
+    mig: bool = False  # a MIG instance of a GPU
 
     @property
     def id(self) -> str:
@@ -55,20 +48,16 @@ class TrainingGpu:
         return self.uuid or self.pci_bus_id or self.device
 
     def as_event(self) -> dict[str, Any]:
-        """Return the fields of the GPU as the event `started` contains them."""
         return asdict(self)
 
 
 def identify(
     names: Sequence[str], machine: Machine, created: Mapping[str, Created]
 ) -> tuple[tuple[TrainingGpu, ...], str]:
-    """Return the GPUs of the logical devices `names`, each GPU once and in their order, and a warning if their identity
-    is uncertain.
-
-    `created` has the devices that TensorFlow has logged, by names such as GPU:0. The warning is empty if the identity
-    is certain.
+    """Return the GPUs of the logical devices `names`, each once and in their order, and a warning if they are
+    uncertain. `created` has the devices that TensorFlow has logged, by names such as GPU:0.
     """
-    ordinals, limits = _ordinals(created), _memory_limits()  # by names such as GPU:0
+    ordinals, limits = _ordinals(created), {_short(name): limit for name, limit in memory_limits().items()}
     gpus: dict[int, TrainingGpu] = {}
     certain = True
     for position, name in enumerate(names):
@@ -85,18 +74,14 @@ def identify(
 
 
 def before_opening(ordinal: int, machine: Machine) -> Gpu | None:
-    """Return the GPU in NVML that has the number `ordinal` (from 0) in TensorFlow, while TensorFlow has not opened it
-    yet. None if unknown.
-    """
+    """Return the GPU in NVML of TensorFlow's number `ordinal` (from 0), while TensorFlow has not opened it yet."""
     gpu = at_pci_address(driver_pci_bus_id(ordinal), machine)
     return gpu or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
 
 
 def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
-    """Return the free memory of the GPU in bytes, while TensorFlow has not opened it yet. None if unknown.
-
-    If only its total memory is known, the total: NVML reports no free memory for a MIG instance. `ordinal` is its
-    number in TensorFlow.
+    """Return the GPU's free bytes while it is not opened. If only its total is known, that: NVML reports no free
+    memory of a MIG instance.
     """
     gpu = before_opening(ordinal, machine)
     free = machine_query.memory_free_bytes(gpu.index) if gpu and not gpu.mig else None
@@ -104,10 +89,7 @@ def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
 
 
 def at_pci_address(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
-    """Return the GPU in NVML at the address `pci_bus_id`. None if there is none.
-
-    In MIG mode, it has the memory of the instance that CUDA shows.
-    """
+    """Return the GPU in NVML at this address, with the memory of the instance that CUDA shows in MIG mode."""
     if pci_bus_id is None:
         return None
     # CUDA shows one instance alone, and the GPU that it is a part of only then.
@@ -131,11 +113,7 @@ def _training_gpu(name: str, ordinal: int, bus: str | None, gpu: Gpu | None, lim
 
 
 def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
-    """Return, for each logical device of TensorFlow (GPU:0, ...), the number of its GPU among TensorFlow's physical
-    GPUs.
-
-    `created` has the devices that TensorFlow has logged. Empty if unknown.
-    """
+    """Return the number of the GPU of each logical device (GPU:0, ...). Empty if unknown."""
     names = [_short(device.name) for device in tf.config.list_logical_devices("GPU")]
     if all(name in created for name in names):
         return {name: created[name].ordinal for name in names}
@@ -144,19 +122,12 @@ def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
 
 
 def _configured() -> Iterator[int]:
-    """Yield for each configured logical device the number of its GPU, in the order in which TensorFlow opens the
-    devices.
-    """
+    """Yield for each configured logical device the number of its GPU, in the order in which TensorFlow opens them."""
     opened = tf.config.get_visible_devices("GPU")
     for ordinal, gpu in enumerate(tf.config.list_physical_devices("GPU")):
         if gpu in opened:
             parts = tf.config.get_logical_device_configuration(gpu) or (None,)
             yield from (ordinal for _ in parts)
-
-
-def _memory_limits() -> dict[str, int]:
-    """Return the bytes that TensorFlow's allocator may take, by the short name of each logical device (GPU:0)."""
-    return {_short(name): limit for name, limit in memory_limits().items()}
 
 
 def _details(ordinal: int) -> dict[str, Any]:
@@ -165,16 +136,12 @@ def _details(ordinal: int) -> dict[str, Any]:
 
 
 def _short(name: str) -> str:
-    """Return the short name of a device: GPU:0 for /job:localhost/replica:0/task:0/device:GPU:0."""
+    # GPU:0 of /job:localhost/replica:0/task:0/device:GPU:0
     return name.rpartition("device:")[2]
 
 
 def _place(pci_bus_id: str | None) -> tuple[int, str] | None:
-    """Return the PCI domain as a number, and the rest of the address `pci_bus_id`, so that addresses can be compared.
-    None if the address is unknown.
-
-    NVML writes the domain with 8 digits, CUDA with 4.
-    """
+    # NVML writes the domain with 8 digits, CUDA with 4.
     domain, _, rest = (pci_bus_id or "").lower().partition(":")
     try:
         return int(domain, 16), rest
@@ -202,9 +169,7 @@ class LibraryLog:
         self._from = _log_size()
 
     def text(self) -> str:
-        """Return the text written since this object was created, at most 1 MiB. Empty if standard error is not a
-        file.
-        """
+        """Return the text, at most 1 MiB. Empty if standard error is not a file."""
         if self._from is None:
             return ""
         try:
@@ -215,9 +180,7 @@ class LibraryLog:
             return ""
 
     def created(self) -> dict[str, Created]:
-        """Return the devices that TensorFlow has opened since this object was created, read from its messages, by names
-        such as GPU:0.
-        """
+        """Return the devices that TensorFlow has opened since, read from its messages, by names such as GPU:0."""
         return {name: Created(int(ordinal), bus) for name, ordinal, bus in _CREATED.findall(self.text())}
 
 
@@ -237,10 +200,7 @@ def driver_pci_bus_id(ordinal: int) -> str | None:
 
 
 def driver_memory_total_bytes(ordinal: int) -> int | None:
-    """Return the memory in bytes of the GPU, or of its instance in MIG mode. None if the driver gives no answer.
-
-    `ordinal` is CUDA's number of the GPU.
-    """
+    """Return the bytes of the GPU, or of its instance in MIG mode. None if the driver gives no answer."""
     size = ctypes.c_size_t()
     return size.value if _ask_driver("cuDeviceTotalMem_v2", ordinal, ctypes.byref(size)) else None
 
@@ -251,10 +211,7 @@ def driver_multiprocessors(ordinal: int) -> int | None:
 
 
 def _ask_driver(function: str, ordinal: int, into: Any, *more: int) -> bool:
-    """Call a function of the CUDA driver that writes its answer into `into`. Return True if the call succeeded.
-
-    The arguments are `into`, `more`, and the device with CUDA's number `ordinal`.
-    """
+    """Call a function of the CUDA driver that writes its answer into `into`. Return True if it succeeded."""
     library, device = _driver(), ctypes.c_int()
     try:
         if library is None or library.cuDeviceGet(ctypes.byref(device), ordinal):

@@ -1,7 +1,5 @@
-"""The GPUs of this machine as NVML reports them, asked by a process of gputui's own interpreter.
-
-A trainer may run in an interpreter without a module for NVML. The process is started only if the driver's library can
-be loaded, and once.
+"""The GPUs of this machine as NVML reports them, asked once by a process of gputui's own interpreter: a trainer may
+run in one without a module for NVML.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ class NoAnswer(Exception):
 
 
 def ask(module: str, *words: str, given: str = "") -> Any:
-    """Return the value of the JSON that `python -m gputui.engine.MODULE WORDS` prints. `given` is its standard input.
-    Raises NoAnswer.
+    """Return the value of the JSON that `python -m gputui.engine.MODULE WORDS` prints, with `given` as input. Raises
+    NoAnswer.
     """
     command = [child_process.own_python(), "-P", "-m", f"gputui.engine.{module}", *words]
     try:
@@ -46,16 +44,12 @@ def ask(module: str, *words: str, given: str = "") -> Any:
 
 
 def read() -> Machine:
-    """Return the machine with its GPUs. The GPUs' properties are those of the first call. The environment variables of
-    this process are read at each call.
-    """
+    """Return the machine with its GPUs as of the first call, and the environment variables of this one."""
     return Machine.of(_answers())
 
 
 def memory_free_bytes(index: int) -> int | None:
-    """Return the free memory of a GPU in bytes at this moment. None if the driver does not report it. `index` is its
-    index in NVML.
-    """
+    """Return the free bytes of the GPU with this index in NVML now. None if the driver does not report them."""
     try:
         free: int | None = ask(_MODULE, "free", str(index))
     except NoAnswer:
@@ -64,9 +58,7 @@ def memory_free_bytes(index: int) -> int | None:
 
 
 def numa_cpus(gpus: Sequence[int]) -> list[frozenset[int]]:
-    """Return, for each of these GPUs (indexes in NVML), the CPUs of its NUMA node. An empty set if the driver does not
-    report them.
-    """
+    """Return the CPUs of the NUMA node of each GPU (indexes in NVML). Empty if the driver does not report them."""
     try:
         return [frozenset(cpus) for cpus in ask(_MODULE, "cpus", *map(str, gpus))]
     except NoAnswer:

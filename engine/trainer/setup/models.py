@@ -21,10 +21,7 @@ MOMENTUM = 0.9
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model:
-    """Return an uncompiled model with logits of (batch, classes). Raises TrainerError if the shape does not fit it.
-
-    `shape` is the shape of a sample.
-    """
+    """Return an uncompiled model for samples of this shape with logits of (batch, classes). Raises TrainerError."""
     workload = options.workload
     name, width, norm = workload.model, workload.width, workload.normalization_of_model
     if name == "transformer":
@@ -45,9 +42,7 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> keras.Model
 
 
 def save(model: keras.Model, path: Path) -> None:
-    """Save a trained model in a form that plain Keras can load: without the optimizer, as its schedule is a class of
-    gputui.
-    """
+    """Save a trained model for plain Keras: without the optimizer, as its schedule is a class of gputui."""
     keras.Model(model.inputs, model.outputs, name=model.name).save(path)
 
 
@@ -120,9 +115,7 @@ def _separable_cnn(inputs: Any, width: float, norm: str, kernel: int, stride: in
 
 def _resnet50(inputs: Any, width: float, norm: str, kernel: int, stride: int, separable: bool) -> Any:
     """Return the features of ResNet-50 (He et al. 2015, table 1) for `inputs`, with 3, 4, 6 and 3 bottleneck blocks.
-
-    `width` multiplies the numbers of channels, and `norm` is the normalization. The published network has the kernel 3
-    and the stride 2.
+    The published network has the kernel 3 and the stride 2.
     """
     x = _convolution(inputs, norm, _units(64, width), 7, strides=stride)
     x = layers.MaxPooling2D(3, strides=2, padding="same")(x)

@@ -14,10 +14,7 @@ from ...options.training import BY_NO_STEPS, OPTIMIZERS
 
 
 def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1) -> keras.optimizers.Optimizer:
-    """Return the optimizer for a run of `steps` steps, with epochs of `steps_per_epoch` steps.
-
-    `replicas` is the number of replicas by which the learning rate is scaled.
-    """
+    """Return the optimizer for a run of `steps` steps. The learning rate is scaled by `replicas`."""
     train = options.train
     rate: Any = train.learning_rate * plan.rate_factor(train.learning_rate_scaling, replicas)
     if scheduled(train):
@@ -37,10 +34,7 @@ def build(options: Options, steps: int, steps_per_epoch: int, replicas: int = 1)
 
 
 def highest_rate(optimizer: keras.optimizers.Optimizer) -> float | None:
-    """Return the highest learning rate that the optimizer will use: a fixed rate, or the highest rate of `Schedule`.
-
-    Return None for other schedules.
-    """
+    """Return the highest learning rate that the optimizer will use: a fixed rate, or that of `Schedule`. Else None."""
     rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
     if isinstance(rate, Schedule):
         return rate.rate
@@ -48,7 +42,6 @@ def highest_rate(optimizer: keras.optimizers.Optimizer) -> float | None:
 
 
 def scheduled(train: Train) -> bool:
-    """Return True if the learning rate follows `Schedule`, a class of gputui that plain Keras does not know."""
     return train.schedule not in BY_NO_STEPS or bool(train.warmup_steps)
 
 

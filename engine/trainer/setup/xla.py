@@ -1,8 +1,6 @@
-"""Decides whether XLA compiles the training step, and says why.
-
-`compile.xla: auto` follows Keras' rule for jit_compile="auto" (keras 3.15, Trainer._resolve_auto_jit_compile and
-model_supports_jit): on a GPU, without a strategy, without deterministic operations, and if every layer can be compiled.
-In addition, it compiles nothing for chips on which XLA would end the process.
+"""Decides whether XLA compiles the training step, and says why. `compile.xla: auto` follows Keras' rule for
+jit_compile="auto" (keras 3.15, Trainer._resolve_auto_jit_compile and model_supports_jit), but compiles nothing for
+chips on which XLA would end the process.
 """
 
 from __future__ import annotations
@@ -31,14 +29,13 @@ def choose(options: Options, model: keras.Model) -> Xla:
     option = options.compile.xla
     if option != "auto":
         return Xla(option, f"compile.xla is {str(option).lower()}")
-    against = reason_against_auto(options, model)
+    against = reason_against_keras(options, model) or aborting_chip()
     return Xla(not against, against or ONE_GPU)
 
 
 def of_compiled(options: Options, model: keras.Model) -> Xla:
-    """Return whether XLA compiles the step of a model that the user's code has compiled, and why.
-
-    With `compile.xla: auto` the model keeps its own jit_compile, unless XLA would crash.
+    """Return the same for a model that the user's code has compiled. With `compile.xla: auto` it keeps its own
+    jit_compile, unless XLA would crash.
     """
     if options.compile.xla != "auto":
         return choose(options, model)
@@ -49,11 +46,6 @@ def of_compiled(options: Options, model: keras.Model) -> Xla:
     if compiles == (not chosen):  # in the compiled model "auto", Keras' default, is no longer to be seen
         return Xla(compiles, f"jit_compile={compiles} of your compiled model is Keras' choice: {chosen or ONE_GPU}")
     return Xla(compiles, f"your code has compiled the model with jit_compile={compiles}")
-
-
-def reason_against_auto(options: Options, model: keras.Model) -> str:
-    """Return the reason why `compile.xla: auto` does not compile this model. Empty if it does."""
-    return reason_against_keras(options, model) or aborting_chip()
 
 
 def reason_against_keras(options: Options, model: keras.Model) -> str:
@@ -69,8 +61,8 @@ def reason_against_keras(options: Options, model: keras.Model) -> str:
 
 
 def aborting_chip() -> str:
-    """Return the reason why XLA must not compile for a GPU that trains: it would crash the process. Empty if XLA can
-    compile.
+    """Return the reason why XLA must not compile for a GPU that trains, as it would crash the process, if there is
+    one.
     """
     for gpu in tf.config.get_visible_devices("GPU"):
         capability = tf.config.experimental.get_device_details(gpu).get("compute_capability")

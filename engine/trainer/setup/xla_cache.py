@@ -1,11 +1,7 @@
-"""The cache of XLA's compiled programs and autotuning results on disk, which makes later runs start sooner.
-
-`compile.xla_cache` switches it. TensorFlow stores compiled programs by their text (device_executable_persistor.h), and
-XLA its autotuning results by fusion. Neither checks which machine and flags a file was made with, so each combination
-of TensorFlow, chip and flags has its own folder here. Both write a new file under another name and rename it, so that
-runs can share a folder.
-
-Imports no TensorFlow.
+"""The cache of XLA's compiled programs and autotuning results on disk, for sooner starts. Imports no TensorFlow.
+TensorFlow stores programs by their text (device_executable_persistor.h), and XLA autotuning by fusion. Neither
+checks machine and flags, so each combination of TensorFlow, chip and flags has its own folder. Both write a new file
+under another name and rename it, so that runs can share a folder.
 """
 
 from __future__ import annotations
@@ -37,9 +33,8 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass
 class XlaCache:
-    """The cache of this run. `folder` is None without a cache.
-
-    `reason` then says why there is none, and `warns` whether the user is to be warned.
+    """The cache of this run. `folder` is None without one: `reason` says why, and `warns` whether the user is to be
+    warned.
     """
 
     folder: Path | None = None
@@ -54,11 +49,8 @@ class XlaCache:
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """A context around the training. If compiled programs are kept, it puts a mark of this training into the
-        cache's folder.
-
-        The mark is removed at the end. It stays if an error before the first step may come from the cache, so that the
-        next training empties the folder.
+        """A context around the training, with its mark in the folder if programs are kept. The mark stays if an
+        error before the first step may come from the cache, so that the next training empties the folder.
         """
         if self.executables:
             with contextlib.suppress(OSError, locks.Taken):
@@ -90,9 +82,7 @@ class XlaCache:
         return mark(self.folder)
 
     def leave(self) -> None:
-        """Remove the mark and release its lock. If the training ends after this call, for example by a stop, the cache
-        is not the cause.
-        """
+        """Remove the mark and release its lock: if the training ends after this call, the cache is not the cause."""
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 self._mark.unlink()
@@ -101,9 +91,8 @@ class XlaCache:
 
 
 def keep(options: Options) -> XlaCache:
-    """Set the flags that make XLA use the cache folder of this training, and return the cache.
-
-    Folders that the caller has set in the flags are kept.
+    """Set the flags that make XLA use the cache folder of this training, unless the caller has set them, and return
+    it.
     """
     requested = options.compile
     if requested.xla_cache is False:
@@ -140,7 +129,7 @@ def _has(variable: str, name: str) -> bool:
 
 
 def _chip(options: Options) -> tuple[str, bool]:
-    """Return the name of the chips that may train, and whether they are GPUs. The name is empty if it is unknown."""
+    """Return the name of the chips that may train, if it is known, and whether they are GPUs."""
     if options.device.visible != "none":
         here = machine_query.read()
         if here.shown:
@@ -161,11 +150,7 @@ def _cpu() -> str:
 
 
 def _of_chip(chip: str, on_gpu: bool) -> str:
-    """Return the name of the cache folder for this version of TensorFlow on this chip, which is a GPU if `on_gpu` is
-    True.
-
-    On a GPU it contains the version of cuDNN, because compiled programs call it.
-    """
+    """Return the folder's name: TensorFlow, chip, and on a GPU cuDNN, which compiled programs call."""
     libraries = f" cuDNN {'.'.join(map(str, installed.cudnn_version() or ('of the system',)))}" if on_gpu else ""
     text = f"tensorflow {installed.tensorflow_version() or 'unknown'} {chip}{libraries}"
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")[:150]
@@ -176,9 +161,7 @@ def _digest(text: str) -> str:
 
 
 def _refused(folder: Path) -> str:
-    """Make the folder. Returns the reason why it cannot be used (not writable, disk nearly full). Empty if it can be
-    used.
-    """
+    """Make the folder. Return the reason if it cannot be used: not writable, or the disk nearly full."""
     try:
         for part in PARTS:
             (folder / part).mkdir(parents=True, exist_ok=True)
@@ -197,18 +180,13 @@ def flag_name(flag: str) -> str:
 
 
 def in_file(variable: str) -> bool:
-    """Return True if the value of the environment variable names a file that contains the flags. No flags can then be
-    added to the variable.
-    """
+    # The variable names a file of flags: none can be added to it.
     given = os.environ.get(variable, "").split()
     return bool(given) and not given[0].startswith("-")
 
 
 def add(variable: str, flags: list[str]) -> bool:
-    """Add flags to the environment variable, after those that are set.
-
-    Returns False, and adds none, if the variable names a file of flags.
-    """
+    """Add flags to the environment variable. Returns False, and adds none, if it names a file of flags."""
     if flags and in_file(variable):
         return False
     if flags:
@@ -245,9 +223,7 @@ _INPUT = re.compile(r"Iterator::|(\{\{node |Op:)\S*IteratorGetNext")
 
 
 def may_be_damage(fault: BaseException | None) -> bool:
-    """Return True if the error may be caused by a damaged program in the cache. TensorFlow's errors of the input
-    pipeline are not.
-    """
+    """Return True if the error may be caused by a damaged program in the cache, not by the input pipeline."""
     kinds, text = {kind.__name__ for kind in type(fault).__mro__}, str(fault)
     if isinstance(fault, TrainerError) and fault.kind == "input":
         return True  # Keras takes the OutOfRangeError of a program that was cut off for the end of the data
@@ -255,10 +231,7 @@ def may_be_damage(fault: BaseException | None) -> bool:
 
 
 def mark(folder: Path) -> Path:
-    """Return the path of this training's mark in the folder.
-
-    Its name also contains the start time, as many processes in containers have the same process id.
-    """
+    # with the start time, as many processes in containers have the same process id
     me = Process.current()
     return folder / f"{_of_this_machine()}{me.pid}-{me.start_ticks}"
 
@@ -268,9 +241,8 @@ def first_step_done(folder: Path) -> None:
 
 
 def distrusted(folder: Path) -> str:
-    """Return the reason why the folder is not used. Empty if it is used.
-
-    If an earlier training has left its mark, the folder is emptied first.
+    """Return the reason why the folder is not used, if there is one. With a mark of an earlier training it is
+    emptied.
     """
     try:
         emptied = _times_emptied(folder)  # read before the marks, which another training may just be removing
@@ -299,10 +271,7 @@ def _times_emptied(folder: Path) -> int:
 
 
 def _marks(folder: Path) -> dict[Path, bool]:
-    """Return the path of each mark of this machine's trainings, and True if a running training holds it.
-
-    Marks of other machines are removed if they are older than a day.
-    """
+    """Return each mark of this machine's trainings, and whether a running one holds it. Others last a day."""
     marks = {}
     for path in folder.glob(f"{_MARK}*"):
         with contextlib.suppress(FileNotFoundError):  # its training has just done its first step

@@ -1,15 +1,23 @@
-"""A stand-in for the GPUs of a machine, in TensorFlow itself and in NVML, once it is compiled (fixture.py).
+"""A stand-in for the GPUs of a machine, in TensorFlow itself and in NVML, compiled by the fixture `fakegpu`.
 
 README.md says what it can show. TensorFlow loads the library when it is imported, so that only a new process sees it.
 """
 
 from __future__ import annotations
 
+import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from tests.doors.engine import installed
 from tests.support.fakenvml import FakeNvml
+from tests.support.needs import require
+
+VERSION = "2.21."
 
 
 @dataclass(frozen=True)
@@ -50,3 +58,15 @@ class FakeGpu:
             "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": str(self.library) if seen else "",
             "FAKEGPU": f"gpus={seen};mem={memory_mb};nvml={use}{small};{settings}",
         }
+
+
+@pytest.fixture(scope="session")
+def fakegpu(nvml: FakeNvml) -> FakeGpu:
+    from tests.support.fakegpu import build  # which is a program, too
+
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        pytest.skip("the stand-in for GPUs is for TensorFlow on Linux with x86-64 only")
+    if not (installed.tensorflow_version() or "").startswith(VERSION):
+        pytest.skip(f"the stand-in for GPUs is for TensorFlow {VERSION}x: it uses C++ classes that differ in others")
+    require("c++")
+    return FakeGpu(build.library(), nvml)

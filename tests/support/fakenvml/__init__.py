@@ -1,4 +1,4 @@
-"""The stand-in for libnvidia-ml.so.1 (nvml.c) once it is compiled (fixture.py), and programs run against it.
+"""The stand-in for libnvidia-ml.so.1 (nvml.c), compiled by the fixture `nvml`, and programs run against it.
 
 The library is loaded by the real `pynvml`, which opens it by name: only the search path of a new process can choose it.
 """
@@ -13,6 +13,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from tests.support.needs import lacks
 
 FOLDER = Path(__file__).parent
 SOURCES: dict[str, list[str | Path]] = {
@@ -61,3 +65,10 @@ class FakeNvml:
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr, done.stderr
         return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def nvml(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
+    if compiler() is None:
+        lacks("cc")
+    return compiled(tmp_path_factory.mktemp("nvml"))

@@ -3,10 +3,7 @@
 Without normalization and dropout it learns the same in parts, to the last digits.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -17,11 +14,11 @@ from keras import layers
 class RunsOut(keras.callbacks.Callback):
     """Raises what TensorFlow raises, after so many steps of this process."""
 
-    def __init__(self, times_left: Path, steps: int) -> None:
+    def __init__(self, times_left, steps):
         super().__init__()
         self.times_left, self.steps, self.done = times_left, steps, 0
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self.done += 1
         left = int(self.times_left.read_text()) if self.times_left.exists() else 0
         if self.done == self.steps and left:
@@ -29,7 +26,7 @@ class RunsOut(keras.callbacks.Callback):
             raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[20,6]")
 
 
-def build(context: Any) -> dict[str, Any]:
+def build(context):
     """180 samples are nine batches of 19, and one of 9; `units` and `depth` make activations, but hardly weights."""
     drawn, samples = np.random.default_rng(0), context.args.get("samples", 180)
     x = drawn.normal(size=(samples, 6)).astype("float32")

@@ -1,7 +1,5 @@
-"""The parts of the live view as rows: head, messages, summary.
-
-Unknown values are shown as a dash, and foreign text is cleaned.
-"""
+"""The parts of the live view as rows: head, messages, summary. Unknown values are shown as a dash, and foreign text is
+cleaned."""
 
 from __future__ import annotations
 
@@ -20,10 +18,9 @@ from ...form.form_state import proposed
 from ...reading.run.epoch_mean import UNFINISHED, of_result
 from ...reading.run.snapshot import Message, Snapshot
 from ...reading.run.store import BEFORE_RESUME
-from ...wording import best_epoch
-from ...wording.run import DOING, ENDED, ENDLESS, compiling, is_early, scaled_learning_rate
-from ..ending import ending
-from ..plot.colours import style_of
+from ...wording import run as best_epochs
+from ...wording.run import DOING, ENDED, ENDLESS, compiling, ending, is_early, scaled_learning_rate
+from ..plot.curves import style_of
 from ..rows import Piece, Row, fit, kept_items, length, spread, whole_words
 from ..rows import wrapped as whole_lines
 from . import phases
@@ -44,8 +41,7 @@ class RunName(NamedTuple):
 
     def row(self, width: int, glyphs: Glyphs) -> Row:
         """Return the short name, the title, the id and the description in one row. An id for which there is no room is
-        left out, other parts are cut.
-        """
+        left out, other parts are cut."""
         title, id_, about = clean(self.title), clean(self.id), clean(self.description).replace("\n", " ")
         row: Row = [] if self.number is None else [(f"r{self.number}", style_of(self.number)), (" ", "")]
         row.append((whole_words(title, width - length(row), glyphs), "title"))
@@ -55,11 +51,7 @@ class RunName(NamedTuple):
 
 
 def rows(named: RunName, note: str, now: Snapshot, width: int, glyphs: Glyphs, height: int = MOST_ROWS) -> list[Row]:
-    """Return the rows of the head: the run and its state, its progress, its settings and, once training has begun, its
-    verdict on the speed. If these are more than `height`, the settings are left out, then the verdict is cut.
-
-    `note` is a text in front of the state, empty for none.
-    """
+    """Return the head: `note`, the run and its state, progress, settings (left out first), verdict on the speed."""
     right = [("  ", ""), (f"{note}  " if note else "", "warn"), *_state(now, glyphs), (" ", "")]
     left = named.row(width - length(right), glyphs)
     drawn = [spread(left, right, width), _progress(now, width, glyphs), _facts(now, width)]
@@ -84,7 +76,7 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
         return [(f"{turn} ", "curve2"), (doing, "value"), (f" {clock(now.phase_seconds):>5}", "value")]
     mark, style = (glyphs.warn, "warn") if now.learning and now.outcome == "ok" else ending(now.outcome, glyphs)
     early = is_early(now.outcome, number(now.progress.get("step")), number(now.progress.get("steps")))
-    by = "train.early_stop" if best_epoch.stopped_early(now.summary) else "a callback"
+    by = "train.early_stop" if best_epochs.stopped_early(now.summary) else "a callback"
     return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}{f' early, by {by}' * early}", style)]
 
 
@@ -112,7 +104,7 @@ def _times(now: Snapshot) -> list[Row]:
 
 
 def _of(part: Any, whole: Any) -> str:
-    """Return a text such as ` 12/300`, in the width that it will have at the end. A dash if `whole` is not known."""
+    # In the width that it will have at the end.
     most = amount(number(whole))
     return f"{_count(part):>{len(_count(whole))}}/{_count(whole)}" if most != "-" else "-"
 
@@ -122,9 +114,8 @@ def _count(value: Any) -> str:
 
 
 def _facts(now: Snapshot, width: int) -> Row:
-    """Return the row with TensorFlow's version, the devices, the batch size and further facts of the training. The last
-    facts are left out if there is no room.
-    """
+    """The row with TensorFlow's version, the devices, the batch size and more; the last are left out if there is no
+    room."""
     started = now.started
     parts: list[str] = []
     if started:
@@ -149,9 +140,7 @@ def _facts(now: Snapshot, width: int) -> Row:
 
 
 def _together(started: Mapping[str, Any]) -> list[str]:
-    """Return the number of this worker and the number of replicas on all machines, as texts, from the event `started`
-    of a training on several machines. For another training the list is empty.
-    """
+    # This worker, and the replicas on all machines.
     workers, index = started.get("workers"), number(started.get("worker"))
     if not isinstance(workers, list | tuple) or not workers or index is None:
         return []
@@ -180,9 +169,7 @@ def is_due(now: Snapshot) -> bool:
 
 
 def verdict_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_ROWS) -> list[Row]:
-    """Return at most `most` rows: that the training learns nothing, if that is known; then the sign of the verdict on
-    the speed, its sentence and its certainty or, without a diagnosis, a text that it is being measured, if one is due.
-    """
+    """Return that the training learns nothing, if known, then the verdict on the speed with its certainty, if due."""
     drawn = learning_rows(now, width, glyphs)
     if is_due(now):
         drawn += _speed_rows(now, width, glyphs, most) if now.diagnosis else [[(MEASURING, "label")]]
@@ -213,19 +200,16 @@ def sentence(diagnosis: Mapping[str, Any]) -> str:
 
 
 def is_open(diagnosis: Mapping[str, Any]) -> bool:
-    """Return True if the diagnosis has no verdict yet."""
     return diagnosis.get("verdict") in (None, "undecided")
 
 
 def mark(diagnosis: Mapping[str, Any], glyphs: Glyphs) -> Piece:
-    """Return the sign of the verdict with its style."""
     if diagnosis.get("verdict") == "healthy":
         return glyphs.ok, "good"
     return (glyphs.more, "label") if is_open(diagnosis) else (glyphs.warn, "warn")
 
 
 def confidence(diagnosis: Mapping[str, Any]) -> str:
-    """Return the certainty of the verdict in a word. Empty if there is no verdict."""
     value = number(diagnosis.get("confidence"))
     if value is None or is_open(diagnosis):
         return ""
@@ -242,7 +226,6 @@ LEAST_CELL, LEAST_NAME, VALUE = 24, 12, 9  # columns of an item, of its name, an
 
 
 def items(now: Snapshot) -> list[tuple[str, str]]:
-    """Return name and value, as texts, of each known figure of the result."""
     names = now.started.get("devices")
     devices = [str(name) for name in names] if isinstance(names, list | tuple) else []
     results = {figure: figure.item(at(now.summary, figure.key)) for figure in summed_up(devices)}
@@ -262,15 +245,13 @@ def _learnt(now: Snapshot, loss: tuple[str, str]) -> list[tuple[str, str]]:
 
 
 def result_rows(now: Snapshot, width: int) -> list[Row]:
-    """Return the sentences about the best epochs, then the figures of the result in as many columns as fit into
-    `width` cells.
-    """
+    """Return the sentences about the best epochs, then the figures of the result in columns."""
     results = items(now)
     cell = max([LEAST_CELL, *(max(len(name), LEAST_NAME) + max(len(value), VALUE) + 2 for name, value in results)])
     columns = max(1, width // cell)
     cell = width // columns
     widths = [_name_width(results[column::columns], cell) for column in range(columns)]
-    sentences = (clean(sentence) for sentence in best_epoch.sentences(now.summary))
+    sentences = (clean(sentence) for sentence in best_epochs.sentences(now.summary))
     lines = (line for sentence in sentences for line in textwrap.wrap(sentence, max(1, width)))
     drawn: list[Row] = [fit([(line, "value")], width) for line in lines]
     for start in range(0, len(results), columns):
@@ -282,15 +263,11 @@ def result_rows(now: Snapshot, width: int) -> list[Row]:
 
 
 def _name_width(column: list[tuple[str, str]], cell: int) -> int:
-    """Return the width of the names in a column, in cells: that of the longest name if names and values together fit
-    into `cell`, the width of the column, else LEAST_NAME.
-    """
     longest = max([LEAST_NAME, *(len(name) for name, _ in column)])
     return longest if longest + max([VALUE, *(len(value) for _, value in column)]) < cell else LEAST_NAME
 
 
 def height(now: Snapshot, width: int) -> int:
-    """Return the number of rows that the figures of the result need. 0 if the run has no result yet."""
     return len(result_rows(now, width)) if now.summary else 0
 
 
@@ -298,11 +275,8 @@ def height(now: Snapshot, width: int) -> int:
 
 
 def message_rows(now: Snapshot, width: int, height: int, glyphs: Glyphs, apply_key: str = "") -> list[Row]:
-    """Return at most `height` rows: the error that ended the run with its hint, then the warnings, the newest last.
-    Warnings for which there is no room are counted.
-
-    `apply_key` is the key that puts the values proposed by the hint into the form, empty for none.
-    """
+    """Return the error that ended the run with its hint, then warnings, the newest last; those without room are
+    counted."""
     drawn = error(now, width, glyphs, apply_key)
     warnings = [_message(warning, glyphs.warn, "warn", width, glyphs) for warning in now.warnings]
     room = height - len(drawn)
@@ -315,20 +289,13 @@ def message_rows(now: Snapshot, width: int, height: int, glyphs: Glyphs, apply_k
 
 
 def error(now: Snapshot, width: int, glyphs: Glyphs, apply_key: str = "") -> list[Row]:
-    """Return the error that ended the run, its hint, and the key `apply_key` with the values that it puts into the
-    form. Empty without an error.
-    """
+    """Return the error that ended the run, its hint, and the key that puts the hint's values into the form."""
     if now.error is None:
         return []
     return _with_offer(_message(now.error, glyphs.failed, "bad", width, glyphs), now.error.hint, apply_key, width)
 
 
 def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[Row]:
-    """Return the rows, with the key and the values that it puts into the form after the hint if they fit, else in a row
-    below it.
-
-    Unchanged if the hint proposes no values, or if `apply_key` is empty.
-    """
     changes = proposed(hint) if apply_key else {}
     if not changes:
         return rows

@@ -23,11 +23,9 @@ OF_GPUS = 0.42  # the most that the GPUs take of the rows
 
 
 class Cards(NamedTuple):
-    """The arrangement of the cards of the GPUs. A card is the part of the screen about one GPU.
-
-    `columns` is the number of cards side by side, `tall` the height of a card in rows. `all_of_it` is True if the cards
-    show all figures. `detail` is the number of rows with details of the selected GPU, below the cards.
-    """
+    """The arrangement of the cards of the GPUs. A card is the part of the screen about one GPU. `columns` is the number
+    of cards side by side, `tall` the height of a card in rows. `all_of_it` is True if the cards show all figures.
+    `detail` is the number of rows with details of the selected GPU, below the cards."""
 
     columns: int = 1
     tall: int = 1
@@ -38,11 +36,8 @@ class Cards(NamedTuple):
 @dataclass(frozen=True)
 class Layout:
     """The height of each part of the live view in rows; 0 hides a part. With `edges`, parts have edges, which the
-    heights include.
-
-    `chart_columns` and `chart_rows` are the numbers of charts side by side and one below the other. `devices` is the
-    height of all `cards`, and `host` that of the host's row or panel.
-    """
+    heights include. `chart_columns` and `chart_rows` are the numbers of charts side by side and one below the other.
+    `devices` is the height of all `cards`, and `host` that of the host's row or panel."""
 
     head: int
     messages: int
@@ -70,13 +65,9 @@ class Demand:
 
 
 def share_out(width: int, height: int, sizes: Demand, zoom: str = "") -> Layout:
-    """Return the layout for a screen of `width` columns and `height` rows, without header and footer. `sizes` are the
-    numbers of items and of rows to show. `zoom` (charts, gpus, log or messages, else empty) gives one part all the
-    room.
-
-    If there are few rows, the log is left out first, then the edges, facts of the head, the summary and messages.
-    Charts and GPUs stay. The error that ended a run is shown in full if some rows are left for other parts.
-    """
+    """Return the layout of `width` columns and `height` rows, without header and footer, for these `sizes`: numbers of
+    items and rows. `zoom` gives one part all the room. If there are few rows, the log is left out first, then the
+    edges, facts of the head, the summary and messages. Charts, GPUs and, if possible, the error stay."""
     head = min(sizes.head, max(1, height // 4))
     room = max(0, height - head)
     edges = width >= EDGES_WIDTH and height >= EDGES_HEIGHT
@@ -107,10 +98,6 @@ def _least_devices(width: int, count: int) -> int:
 
 
 def _devices(width: int, room: int, count: int, edges: bool) -> tuple[Cards, int]:
-    """Return the arrangement of the cards, and the number of rows that they take with their edge.
-
-    `room` is the number of rows for GPUs, charts and the log, and `count` the number of GPUs.
-    """
     if not count:
         return Cards(), 0
     around = 2 * edges
@@ -121,11 +108,7 @@ def _devices(width: int, room: int, count: int, edges: bool) -> tuple[Cards, int
 
 
 def arrange(width: int, height: int, count: int) -> Cards:
-    """Return the arrangement with the tallest cards with which all `count` cards fit, in as few columns as possible.
-
-    If they do not fit at all, the cards have one row and as many columns as possible. `width` and `height` are the room
-    in cells and rows.
-    """
+    """Return the tallest cards that fit in as few columns as possible; at last one row each in many columns."""
     most = max(1, width // CARD_WIDTH)
     for tall in range(TALL_CARD, 0, -1):
         for columns in range(1, most + 1):
@@ -135,11 +118,8 @@ def arrange(width: int, height: int, count: int) -> Cards:
 
 
 def arrange_whole(width: int, height: int, count: int) -> Cards:
-    """Return the arrangement of `count` cards with all figures of each GPU.
-
-    If there is no room for that, return that of small cards, with details of the selected GPU below them if
-    LEAST_DETAIL rows are left. `width` and `height` are the room in cells and rows.
-    """
+    """Return cards with all figures or else small cards, below them, if LEAST_DETAIL rows are left, the selected
+    GPU's."""
     for columns in range(1, max(1, width // WHOLE_WIDTH) + 1):
         tall = height // -(-count // columns)
         if tall >= whole_card(width // columns):
@@ -151,19 +131,11 @@ def arrange_whole(width: int, height: int, count: int) -> Cards:
 
 
 def whole_card(width: int) -> int:
-    """Return the height in rows of a card that shows all figures, two processes and two rows of history of a GPU.
-
-    `width` is the width of the card in cells.
-    """
+    """Return the height of a card of this width with all figures, two processes and two rows of history of a GPU."""
     return 4 + whole_height(width - 1)
 
 
 def _charts(width: int, height: int, count: int, edges: bool = False) -> tuple[int, int, int]:
-    """Return the number of columns and of rows of charts, and the height of all charts together in screen rows.
-
-    The height is 0 if there is too little room. `count` is the number of charts, `width` and `height` the room in cells
-    and rows.
-    """
     least = CHART_HEIGHT + edges
     rows = max(1, min(height // least, -(-count * CHART_WIDTH // max(1, width)), MOST_ROWS))
     while rows < MOST_ROWS and height // (rows + 1) >= TALL_CHART and -(-count // rows) > max(1, width // WIDE_CHART):

@@ -13,9 +13,9 @@ from ....engine.units import abbreviated, clock, count, counted, estimate, named
 from ...base.errors import clean
 from ...base.glyphs import Glyphs
 from ...reading.earlier_starts import EarlierStarts
+from ...reading.queue_places import Waiting
 from ...reading.run.snapshot import Snapshot, Span
-from ...wording.run import ENDED, brief, doing
-from ..ending import ending
+from ...wording.run import ENDED, brief, doing, ending
 from ..rows import Row, fit, length, spread, whole_words
 
 _STARTUP = figures.of_run("startup_seconds").label
@@ -27,16 +27,11 @@ _LEAST_SECONDS = 0.05  # a shorter phase is not shown
 
 
 def is_due(now: Snapshot) -> bool:
-    """Return True if the phases of the start are to be shown: no step was measured yet, or the run ended without
-    one.
-    """
+    """True if the phases of the start are to be shown: no step was measured yet, or the run ended without one."""
     return not now.progress
 
 
 def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    """Return one line with the failure that ended the run. Return an empty row if the run has no error or has not
-    ended.
-    """
     if now.outcome is None or now.error is None:
         return []
     mark, style = ending(now.outcome, glyphs)
@@ -50,11 +45,7 @@ def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
 
 
 def phase_line(now: Snapshot, width: int) -> Row:
-    """Return one line with the duration of the start and its phases, then the total times of the later phases. Phases
-    for which there is no room are left out.
-
-    The row is blank if no phase of the start is known.
-    """
+    """Return the duration of the start and its phases, then the totals of later phases, as there is room."""
     if not now.start:
         return fit([], width)
     spans = _merged(now.start)
@@ -74,10 +65,6 @@ def _start(now: Snapshot, spans: Sequence[Span]) -> Row:
 
 
 def _merged(spans: Sequence[Span]) -> list[Span]:
-    """Return the phases with each phase once and its total time, in the order of first appearance.
-
-    Waiting for other workers is a phase of its own. Very short phases are left out.
-    """
     by_name: dict[str, Span] = {}
     for span in spans:
         name, detail = (span.phase + "-", span.detail) if span.of_others else (span.phase, "")
@@ -95,11 +82,7 @@ def _span_row(span: Span, before: str) -> Row:
 
 
 def rows(now: Snapshot, earlier: EarlierStarts, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return at most `height` rows: the phases of the start with their times so far, then the model that is compiled,
-    and an estimate by the times of earlier starts.
-
-    Empty if the events have not been read yet.
-    """
+    """Return the phases of the start so far, then the model that is compiled, and an estimate by earlier starts."""
     if now.phase == READING:
         return []
     total = sum(span.seconds for span in now.start)
@@ -153,9 +136,7 @@ def _to_come(phase: str, earlier: EarlierStarts, width: int) -> Row:
 
 
 def _object(now: Snapshot, width: int) -> list[Row]:
-    """Return one row about the model while it is compiled: whether XLA or TensorFlow works, the model, its number of
-    parameters, the global batch size, steps per graph and replicas, each if known. Empty in other phases.
-    """
+    """One row about the model while XLA or TensorFlow compiles it."""
     started = now.started
     if not started or now.phase != "compiling":
         return []
@@ -180,10 +161,7 @@ def _together(options: Mapping[str, Any], started: Mapping[str, Any]) -> list[st
 def _estimate(
     so_far: Mapping[str, float], now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> list[Row]:
-    """Return rows with the estimated time to the first step, and the number of earlier starts on which it is based.
-
-    `so_far` has the seconds of each phase. Empty without earlier starts, and while the run waits for other workers.
-    """
+    """The estimated time to the first step, and the number of earlier starts on which it is based."""
     if not earlier.phases or waits_for_others(now.phase, now.phase_detail):
         return []
     left = earlier.left(so_far, now.phase)
@@ -197,3 +175,33 @@ def _estimate(
         fit([(lead if number_ == 0 else " " * len(lead), "value"), (line, "label")], width)
         for number_, line in enumerate(lines)
     ]
+
+
+LABEL = 12  # columns of the names
+PURPOSE = "It starts by itself, also if you quit, and is then shown here."
+RELEASE = "It does not start until it is released, in the runs or by gputui queue release {run}"
+
+
+def waiting_state(waiting: Waiting) -> str:
+    return "held" if waiting.held else "waiting in the queue"
+
+
+def waiting_rows(waiting: Waiting, now: float, width: int, is_new: bool) -> list[Row]:
+    """Return the rows about a waiting run: one row for each item of a new run, else one row in all."""
+    if not is_new:
+        return [fit([(line, "warn")], width) for line in textwrap.wrap(clean(str(waiting)), max(10, width))]
+    items = {
+        "place": f"{waiting.place} of {waiting.count}" if waiting.place else "",
+        "needs": waiting.needs,
+        "begins after": waiting.after,
+        "has waited": clock(max(0.0, now - waiting.since)),
+        "starts": "" if waiting.held else waiting.when or "not known yet",
+        "why": waiting.why,
+    }
+    drawn: list[Row] = [[]]
+    for name, text in items.items():
+        lines = textwrap.wrap(clean(text), max(10, width - LABEL - 2))
+        for at, line in enumerate(lines):
+            drawn.append(fit([(f"{'' if at else name:<{LABEL}}  ", "label"), (line, "value")], width))
+    purpose = RELEASE.format(run=waiting.run) if waiting.held else PURPOSE
+    return [*drawn, [], *(fit([(line, "label")], width) for line in textwrap.wrap(clean(purpose), max(10, width)))]

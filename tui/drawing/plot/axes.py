@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
 
-from ....engine.units import DAY, axis_time, share
+from ....engine.units import DAY, HOUR, axis_time, share
+from ...reading.run.series import Line
 from ..rows import Row
 from .curves import Plot
-from .scales import TIME_STEPS, Scale, log_scale, round_scale, round_step, share_scale, soon
-from .strokes import reach
 
 GUTTER = 7  # six characters for a label, and the axis
 POWERS = "rate"  # an axis whose places are powers of ten
@@ -17,10 +22,7 @@ _LEAST = 1e-9  # the narrowest part of an axis, as a share of its place
 
 
 def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
-    """Return the scale of the values for a chart of `tall` rows.
-
-    The previous scale `before` (None: none) is returned if the values still fit, so that the picture does not jump.
-    """
+    """Return the scale of the values: `before` if they still fit, so that the picture does not jump."""
     if plot.bounds == "share":
         return share_scale(tall)
     extremes = reach(plot)
@@ -34,11 +36,7 @@ def y_scale(plot: Plot, tall: int, before: Scale | None) -> Scale:
 
 
 def x_scale(plot: Plot, width: int) -> Scale:
-    """Return the scale of the horizontal axis for a chart of `width` cells: the window of the plot or, without one,
-    from 0 to the last point.
-
-    Unless the run has finished, it ends at a round place after the last point, so that it stays the same for a while.
-    """
+    """Return the axis: the window, or from 0 to the last point or, of a running run, a round place after it."""
     labels = max(1, width // _LABEL)
     low, high = plot.window or (0.0, max(plot.x_end, _least_end(plot)))
     high = max(high, low + _LEAST * max(1.0, abs(low)))
@@ -65,7 +63,6 @@ def _time_step(length: float, labels: int) -> float:
 
 
 def _least_end(plot: Plot) -> float:
-    """Return the least length of the axis, in its own unit: that of a chart with few points."""
     if plot.x_unit == "time":
         return 1.0 if plot.final else 20.0
     return 1e-3 if plot.x_unit == "epoch" else 1.0
@@ -80,19 +77,14 @@ def column_of(place: float, across: Scale, width: int) -> int:
 
 
 def place_of(column: int, across: Scale, width: int) -> float:
-    """Return the place on the axis in the middle of a column. `column` counts from 0, and `width` is the number of
-    columns.
-    """
+    """Return the place on the axis in the middle of a column, which counts from 0."""
     return across.low + column / max(1, width - 1) * (across.high - across.low)
 
 
 def tick_text(value: float, step: float) -> str:
-    """Return the label of `value` on an axis that has a label at each `step`, in most cases at most six characters.
-
-    From 100,000 on, the label has at most four digits and k, M or G. A smaller value whose label would be longer than
-    six characters is written with one digit, such as 1e+04; labels of near values may then be equal. A label below
-    -100,000 may have seven characters.
-    """
+    """Return the label of a value on an axis with a label at each `step`, mostly of at most six characters. From
+    100,000 on it has at most four digits and k, M or G. A smaller value that needs more is written with one digit, such
+    as 1e+04, so that near values may have equal labels."""
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     if step < 10 and round(step * 10**digits, 6) != round(step * 10**digits):  # 2.5, 0.25
         digits += 1
@@ -109,8 +101,7 @@ def tick_text(value: float, step: float) -> str:
 
 def power_text(value: float) -> str:
     """Return the label of a value above 0 on a logarithmic scale: up to three significant digits, in most cases at most
-    six characters.
-    """
+    six characters."""
     if value >= 1000:
         return tick_text(value, value)
     for digits in (3, 2, 1):
@@ -138,9 +129,7 @@ def x_text(place: float, axis: str, step: float) -> str:
 
 
 def x_labels(plot: Plot, across: Scale, width: int, named: bool) -> Row:
-    """Return the row of labels, each below its place on the axis, as many as there is room for. If `named` is True, the
-    row also has the name of the axis.
-    """
+    """Return the labels below their places, as there is room, and the axis' name if `named`."""
     text = [" "] * width
     free = 0
     name = plot.x_unit + (" in s" if plot.x_unit == "time" and across.step < 1 else "")
@@ -158,3 +147,245 @@ def x_labels(plot: Plot, across: Scale, width: int, named: bool) -> Row:
     if corner and len(corner) < width:
         text[width - len(corner) - 1 : width - 1] = corner
     return [("".join(text), "label")]
+
+
+PER_COLUMN = 2  # points for each column of dots; more are drawn together
+
+
+# The line at a place: the place, the values with which it comes and leaves, the lowest and the highest there. Plain
+# tuples, as most of a chart's time would be spent on making others.
+Stop = tuple[float, float, float, float, float]
+
+
+class _Part(NamedTuple):
+    """A part of a line without a break: places, values, and the extremes of the readings that each point stands for."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def strokes(line: Line, across: Scale, columns: int, logarithmic: bool = False) -> Iterator[list[Stop]]:
+    """Yield the unbroken parts of a line as stops; with more than PER_COLUMN points per column one each. On a
+    logarithmic scale, values are decimal logarithms."""
+    line = drawable(line, logarithmic)
+    for part in _parts(line):
+        begin, end = bisect_left(part.x, across.low), bisect_right(part.x, across.high)
+        stops = _stops(_Part(*(values[begin:end] for values in part)), across, columns)
+        left, right = _crossing(part, begin, across.low), _crossing(part, end, across.high)
+        if crossed := [*left, *stops, *right]:
+            yield crossed
+
+
+def reach(plot: Plot) -> tuple[float, float] | None:
+    """Return lowest and highest value in the window (of a line with breaks in all), as decimal logarithms on such a
+    scale."""
+    lows, highs = [], []
+    for curve in plot.curves:
+        line = drawable(curve.line, plot.logarithmic)
+        begin, end = 0, len(line)
+        if plot.window is not None and not line.breaks:
+            begin = max(0, bisect_left(line.x, plot.window[0]) - 1)
+            end = bisect_right(line.x, plot.window[1]) + 1
+        if begin < min(end, len(line)):
+            lows.append(min((line.low or line.y)[begin:end]))
+            highs.append(max((line.high or line.y)[begin:end]))
+    return (min(lows), max(highs)) if lows else None
+
+
+def drawable(line: Line, logarithmic: bool = False) -> Line:
+    """Return the line with breaks at values that the scale cannot show, such as NaN. Of a logarithmic one,
+    logarithms."""
+    if not logarithmic and line.once("finite", lambda: math.isfinite(sum(line.y))):
+        return line
+    made: Line = line.once(("drawable", logarithmic), lambda: _drawable(line, logarithmic))
+    return made
+
+
+def _drawable(line: Line, logarithmic: bool) -> Line:
+    x, y, low, high = array("d"), array("d"), array("d"), array("d")
+    breaks: set[int] = set()
+    broken = False
+    for index, value in enumerate(line.y):
+        least, most = (line.low[index], line.high[index]) if len(line.low) else (value, value)
+        broken = broken or index in line.breaks
+        if not math.isfinite(value) or (logarithmic and least <= 0):
+            broken = True
+            continue
+        if broken and len(x):
+            breaks.add(len(x))
+        broken = False
+        x.append(line.x[index])
+        for values, extreme in ((y, value), (low, least), (high, most)):
+            values.append(math.log10(extreme) if logarithmic else extreme)
+    return replace(line, x=x, y=y, low=low, high=high, breaks=frozenset(breaks), made={})
+
+
+def _parts(line: Line) -> Iterator[_Part]:
+    edges = [0, *sorted(line.breaks), len(line)]
+    merged = len(line.low) > 0
+    for begin, end in pairwise(edges):
+        x, y = line.x[begin:end], line.y[begin:end]
+        if len(x):
+            yield _Part(x, y, line.low[begin:end] if merged else y, line.high[begin:end] if merged else y)
+
+
+def _stops(part: _Part, across: Scale, columns: int) -> list[Stop]:
+    """One stop for each point or, with more than PER_COLUMN points for each column, one for each column."""
+    if len(part.x) <= PER_COLUMN * columns:
+        return list(zip(part.x, part.y, part.y, part.low, part.high, strict=True))
+    wide = (across.high - across.low) / max(1, columns - 1)
+    stops: list[Stop] = []
+    begin = 0
+    for column in range(columns):
+        end = bisect_left(part.x, across.low + (column + 0.5) * wide, begin) if column < columns - 1 else len(part.x)
+        if end > begin:
+            low, high = min(part.low[begin:end]), max(part.high[begin:end])
+            stops.append((across.low + column * wide, part.y[begin], part.y[end - 1], low, high))
+        begin = end
+    return stops
+
+
+def _crossing(part: _Part, index: int, edge: float) -> list[Stop]:
+    if not 0 < index < len(part.x):
+        return []
+    before, after = part.x[index - 1], part.x[index]
+    if not before < edge < after:
+        return []
+    y = part.y[index - 1] + (part.y[index] - part.y[index - 1]) * (edge - before) / (after - before)
+    return [(edge, y, y, y, y)]
+
+
+TIME_STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, HOUR, 2 * HOUR, 4 * HOUR, 12 * HOUR, DAY)
+
+MOST_LABELS = 9
+ROWS_APART = 4  # between labels, if several scales suit
+MOST_SPARE_ROWS = 4
+_LARGEST = 308.0  # power of ten of a float
+_NARROW = math.log10(4)  # a logarithmic scale below this has labels at equal distances of their values
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis from `low` to `high` with a label at every `step`, the first at `first` or, if that is None, at `low`. On
+    a logarithmic scale, places are the decimal logarithms of values, the labels are at the places in `marks`, and
+    `step` is the distance between the labelled values if it is the same for all, else 0."""
+
+    low: float
+    high: float
+    step: float
+    logarithmic: bool = False
+    first: float | None = None
+    marks: tuple[float, ...] = ()
+
+    @property
+    def ticks(self) -> list[float]:
+        if self.logarithmic:
+            return list(self.marks)
+        first = self.low if self.first is None else self.first
+        count = math.floor((self.high - first) / self.step + 1e-6)
+        return [first + number * self.step for number in range(count + 1)]
+
+    def holds(self, low: float, high: float) -> bool:
+        """True if the scale still suits values from `low` to `high` (places): within it, and at least a quarter of it
+        or equal."""
+        within = self.low <= low and high <= self.high
+        return (within and (high - low) * 4 >= (self.high - self.low)) or (within and high - low == 0)
+
+    def value(self, place: float) -> float:
+        """Return the value at a place of the scale. Place and value differ only on a logarithmic scale."""
+        return float(10.0 ** min(place, _LARGEST)) if self.logarithmic else place
+
+
+def share_scale(tall: int) -> Scale:
+    """Return a scale from 0 to 100 % whose labels, else only 0 and 100 %, are exactly on rows; some may stay empty
+    above."""
+    gaps = max(1, tall - 1)
+    for spare in range(gaps // 8 + 1):
+        for parts in (5, 4, 2):
+            if (gaps - spare) % parts == 0:
+                return _lifted(Scale(0.0, 1.0, 1 / parts), gaps, spare)
+    return Scale(0.0, 1.0, 1.0)
+
+
+def round_step(least: float) -> float:
+    """Return the next round number, 1, 2, 2.5 or 5 times a power of ten, that is not less than `least`, which is above
+    0."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= least * 0.999)
+
+
+def round_scale(low: float, high: float, tall: int) -> Scale:
+    """Return the narrowest scale of round numbers with its labels exactly on rows; some may stay empty at the top."""
+    if high <= low:
+        spare = abs(low) * 0.1 or 1.0
+        low, high = low - spare * (low != 0), high + spare
+    gaps = max(1, tall - 1)
+    spare_rows = range(min(gaps // 4, MOST_SPARE_ROWS) + 1)
+    candidates = [
+        _lifted(_scale_of(low, high, count), gaps, spare)
+        for spare in spare_rows
+        for count in range(2, MOST_LABELS)
+        if (gaps - spare) % count == 0
+    ]
+    if not candidates:
+        step = round_step((high - low) / 4)
+        bottom, top = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+        return Scale(bottom, top, top - bottom)
+
+    def preference(scale: Scale) -> tuple[float, float]:
+        length = scale.high - scale.low
+        return length, abs(gaps * scale.step / length - ROWS_APART)
+
+    return min(candidates, key=preference)
+
+
+def log_scale(low: float, high: float, tall: int) -> Scale:
+    """Return the narrowest logarithmic scale that ends at 1, 2 or 5 times a power of ten; below a factor of 4 at other
+    round values. `low` and `high` are decimal logarithms."""
+    if high - low < _NARROW and (narrow := _narrow_log_scale(low, high, tall)) is not None:
+        return narrow
+    first, last = math.floor(low), math.ceil(high)
+    places = [decade + math.log10(times) for decade in range(first, last + 1) for times in (1, 2, 5)]
+    bottom = max(place for place in places if place <= low + 1e-9)
+    top = min(place for place in places if place >= high - 1e-9)
+    most = min(MOST_LABELS, tall // 2 + 1)
+    labelled = [place for place in places if bottom <= place <= top]
+    if len(labelled) > most:
+        decades = range(math.ceil(bottom - 1e-9), math.floor(top + 1e-9) + 1)
+        every = max(1, -(-len(decades) // max(1, most)))
+        labelled = [float(decade) for decade in decades if decade % every == 0]
+    return Scale(bottom, top, 0.0, logarithmic=True, marks=tuple(labelled))
+
+
+def _narrow_log_scale(low: float, high: float, tall: int) -> Scale | None:
+    """With labels at round values, as 1, 2 and 5 would be too far apart. `low` and `high` are decimal logarithms."""
+    if not -_LARGEST < low <= high < _LARGEST:
+        return None
+    if high <= low:
+        low, high = low - 0.05, high + 0.05
+    values = round_scale(10.0**low, 10.0**high, tall)
+    if values.low <= 0:
+        return None
+    marks = tuple(math.log10(tick) for tick in values.ticks)
+    return Scale(math.log10(values.low), math.log10(values.high), values.step, logarithmic=True, marks=marks)
+
+
+def _scale_of(low: float, high: float, intervals: int) -> Scale:
+    step = round_step((high - low) / intervals)
+    bottom = math.floor(low / step + 1e-9) * step
+    while bottom + intervals * step < high * (1 - 1e-9):
+        step = round_step(step * 1.01)
+        bottom = math.floor(low / step + 1e-9) * step
+    return Scale(bottom, bottom + intervals * step, step)
+
+
+def _lifted(scale: Scale, gaps: int, spare: int) -> Scale:
+    return Scale(scale.low, scale.low + (scale.high - scale.low) * gaps / (gaps - spare), scale.step)
+
+
+def soon(seconds: float) -> float:
+    """Return a round time at or after `seconds` by at most an eighth or 5 s. An axis that ends there changes rarely."""
+    quantum = next((s for s in reversed(TIME_STEPS) if s <= seconds / 8), 5)
+    return float(math.ceil(max(seconds, 1.0) / quantum) * quantum)

@@ -1,8 +1,4 @@
-"""Draws curves, and the marks of best epochs, resumes and phases, in rows of characters: all that makes braille.
-
-Drawing is a pure function of the data and the size. Scales are in scales.py, labels in axes.py, and what of a line is
-drawn in strokes.py.
-"""
+"""Draws curves, and the marks of best epochs, resumes and phases, in rows of characters: all that makes braille."""
 
 from __future__ import annotations
 
@@ -13,17 +9,13 @@ from itertools import pairwise
 from ....engine.units import amount, percent
 from ...base.glyphs import PLAIN, Glyphs
 from ..rows import Row, fit, headline, length
-from .axes import GUTTER, column_of, row_of, x_labels, x_scale, y_label, y_scale
-from .colours import COLOURS
-from .curves import Curve, Plot
-from .scales import Scale
-from .strokes import Stop, drawable, strokes
+from .axes import GUTTER, Scale, Stop, column_of, drawable, row_of, strokes, x_labels, x_scale, y_label, y_scale
+from .curves import COLOURS, Curve, Plot
 
 _KINDS_OF_DASHES = 4
 
 
 def style_of(number: int, curve: Curve) -> str:
-    """Return the style of the curve, which is the one with the number `number` (from 0) in its plot."""
     colour = number if curve.colour is None else curve.colour
     return f"{'faint' if curve.faint else 'curve'}{colour % COLOURS + 1}"
 
@@ -34,20 +26,15 @@ def dash_of(number: int) -> int:
 
 
 def mark_of(number: int, curve: Curve, glyphs: Glyphs) -> str:
-    """Return the mark of curve `number` (from 0) in legends. Each of the curves of compared runs has a character of its
-    own, which is drawn on the curve, too.
-    """
+    """Return the mark of curve `number` in legends; that of a compared run is drawn on its curve, too."""
     compared = curve.colour is not None
     return glyphs.points[number % len(glyphs.points)] if compared else glyphs.legend[dash_of(number)].strip()
 
 
 def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
-    """Return the first row of a chart: its name, the remarks on how it is drawn (`plot.how`), its alarm, and the legend
-    (mark, label and last value of each curve, and the unit). `width` is in cells.
-
-    If the row is too long, the curves' short labels are used. Then the remarks are shortened or left out. At last, the
-    values of some curves are left out.
-    """
+    """Return a chart's first row: its name, the remarks on how it is drawn, its alarm, and the legend with the last
+    values. If it is too long, the short labels are used, then remarks are shortened or left out, at last the values of
+    some curves."""
     whole, everything = _name(plot, plot.how), next(_legends(plot, glyphs))
     if length(whole) + 1 + length(everything) <= width:
         return headline(whole, everything, width, glyphs.rule)
@@ -61,8 +48,7 @@ def title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
 
 def edge_title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
     """Return the title as a part of the chart's upper edge, with a blank at both ends, so that it does not touch the
-    corners.
-    """
+    corners."""
     row = title(plot, width - 2, glyphs)
     return [(" ", ""), *((text, "edge" if style == "track" else style) for text, style in row), (" ", "")]
 
@@ -73,17 +59,11 @@ def _name(plot: Plot, how: tuple[str, ...]) -> Row:
 
 
 def _name_and_legend(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:
-    """Return the name, and the first of the legends that fits into the rest of `width` cells. The legend is empty if
-    none fits.
-    """
     room = max(0, width - length(name) - 1)
     return name, next((row for row in legends if length(row) <= room), [])
 
 
 def _fullness(legend: Row, plot: Plot) -> int:
-    """Return a number by which legends are compared, greater for a fuller one: two for each value in it, and one for
-    the unit.
-    """
     values = sum(style == "value" and text.strip() != plot.note for text, style in legend)
     return values * 2 + any(text == f" {plot.unit}" for text, _ in legend)
 
@@ -114,11 +94,7 @@ def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
 def _legend(
     plot: Plot, valued: set[int], glyphs: Glyphs, whole: bool = False, narrow: bool = False, without: int = -1
 ) -> Row:
-    """Return a legend: each curve's mark and name, with the values of the curves whose numbers are in `valued`.
-
-    A single curve has only its value. The curve with the number `without` is left out. `whole` uses the long labels,
-    and `narrow` leaves out blanks.
-    """
+    """Return each curve's mark and name, with the values of those in `valued`. A single curve has only its value."""
     row: Row = []
     several = len(plot.in_legend) > 1
     for number, curve in enumerate(plot.in_legend):
@@ -152,11 +128,8 @@ Part = dict[int, tuple[int, int]]  # an unbroken part of a line: for each column
 
 
 def draw(plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | None = None) -> tuple[list[Row], Scale]:
-    """Return the chart in at most `height` rows of `width` cells (title, curves and axes), and the scale that was used
-    for its values.
-
-    `before` is the scale of the previous picture, which is kept while it fits.
-    """
+    """Return the chart (title, curves and axes), and the scale of its values, which stays that of `before` while it
+    fits."""
     if glyphs.legend == PLAIN.legend and len(plot.curves) > 1 and plot.curves[0].colour is None:
         glyphs = replace(glyphs, braille=False)  # each curve with the character of the legend
     axis = height >= HAS_AXIS
@@ -212,10 +185,8 @@ def _add_all(canvas: _Canvas, plot: Plot, scale: Scale, across: Scale) -> None:
 
 
 class _Canvas:
-    """A grid of cells with the dots of curves: 2 x 4 dots in a cell with braille, else 1 x 1.
-
-    If two curves share a cell, it has the colour of the later curve, which is dashed there.
-    """
+    """A grid of cells with the dots of curves: 2 x 4 dots in a cell with braille, else 1 x 1. If two curves share a
+    cell, it has the colour of the later curve, which is dashed there."""
 
     def __init__(self, width: int, height: int, glyphs: Glyphs) -> None:
         self._width, self._height, self._glyphs = width, height, glyphs
@@ -227,9 +198,7 @@ class _Canvas:
     # ---- beneath the curves
 
     def grid(self, rows: list[int], across: Scale | None) -> None:
-        """Draw faint lines at the labels of both axes. `rows` are the rows of the vertical axis' labels, whose lines
-        are drawn only if they are more than a row apart. `across` is the horizontal scale, None for no lines.
-        """
+        # `rows` are those of the vertical axis' labels, whose lines are drawn only if they are more than a row apart.
         near = min((below - above for above, below in pairwise(rows)), default=self._height)
         for row in rows if near > 1 else []:
             for column in range(self._width):
@@ -238,15 +207,14 @@ class _Canvas:
             self.upright(column_of(tick, across, self._width) if across else 0, "grid", self._glyphs.grid_down)
 
     def upright(self, column: int, style: str, char: str) -> None:
-        """Draw a vertical line of the character `char`. Cells of curves stay."""
+        # Cells of curves stay.
         for row in range(self._height):
             if 0 <= column < self._width and not self._styles[row][column].startswith("curve"):
                 self._put(row, column, char, style)
 
     def letters(self, first: int, last: int, letter: str) -> None:
-        """Write a letter into the columns from `first` to `last`, in the uppermost row that is empty there or, without
-        such a row, that has no curve there.
-        """
+        """Write a letter into the columns, in the uppermost row that is empty there or, without one, has no curve
+        there."""
         columns = range(max(0, first), min(last, self._width - 1) + 1)
 
         def is_free(styles: list[str], taken: tuple[str, ...]) -> bool:
@@ -260,7 +228,7 @@ class _Canvas:
                 return
 
     def fill(self, parts: list[Part]) -> None:
-        """Fill the area below a curve, given by its unbroken parts. Cells of the curve stay."""
+        # Cells of the curve stay.
         for columns in parts:
             for column, (_, low) in columns.items():
                 for row in range(low // self._down + 1, self._height):
@@ -283,9 +251,6 @@ class _Canvas:
         return curve.marked and len(curve.line) * 3 <= self._width
 
     def lines(self, curve: Curve, scale: Scale, across: Scale) -> list[Part]:
-        """Return the unbroken parts of a curve: for each, the highest and the lowest dot of each column of dots, so
-        that neighbouring columns touch.
-        """
         columns = self._width * self._across
         parts = strokes(curve.line, across, columns, scale.logarithmic)
         return [self._columns(stops, scale, across) for stops in parts]
@@ -317,7 +282,7 @@ class _Canvas:
         self._marks[row, column] = char
 
     def _upright(self, number: int, column: int, low: int, high: int, style: str) -> None:
-        """Set the dots of a column of dots from `low` to `high`, which count from the top, for the curve `number`."""
+        """Set the dots from `low` to `high`, which count from the top, of a column of dots."""
         x, first, last = column // self._across, low // self._down, high // self._down
         dots = _DOTS[column % 2]
         for y in range(first, last + 1):
@@ -329,16 +294,14 @@ class _Canvas:
                 self._marks[y, x] = "." if style.startswith("faint") else self._glyphs.legend[dash_of(number)][0]
 
     def _is_point(self, columns: dict[int, tuple[int, int]], style: str) -> bool:
-        """Return True if a part of a curve is only one dot, and draw a mark there, as a dot would be too small to
-        see.
-        """
+        # A dot would be too small to see.
         ((column, (low, high)),) = columns.items()
         if low == high:
             self._put(low // self._down, column // self._across, self._glyphs.point, style)
         return low == high
 
     def mark(self, number: int, curve: Curve, scale: Scale, across: Scale) -> None:
-        """Draw a mark on each point of the curve `number`."""
+        """Draw a mark on each point of the curve."""
         style, sign = style_of(number, curve), mark_of(number, curve, self._glyphs)
         line = drawable(curve.line, scale.logarithmic)
         for x, y in zip(line.x, line.y, strict=True):
@@ -349,9 +312,7 @@ class _Canvas:
                 self._put(row, column, self._glyphs.point if curve.colour is None else sign, style)
 
     def name(self, number: int, curve: Curve, parts: list[Part]) -> None:
-        """Draw the mark of a compared run's curve at its end and, if it has no marks at its points, at every 16th cell,
-        so that curves can be told apart without colours.
-        """
+        """Draw the mark of a compared run's curve at its end and, without marks at its points, at every 16th cell."""
         sign, style = mark_of(number, curve, self._glyphs), style_of(number, curve)
         columns: Part = {}
         for part in parts:
@@ -367,7 +328,7 @@ class _Canvas:
         return [self._row(number) for number in range(self._height)]
 
     def _row(self, number: int) -> Row:
-        """Return the row `number` of the canvas, with neighbouring cells of the same style as one piece."""
+        """Return a row, with neighbouring cells of the same style as one piece."""
         row: Row = []
         bits, marks = self._bits[number], self._marks
         for column, style in enumerate(self._styles[number]):
@@ -390,11 +351,7 @@ def _widen(columns: Part, column: int, low: int, high: int) -> None:
 
 
 def _join(columns: Part, from_x: int, from_y: int, to_x: int, to_y: int) -> int:
-    """Widen the columns between two points so that they form a straight line without gaps. Return the row at which the
-    line meets the second point's column.
-
-    All numbers are in dots: columns from the left, rows from the top.
-    """
+    """Widen the columns between two points to a straight line without gaps. Dots from the left, rows from the top."""
     if to_x == from_x:
         return from_y
     before = from_y
@@ -409,7 +366,4 @@ def _join(columns: Part, from_x: int, from_y: int, to_x: int, to_y: int) -> int:
 
 
 def _after(row: int, towards: int) -> int:
-    """Return the row at which a line continues in the next column: one step from `row` in the direction of `towards`,
-    or `row` if that is not more than one row away.
-    """
     return row + 1 if towards > row + 1 else row - 1 if towards < row - 1 else row

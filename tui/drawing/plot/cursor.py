@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ....engine.units import NONE, amount, count, counted, seconds, share
 from ...base.glyphs import Glyphs
 from ...reading.run.series import AXES, Line
-from ..rows import Row, length
+from ..rows import Row, length, plain
+from .axes import GUTTER, Scale, column_of
 from .canvas import mark_of, style_of
 from .curves import Curve, Plot
+from .viewport import Viewport
 
 _TENTH = 0.1  # a column that is less than this many seconds needs more digits of them
 _FAR = 1.5  # times the distance of neighbouring points: no reading belongs to a place so far from one
@@ -20,8 +24,7 @@ _FAR = 1.5  # times the distance of neighbouring points: no reading belongs to a
 @dataclass(frozen=True)
 class At:
     """A point of a line: its place `x` on the axis, its value `y`, and the extremes of the readings that the point
-    stands for.
-    """
+    stands for."""
 
     x: float
     y: float
@@ -30,26 +33,17 @@ class At:
 
 
 def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
-    """Return the point of the line that is nearest to the place `x`.
-
-    Return None for a line without points, and in a gap of the line or beyond its ends unless `anywhere` is set.
-    """
+    """Return the nearest point; None for no points and, unless `anywhere`, in a gap or beyond the ends."""
     if not len(line):
         return None
     after = min(bisect_left(line.x, x), len(line) - 1)
     before = max(0, after - 1)
     near = min((before, after), key=lambda index: abs(line.x[index] - x))
-    if not anywhere and (_in_gap(line, before, after, x) or _beyond(line, x)):
+    in_gap = after in line.breaks and line.x[before] < x < line.x[after]
+    if not anywhere and (in_gap or _beyond(line, x)):
         return None
     y = line.y[near]
     return At(line.x[near], y, line.low[near] if len(line.low) else y, line.high[near] if len(line.high) else y)
-
-
-def _in_gap(line: Line, before: int, after: int, x: float) -> bool:
-    """Return True if `x` is in a break of the line between the points `before` and `after` (their numbers), and not on
-    a point.
-    """
-    return after in line.breaks and line.x[before] < x < line.x[after]
 
 
 def _beyond(line: Line, x: float) -> bool:
@@ -59,10 +53,8 @@ def _beyond(line: Line, x: float) -> bool:
 
 
 def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
-    """Return a place on the axis in words: `step 1,234`, `epoch 2.51`, `1:12 after training began`, `12,800 samples`.
-
-    `near` is the least distance, in the axis' unit, of two times or epochs whose texts must differ.
-    """
+    """Return a place in words, such as `step 1,234` or `1:12 after training began`. Two places further apart than
+    `near` get different texts."""
     digits = max(0, math.ceil(-math.log10(near))) if near > 0 else 0
     if plot.x_unit == "time":
         return f"{f'{x:.{digits}f} s' if near < _TENTH else seconds(x)} {plot.since}"
@@ -72,11 +64,8 @@ def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
 
 
 def rows(plot: Plot, x: float, near: float, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return the place `x` and the value of each curve there with its unit, in as many rows of `width` cells as needed.
-
-    If the nearest point of a curve is further from `x` than `near` (in the axis' unit), the point's own place is shown,
-    too.
-    """
+    """Return the place `x` and each curve's value there; a point further away than `near` is shown with its own
+    place."""
     pieces: list[Row] = [[(place_text(plot, x, near), "title")]]
     pieces += [_curve_row(plot, curve, number, x, near, glyphs) for number, curve in plot.numbered if not curve.faint]
     drawn: list[Row] = [[]]
@@ -109,9 +98,7 @@ def with_unit(plot: Plot, value: float) -> str:
 
 
 def seen_at(plot: Plot, x: float) -> Plot:
-    """Return the plot with the curves' values at the place `x` as the values that its legend shows; NaN, which the
-    legend shows as a dash, for a curve without a point there.
-    """
+    """Return the plot with the values at `x` in its legend; NaN, shown as a dash, for a curve without a point there."""
 
     def with_value(curve: Curve) -> Curve:
         at = point_at(curve.raw or curve.line, x, anywhere=curve.marked)
@@ -132,11 +119,8 @@ def has_values(plot: Plot) -> bool:
 
 
 def table(plot: Plot) -> str:
-    """Return all points in the visible part of the plot as text for a spreadsheet: a line of names, then a line for
-    each place with the value of each curve.
-
-    The columns are separated by tabs. Shares are in percent.
-    """
+    """Return all visible points for a spreadsheet: names, then for each place the values, by tabs; shares in
+    percent."""
     lines = [curve.raw or curve.line for curve in plot.in_legend]
     unit = "%" if plot.bounds == "share" else plot.unit
     names = [f"{curve.label or plot.title}{f' ({unit})' if unit else ''}" for curve in plot.in_legend]
@@ -149,3 +133,79 @@ def table(plot: Plot) -> str:
         cells = [f"{by_place[x] * scale:.6g}" if x in by_place else "" for by_place in values]
         text_lines.append("\t".join([f"{x:.6g}", *cells]))
     return "\n".join(text_lines)
+
+
+_CURVES = ("curve", "faint")  # beginnings of the styles of cells that stay
+_SHADED = ("", "grid", "fill1", "label")  # styles of cells that are shaded in a range
+
+
+def overlaid(
+    rows: Sequence[Row], plot: Plot, across: Scale, view: Viewport, width: int, has_axis: bool, glyphs: Glyphs
+) -> list[Row]:
+    """Return the rows with the cursor and the dragged range over them, whose places the axis' row names. Cells of
+    curves stay as they are."""
+    inner = max(1, width - GUTTER)
+    places = view.dragged or ((view.cursor,) if view.cursor is not None else ())
+    columns = sorted(column_of(place, across, inner) for place in places)
+    if not places or columns[0] < 0 or columns[-1] >= inner:
+        return list(rows)
+    drawn = [list(row) for row in rows]
+    body = drawn[:-1] if has_axis else drawn
+    for number, row in enumerate(body):
+        if len(columns) > 1:
+            row = _shaded(row, GUTTER + columns[0], GUTTER + columns[1])
+        for column in columns:
+            row = _put(row, GUTTER + column, glyphs.axis, "cursor", over_curves=False)
+        drawn[number] = row
+    if has_axis:
+        cell = (across.high - across.low) / inner
+        end = width - (len(plot.corner) + 2 if plot.corner else 0)
+        for place in sorted(places):
+            text = f" {place_text(plot, place, cell).removesuffix(f' {plot.since}')} "
+            at = GUTTER + column_of(place, across, inner) - len(text) // 2
+            drawn[-1] = _labelled(drawn[-1], max(0, min(at, end - len(text))), text)
+    return drawn
+
+
+def _put(row: Row, at: int, text: str, style: str, over_curves: bool = True) -> Row:
+    # Without `over_curves`, a cell of a curve stays.
+    before, covered, after = _cut(row, at, at + len(text))
+    if not over_curves and any(name.startswith(_CURVES) for _, name in covered):
+        return row
+    return [*before, (text, style), *after]
+
+
+def _labelled(row: Row, at: int, text: str) -> Row:
+    # Labels that it would cover in part are removed.
+    for label in re.finditer(r"\S+(?: \S+)*", plain(row)):
+        if label.start() < at + len(text) and at < label.end():
+            row = _put(row, label.start(), " " * len(label[0]), "label")
+    return _put(row, at, text, "here")
+
+
+def _shaded(row: Row, begin: int, end: int) -> Row:
+    before, inside, after = _cut(row, begin, end + 1)
+    shaded = [(text, "here" if style in _SHADED else style) for text, style in inside]
+    return [*before, *shaded, *after]
+
+
+def _cut(row: Row, begin: int, end: int) -> tuple[Row, Row, Row]:
+    """All characters of the row are one cell wide. The parts are before, from `begin` to `end`, after."""
+    before: Row = []
+    inside: Row = []
+    after: Row = []
+    at = 0
+    for text, style in row:
+        stop = at + len(text)
+        if stop <= begin:
+            before.append((text, style))
+        elif at >= end:
+            after.append((text, style))
+        else:
+            if at < begin:
+                before.append((text[: begin - at], style))
+            inside.append((text[max(0, begin - at) : end - at], style))
+            if stop > end:
+                after.append((text[end - at :], style))
+        at = stop
+    return before, inside, after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ....engine.units import amount
@@ -14,13 +14,10 @@ from ...reading.run.series import Line
 
 @dataclass(frozen=True)
 class Curve:
-    """A line with its name.
-
-    `value` is shown as the current value; None for that of the line's last point. `marked` puts a mark on every point
-    if there is room. `short` is the name for a narrow chart. If there is little room, the value of a `lesser` curve is
-    left out first. A `faint` curve has the raw values of the smoothed curve after it, whose field `raw` has the same
-    line. `colour` is the number of its colour from 0, None for its number in the plot.
-    """
+    """A line with its name. `value` is the current value, None for the last point's. `marked` puts a mark on every
+    point if there is room, and `short` is the name for a narrow chart. If there is little room, the value of a `lesser`
+    curve is left out first. A `faint` curve has the raw values of the smoothed curve after it, whose field `raw` has
+    the same line."""
 
     label: str
     line: Line
@@ -35,17 +32,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """A chart: its curves and how they are drawn.
-
-    `bounds` limit the values: share (0 to 100 %), zero (from 0 up) or free. `x_unit` is the horizontal axis: time,
-    step, epoch or samples. `x_end` is its last point, and `final` is True if no further points come. `key` names the
-    chart. `note` is shown after the value. `how` are words that say how the values were changed, such as smoothed.
-    `joins` are the places at which a resumed run continued, `best` those at which the best epochs have ended, and
-    `spells` the phases in which the run did not train: begin, end, and the letter that marks them. `window` is the
-    drawn part of the axis, None for the whole axis. With `filled`, the area below the first curve is filled if
-    the scale begins at zero. `corner` is a text at the lower right. `since` names the moment at which the time begins.
-    `alarm` says what is wrong with the values, else it is empty.
-    """
+    """A chart. `bounds`: share (0 to 100 %), zero (from 0 up) or free. `x_unit`: time, step, epoch or samples. `joins`
+    and `best` are places of resumes and best epochs, `spells` phases without training: begin, end, letter. `window` is
+    the drawn part of the axis. `how` says how values were changed, `since` at which moment the time begins, `alarm`
+    what is wrong."""
 
     title: str
     unit: str
@@ -69,14 +59,11 @@ class Plot:
 
     @property
     def in_legend(self) -> tuple[Curve, ...]:
-        """The curves that the legend shows with name and value: all curves that are not faint."""
         return tuple(curve for curve in self.curves if not curve.faint)
 
     @property
     def numbered(self) -> Iterator[tuple[int, Curve]]:
-        """Yield each curve with the number of its colour. A faint curve of raw values has the number of its smoothed
-        curve.
-        """
+        """Yield each curve with the number of its colour; a faint curve has that of its smoothed curve."""
         number = 0
         for curve in self.curves:
             yield number, curve
@@ -91,10 +78,7 @@ class Plot:
 
 
 def as_drawn(plot: Plot, drawn: Charts) -> Plot:
-    """Return the plot as the settings request it: smoothed, logarithmic or filled. Its field `how` says so.
-
-    A share is never logarithmic.
-    """
+    """Return the plot smoothed, logarithmic (not of a share) or filled, as `how` then says."""
     how = [*plot.how]
     if drawn.logarithmic and plot.bounds != "share":
         plot = replace(plot, logarithmic=True)
@@ -107,11 +91,7 @@ def as_drawn(plot: Plot, drawn: Charts) -> Plot:
 
 
 def _smoothed(curve: Curve, weight: float) -> Iterator[Curve]:
-    """Yield a faint curve of the raw values, then the smoothed curve. A curve with marks or with fewer than three
-    points is yielded unchanged.
-
-    `weight` is that of `smoothed`.
-    """
+    # A curve with marks or with fewer than three points is yielded unchanged.
     if curve.marked or len(curve.line) < 3:
         yield curve
         return
@@ -128,11 +108,8 @@ def lost_at(plot: Plot) -> str:
 
 
 def smoothed(line: Line, weight: float) -> Line:
-    """Return the exponential moving average of the line, with the correction for its start.
-
-    `weight` (0 to 1) is the share of the earlier average after one more reading. A break starts a new average. A point
-    that stands for several readings counts as these readings.
-    """
+    """Return the exponential moving average, corrected for its start; `weight` (0 to 1) is the earlier average's share.
+    A break starts anew, and a point of several readings counts as these."""
     keep = weight**line.each
     average, weights = 0.0, 0.0
     y = array("d")
@@ -144,3 +121,27 @@ def smoothed(line: Line, weight: float) -> Line:
             weights = keep * weights + (1 - keep)
         y.append(average / weights if weights else value)
     return replace(line, y=y, low=array("d"), high=array("d"), made={})
+
+
+COLOURS = 8  # of curves and runs: the styles curve1 to curve8
+
+
+def colour_of(number: int | None) -> int:
+    return 0 if number is None else (number - 1) % COLOURS
+
+
+def style_of(number: int | None) -> str:
+    return "title" if number is None else f"curve{colour_of(number) + 1}"
+
+
+def in_one_chart(numbers: Sequence[int | None]) -> list[int]:
+    """Return each run's own colour or, if an earlier run has it, the next free one, as long as there is one."""
+    colours: dict[int, int] = {}
+    for at, number in enumerate(numbers):
+        if number is not None and colour_of(number) not in colours.values():
+            colours[at] = colour_of(number)
+    for at in (at for at in range(len(numbers)) if at not in colours):
+        usual = colour_of(numbers[at])
+        nearest = ((usual + by) % COLOURS for by in range(COLOURS))
+        colours[at] = next((colour for colour in nearest if colour not in colours.values()), usual)
+    return [colours[at] for at in range(len(numbers))]

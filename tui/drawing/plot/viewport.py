@@ -8,9 +8,8 @@ from itertools import pairwise
 from statistics import median
 
 from ...reading.run.series import Line
-from .axes import column_of, place_of, x_scale
+from .axes import Scale, column_of, place_of, x_scale
 from .curves import Plot
-from .scales import Scale
 
 Window = tuple[float, float]
 CLOSER = 0.5
@@ -19,12 +18,7 @@ _LEAST_SHARE = 1e-4  # of the whole axis, that can be seen at once
 
 
 def zoomed(window: Window | None, whole: Window, centre: float, factor: float, least: float = 0.0) -> Window | None:
-    """Return the window of the axis after a zoom: `factor` times as long, with `centre` at the same place on the
-    screen.
-
-    `window` is the present window, None for the whole axis `whole`. Returns None if the result is the whole axis.
-    `least` is the shortest length of a window, in the axis' unit.
-    """
+    """Return the window `factor` times as long, with `centre` at its place on the screen; None for the whole axis."""
     low, high = window or whole
     length = whole[1] - whole[0]
     span = max((high - low) * factor, length * _LEAST_SHARE, min(least, high - low))
@@ -36,11 +30,8 @@ def zoomed(window: Window | None, whole: Window, centre: float, factor: float, l
 
 
 def least_length(lines: Iterable[Line]) -> float:
-    """Return the shortest useful length of a window, in the axis' unit. Return 0 if no line has two points.
-
-    The length is four times the median distance between neighbouring points of a line. The line with the least median
-    counts.
-    """
+    """Return the shortest useful length of a window: four times the least median distance of a line's points; 0
+    without."""
     apart = [median(after - before for before, after in pairwise(line.x)) for line in lines if len(line) > 1]
     return POINTS_SEEN * min(apart, default=0.0)
 
@@ -55,9 +46,7 @@ def holding(window: Window | None, whole: Window, place: float) -> Window | None
 
 
 def followed(window: Window | None, before: float, now: float) -> Window | None:
-    """Return the window of an axis whose end has moved from `before` to `now`: moved with the end if it reached to the
-    end, else unchanged. None (the whole axis) is returned unchanged.
-    """
+    """Return the window of an axis whose end has moved: moved with the end if it reached to the end, else unchanged."""
     if window is None or now == before or window[1] < before:
         return window
     return window[0] + now - before, now
@@ -65,10 +54,8 @@ def followed(window: Window | None, before: float, now: float) -> Window | None:
 
 class Viewport:
     """The visible part of an axis, `window` (None: the whole axis), and the place `cursor` on it (None: no cursor).
-
     `hovers` is True if the cursor goes with the mouse. `dragged` are the two ends of the range that the mouse is
-    selecting, else None. `axis` is the axis' unit and `whole` the whole of it.
-    """
+    selecting, else None. `axis` is the axis' unit and `whole` the whole of it."""
 
     def __init__(self) -> None:
         self.window: Window | None = None
@@ -80,9 +67,8 @@ class Viewport:
         self._lines: list[Line] = []
 
     def suit(self, plots: Sequence[Plot]) -> None:
-        """Take the axis of `plots`, which all have the same. If it has another unit than before, or ends before the
-        visible part, the whole axis is shown. A selected range stays while the axis grows.
-        """
+        """Take the axis of the plots. If it has another unit than before, or ends before the visible part, all is
+        shown."""
         end = self.whole[1]
         across = x_scale(replace(plots[0], window=None), 1)
         self.whole = across.low, across.high
@@ -100,20 +86,16 @@ class Viewport:
 
     @property
     def last(self) -> float:
-        """The place of the newest point on the axis."""
         return min(max((line.x[-1] for line in self._lines), default=self.whole[1]), self.whole[1])
 
     @property
     def closer(self) -> float:
-        """The zoom: the length of the whole axis divided by the length of its visible part, at least 1."""
         return (self.whole[1] - self.whole[0]) / (self.visible.high - self.visible.low)
 
     # ---- the cursor
 
     def move(self, columns: int, width: int) -> None:
-        """Move the cursor by this number of columns of a chart that has `width` of them. Without a cursor, put it at
-        the newest point or, if that is not visible, in the middle of the visible part.
-        """
+        """Move the cursor by columns of a chart; the first time it goes to the newest visible point or the middle."""
         across = self.visible
         if self.cursor is None:
             visible = across.low <= self.last <= across.high
@@ -127,9 +109,8 @@ class Viewport:
         self.window = holding(self.window, self.whole, self.cursor)
 
     def hover(self, x: float | None) -> bool:
-        """Put the cursor to the place under the mouse, None if the mouse has left the charts, and return True if that
-        changes anything. A cursor that keys or a click have placed stays when the mouse leaves.
-        """
+        """Put the cursor under the mouse (None: it left). True if that changes anything; keys' and clicks' cursors
+        stay."""
         if x is None and not self.hovers:
             return False
         before, self.cursor, self.hovers = self.cursor, x, x is not None
@@ -138,11 +119,8 @@ class Viewport:
     # ---- the visible part
 
     def zoom(self, factor: float, centre: float | None = None) -> None:
-        """Multiply the length of the visible part of the axis by `factor` (below 1: zoom in), around the place
-        `centre`.
-
-        If `centre` is None, it is the cursor's place or, without a cursor, that of the newest point.
-        """
+        """Multiply the visible length by `factor` (below 1: zoom in) around `centre`, by default the cursor or the
+        newest point."""
         around = centre if centre is not None else self.cursor if self.cursor is not None else self.last
         self.window = zoomed(self.window, self.whole, around, factor, least_length(self._lines))
         self._follows = True
@@ -153,6 +131,5 @@ class Viewport:
         self._follows = False
 
     def all(self) -> None:
-        """Show the whole axis, and remove the cursor."""
         self.window = self.cursor = self.dragged = None
         self.hovers = False

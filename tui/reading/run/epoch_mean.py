@@ -1,8 +1,5 @@
-"""The value of a run's loss or metric that all views show, and the steps of which it is the mean.
-
-For a run that has ended it is the mean over the training steps of its last complete epoch, as Keras reports it
-(result.json). If no epoch was completed, it is the mean up to the end. For a running run it is the mean so far.
-"""
+"""A run's loss or metric that all views show: of an ended run the mean over its last complete epoch, as Keras reports
+it (result.json), or up to the end; of a running run the mean so far."""
 
 from __future__ import annotations
 
@@ -19,8 +16,7 @@ WHOLE, UNFINISHED, SO_FAR = "last whole epoch", "epoch not finished", "epoch so 
 @dataclass(frozen=True)
 class EpochMean:
     """The mean of a loss or metric; None if there is none. `steps` names in a word the steps of which it is the
-    mean.
-    """
+    mean."""
 
     value: float | None = None
     steps: str = ""
@@ -39,9 +35,7 @@ def of_progress(progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
 
 
 def latest(summary: Mapping[str, Any], progress: Mapping[str, Any], name: str = "loss") -> EpochMean:
-    """Return the mean of the loss or metric `name`: that of the run's result `summary` if it has one, else that of the
-    newest `progress` event.
-    """
+    """Return the mean of a loss or metric: that of the result `summary`, else that of the newest `progress`."""
     mean = of_result(summary, name)
     if mean.value is not None:
         return mean

@@ -1,7 +1,5 @@
 """The last reading of a GPU as plain fields, each a value or the reason why there is none, with TensorFlow's figures.
-
-Readings come from the events of engine/telemetry/nvml/gpu_reader.py. Fields of a wrong type count as absent.
-"""
+Readings come from the events of engine/telemetry/nvml/gpu_reader.py. Fields of a wrong type count as absent."""
 
 from __future__ import annotations
 
@@ -22,14 +20,9 @@ FREE = "free"  # the lease of a GPU that a start may have
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process on a GPU. `own` is True if it belongs to the run, and None if that cannot be seen; `hidden` then has
-    the reason.
-
-    `use` is the share of time in which it uses the chip, from 0 to 1. `idle_seconds` is the time since it last used the
-    chip; with `idle_at_least`, it has been idle since the first reading and perhaps longer. `cpu_seconds` is its CPU
-    time in all. `type` is `C` if it computes, `G` if it draws, `C+G` if it does both. Each is None if the driver or the
-    system does not report it.
-    """
+    """A process on a GPU; fields are None if the driver or the system does not report them. `own`: it belongs to the
+    run, None with the reason `hidden`. `use`: share of time on the chip, 0 to 1. `idle_at_least`: idle since the first
+    reading, perhaps longer. `cpu_seconds`: CPU time in all. `type`: `C` computes, `G` draws, `C+G` both."""
 
     pid: int
     name: str | None = None
@@ -47,7 +40,6 @@ class GpuProcess:
 
     @property
     def program(self) -> str | None:
-        """The command or the name of the program. None if neither can be seen."""
         return self.command or self.name
 
 
@@ -63,20 +55,10 @@ class Instance:
 
 @dataclass(frozen=True)
 class Gpu:
-    """The last reading of a GPU, with the figures of TensorFlow's allocator.
-
-    `missing`: why readings have stopped, None while they arrive. `reasons`: the reason for each figure without a value.
-
-    `training`: True if the run uses the GPU. `shared_with_host`: True if the memory figures are those of the host.
-    `counts_reserved`: True if the used memory includes the memory that the driver reserves. `mig`: the instances of a
-    GPU in MIG mode. It is None if the GPU is not in MIG mode (then `mig_off` is True), or if that is unknown (then
-    `mig_off` is False). `throttle`: reasons why the clocks are lower than the chip allows. `clocks_set_by`: settings
-    that fix the clocks. `tf_*`: bytes of TensorFlow's allocator. `lease`: a text that names the holder of the lease, or
-    says that the GPU is free. It is empty if the lease was not read. `energy_wh`: energy in Wh since the first reading,
-    None if the driver does not count it. `slowed`: for each cause, the share (0 to 1) of the time since the first
-    reading in which it lowered the clock. `more`: declared figures without a field of their own. `mean`: True if the
-    figures are means of the readings while the run trained, and the used memory is the most.
-    """
+    """The last reading of a GPU, or with `mean` the means while the run trained. `missing`: why readings have stopped;
+    `reasons`: why a figure has no value. `counts_reserved`: used memory includes the driver's. `mig`: instances, None
+    unless in MIG mode or, if not `mig_off`, unknown. `tf_*`: bytes of TensorFlow's allocator. `energy_wh` and `slowed`
+    (share, 0 to 1, of each cause): since the first reading. `more`: declared figures without a field."""
 
     index: int
     name: str | None = None
@@ -123,17 +105,14 @@ class Gpu:
 
     def value(self, figure: str) -> float | None:
         """Return the value of a declared figure (figures.GPU), from the field of this name or from `more`; None without
-        a value.
-        """
+        one."""
         return number(getattr(self, figure, None)) if figure in _FIELDS else self.more.get(figure)
 
     @property
     def ours(self) -> bool:
-        """True if the run uses the GPU."""
         return self.training or any(process.own for process in self.processes or ())
 
     def why(self, figure: str) -> str:
-        """Return the reason in a word or two why a figure has no value."""
         reason = str(self.reasons.get(figure, NOT_ASKED))
         return _REASONS.get(reason, reason.replace("_", " "))
 
@@ -151,11 +130,8 @@ def read(
     index: int, reading: Mapping[str, Any], name: str | None, used: Sequence[Any], own: Mapping[str, Any], line: Line,
     totals: GpuTotals,
 ) -> Gpu:  # fmt: skip
-    """Return the GPU of NVML's number `index`, made from its last `reading`.
-
-    `used` has the names of the run's GPUs, `own` TensorFlow's figures of this GPU, `line` the history of its busy time,
-    and `totals` the sums since the first reading.
-    """
+    """Return the GPU of NVML's number `index`. `used` are the run's GPUs, `own` TensorFlow's figures, `line` the
+    history of busy time, `totals` the sums since the first reading."""
     missing = reading.get("missing")
     links, errors = mapping(reading.get("nvlink")), mapping(reading.get("ecc_errors"))
     return Gpu(
@@ -190,9 +166,7 @@ def read(
 
 
 def with_means(gpu: Gpu, training: GpuTotals, memory: Line) -> Gpu:
-    """Return the GPU of an ended run with the means of its figures while the run trained. `training` has the sums of
-    these readings, and `memory` the memory in use.
-    """
+    """Return the GPU of an ended run with means while it trained: sums of readings, and `memory` in use."""
     means: dict[str, Any] = {key: training.mean(key) for key in MEANS} | {"power_w": training.power_w}
     if means["sm_clock_mhz"] is None:  # it has hardly worked
         means["sm_clock_mhz"] = training.mean("idle sm_clock_mhz")
@@ -208,9 +182,7 @@ def with_means(gpu: Gpu, training: GpuTotals, memory: Line) -> Gpu:
 
 
 def trains(reading: Mapping[str, Any], used: Sequence[Any]) -> bool:
-    """Return True if the run uses the GPU of this reading. `used` has the names of the run's GPUs: UUIDs or places on
-    the PCI bus.
-    """
+    """True if the run uses the GPU of this reading. `used` has UUIDs or places on the PCI bus."""
     return any(reading.get(key) in used for key in ("uuid", "pci_bus_id") if reading.get(key))
 
 
@@ -219,9 +191,7 @@ def _words(listed: Any) -> tuple[str, ...] | None:
 
 
 def _listed(reading: Mapping[str, Any]) -> Any:
-    """Return the processes of the GPU in a reading and of its MIG instances, each once; None if the reading has no list
-    of them. Without privileges, the driver lists the processes of an instance only for the instance.
-    """
+    # Without privileges, the driver lists the processes of an instance only for the instance.
     of_instances = [mapping(instance).get("processes") for instance in reading.get("mig") or ()]
     lists = [listed for listed in (reading.get("processes"), *of_instances) if isinstance(listed, list)]
     by_pid = {mapping(process).get("pid"): process for listed in lists for process in listed}
@@ -229,9 +199,6 @@ def _listed(reading: Mapping[str, Any]) -> Any:
 
 
 def _processes(listed: Any) -> tuple[GpuProcess, ...] | None:
-    """Return the run's processes, then the others, each by memory with the most first. None if the driver lists no
-    processes.
-    """
     if not isinstance(listed, list):
         return None
     processes = [_process(mapping(process)) for process in listed]
@@ -285,11 +252,8 @@ def _since(lost_since: Any) -> str:
 def by_physical_gpu(
     devices: Mapping[str, Any], started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, dict[str, float]]:
-    """Return TensorFlow's figures by names such as GPU:3, in which the number is that of NVML.
-
-    They are summed for each GPU, as several logical devices of TensorFlow may be parts of one GPU. `devices` are the
-    figures by TensorFlow's names.
-    """
+    """Return TensorFlow's figures by names such as GPU:3 with NVML's number, summed over the logical devices of a
+    GPU."""
     parts = int(number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1)
     numbers = _physical(started, readings, parts)
     totals: dict[str, dict[str, float]] = {}
@@ -305,11 +269,7 @@ def by_physical_gpu(
 
 
 def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, Any]], parts: int) -> dict[int, int]:
-    """Return NVML's number of a GPU by TensorFlow's number, made from the started event or, if that names no GPUs, from
-    the option device.visible.
-
-    `parts` is the number of logical devices of each GPU.
-    """
+    """NVML's number by TensorFlow's, from the started event or, if that names no GPUs, from device.visible."""
     cards = {str(reading.get("uuid")): index for index, reading in readings.items()}
     cards |= {str(index): index for index in readings}
     devices = started.get("gpu_devices")
@@ -323,11 +283,7 @@ def _physical(started: Mapping[str, Any], readings: Mapping[int, Mapping[str, An
 
 
 def _order(device: Mapping[str, Any], parts: int) -> int | None:
-    """Return the place of a GPU among the GPUs that TensorFlow has opened, from the name of its first device. None if
-    the name has no number.
-
-    `parts` is the number of logical devices of each GPU.
-    """
+    # The place among the GPUs that TensorFlow has opened, from the name of its first device.
     position = str(device.get("device")).rpartition("GPU:")[2]
     return int(position) // parts if position.isdigit() else None
 

@@ -1,8 +1,6 @@
-"""Reads a run folder for a viewer, in a thread of its own, and makes snapshots from the events and the log.
-
-A follower reads a limited number of events at a time and merges the two files while reading, so that a long run opens
-quickly and in little memory. A replay gives the recorded events again at their original pace.
-"""
+"""Reads a run folder in a thread of its own, and makes snapshots. A follower merges the two files of events while
+reading, a limited number at a time, so that a long run opens quickly and in little memory; a replay keeps the original
+pace."""
 
 from __future__ import annotations
 
@@ -10,20 +8,22 @@ import contextlib
 import heapq
 import re
 import time
+from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 
-from ....engine.files.reading import why
-from ....engine.files.values import number
+from ....engine.files.reading import GrowingFile, why
+from ....engine.files.values import EMPTY, number
 from ....engine.runs import Follower, Run, quick_json
 from ....engine.runs.event_reading import Damage, Tail
-from ....engine.runs.events import EVENT_FILES, Event
+from ....engine.runs.events import EVENT_FILES, EVENTS_FILE, Event
 from ....engine.runs.parsing import parse_line, recalled
-from .log_tail import LogTail
+from ...base.errors import clean
+from .series import Line, along
 from .snapshot import Snapshot
 from .store import Store
 
@@ -37,10 +37,8 @@ _LEFT_OUT = "left_out"  # the type that a frequent reading gets if only its time
 
 
 class _ThinnedTail(Tail):
-    """Reads the new events of one file. If very many are unread, it leaves out most of the frequent readings.
-
-    With `span`, two Unix times, it reads all frequent readings between them, and of the others only their times.
-    """
+    """Reads the new events of one file. If very many are unread, it leaves out most of the frequent readings. With
+    `span`, two Unix times, it reads all frequent readings between them, and of the others only their times."""
 
     def __init__(self, path: Path, thin: bool, span: tuple[float, float] | None = None) -> None:
         super().__init__(path)
@@ -72,9 +70,7 @@ class _ThinnedTail(Tail):
         return None if self._span[0] <= t <= self._span[1] else recalled({"t": t, "type": _LEFT_OUT})
 
     def _is_used(self, line: bytes, every: int) -> bool:
-        """Return True for every rare event, and for one of `every` events of a kind that is recorded each second.
-        `line` has the event.
-        """
+        # Every rare event, and one of `every` events of a kind that is recorded each second.
         dense = _DENSE.match(line)
         if dense is None:
             return True
@@ -95,9 +91,8 @@ class MergedTail(Tail):
         return [file.damage for file in self._files]
 
     def read(self) -> list[Event]:
-        return self._take() or self._take_anew()
-
-    def _take_anew(self) -> list[Event]:
+        if taken := self._take():
+            return taken
         self._running = heapq.merge(*(file.events() for file in self._files), key=attrgetter("t"))
         return self._take()
 
@@ -117,18 +112,13 @@ class _BulkFollower(Follower):
 
     @property
     def behind(self) -> bool:
-        """True if there are more events to read now. An empty result of a call does not say so, as events may be held
-        back.
-        """
+        # An empty result does not say so, as events may be held back.
         return self._merged.behind
 
 
 class Replay:
     """Returns the recorded events again, `speed` times as fast as they were recorded. The pause before a resume is
-    shortened.
-
-    `clock` returns the present time in seconds; only differences matter.
-    """
+    shortened. `clock` returns the present time in seconds; only differences matter."""
 
     def __init__(self, run: Run, speed: float, clock: Callable[[], float]) -> None:
         self._tail = MergedTail(run, thin=False)
@@ -138,7 +128,6 @@ class Replay:
         self.ended = False
 
     def now(self) -> float:
-        """The present time in the recording, as a Unix time."""
         return float(self._first + (self._clock() - self._began) * self._speed)
 
     def poll(self) -> list[Event]:
@@ -166,8 +155,7 @@ class Picture:
 
 class Onward:
     """Computes the present time of a running run: the time of its newest event plus the time since that event was
-    read.
-    """
+    read."""
 
     def __init__(self) -> None:
         self._newest_t, self._seen_at = 0.0, time.monotonic()
@@ -182,8 +170,7 @@ class Onward:
 
 class RunReader:
     """Reads one run for one viewer. One thread calls `poll`. Any thread may read `picture`, the newest data for the
-    screen. With `span`, only the frequent readings between these two Unix times are read.
-    """
+    screen. With `span`, only the frequent readings between these two Unix times are read."""
 
     def __init__(
         self,
@@ -227,13 +214,11 @@ class RunReader:
         return behind
 
     def _end_is_due(self) -> bool:
-        """Return True if the run has ended, but its end has not been read: the follower holds it back until there is no
-        other event.
-        """
+        # The follower holds the end back until there is no other event.
         return not self.ended and not self.run.is_active
 
     def _sizes(self) -> tuple[int, ...]:
-        """Return the sizes of the files of events. They grow after the end of the run if it was resumed meanwhile."""
+        # They grow after the end of the run if it was resumed meanwhile.
         if self._replay is not None:
             return ()
         sizes = []
@@ -243,13 +228,133 @@ class RunReader:
         return tuple(sizes)
 
     def _is_resumed(self) -> bool:
-        """Return True if a new engine has resumed the run, which had ended. It moves the result away at its start."""
+        # A new engine moves the result away at its start.
         return self._replay is None and (self.run.liveness.starting or not self.run.file("result.json").exists())
 
     def _is_active(self) -> bool:
-        """Return True if the run is running. A run that had ended may have been resumed, and may have ended again since
-        the last reading.
-        """
+        # A run that had ended may have been resumed, and may have ended again since the last reading.
         if self._replay is None and (self.run.alive("engine") or self._sizes() != self._sizes_at_end):
             self._follower.ended = False
         return not self.ended
+
+
+LOG_LINES = 2000
+LOG_BYTES = 400_000
+
+
+class LogTail:
+    """The last lines of engine.log, without characters that control the terminal. `lines` is the same object until
+    there are new lines. `arrived` has for each line the Unix time at which it was read, 0 for lines of the first
+    reading."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = GrowingFile(path)
+        self._begun = False
+        self._kept: deque[str] = deque(maxlen=LOG_LINES)
+        self._arrived: deque[float] = deque(maxlen=LOG_LINES)
+        self.lines: tuple[str, ...] = ()
+        self.arrived: tuple[float, ...] = ()
+        self.count = 0
+
+    def poll(self) -> None:
+        now = time.time() if self._begun else 0.0
+        try:
+            if not self._begun:
+                self._file.offset = max(0, self._file.path.stat().st_size - LOG_BYTES)
+                self._begun = True
+            block = self._file.block(LOG_BYTES)
+        except OSError:
+            return
+        if block:
+            fresh = [_shown(line) for line in block.decode("utf-8", "replace").split("\n")[:-1]]
+            self._kept.extend(fresh)
+            self.count += len(fresh)
+            self._arrived.extend([now] * len(fresh))
+            self.lines, self.arrived = tuple(self._kept), tuple(self._arrived)
+
+
+def _shown(line: str) -> str:
+    return clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(8))
+
+
+_KINDS = (b'"type":"epoch"', b'"type":"started"', b'"type":"phase"')
+
+
+class EpochTail:
+    """Reads only the events `epoch`, `started` and `phase` of a growing run, for its epochs and the times at which it
+    was resumed."""
+
+    def __init__(self, run: Run) -> None:
+        self._file, self._store = GrowingFile(run.file(EVENTS_FILE)), Store()
+
+    def read(self) -> Snapshot:
+        """Return the present snapshot of the run, made only from the events `epoch`, `started` and `phase`. Empty if
+        there are none."""
+        try:
+            for line in self._file.lines():
+                if any(kind in line for kind in _KINDS) and (event := parse_line(line.decode("utf-8", "replace"))):
+                    self._store.feed([event])
+        except OSError:
+            pass  # the log is shown without them
+        return self._store.snapshot()
+
+
+Span = tuple[float, float]
+_MARGIN, _MARGIN_SECONDS = 0.1, 5.0  # of a part, and at least: so that lines come from its left and leave to its right
+_PACE_LINE = "samples_per_second"  # has a point for each event of the training
+
+
+@dataclass(frozen=True)
+class Closer:
+    """The lines of a run between the Unix times `span`, by their names, with more points than those of the run."""
+
+    span: Span = (0.0, 0.0)
+    lines: Mapping[str, Line] = field(default_factory=lambda: EMPTY)
+
+    def of(self, now: Snapshot, axis: str, window: Span | None) -> dict[str, Line]:
+        """Return the lines with more points than those of `now` in the part `window`, if it is within `span`."""
+        if window is None or not self.lines:
+            return {}
+        begin, end = seconds_of(now, axis, window)
+        if not self.span[0] <= now.unix_time(begin) <= now.unix_time(end) <= self.span[1]:
+            return {}
+
+        def points(line: Line) -> int:
+            return bisect_right(line.x, end) - bisect_left(line.x, begin)
+
+        return {
+            name: replace(line, last=now.line(name).last, lost=now.line(name).lost, made={})
+            for name, line in self.lines.items()
+            if points(line) > points(now.line(name))
+        }
+
+
+def seconds_of(now: Snapshot, axis: str, window: Span) -> Span:
+    """Return the first and the last moment of the part `window` of an axis, in seconds since the run began."""
+    if axis == "time":
+        return window[0] + now.pace.begin, window[1] + now.pace.begin
+    line = now.line(_PACE_LINE)
+    places = along(line, axis, now.pace).x
+    inside = [at for at, place in enumerate(places) if window[0] <= place <= window[1]] or [
+        min(bisect_left(places, window[0]), max(0, len(places) - 1))
+    ]
+    if not len(places):
+        return 0.0, now.elapsed
+    return line.x[max(0, inside[0] - 1)], line.x[min(len(places) - 1, inside[-1] + 1)]
+
+
+def read(run: Run, now: Snapshot, axis: str, window: Span, is_due: Callable[[], bool]) -> Iterator[Closer]:
+    """Yield the lines of a part of the axis, again after each reading of a running run, while `is_due`. Nothing if the
+    run's history is complete."""
+    size = sum(run.file(name).stat().st_size for name in EVENT_FILES if run.file(name).exists())
+    if size < PARSED_BYTES and all(line.each == 1 for line in now.lines.values()):
+        return
+    begin, end = seconds_of(now, axis, window)
+    margin = max(_MARGIN_SECONDS, _MARGIN * (end - begin))
+    span = now.unix_time(begin) - margin, now.unix_time(end) + margin
+    reader = RunReader(run, span=span)
+    while is_due():
+        if not reader.poll():
+            yield Closer(span, reader.picture.snapshot.lines)
+            if reader.ended or end < now.elapsed - margin:
+                return

@@ -1,9 +1,6 @@
-"""The history of one figure in bounded memory, over time, steps, epochs or samples.
-
-Old points are merged evenly, so that a chart of any run fits. A point stands for `each`
-successive readings: it is their mean (or their maximum, for figures whose peaks matter), and keeps the lowest and the
-highest of them. Whenever the series is full, neighbouring points are merged and `each` doubles.
-"""
+"""The history of one figure in bounded memory, over time, steps, epochs or samples. A point stands for `each`
+successive readings: their mean (or maximum, for figures whose peaks matter), with the lowest and the highest. Whenever
+the series is full, neighbouring points are merged and `each` doubles."""
 
 from __future__ import annotations
 
@@ -22,13 +19,10 @@ def _none() -> array[float]:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A series at one moment. The line has a break before each of the points whose numbers are in `breaks`.
-
-    `x` are seconds since the run began; `steps` are the training steps done by then. A point stands for `each`
-    readings, whose extremes are `low` and `high`; if these are empty, each point is one reading. `last` is the newest
-    reading, None if it has no value. `lost` is the time and the step of the first reading without a value after the
-    last point.
-    """
+    """A series at one moment. The line has a break before each of the points whose numbers are in `breaks`. `x` are
+    seconds since the run began; `steps` are the training steps done by then. A point stands for `each` readings, whose
+    extremes are `low` and `high`; if these are empty, each point is one reading. `last` is the newest reading, None if
+    it has no value. `lost` is the time and the step of the first reading without a value after the last point."""
 
     x: array[float] = field(default_factory=_none)
     y: array[float] = field(default_factory=_none)
@@ -51,9 +45,7 @@ class Line:
         return max(self.x[at] for at in lasts), max((self.steps[at] for at in lasts), default=0.0)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the result of `make`, which is called only at the first call with this `key` and stored in the
-        line.
-        """
+        """Return the result of `make`, which is called only for the first time with this `key`."""
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
@@ -64,8 +56,7 @@ NOTHING = Line()
 
 class Series:
     """Stores the readings of a figure as at most `capacity` points. With `peaks`, a point is the maximum of its
-    readings, else their mean.
-    """
+    readings, else their mean."""
 
     def __init__(self, *, peaks: bool = False, capacity: int = CAPACITY) -> None:
         self.last: float | None = None
@@ -79,10 +70,8 @@ class Series:
         self._newest = (0.0, 0.0)  # time and step of the newest reading
 
     def add(self, x: float, y: float | None, step: float = 0.0) -> None:
-        """Add the reading `y` at the time `x` (seconds since the run began) and the training step `step`.
-
-        If `y` is None, the reading has no value, and the line gets a break. It also gets one if time or step go back.
-        """
+        """Add a reading at the time `x` (seconds since the run began) and the step; None, or a step back, makes a
+        break."""
         self._line = None
         self.last = y
         if y is None:
@@ -102,11 +91,9 @@ class Series:
             self._thin()
 
     def gap(self) -> None:
-        """Begin a new part of the line, after a break, with the next reading."""
         self._broken = True
 
     def line(self) -> Line:
-        """The series as a line. It is the same object until a reading is added."""
         if self._line is None:
             merged = self._each > 1
             low, high = (self._low[:], self._high[:]) if merged else (_none(), _none())
@@ -133,7 +120,7 @@ class Series:
             self._y[-1] += (y - self._y[-1]) / (self._open + 1)
 
     def _thin(self) -> None:
-        """Merge neighbouring points in pairs, so that half as many are left. A single point at the end stays."""
+        """Merge neighbouring points in pairs. A single point at the end stays."""
         even = len(self._x) // 2 * 2
         rest = slice(even, None)
 
@@ -153,27 +140,21 @@ AXES = ("time", "step", "epoch", "samples")
 
 @dataclass(frozen=True)
 class Pace:
-    """Converts times and steps of a run to places on an axis.
-
-    `begin` is the start of training in seconds since the run began. `steps_per_epoch` and `samples_per_step` are None
-    if they are unknown.
-    """
+    """Converts times and steps of a run to places on an axis. `begin` is the start of training in seconds since the run
+    began. `steps_per_epoch` and `samples_per_step` are None if they are unknown."""
 
     begin: float = 0.0
     steps_per_epoch: float | None = None
     samples_per_step: float | None = None
 
     def axes(self) -> tuple[str, ...]:
-        """Return the names of the axes on which the run can be drawn: time and step, and epoch and samples if they are
-        known.
-        """
+        """Return the axes of the run: time and step, and epoch and samples if they are known."""
         per_step = {"epoch": self.steps_per_epoch, "samples": self.samples_per_step}
         return tuple(axis for axis in AXES if per_step.get(axis, 1.0))
 
     def place(self, axis: str, x: float, step: float) -> float:
         """Return the place on an axis of a moment of the run. `x` is its time in seconds since the run began, and
-        `step` its step.
-        """
+        `step` its step."""
         if axis == "time":
             return x - self.begin
         if axis == "epoch":
@@ -182,9 +163,7 @@ class Pace:
 
 
 def along(line: Line, axis: str, pace: Pace) -> Line:
-    """Return the line with the places on the axis named `axis` as `x`. On the axis of time, readings before the start
-    of training are left out.
-    """
+    """Return the line over this axis. On that of time, readings before the start of training are left out."""
     made: Line = line.once((axis, pace), lambda: _along(line, axis, pace))
     return made
 

@@ -26,9 +26,7 @@ class Span:
 
     @property
     def of_others(self) -> bool:
-        """True if the phase is a wait for other workers of a training on several machines, so that its time is not the
-        run's own.
-        """
+        """True if the phase is a wait for workers on other machines, so that its time is not the run's own."""
         return waits_for_others(self.phase, self.detail)
 
 
@@ -44,9 +42,7 @@ class PhaseTimes:
     later: dict[str, Span] = field(default_factory=dict)
 
     def begin(self, t: float, phase: str, detail: str) -> None:
-        """Record that a phase begins at the Unix time `t`, and that the phase before it ends. `detail` is that of the
-        event `phase`.
-        """
+        """Record that a phase begins at the Unix time `t`, and the one before it ends."""
         if not self.started and (phase, detail) == (self.phase, self.detail):  # by engine and trainer
             self.since = min(self.since, t)
             return
@@ -70,9 +66,7 @@ class PhaseTimes:
             self.later[self.phase + detail] = Span(self.phase, detail, before.seconds + seconds, before.count + 1)
 
     def of_start(self, now: float) -> tuple[Span, ...]:
-        """Return the phases of the start in their order. If training has not begun, the last of them lasts until `now`,
-        a Unix time.
-        """
+        """Return the phases of the start in their order; an unfinished last one lasts until the Unix time `now`."""
         if self.started or self.phase == "ended":
             return tuple(self.start)
         return (*self.start, Span(self.phase, self.detail, max(0.0, now - self.since)))
@@ -85,8 +79,7 @@ class PhaseTimes:
 @dataclass(frozen=True)
 class Spell:
     """A phase between steps, such as an evaluation: from `begin` to `end`, in seconds since the run began, after the
-    step `step`.
-    """
+    step `step`."""
 
     phase: str
     begin: float
@@ -118,8 +111,7 @@ class Epoch:
 @dataclass(frozen=True)
 class BestEpoch:
     """The best epoch so far, counted from 1, by a figure. `moment` is its end: the time in seconds since the run began,
-    and the step.
-    """
+    and the step."""
 
     epoch: int
     figure: str
@@ -128,15 +120,10 @@ class BestEpoch:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The state of a run at one moment. `elapsed` is in seconds, without pauses between a stop and a resume.
-
-    `diagnosis`, `input_stages` and `workers` are the newest events of their type. `gpu_seconds` is the time between two
-    readings of the GPUs. `start` are the phases until training began, `rest` the totals of the later phases. `joins`
-    are the moments (time, step) at which a resumed run continued, `resumes` the Unix times at which it was resumed.
-    `best` has the best epochs by the option that asks for them. `begun` is the Unix time of the beginning, and `pauses`
-    has for each resume its moment and the seconds of all pauses before it.
-    With `windowed`, the loss is that of the steps since the last progress event, not the mean of the epoch so far.
-    """
+    """The state of a run at one moment. `elapsed`: seconds without pauses. `start`: phases until training began;
+    `rest`: totals of later ones. `joins`: (time, step) of resumes, `resumes` their Unix times, `pauses` each with the
+    seconds of all before. `best`: epochs by option. With `windowed`, the loss is that of the steps since the last
+    progress event."""
 
     elapsed: float = 0.0
     phase: str = "starting"
@@ -177,7 +164,6 @@ class Snapshot:
 
     @property
     def learning(self) -> str:
-        """The sentence that the training has diverged or learns nothing. Empty if neither is known."""
         return str((self.summary if self.outcome is not None else self.diagnosis).get("learning") or "")
 
     def line(self, name: str) -> Line:

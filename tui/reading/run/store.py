@@ -1,8 +1,5 @@
-"""Collects the events of a run, and makes an immutable `Snapshot` of its state.
-
-Plain data without Textual and without files. Events of unknown type are skipped, fields may be absent, and an unknown
-figure is None. History is bounded (series.py).
-"""
+"""Collects the events of a run, and makes an immutable `Snapshot`. Events of unknown type are skipped, fields may be
+absent, and an unknown figure is None. History is bounded (series.py)."""
 
 from __future__ import annotations
 
@@ -34,26 +31,11 @@ GPU_LINES = {"": "busy", " memory": "memory_used_bytes", " power": "power_w", " 
 
 # The fields of a snapshot that the store keeps as they are; the others are made with each snapshot.
 _AT_FIRST: Mapping[str, Any] = {
-    "first_step_seconds": None,
-    "started": EMPTY,
-    "progress": EMPTY,
-    "metrics": (),
-    "no_gpu_reason": None,
-    "gpu_seconds": None,
-    "diagnosis": EMPTY,
-    "input_stages": EMPTY,
-    "host": EMPTY,
-    "workers": EMPTY,
-    "warnings": (),
-    "error": None,
-    "outcome": None,
-    "summary": EMPTY,
-    "joins": (),
-    "best": EMPTY,
-    "resumes": (),
-    "windowed": False,
-    "epochs": (),
-}
+    "first_step_seconds": None, "started": EMPTY, "progress": EMPTY, "metrics": (), "no_gpu_reason": None,
+    "gpu_seconds": None, "diagnosis": EMPTY, "input_stages": EMPTY, "host": EMPTY, "workers": EMPTY,
+    "warnings": (), "error": None, "outcome": None, "summary": EMPTY, "joins": (), "best": EMPTY, "resumes": (),
+    "windowed": False, "epochs": (),
+}  # fmt: skip
 
 
 @dataclass
@@ -95,8 +77,7 @@ class Store:
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
         """Return the present state of the run. `clock` is the present Unix time for a running run; None for the time of
-        the last event.
-        """
+        the last event."""
         own = by_physical_gpu(self._allocator, self._facts["started"], self._gpus)
         now = self._last_t if clock is None or self._facts["outcome"] else max(clock, self._last_t)
         if self._ended_t is not None:  # what comes later belongs to no sitting, or to the next one
@@ -127,9 +108,7 @@ class Store:
         return Pace(self._trains_since or 0.0, per_epoch, self._samples_per_step())
 
     def _samples_per_step(self) -> float | None:
-        """Return the mean number of samples of a step since the start or the resume. Before the first progress, and of
-        a run whose events have no samples, that of a full step. None if it is unknown.
-        """
+        # Before the first progress, and of a run whose events have no samples, that of a full step.
         started, progress = self._facts["started"], self._facts["progress"]
         samples, step = number(progress.get("samples")), number(progress.get("step"))
         steps = (step or 0) - (number(started.get("resumed_at_step")) or 0)
@@ -163,17 +142,13 @@ class Store:
             self._training_begins(t)
 
     def _training_begins(self, t: float) -> None:
-        """Record the Unix time `t` as that of the first step, from which the charts count their time. A later call does
-        nothing.
-        """
+        # The charts count their time from the first of these.
         if self._trains_since is None:
             self._trains_since = self._time(t)
 
     def _resume(self, t: float) -> None:
-        """Record a resume at the Unix time `t`. The run's time continues from its stop.
-
-        Some readings of the new engine may come before the event of the resume.
-        """
+        """The run's time continues from its stop. Some readings of the new engine may come before the event of the
+        resume."""
         stopped = self._ended_t
         if stopped is None:
             stopped = max((time for time in self._times if time < t), default=t)
@@ -214,9 +189,7 @@ class Store:
             self._metrics(at, mapping(event.get("metrics")))
 
     def _loss(self, at: float, event: Mapping[str, Any]) -> None:
-        """Add the loss of the steps since the last event at the time `at` (seconds since the run began). If the event
-        has no such loss, add the mean of the epoch so far.
-        """
+        # `at` is in seconds since the run began. Without the loss of the last steps, the mean of the epoch so far.
         window, mean = number(event.get("window_loss")), number(event.get("loss"))
         if window is not None and not self._facts["windowed"]:
             self._set(windowed=True)
@@ -247,11 +220,7 @@ class Store:
         self._set(best=MappingProxyType({**self._facts["best"], option: best}))
 
     def _end_epoch(self, t: float, epoch: int, seconds: float | None, metrics: Mapping[str, Any]) -> None:
-        """Add an epoch that has ended at the Unix time `t`. If a resumed run repeats an epoch, the later one replaces
-        the earlier one and all after it.
-
-        `seconds` is its duration, None if not known, and `metrics` are Keras' values by name.
-        """
+        # If a resumed run repeats an epoch, the later one replaces the earlier one and all after it.
         before = tuple(earlier for earlier in self._facts["epochs"] if earlier.number < epoch)
         values = {str(name): number(value) for name, value in metrics.items()}
         epochs = int(number(self._facts["started"].get("epochs")) or 0)
@@ -279,9 +248,6 @@ class Store:
         self._set(gpu_seconds=number(event.get("interval_seconds")))
 
     def _add_together(self, at: float, readings: Sequence[Mapping[str, Any]]) -> None:
-        """Add the mean, the least and the greatest value of the readings of the GPUs that train, at the time `at`
-        (seconds since the run began).
-        """
         for name, key in GPU_LINES.items():
             values = [value for reading in readings if (value := number(reading.get(key))) is not None]
             self._add(f"gpus mean{name}", at, sum(values) / len(values) if values else None)
@@ -302,9 +268,7 @@ class Store:
             self._add(f"gpu{index}{name}", at, reading.get(key))
 
     def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
-        """Return the last reading of the GPU with NVML's number `index` or, of an ended run that has trained, the
-        means. `own` has TensorFlow's figures of this GPU.
-        """
+        # Of an ended run that has trained, the means.
         line = self._series[f"gpu{index}"].line()
         name, totals = self._gpu_names.get(index), self._gpu_totals[index]
         gpu = gpu_reading.read(index, self._gpus[index], name, self._used, own, line, totals)
@@ -321,7 +285,6 @@ class Store:
 
     @property
     def _used(self) -> Sequence[Any]:
-        """Return the names of the GPUs that train, from the started event. Empty if it names none."""
         used = self._facts["started"].get("gpus")
         return used if isinstance(used, list) else ()
 
@@ -371,7 +334,6 @@ class Store:
 
 
 def _of_before(diagnosis: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the diagnosis from before a resume, with a mark that it is so old. Empty if it had no verdict."""
     if diagnosis.get("verdict") in (None, "undecided"):
         return EMPTY
     return MappingProxyType(dict(diagnosis) | {BEFORE_RESUME: True})

@@ -1,8 +1,5 @@
-"""The list of all changes of the form, and its texts: YAML, command line and Python.
-
-The list has the value in the form, the value in the file and the default of each changed option. Each change can be
-undone.
-"""
+"""The list of all changes of the form, and its texts: YAML, command line and Python. The list has the value in the
+form, the value in the file and the default of each changed option. Each change can be undone."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from ...widgets.key_footer import KeyFooter
 from ...widgets.option_row import NOT_GIVEN
 from ...widgets.table import Column, Table
 from ..base import AppScreen, Header
-from .form_values import CheckedForm
+from .view import CheckedForm
 
 if TYPE_CHECKING:
     from ...base.base_app import BaseApp
@@ -37,11 +34,8 @@ NOTHING = "nothing differs from the file, and nothing from the defaults"
 
 
 def shared(room: int, needed: list[int]) -> list[int]:
-    """Return the widths of columns that share `room` characters.
-
-    Each column gets the width in `needed`, but at least LEAST. If the room is too small, each gets at most an equal
-    part of the room that the narrower columns leave.
-    """
+    """Share `room` characters: each gets what it needs, but at least LEAST, and at most an equal part of what is
+    left."""
     widths = dict.fromkeys(range(len(needed)), LEAST)
     for left, at in zip(range(len(needed), 0, -1), sorted(widths, key=lambda at: needed[at]), strict=True):
         widths[at] = max(LEAST, min(needed[at], room // left))
@@ -59,8 +53,7 @@ class ChangesTable(Table):
 
 class ChangesScreen(AppScreen):
     """Lists the options that differ from the file, then the options whose value in the file differs from the
-    default.
-    """
+    default."""
 
     DEFAULT_CSS = """
     ChangesScreen {
@@ -122,7 +115,7 @@ class ChangesScreen(AppScreen):
         )
 
     def _columns(self) -> list[Column]:
-        """Return the columns. The three columns of values share the width that the column of names leaves."""
+        """The three columns of values share the width that the column of names leaves."""
         values = (("now", "now"), ("file", "in the file"), ("default", "default"))
         cells = [[label for _, label in values], *map(self._texts, self._listed)]
         lengths = [[cell_len(text) for text in texts] for texts in cells]
@@ -164,9 +157,7 @@ class ChangesScreen(AppScreen):
         self._show()
 
     def action_take_back(self) -> None:
-        """Put the file's value of the option under the cursor into the form. The next press puts the changed value
-        back.
-        """
+        """Put the file's value of the option into the form, and the changed value back at the next press."""
         key, state = self.query_one(Table).current_key, self.form.state
         if key is None:
             return
@@ -204,13 +195,9 @@ TITLES = {
 
 class Reading(TextArea, inherit_bindings=False):
     """A text area that cannot be edited: keys scroll it, and the mouse selects text. It has no other keys of TextArea,
-    of which one is that of the doctor.
-    """
+    of which one is that of the doctor."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *keys.scrolls(),
-        Binding("ctrl+c", "copy", "Copy", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.scrolls(), Binding("ctrl+c", "copy", "Copy", show=False)]
 
 
 OF_OWN_CODE = "# The script of your own code has what your function returns. This calls it, and writes the script:\n"
@@ -265,8 +252,7 @@ class TextScreen(Screen[None]):
 
     def text(self) -> str:
         """Return the whole text that the screen shows: the preset as YAML, its command line, or a plain TensorFlow
-        script.
-        """
+        script."""
         if self.what == "yaml":
             return self.state.preset.to_yaml()
         if self.what == "command":
@@ -279,10 +265,7 @@ class TextScreen(Screen[None]):
         return script.to_script(self.state.preset)
 
     def action_copy_shown(self) -> None:
-        """Copy the selected part of the text, or the whole text if nothing is selected.
-
-        The name is not `copy`, because the text area has an action of that name.
-        """
+        """Copy the selected part of the text, or all of it. Not named `copy`, an action of the text area."""
         area = self.query_one(TextArea)
         text = area.selected_text or self.text()
         self.app.copy(text, "the selection" if area.selected_text else counted(len(text.splitlines()), "lines"))

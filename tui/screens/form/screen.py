@@ -1,7 +1,5 @@
 """The form with its keys and their actions; view.py has its layout, form_values.py its checks.
-
-Deferred imports: the first paint needs nothing that only a key needs.
-"""
+Deferred imports: the first paint needs nothing that only a key needs."""
 
 from __future__ import annotations
 
@@ -24,15 +22,14 @@ from ...widgets.option_help import MARKS, ROW_KEYS
 from ...widgets.option_row import OptionRow, ValueInput
 from ...widgets.start_bar import StartBar
 from .. import catalogue
-from .form_values import CheckedForm
 from .side import FILE_ROWS, WIDE
+from .view import CheckedForm
 
 if TYPE_CHECKING:
     from ....engine.checks import Finding
     from ....engine.job.machine_gpus import Machine
     from ....engine.runs import Run
-    from ...form.search_limits import LimitTexts
-    from ...form.sweep_texts import SweepTexts
+    from ...form.search_limits import LimitTexts, SweepTexts
 
 
 NO_REMARKS = "no errors or warnings"
@@ -82,9 +79,7 @@ class FormScreen(CheckedForm):
         return not (action == "search" and isinstance(self.focused, Input))
 
     def offers(self, action: str) -> bool:
-        """Return True if the palette lists the action: undo and redo only if there is a change to undo or redo, every
-        other action always.
-        """
+        """True if the palette lists the action: undo and redo only if there is a change."""
         acts = {"undo": self.history.done, "undo_list": self.history.done, "redo": self.history.undone}
         return action not in acts or bool(acts[action])
 
@@ -126,9 +121,7 @@ class FormScreen(CheckedForm):
             self.action_to_options()
 
     def action_next_remark(self, by: int) -> None:
-        """Go to the next (1) or the previous (-1) option with a remark. After the last option comes the first. Without
-        remarks, a message says so.
-        """
+        """Go to the next (1) or previous (-1) option with a remark, round the end."""
         named = list(dict.fromkeys(remark.keys[0] for remark in self.remarks))
         if named:
             last = self.options.last_key
@@ -186,9 +179,7 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="start")
     async def _start(self, state: FormState, queued: bool) -> None:
-        """Launch the run of `state` or, with `queued`, put it in the queue. If that is not possible, show the
-        reason.
-        """
+        """Launch the run or, with `queued`, put it in the queue. If that is not possible, show the reason."""
         from ....engine.runs import RunError
         from ..starting import ConflictError, ask_and_launch, new_run, put_in_queue
 
@@ -208,23 +199,19 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="tune")
     async def action_tune(self) -> None:
-        """Search for the fastest settings, starting from the form's settings. Nothing is searched if the form has
-        errors.
-        """
+        """Search for the fastest settings, starting from the form's settings without errors."""
         from ...form.search_limits import LimitTexts
-        from ..tune import limits_dialog
+        from .. import limits
 
         self._accept_open_field()
         if not self._is_refused():
             self._limits = self._limits or LimitTexts()
-            self._limits.suit(await asyncio.to_thread(limits_dialog.fast_policies, self.state.preset, self.machine))
-            self._limits = await limits_dialog.tune(self.app, self.state, self._limits)
+            self._limits.suit(await asyncio.to_thread(limits.fast_policies, self.state.preset, self.machine))
+            self._limits = await limits.tune(self.app, self.state, self._limits)
 
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
-        """Measure how the speed of the preset grows with the number of replicas. Nothing is measured if the form has
-        errors.
-        """
+        """Measure how the speed grows with the number of replicas."""
         from ..proof import actions
 
         self._accept_open_field()
@@ -233,36 +220,28 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="sweep")
     async def action_sweep(self) -> None:
-        """Train the preset with many values of some options. Nothing is trained if the form has errors."""
-        from ..proof import sweep_dialog
+        """Train the preset with many values of some options."""
+        from .. import limits
 
         self._accept_open_field()
         if not self._is_refused():
-            self._swept = await sweep_dialog.sweep(self.app, self.state, self._swept)
+            self._swept = await limits.sweep(self.app, self.state, self._swept)
 
     def _is_refused(self) -> bool:
-        """Return True if the form has errors, so that it cannot be started. In this case, show the first error and go
-        to its option.
-        """
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
             self.go_to(next(remark.keys[0] for remark in self.remarks))
         return bool(self.refusal)
 
     def refused(self, here: Machine, findings: tuple[Finding, ...]) -> None:
-        """Show the findings of the last check before a launch, of which one is an error. `here` is the machine as it
-        was read for the check.
-        """
+        """Show the findings of the last check before a launch, of which one is an error, on the machine `here`."""
         self.machine, self._findings = here, findings
         self._show_remarks()
         self.app.complain(self.refusal)
 
     def started(self, state: FormState, run: Run, engine: object) -> None:
-        """Open the live view of a run that was started from `state`.
-
-        The form then has no unsaved changes, as the run's folder has its values. `engine` is the engine's process,
-        which the application keeps to collect its exit code.
-        """
+        """Open the live view of a started run. The form then has no unsaved changes: the run's folder has its
+        values."""
         from ....engine.job import slurm
 
         state.keep()
@@ -273,7 +252,6 @@ class FormScreen(CheckedForm):
         self.app.open_run(run)
 
     def offer(self, title: str) -> None:
-        """Show a message that the run `title` is running, with the key that opens it."""
         message = f"{clean(title)}; {self.app.key('live')} shows it"
         self.app.notify(message, title="A run is running", markup=False)
 
@@ -292,13 +270,13 @@ class FormScreen(CheckedForm):
         self.app.push_screen(ChangesScreen(self))
 
     def action_presets(self) -> None:
-        from ..presets.screen import PresetsScreen
+        from ..presets import PresetsScreen
 
         self.app.push_screen(PresetsScreen())
 
     @work(exclusive=True, group="saving")
     async def action_save(self) -> None:
-        from ..presets import saving
+        from .. import saving
 
         self._accept_open_field()
         if await saving.save(self.app, self.state):
@@ -306,14 +284,14 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="saving")
     async def action_save_as(self) -> None:
-        from ..presets import saving
+        from .. import saving
 
         if await saving.save_as(self.app, self.state):
             self._saved()
 
     @work(exclusive=True, group="saving")
     async def action_editor(self) -> None:
-        from ..presets import editor as editing
+        from .. import saving as editing
 
         await editing.edit(self.app)
         self._saved()
@@ -336,9 +314,7 @@ class FormScreen(CheckedForm):
             self.side.read_file()
 
     def action_file_view(self) -> None:
-        """Show the preset's file next to the options, or hide it. If the terminal is too narrow for it, a message says
-        so.
-        """
+        """Show the preset's file next to the options, or hide it."""
         if self.app.size.width < WIDE or self.app.size.height < FILE_ROWS:
             text_key = self.app.key("copy")
             self.app.notify(

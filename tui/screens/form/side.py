@@ -1,7 +1,5 @@
 """The side of the form: the help of an option, its values in the last runs, and the preset's file as saving writes it.
-
-Deferred imports: the runs and the file are read in threads, after the first paint.
-"""
+Deferred imports: the runs and the file are read in threads, after the first paint."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ class FormSide(Vertical):
         return Panel(self._file_rows, id="file")
 
     def fit(self, terminal: Size) -> None:
-        """Set the width and the parts for the size of the terminal. Called before `compose`, too. The preset's file
-        gets its widget when it is first shown, as the styles of a painted widget take time.
-        """
+        """Set width and parts for the terminal, before `compose` too. The file's widget is made when first shown."""
         wide = terminal.width >= WIDE
         self.styles.width = max(LEAST_WIDTH, terminal.width - OPTIONS_WIDTH) if wide else "1fr"
         self.set_class(terminal.width >= BROAD and terminal.height >= TINY, "-broad")
@@ -77,19 +73,13 @@ class FormSide(Vertical):
         if self.is_attached and self.has_class("-file") and not self.query("#file"):
             self.mount(self._file_panel())
 
-    @property
-    def _tiny(self) -> bool:
-        return self.app.size.height < TINY
-
     # ---- reading ----------------------------------------------------------------------------------
 
     def load(self, state: FormState) -> None:
-        """Show the preset of `state` from now on."""
         self.state, self._experience = state, None
         self.read()
 
     def read(self) -> None:
-        """Read what is shown and was not read yet."""
         if self._experience is None:
             self.read_runs()
         self.read_file()
@@ -101,7 +91,6 @@ class FormSide(Vertical):
 
     def _read_runs(self, preset: str) -> Experience:
         from ...reading.option_runs import ExperienceReader
-        from ...widgets import option_experience  # noqa: F401 - so that the screen does not wait for this import
 
         self._reader = self._reader or ExperienceReader()
         return self._reader.read(preset)
@@ -132,7 +121,7 @@ class FormSide(Vertical):
         width = (scroll.size.width or self.app.size.width - 2) - 1  # one for a scrollbar
         if not isinstance(stop, OptionRow):
             text = part_text(stop.part, stop.keys, width)
-        elif self._tiny:
+        elif self.app.size.height < TINY:
             text = help_line(stop.key)
         else:
             text = help_text(stop.key, self.state, stop.locked, remarks, width)
@@ -142,7 +131,6 @@ class FormSide(Vertical):
 
     @property
     def _key(self) -> str:
-        """The key of the option under the cursor. Empty on the heading of a part."""
         return self._stop.key if isinstance(self._stop, OptionRow) else ""
 
     def _show_experience(self) -> None:
@@ -161,7 +149,7 @@ class FormSide(Vertical):
             self.query_one("#file", Panel).repaint()
 
     def _file_rows(self, width: int, height: int) -> list[Row]:
-        """Return rows: the name of the file, the number of changed lines, and the part of the file with the option."""
+        """The name of the file, the number of changed lines, and the part of the file with the option."""
         if (file := self._file) is None:
             return []
         at = file.places.get(self._key)
@@ -187,8 +175,7 @@ def _file_text(state: FormState, preset: Preset) -> FileText:
 
 class _FileRow(NamedTuple):
     """A row of the file: its mark (empty if it goes on with a line), its text and style, and whether its line has the
-    option under the cursor.
-    """
+    option under the cursor."""
 
     mark: str
     text: str
@@ -196,7 +183,6 @@ class _FileRow(NamedTuple):
     selected: bool
 
     def pieces(self, name: str) -> Row:
-        """Return the row. If its line is selected, the option `name` and its value are highlighted."""
         row: Row = [(f"{'>' if self.selected and self.mark else ' '}{self.mark or ' '}", "warn")]
         option = re.search(rf"\b{name}\s*:[^,}}#]*", self.text) if self.selected else None
         begin, end = option.span() if option else (0, 0)
@@ -205,7 +191,7 @@ class _FileRow(NamedTuple):
 
 
 def _line_rows(mark: str, text: str, selected: bool, width: int) -> list[_FileRow]:
-    """Return a line of the file in rows of `width` cells, which are indented from the second on."""
+    # Indented from the second on.
     text = clean(text)
     style = STYLES.get(mark) or ("label" if text.lstrip().startswith("#") else "value")
     indent = " " * (len(text) - len(text.lstrip()) + 2)

@@ -1,30 +1,27 @@
 """The layout of the form: title, options, help, errors and warnings, and Start.
-
-Deferred imports: checks are not needed for the first paint.
-"""
+Deferred imports: checks are not needed for the first paint."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ...base.errors import clean
 from ...base.keys import keys_of
 from ...drawing.rows import with_short_paths
-from ...form.form_state import FormState, to_text
+from ...form.form_state import Act, FormState, History, Moment, to_text
 from ...widgets.findings import Findings, Remark
-from ...widgets.headings import PartHeading
-from ...widgets.key_footer import KeyFooter
-from ...widgets.key_hints import KeyHint, clickable, hints_text
+from ...widgets.key_footer import KeyFooter, KeyHint, clickable, hints_text
 from ...widgets.option_row import OptionRow
-from ...widgets.options_view import OptionsView, Stop
+from ...widgets.options_view import OptionsView, PartHeading, Stop
 from ...widgets.start_bar import StartBar
 from ..base import AppScreen, Header
 from .side import TINY, WIDE, FormSide
@@ -32,6 +29,8 @@ from .side import TINY, WIDE, FormSide
 if TYPE_CHECKING:
     from ....engine.checks import Finding
     from ....engine.job.machine_gpus import Machine
+    from ....engine.presets import Preset
+
 
 # For users without runs: the first steps by their keys or, on a low terminal, one line.
 FIRST_STEPS = (
@@ -65,9 +64,7 @@ class FormView(AppScreen):
     AUTO_FOCUS = None
 
     def __init__(self, state: FormState, waits: bool = False) -> None:
-        """`state` is the content of the form. If `waits` is True, another screen covers the form, whose widgets are
-        built only when it becomes visible.
-        """
+        """If `waits`, another screen covers the form, whose widgets are built only when it becomes visible."""
         super().__init__()
         self.state = state
         self.machine: Machine | None = None
@@ -113,9 +110,8 @@ class FormView(AppScreen):
         self._resumed = True  # the first time is when the application starts
 
     def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
-        """Focus a widget (None: remove the focus). If it is an option or the heading of a part, do not scroll: the list
-        of options scrolls itself after the layout.
-        """
+        """Focus a widget. To an option or the heading of a part, the list of options scrolls itself after the
+        layout."""
         super().set_focus(widget, scroll_visible and not isinstance(widget, Stop), from_app_focus)
 
     def _built(self) -> None:
@@ -137,7 +133,7 @@ class FormView(AppScreen):
         self.side.read()
 
     def _fit(self) -> None:
-        """Set the CSS classes for the terminal's size. Called before the first layout, so that one layout suffices."""
+        # Before the first layout, so that one layout suffices.
         width, height = self.app.size
         self.set_class(width >= WIDE, "-wide")
         self.set_class(height >= HIGH, "-high")
@@ -147,9 +143,7 @@ class FormView(AppScreen):
         self.options.room = height - (ROWS_AROUND if width >= WIDE else ROWS_AROUND + HELP_ROWS)
 
     def introduce(self) -> None:
-        """Show the first steps, for users without runs: one line on a low terminal, nothing on a very low one or before
-        the form is built.
-        """
+        """Show the first steps, for users without runs, as there is room."""
         if self._waits:
             return
         self._introduces = True
@@ -168,7 +162,6 @@ class FormView(AppScreen):
         purpose.display = height >= LOW
 
     def close_introduction(self) -> None:
-        """Remove the first steps, if they are shown."""
         self._introduces = False
         self.query_one("#purpose").display = False
 
@@ -187,8 +180,7 @@ class FormView(AppScreen):
     @property
     def refusals(self) -> list[str]:
         """Return the reason why the form cannot be started, as several texts from the longest to the shortest. Empty if
-        it can be started.
-        """
+        it can be started."""
         errors = [remark for remark in self.remarks if remark.level == "error"]
         if not errors:
             return []
@@ -233,7 +225,6 @@ class FormView(AppScreen):
     # ---- moving -------------------------------------------------------------------------------
 
     def go_to(self, key: str) -> None:
-        """Focus the option `key`. If it is hidden, a search is ended first, and the part of its group is unfolded."""
         if not self.options.rows[key].display:
             self._end_search()
             self.options.reveal(key)
@@ -253,10 +244,8 @@ class FormView(AppScreen):
         field.display = False
 
     def offer_start(self, values: Mapping[str, Any], what: str) -> None:
-        """Scroll to the first option of `values` and focus Start, so that Enter starts the run with the change `what`.
-
-        If the form is not built yet, this is done as soon as it is.
-        """
+        """Scroll to the first option and focus Start, so that Enter starts the change `what`; also before the form is
+        built."""
         texts = {key: to_text(value) for key, value in values.items() if key in self.options.rows}
         self._offer = Offer(self.state, texts, what)
         if not self._waits:
@@ -275,3 +264,162 @@ class FormView(AppScreen):
             self._offer = offer
         elif offer is not None and self.query_one(StartBar).has_focus_within:
             self.options.focus_last()
+
+
+CHECK_SECONDS = 0.15
+
+
+class CheckedForm(FormView):
+    """The form that checks its options after each change, and shows the findings. `checked` is the preset of these
+    findings, None before the first check."""
+
+    def __init__(self, state: FormState, waits: bool = False) -> None:
+        super().__init__(state, waits)
+        self.checked: Preset | None = None  # the options of the findings
+        self._check_timer: Timer | None = None
+        self.history = History()
+
+    def _built(self) -> None:
+        super()._built()
+        self.call_after_refresh(self._read_machine)
+        self.call_after_refresh(self.side.read)
+
+    def load(self, state: FormState) -> None:
+        before = Moment.of(self.state)
+        self._hold(state)
+        self.history.record(before, state, f"opening {state.name}")
+
+    def apply(self, state: FormState, values: Mapping[str, Any], what: str) -> None:
+        """Show `state` with `values` changed as one change for undo; Start gets the focus, so that Enter starts it."""
+        before = Moment.of(self.state)
+        if all(state.texts.get(key) == to_text(value) for key, value in values.items()):
+            self.app.notify(clean(what), title="The options have that already", markup=False)
+        state.change(values)
+        self._hold(state)
+        self.history.record(before, state, what)
+        self.offer_start(values, what)
+
+    def _hold(self, state: FormState) -> None:
+        """Replace the state of the form by `state`, show it, and check it if the form is built."""
+        self.state = state
+        self._findings, self._own_batch = (), None
+        self.options.load(state)
+        self.side.state = state
+        if not self._waits:
+            self.side.load(state)
+            self._show_all()
+            self._check()
+
+    @work(thread=True, group="machine")
+    def _read_machine(self) -> None:
+        from ....engine.job import this_machine
+        from ....engine.options import validation
+
+        validation.model()  # so that the first change is checked without waiting
+        here = this_machine.read()
+        self.app.call_from_thread(self._machine_read, here)
+
+    def _machine_read(self, here: Machine) -> None:
+        self.machine = here
+        self._check()
+
+    def _check(self) -> None:
+        self.side.read_file()
+        if self.machine is not None:
+            self._check_options(self.state, self.machine)
+
+    @work(thread=True, exclusive=True, group="checks")
+    def _check_options(self, state: FormState, here: Machine) -> None:
+        # In a thread, as the check reads files.
+        from ....engine import checks
+
+        preset = state.preset
+        findings, batch = tuple(checks.on_screen(preset, here)), checks.own_batch(preset.options)
+        self.app.call_from_thread(self._checked, preset, findings, batch)
+
+    def _checked(self, preset: Preset, findings: tuple[Finding, ...], own_batch: int | None) -> None:
+        # A screen that is being removed is not displayed, and has lost its innermost widgets first.
+        if preset is self.state.preset and self.display and self.query(Findings):
+            self._findings, self.checked, self._own_batch = findings, preset, own_batch
+            self.options.grey(self.no_gpu_reason)
+            self._show_remarks()
+            self._show_help()
+
+    @property
+    def no_gpu_reason(self) -> str:
+        """The reason why a training with these options uses no GPU; empty if it may use one, or if not known yet."""
+        if self.machine is None:
+            return ""
+        from ....engine import checks
+
+        if not checks.on_cpu(self.state.preset.options, self.machine):
+            return ""
+        return "device.visible is none" if self.machine.gpus else self.machine.no_gpu_reason
+
+    @on(OptionRow.Changed)
+    def _option_changed(self, event: OptionRow.Changed) -> None:
+        before, held = set(self.state.errors), Moment.of(self.state)
+        self.state.set(event.key, event.text)
+        self.history.record(held, self.state, event.key, event.edit)
+        entry = event.key == "workload.entry"  # this option decides for every row whether the user's code applies
+        for key in self.options.rows if entry else before ^ set(self.state.errors) | {event.key}:
+            self.options.rows[key].show()
+        self._changed()
+
+    def put(self, texts: Mapping[str, str], what: str) -> None:
+        """Put texts, by option key, into their fields as one change for undo. `what` names the change."""
+        before = Moment.of(self.state)
+        self.state.put(texts)
+        self.history.record(before, self.state, what)
+        for row in self.options.rows.values():
+            row.show()
+        self._changed()
+
+    def _changed(self) -> None:
+        self._show_all()
+        if self._check_timer is not None:
+            self._check_timer.stop()
+        self._check_timer = self.set_timer(CHECK_SECONDS, self._check)
+
+    # ---- undo and redo ----------------------------------------------------------------------------
+
+    def action_undo(self) -> None:
+        self._go_back_to(self.history.undo(self.state), "undone", "redo")
+
+    def action_redo(self) -> None:
+        self._go_back_to(self.history.redo(self.state), "done again", "undo")
+
+    @work(exclusive=True, group="undo")
+    async def action_undo_list(self) -> None:
+        """Let the user choose one of the changes, the last first. It is undone, with all changes after it."""
+        from ..undoing import choose
+
+        acts = self.history.done[::-1]
+        if not acts:
+            self.app.notify("nothing to be undone")
+            return
+        number = await choose(self.app, [(act.what, 0.0) for act in acts])
+        if number is None:
+            return
+        act = self.history.undo(self.state, number + 1)
+        self._go_back_to(act, "undone", "redo")
+
+    def _go_back_to(self, act: Act | None, done: str, back: Literal["undo", "redo"]) -> None:
+        """Restore the content from before the change `act`, or say that there is none, and go to the first option that
+        differs."""
+        if act is None:
+            self.app.notify(f"nothing to be {done}")
+            return
+        moment = act.before
+        other, keys = moment.state is not self.state, moment.keys(self.state)
+        moment.state.put(moment.texts, moment.description)
+        self._hold(moment.state)
+        if other:  # which is seen only in the title
+            held = f"the form now holds {self.state.name}; {self.app.key(back)} takes that back"
+            self.app.notify(
+                clean(f"{done}: {act.what}; {held}"), title="Another preset", severity="warning", markup=False
+            )
+        elif len(keys) != 1:
+            self.app.notify(clean(act.what), title=done.capitalize(), markup=False)
+        if keys and not other:
+            self.go_to(keys[0])

@@ -1,40 +1,378 @@
 """The live view of a run with its keys: stop the run, run it again, change its options, zoom in.
-
-Deferred imports: other screens are needed only when a key asks for them.
-"""
+Deferred imports: other screens are needed only when a key asks for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual import work
+from textual import on, work
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import Input
+from textual.worker import get_current_worker
 
 from ....engine import figures
-from ....engine.runs import Run, all_runs
+from ....engine.files.values import EMPTY, mapping, number
+from ....engine.runs import Run, all_runs, title
+from ....engine.runs.checkpoint_files import steps_in
+from ....engine.runs.titles import read_notes
 from ....engine.units import counted
 from ...base import keys
-from ...drawing.live import phases
+from ...base.errors import clean
+from ...base.settings import Charts
+from ...drawing import charts as foot
+from ...drawing.charts import on_one_axis
+from ...drawing.diagnosis import changing, rows
+from ...drawing.gpu_details import host, host_line, no_gpu
+from ...drawing.live import head, phases
+from ...drawing.live.head import MEASURING, is_due
+from ...drawing.live.layout import HEAD, Cards, Demand, Layout, share_out
 from ...drawing.plot import cursor
-from ...drawing.plot.viewport import CLOSER
+from ...drawing.plot.axes import soon
+from ...drawing.plot.curves import Plot
+from ...drawing.plot.viewport import CLOSER, Viewport, Window
+from ...drawing.rows import Row, length, spread
 from ...form.form_state import proposed
-from ...widgets.chart_grid import ChartGrid
-from ...widgets.charts import Chart
+from ...reading import earlier_starts
+from ...reading.queue_places import Waiting
+from ...reading.run import reader as closer_lines
+from ...reading.run.reader import Picture, RunReader
+from ...reading.run.snapshot import Snapshot
+from ...reading.run_list import description, queue_place
+from ...upstream.partial_updates import send_changed_cells
+from ...widgets.charts import Chart, ChartGrid, PlotArea
 from ...widgets.gpu_cards import GpuCards
+from ...widgets.key_footer import KeyFooter
 from ...widgets.log_view import LogLines, LogPanel
+from ...widgets.row_widgets import Page, Panel
+from ...wording import run as wording
 from .. import catalogue, undoing
+from ..base import AppScreen, FollowingScreen, Header
 from ..help import LOSS, NOT_OFFERED, QUEUE
-from ..runs import queue_actions
-from ..runs.actions import put_into_form
-from ..runs.queue_actions import QueueActions
-from .view import LiveView
+from ..runs import actions
+from ..runs.actions import QueueActions, put_into_form
 
 if TYPE_CHECKING:
-    from ...reading.queue_places import Waiting
     from ..dialogs import Copyable
+
+
+QUEUE_SECONDS = 1.0  # between two readings of the run's place in the queue
+READ_SECONDS = 0.25  # the head with its spinner is painted with every reading
+ENDED_READ_SECONDS = 2.5
+FULL_EVERY = 2  # of the readings; the rest is repainted no faster than figures can be read
+CLOSER_SECONDS = 0.2  # until the visible part is read, which a turn of the wheel changes several times
+LINES_OF_HOST = 2  # more rows show its history too
+PANELS = ("head", "messages", "summary", "host")
+NOTHING_READ = Picture(Snapshot(phase=phases.READING))
+NOT_GIVEN = Picture()
+
+
+class LiveView(FollowingScreen[Picture]):
+    """The live view without its keys, for the run in the folder `run`. With `replay_speed`, the recorded events of the
+    run are replayed this many times as fast as they happened. `clock` returns the time in seconds and is replaced in
+    tests."""
+
+    CSS_PATH = "live.tcss"
+    KEPT = 3  # each has the curves of its run
+
+    def __init__(
+        self, run: Run, replay_speed: float | None = None, *, clock: Callable[[], float] | None = None
+    ) -> None:
+        super().__init__()
+        send_changed_cells(self)
+        self.run_folder, self.replay_speed, self._clock = run, replay_speed, clock
+        self.kept_as = "" if replay_speed else run.id
+        self.reader: RunReader | None = None  # made by the first reading
+        self.title_now, self.description, self.stopping = "", "", False
+        self.number: int | None = None
+        self.has_checkpoint = True  # until it has been read: a key that is pressed too early gets a message
+        self.goes_on_at_first = False  # when the readings began; the events have its end a moment later
+        self.zoom = ""
+        self.waiting: Waiting | None = None  # its place in the queue, if it waits there
+        self._earlier, self._earlier_due = earlier_starts.NONE, True
+        self.page = 0
+        self.view = Viewport()  # of all charts
+        self._window_read: Window | None = None
+        self._closer = closer_lines.Closer()  # the lines of its visible part
+        self._layout_now: Layout | None = None
+        self._charts_count = 0
+        self._times_shown = -1
+        self._offered: tuple[object, ...] = ()
+
+    @property
+    def picture(self) -> Picture:
+        return self.latest or NOTHING_READ
+
+    @property
+    def now(self) -> Snapshot:
+        return self.picture.snapshot
+
+    @property
+    def pages(self) -> int:
+        layout = self._layout_now
+        return -(-self._charts_count // (layout.chart_columns * layout.chart_rows)) if layout else 1
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Panel(self._head, id="head")
+        yield Panel(self._messages, id="messages")
+        yield Panel(lambda width, _height: head.result_rows(self.now, width), id="summary")
+        yield ChartGrid(self.view, id="charts")
+        yield GpuCards(id="devices")
+        yield Panel(self._host, id="host")
+        yield LogPanel(id="log")
+        yield KeyFooter()
+
+    def readings(self, leaving: threading.Event) -> Iterator[Picture]:
+        """Yield a picture several times a second, every 2.5 s after the end. None while many events wait, as a past
+        state is not the present one. A screen that was hidden reads on."""
+        self.read_names()
+        self.goes_on_at_first = self.run_folder.is_active
+        reader = self.reader = self.reader or RunReader(self.run_folder, self.replay_speed, self._clock)
+        picture, given, queue_due = NOT_GIVEN, self.latest or NOTHING_READ, 0.0
+        while not leaving.is_set():
+            behind = reader.poll()
+            if time.monotonic() >= queue_due and not self.replay_speed:
+                queue_due = time.monotonic() + QUEUE_SECONDS
+                self._read_queue()
+            if reader.picture.snapshot.outcome is not None or not self.goes_on_at_first:
+                self.has_checkpoint = bool(steps_in(self.run_folder.file("checkpoints")))
+            if behind and not given.reading:
+                given = replace(given, reading=True)
+                yield given
+            elif not behind and reader.picture is not picture:
+                picture = given = reader.picture
+                yield picture
+                self._read_earlier_starts()
+            if not behind:
+                leaving.wait(ENDED_READ_SECONDS if reader.ended else READ_SECONDS)
+
+    def _read_queue(self) -> None:
+        # In the reading thread.
+        waited, self.waiting = self.waiting, queue_place(self.run_folder)
+        if waited is not None and self.waiting is None:
+            self.goes_on_at_first = self.run_folder.is_active
+
+    def _read_earlier_starts(self) -> None:
+        # In the reading thread, once, and only before the first measured step.
+        if self._earlier_due and self.latest is not None:
+            self._earlier_due = False
+            if phases.is_due(self.now) and self.now.outcome is None:
+                self._earlier = earlier_starts.of(self.run_folder)
+
+    def read_names(self) -> None:
+        """Read the title of the run, its note, tags, commit and description, and store them in the screen. To be called
+        in a thread."""
+        self.title_now, self.number = title(self.run_folder), self.run_folder.number
+        self.stopping = self.is_running and self.app.is_stopping(self.run_folder)
+        notes = read_notes(self.run_folder)
+        note = f"note: {' '.join(notes.note.split())}" if notes.note.strip() else ""
+        tags = " ".join(f"#{tag}" for tag in notes.tags)
+        self.description = "  ".join(filter(None, (tags, note, description(self.run_folder))))
+
+    def show_latest(self) -> None:
+        """Paint the newest picture; while the run goes on, every second time only the head."""
+        self._times_shown += 1
+        if self.now.outcome is not None:
+            self.show_now()
+        elif self._times_shown % FULL_EVERY:
+            self.query_one("#head", Panel).repaint()
+        else:
+            self.show_now(self._times_shown // FULL_EVERY)
+
+    def show_again(self) -> None:
+        self._times_shown = -1  # the next picture is painted whole
+        self._window_read = None
+        self.show_now()
+
+    def on_resize(self) -> None:
+        self.show_now()
+
+    def show_now(self, turn: int | None = None) -> None:
+        """Show the newest picture in a suitable layout. `turn` counts repaints: each draws half of the curves, None
+        all."""
+        charts = self.charts(self.app.settings.charts)
+        self._charts_count = len(charts)
+        layout = self._arranged(self._charts_count)
+        grid = self.query_one(ChartGrid)
+        grid.earlier = self._earlier
+        grid.show(self.now, charts, self.page, turn)
+        self._show_gpus(layout, turn)
+        for name in PANELS:
+            if (panel := self.query_one(f"#{name}", Panel)).display:
+                panel.repaint()
+        if layout.log:
+            self.query_one(LogPanel).show(self.picture)
+        self._offer()
+
+    @work(thread=True, exclusive=True, group="closer")
+    def _read_closer(self, window: Window | None) -> None:
+        """Read the visible part of the charts with all its readings, while it stays the same and the run goes on."""
+        worker, axis = get_current_worker(), self.view.axis
+
+        def is_due() -> bool:
+            return not worker.is_cancelled and self.view.window == window and not self._leaving.is_set()
+
+        time.sleep(CLOSER_SECONDS)
+        if window is None or self.replay_speed or not is_due():
+            return
+        for read in closer_lines.read(self.run_folder, self.now, axis, window, is_due):
+            self.app.call_from_thread(self._show_closer, read)
+            time.sleep(READ_SECONDS)
+
+    def _show_closer(self, read: closer_lines.Closer) -> None:
+        self._closer = read
+        self.latest = self.latest  # a chart alone over this screen shows it, too
+        if self.in_front:
+            self.show_now()
+
+    @property
+    def can_show_all(self) -> bool:
+        """True if a part of the axis is selected, or a key has placed the cursor."""
+        return self.view.window is not None or (self.view.cursor is not None and not self.view.hovers)
+
+    def _offer(self) -> None:
+        """Make the footer again if a fact has changed on which the offered keys depend."""
+        has_messages = bool(self.now.warnings or self.now.error)
+        held = self.waiting.held if self.waiting is not None else None
+        offered = (
+            self.now.outcome,
+            self.goes_on_at_first,
+            self.has_checkpoint,
+            has_messages,
+            self.pages > 1,
+            held,
+            self.can_show_all,
+        )
+        if offered != self._offered:
+            self._offered = offered
+            self.refresh_bindings()
+
+    # ---- its charts ---------------------------------------------------------------------------------
+
+    @property
+    def about(self) -> str:
+        name = f"r{self.number} " if self.number else ""
+        return f"{name}{self.title_now}" if self.title_now else self.run_folder.id
+
+    def charts(self, drawn: Charts) -> list[Plot]:
+        whole = on_one_axis(self.now, drawn)
+        self.view.suit(whole)
+        window = self.view.window
+        if window != self._window_read:
+            self._window_read = window
+            self._read_closer(window)
+        return (
+            on_one_axis(self.now, drawn, window, self._closer.of(self.now, self.view.axis, window)) if window else whole
+        )
+
+    def axes(self) -> tuple[str, ...]:
+        return self.now.pace.axes()
+
+    def foot(self, width: int) -> Row:
+        plots = self.charts(self.app.settings.charts)
+        back = self.app.key("zoom_all")
+        return phases.failure(self.now, width, self.glyphs) or foot.row(
+            self.now, plots, self.view, width, self.glyphs, back, alone=True
+        )
+
+    @on(Chart.Opened)
+    def _chart_clicked(self, event: Chart.Opened) -> None:
+        event.stop()
+        self.open_chart(event.key)
+
+    def open_chart(self, key: str) -> None:
+        from ..chart import ChartScreen  # only when it is asked for
+
+        self.app.open_screen(ChartScreen(self, key, self.view))
+
+    @on(Chart.Turned)
+    def _page_clicked(self, event: Chart.Turned) -> None:
+        event.stop()
+        self.page = (self.page + event.by) % self.pages
+        self.show_now()
+
+    @on(PlotArea.Moved)
+    def _view_moved(self, event: PlotArea.Moved) -> None:
+        event.stop()
+        self.show_view(event.visible)
+
+    def show_view(self, visible: bool) -> None:
+        if visible:
+            self.show_now()
+        self.query_one(ChartGrid).show_view()
+        self._offer()
+
+    # ---- the rows of the panels -----------------------------------------------------------------
+
+    def _head(self, width: int, height: int) -> list[Row]:
+        note = "stopping" if self.stopping and self.now.outcome is None else ""
+        behind = self.is_stale and self.now.outcome is None
+        if (self.picture.reading or behind) and self.now.phase != phases.READING:  # the phase says so itself
+            note = phases.CATCHING_UP
+        if self.replay_speed:
+            note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"
+        name = head.RunName(self.title_now, self.run_folder.id, self.description, self.number)
+        if self.waiting is not None:
+            state: Row = [("  ", ""), (phases.waiting_state(self.waiting), "warn"), (" ", "")]
+            first = spread(name.row(width - length(state), self.glyphs), state, width)
+            return [first, *head.rows(name, note, self.now, width, self.glyphs, height)[1:]]
+        return head.rows(name, note, self.now, width, self.glyphs, height)
+
+    def _messages(self, width: int, height: int) -> list[Row]:
+        rows = self._queue_rows(width)
+        rows += head.message_rows(self.now, width, height - len(rows), self.glyphs, self.app.key("apply"))
+        others: list[Row] = [[(clean(line)[:width], "value")] for line in wording.worker_lines(self.now.workers)]
+        return rows + others if len(rows) + len(others) <= height else rows
+
+    def _queue_rows(self, width: int) -> list[Row]:
+        if (waiting := self.waiting) is None:
+            return []
+        return phases.waiting_rows(waiting, time.time(), width, not self.now.started)
+
+    def _host(self, width: int, height: int) -> list[Row]:
+        if height <= LINES_OF_HOST:
+            return [*no_gpu(self.now, width)[: height - 1], host_line(self.now, width, self.glyphs)]
+        return host(self.now, width, height, self.glyphs)
+
+    # ---- their arrangement ----------------------------------------------------------------------
+
+    def _arranged(self, charts: int) -> Layout:
+        width, height = self.size.width - 2, self.size.height - 2
+        needs = Demand(
+            charts=charts,
+            gpus=len(self.now.gpus),
+            messages=len(self._messages(width, 1000)),
+            summary=head.height(self.now, width),
+            head=HEAD + len(head.verdict_rows(self.now, width, self.glyphs)),
+            error=len(self._queue_rows(width)) + len(head.error(self.now, width, self.glyphs, self.app.key("apply"))),
+        )
+        layout = share_out(width, height, needs, self.zoom)
+        if self.waiting is not None and not self.now.started:  # it has nothing else to show
+            layout = Layout(1, max(0, height - 1), 0, 0, 1, 1, 0, Cards(), 0, 0)
+        if layout != self._layout_now:
+            self._layout_now = layout
+            self._apply(layout)
+        return layout
+
+    def _apply(self, layout: Layout) -> None:
+        for name in ("messages", "summary", "charts", "devices", "host", "log"):
+            part, height = self.query_one(f"#{name}"), getattr(layout, name)
+            part.display = height > 0
+            part.styles.height = height
+        self.query_one("#head").styles.height = layout.head
+        self.query_one(ChartGrid).lay_out(layout)
+        self.query_one(LogPanel).show_edge(layout.edges)
+
+    def _show_gpus(self, layout: Layout, turn: int | None) -> None:
+        end = max(1.0, self.now.elapsed) if self.now.outcome else soon(self.now.elapsed)
+        ended = self.now.outcome is not None
+        self.query_one(GpuCards).show(self.now.gpus, end, layout.cards, layout.edges, turn, ended)
 
 
 SPEED = (
@@ -48,25 +386,15 @@ SPEED = (
 
 # Actions without a purpose on a waiting run that has never begun.
 NOTHING_BEFORE_IT_BEGINS = (
-    "again",
-    "diagnosis",
-    "zoom",
-    "chart",
-    "page",
-    "move",
-    "zoom_axis",
-    "all",
-    "search",
-    "pick",
-    "pick_edge",
-)
+    "again", "diagnosis", "zoom", "chart", "page", "move", "zoom_axis", "all", "search", "pick", "pick_edge",
+)  # fmt: skip
 
 
 class LiveScreen(LiveView, QueueActions):
     """The live view of a run, which may be running or finished, with its keys. The disk is accessed only in threads."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *queue_actions.BINDINGS,
+        *actions.BINDINGS,
         keys.bind("stop", meaning="stop the run after its step; a second time: at once"),
         keys.bind("resume"),
         keys.bind("start", "again", "Run again", meaning="run the same preset again"),
@@ -167,7 +495,7 @@ class LiveScreen(LiveView, QueueActions):
 
     @work(thread=True, group="comparing")
     def action_compare(self) -> None:
-        """Compare the run with the newest run before it. If there is none, a message says so."""
+        """Compare the run with the newest run before it."""
         older = [run for run in all_runs() if run.id < self.run_folder.id]
         if older:
             pair = [max(older, key=lambda run: run.id), self.run_folder]
@@ -189,9 +517,7 @@ class LiveScreen(LiveView, QueueActions):
 
     @work(exclusive=True, group="apply")
     async def action_apply(self) -> None:
-        """Put the values that the hint of the run's error proposes into the form. Nothing happens if it proposes no
-        values.
-        """
+        """Put the values that the hint of the run's error proposes, if any, into the form."""
         if self.now.error is not None and (changes := proposed(self.now.error.hint)):
             await put_into_form(self.app, self.run_folder, changes)
 
@@ -210,7 +536,6 @@ class LiveScreen(LiveView, QueueActions):
         self.query_one(GpuCards).pick_edge(number)
 
     def action_diagnosis(self) -> None:
-        from .diagnosis import DiagnosisScreen
 
         self.app.open_screen(DiagnosisScreen(self))
 
@@ -224,7 +549,6 @@ class LiveScreen(LiveView, QueueActions):
             self.open_chart(shown[0].key)
 
     def action_move(self, columns: int) -> None:
-        """Move the cursor of all charts by `columns` columns of the first visible chart."""
         chart = next((chart for chart in self.query(Chart) if chart.display and chart.size.width), None)
         if chart is not None:
             window = self.view.window
@@ -249,9 +573,7 @@ class LiveScreen(LiveView, QueueActions):
         self.query_one(LogPanel).step(by)
 
     def action_back(self) -> None:
-        """Close the search of the log. Without a search, show the whole axis of the charts without a cursor. If that is
-        so, end the zoom. Without a zoom, leave the screen.
-        """
+        """Close the log's search; else show the whole axis without cursor, end the zoom, or leave."""
         if self.query_one(LogPanel).close_search():
             return
         if self.can_show_all:
@@ -263,3 +585,119 @@ class LiveScreen(LiveView, QueueActions):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
+
+
+NOT_BEGUN = "training has not begun: there is nothing to diagnose yet"
+READING = "reading the run folder ..."
+
+
+class DiagnosisScreen(AppScreen):
+    """Shows the diagnosis of a run from the readings of the live view, which is the screen below it."""
+
+    CSS_PATH = "diagnosis.tcss"
+    KEPT = 3
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("prove", meaning="measure whether the remedies help"),
+        *keys.numbered("remedy"),
+        *keys.back(),
+        keys.bind("why", "back", "Back", show=False, meaning="back to the live view"),
+    ]
+
+    def __init__(self, live: LiveView) -> None:
+        super().__init__()
+        self.source, self.run_folder = live, live.run_folder
+        self.kept_as, self._run_name = live.kept_as, clean(live.run_folder.name)
+        self._of_folder: Mapping[str, Any] = EMPTY  # of a run that has ended
+        self._folder_read = False
+        self._shown: tuple[object, ...] = ()
+
+    @property
+    def now(self) -> Snapshot:
+        return self.source.now
+
+    @property
+    def diagnosis(self) -> Mapping[str, Any]:
+        return self.now.diagnosis or (self._of_folder if self.now.outcome is not None else EMPTY)
+
+    @property
+    def keys_without_use(self) -> tuple[str, ...]:
+        """Return the verbs that the footer leaves out: to prove or apply remedies, unless one changes options."""
+        return () if changing(self.diagnosis) else ("prove", "remedy")
+
+    def compose(self) -> ComposeResult:
+        yield Header(Panel(self._title, id="title"))
+        yield Page(self._rows)
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        self.query_one(Page).focus()
+        self.watch(self.source, "latest", self._show_new)
+
+    def _show_new(self) -> None:
+        """Show the newest reading. If the run has ended without a diagnosis, make one from its folder, in a thread."""
+        now = self.now
+        if now.outcome is not None and not now.diagnosis and not self._folder_read:
+            self._folder_read = True
+            self._read_folder()
+        shown = (self.diagnosis, now.input_stages, now.outcome, is_due(now))
+        if any(new is not old for new, old in zip(shown, self._shown, strict=False)) or not self._shown:
+            self._shown = shown
+            self.query_one(Page).repaint()
+            self.query_one(Panel).repaint()
+            self.refresh_bindings()
+
+    @work(thread=True, group="reading")
+    def _read_folder(self) -> None:
+        from ....engine.diagnosis import of_run  # only for a run that left no diagnosis
+
+        diagnosis = asdict(of_run(self.run_folder))
+        self.app.call_from_thread(self._take, diagnosis)
+
+    def _take(self, diagnosis: Mapping[str, Any]) -> None:
+        self._of_folder = diagnosis
+        self._show_new()
+
+    # ---- drawing ----------------------------------------------------------------------------------
+
+    def _title(self, width: int, _height: int) -> list[Row]:
+        left: Row = [("diagnosis", "title"), (f"  {self._run_name}", "label")]
+        right: Row = [] if self.now.outcome else [("updated while the run goes on", "label")]
+        fits = length(left) + 2 + length(right) <= width
+        return [spread(left, right if fits else [], width)]
+
+    def _rows(self, width: int) -> list[Row]:
+        now = self.now
+        if self.diagnosis:
+            return rows(self.diagnosis, now.input_stages, width, self.glyphs, _step_ms(now))
+        text = MEASURING if is_due(now) else READING if now.outcome else NOT_BEGUN
+        stages = rows(EMPTY, now.input_stages, width, self.glyphs, _step_ms(now))[2:] if now.input_stages else []
+        return [[(text, "label")], *stages]
+
+    @work(exclusive=True, group="prove")
+    async def action_prove(self) -> None:
+        from ..proof import actions  # proofs are needed only for this
+
+        await actions.prove(self.app, self.run_folder, self.diagnosis)
+
+    # ---- remedies into the form -------------------------------------------------------------------
+
+    @work(exclusive=True, group="apply")
+    async def action_remedy(self, number: int) -> None:
+        """Put a remedy's changes into the form; `number` counts from 1 those that change options."""
+        remedies = changing(self.diagnosis)
+        if number > len(remedies):
+            self.app.notify(_no_such(number, len(remedies)))
+        else:
+            await put_into_form(self.app, self.run_folder, mapping(remedies[number - 1].get("changes")))
+
+
+def _step_ms(now: Snapshot) -> float | None:
+    whole = mapping(now.summary.get("step_ms")).get("p50")
+    return number(now.progress.get("step_ms_p50") if now.outcome is None else whole)
+
+
+def _no_such(number: int, count: int) -> str:
+    if not count:
+        return "there is no remedy that changes options"
+    numbers = f"1 to {min(count, 9)}" if count > 1 else "1"
+    return f"there is no remedy {number}, only {numbers}"

@@ -1,9 +1,5 @@
-"""The actions on proofs, searches and measurements of scaling: start, stop, resume, save, and put into the form.
-
-The disk is accessed in threads.
-
-Deferred imports: proofs and the machine are needed only when one is started.
-"""
+"""The actions on proofs, searches and measurements of scaling. The disk is accessed in threads.
+Deferred imports: proofs and the machine are needed only when one is started."""
 
 from __future__ import annotations
 
@@ -62,7 +58,7 @@ async def stop(app: BaseApp, proof: Proof, kind: str = "") -> None:
 
 
 def _stop(proof: Proof) -> None:
-    """Ask the process of a measurement to stop. If it trains in a job of Slurm, Slurm passes the request on."""
+    # Slurm passes the request on to a job.
     if proof.queue_file.exists():
         from ....engine.queue import slurm_queue  # only for a queued measurement
 
@@ -76,14 +72,12 @@ def _ended(proof: Proof, what: str) -> str:
 
 
 async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
-    """Resume a search that has ended before its time. If its time is used up, ask the user for more minutes first.
-
-    Nothing happens if the user cancels. An error is shown as a message.
-    """
+    """Resume a search that has ended before its time, if it is used up with more minutes."""
     from ....engine.tune import tune_request  # only if it is gone on with
 
     minutes = None
-    if _is_out_of_time(data):
+    limit = limit_seconds(data)
+    if data.state == "done" or (limit is not None and data.seconds >= limit):  # its time is used up
         minutes = await app.push_screen_wait(AskMinutes("How many more minutes?", str(more_minutes(data))))
         if minutes is None:
             return
@@ -95,11 +89,7 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
 async def resume(
     app: BaseApp, proof: Proof, what: str, start: Callable[[], Popen[bytes]], request: Callable[[], Request]
 ) -> None:
-    """Resume a measurement that has ended before its time, and show a message that it continues or why it cannot.
-
-    `what` is its kind for messages. `start` starts and returns its process. `request` returns the request with which
-    the queue resumes it, if the user chooses to wait.
-    """
+    """Resume a measurement of this kind. `start` starts and returns its process; `request` is for the queue."""
     try:
         made = await ask_and_launch(app, resumed_measurement(app, f"the {what} {proof.id}", proof, start, request))
     except (RunError, PresetError, OSError) as reason:
@@ -112,19 +102,13 @@ async def resume(
 
 class AskMinutes(AskText):
     """Asks for a number of minutes, from 0.1 to MOST_MINUTES; other texts are not accepted. The result is the text, or
-    None if the dialog was left.
-    """
+    None if the dialog was left."""
 
     def refuse(self, text: str) -> str:
         try:
             return "" if 0.1 <= float(text) <= MOST_MINUTES else f"give minutes from 0.1 to {MOST_MINUTES:,}"
         except ValueError:
             return f"{text!r} is no number of minutes"
-
-
-def _is_out_of_time(data: Record) -> bool:
-    limit, spent = limit_seconds(data), data.seconds
-    return data.state == "done" or (limit is not None and spent >= limit)
 
 
 async def open_improved(app: BaseApp, proof: Proof, preset_yaml: str) -> None:
@@ -139,7 +123,7 @@ async def open_improved(app: BaseApp, proof: Proof, preset_yaml: str) -> None:
 
 
 async def save_report(app: BaseApp, proof: Proof, data: Record, folder: Path) -> None:
-    """Ask for a path, and save the proof's report there as Markdown. A relative path is in `folder`."""
+    """Ask for a path (relative to `folder`), and save the report there as Markdown."""
     path = await _path(app, "Save the report as Markdown to this path", f"proof-{proof.id}.md", folder)
     if path is None:
         return
@@ -152,9 +136,7 @@ async def save_report(app: BaseApp, proof: Proof, data: Record, folder: Path) ->
 
 
 async def save_kept(app: BaseApp, proof: Proof, name: str, folder: Path) -> None:
-    """Ask for a path, and save the preset with all kept changes there. `name` is the proposed path. A relative path is
-    in `folder`.
-    """
+    """Ask for a path (relative to `folder`), and save the preset with all kept changes there."""
     path = await _path(app, "Save the preset with the best settings to this path", name, folder)
     if path is None:
         return
@@ -173,11 +155,7 @@ def _save_kept(proof: Proof, path: Path) -> None:
 
 
 async def _path(app: BaseApp, question: str, name: str, folder: Path) -> Path | None:
-    """Ask for a path, and return it; ask again before an existing file is replaced. None if the user does not want to
-    save.
-
-    `name` is the proposed path. A relative path is in `folder`.
-    """
+    # Asks again before an existing file is replaced. A relative path is in `folder`.
     given = await app.push_screen_wait(AskText(question, name))
     if not given or not given.strip():
         return None
@@ -188,10 +166,7 @@ async def _path(app: BaseApp, question: str, name: str, folder: Path) -> Path | 
 
 
 async def apply_kept(app: BaseApp, proof: Proof, data: Record) -> None:
-    """Put the kept changes into the form, with the preset on which they were measured, as unsaved changes.
-
-    Changes that are not proved are marked as such. If the preset has no file, the improved preset is opened instead.
-    """
+    """Put the kept changes into the form with the preset, marked if not proved; without a file, the improved preset."""
     kept = proof_sentences.to_take(data)
     mark = " (not proved)" if proof_sentences.unproved(data) else ""
     try:
@@ -214,10 +189,7 @@ def _improved(proof: Proof) -> str:
 
 
 def _settings_for_form(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:
-    """Return the file of the proof's preset, and all its options with the kept changes.
-
-    The file is None if the preset has none, or if it no longer exists.
-    """
+    # The file is None if the preset has none, or if it no longer exists.
     from ....engine.trials.trial_preset import with_changes  # only if it is put into the form
 
     request = proof.request
@@ -227,7 +199,6 @@ def _settings_for_form(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | No
 
 
 async def copy_report(app: BaseApp, data: Record) -> None:
-    """Copy the proof's report as Markdown. A message says so if there is no report yet."""
     try:
         text = as_markdown(data)
     except (KeyError, TypeError, ValueError) as fault:
@@ -253,10 +224,7 @@ WEAK, STRONG, CANCEL, PROVE, MEASURE = "Weak", "Strong", "Cancel", "Prove", "Mea
 
 
 async def prove(app: BaseApp, run: Run, diagnosis: Mapping[str, Any]) -> None:
-    """Ask the user, then start the proof of the run's remedies and open it. If this is not possible, show the reason.
-
-    If the run has not ended, only ask whether to stop it.
-    """
+    """Ask, then start the proof of the run's remedies. If the run has not ended, only ask whether to stop it."""
     state = await asyncio.to_thread(lambda: run.state)
     if state in runs.ACTIVE_STATES:
         await _stop_first(app, run)
@@ -273,7 +241,6 @@ async def prove(app: BaseApp, run: Run, diagnosis: Mapping[str, Any]) -> None:
 
 
 async def _begin(app: BaseApp, request: Request, question: str, yes: str, name: str) -> None:
-    """Ask the user, start the measurement if the answer is `yes`, and open it. `name` is its title."""
     if await app.push_screen_wait(Ask(question, (yes, CANCEL))) == yes:
         await launch_and_open(app, new_measurement(app, name, request))
 
@@ -291,10 +258,7 @@ async def _stop_first(app: BaseApp, run: Run) -> None:
 
 
 def _request(run: Run) -> tuple[Request, float]:
-    """Return the request for the proof of the run's remedies, and the duration of one comparison in seconds.
-
-    Raises PresetError, RunError, OSError or ValueError if the proof is not possible on this machine.
-    """
+    # Raises PresetError, RunError, OSError or ValueError if the proof is not possible on this machine.
     from ....engine.job import this_machine
     from ....engine.proof import duration, request
 
@@ -304,9 +268,7 @@ def _request(run: Run) -> tuple[Request, float]:
 
 
 def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any], stop: str) -> str:
-    """Return the question to the user: what the proof measures, and how long that takes at most. `seconds` is the
-    duration of one comparison, `stop` the key that stops the proof.
-    """
+    """What the proof measures, and how long that takes at most. `seconds` is the duration of one comparison."""
     count = sum(bool(remedy.get("changes")) for remedy in diagnosis.get("remedies") or ())
     return (
         f"Prove it by measuring? {counted(max(1, count), 'changes')} to try, one after the other, each in "
@@ -322,21 +284,17 @@ def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any], st
 
 
 async def measure_scaling(app: BaseApp, preset: Preset, source: Path | None) -> None:
-    """Ask which kind of scaling of the preset to measure (weak or strong), then start the measurement. `source` is the
-    preset's file, None without one.
-    """
+    """Ask which kind of scaling to measure (weak or strong), then start it. `source` is the preset's file."""
     answer = await app.push_screen_wait(Ask(WHICH, (WEAK, STRONG, CANCEL)))
     if answer in (WEAK, STRONG):
         await _start_scaling(app, lambda: _of_opened(preset, source, KEEPS[answer == STRONG], app.key("stop")))
 
 
 async def measure_again(app: BaseApp, proof: Proof) -> None:
-    """Ask the user, then start a new measurement of scaling with the request of the proof."""
     await _start_scaling(app, lambda: _checked(proof.request, app.key("stop")))
 
 
 async def go_on_with_scaling(app: BaseApp, proof: Proof) -> None:
-    """Resume a measurement of scaling that has ended before its time. An error is shown as a message."""
     from ....engine.scaling import scaling_request
 
     start, request = lambda: scaling_request.resume(proof, anyway=True), lambda: scaling_request.resumed(proof)
@@ -344,7 +302,6 @@ async def go_on_with_scaling(app: BaseApp, proof: Proof) -> None:
 
 
 async def go_on_with_sweep(app: BaseApp, proof: Proof) -> None:
-    """Resume a sweep that has ended before its time. An error is shown as a message."""
     from ....engine.sweep import sweep_request
 
     await resume(app, proof, "sweep", lambda: sweep_request.resume(proof), lambda: sweep_request.resumed(proof))
@@ -365,9 +322,7 @@ def _of_opened(preset: Preset, source: Path | None, keep: str, stop: str) -> tup
 
 
 def _checked(asked: Request, stop: str) -> tuple[Request, str]:
-    """Return the request and the question to the user about it. Raises PresetError, RunError, OSError or ValueError if
-    the measurement is not possible on this machine.
-    """
+    # Raises PresetError, RunError, OSError or ValueError if the measurement is not possible on this machine.
     from ....engine.job import this_machine
     from ....engine.proof import request
 
@@ -376,9 +331,7 @@ def _checked(asked: Request, stop: str) -> tuple[Request, str]:
 
 
 def _scaling_question(asked: Request, stop: str) -> str:
-    """Return the question to the user: what is measured, and about how long that takes. `stop` is the key that stops
-    it.
-    """
+    """What is measured, and about how long that takes."""
     from ....engine.proof import duration as estimates
 
     settings = asked.scaling.settings if asked.scaling else ()

@@ -20,7 +20,6 @@ from ....engine.units import NONE, change, size, times
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import painted_colour
-from ...drawing.ending import ending
 from ...drawing.proof import STATES, conclusion
 from ...drawing.rows import Row, fitting
 from ...reading.proofs import ProofEntry, ProofList
@@ -28,6 +27,7 @@ from ...reading.run_list import when_text
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
 from ...widgets.table import Column, OpeningTable
+from ...wording.run import ending
 from .. import undoing
 from ..base import Header
 from ..runs.actions import DeletingScreen, until_quitting
@@ -74,9 +74,7 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         return self.app.acts["proofs"]
 
     def offers(self, action: str) -> bool:
-        """Return True if the palette lists the action: those of undo only if there is a deleted proof, every other
-        action always.
-        """
+        """True if the palette lists the action: those of undo only if there is a deleted proof."""
         return action not in ("take_back", "undo_list") or bool(self.acts_here.newest_first)
 
     @work
@@ -121,7 +119,6 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
 
     @property
     def _widths(self) -> dict[str, int]:
-        """Return the columns with their widths in cells. The size is left out on a narrow screen."""
         return {name: width for name, width in WIDTHS.items() if name != "size" or self.size.width >= WIDE}
 
     def on_resize(self) -> None:
@@ -167,11 +164,7 @@ def _label(name: str) -> Text:
 
 
 def _gain(entry: ProofEntry) -> str:
-    """Return the gain of a proof as text: the total gain or, for a search without one, the gain so far. NONE if there
-    is no gain.
-
-    For a single comparison it is the gain of this comparison, even if the change was not kept, or "undecided".
-    """
+    """The total gain, or a search's so far. Of a single comparison its gain, even if not kept, or "undecided"."""
     total = entry.data.gain_total
     if total is not None:
         return times(total)
@@ -188,10 +181,8 @@ def _gain(entry: ProofEntry) -> str:
 
 
 def _kept(entry: ProofEntry) -> str:
-    """Return the kept changes of a proof as text; for a search the best changes so far, for scaling its result.
-
-    For a comparison of two settings whose change was not kept, return the compared change.
-    """
+    """The kept changes or, for a search, the best so far; of two settings the compared change; of scaling the
+    result."""
     kept = entry.data.changes_kept
     if entry.data.kind == "tune":
         best = kept or search_of(entry.data).best

@@ -17,10 +17,10 @@ from ....engine.trials.sweep_record import PROOF, SweepTrial
 from ....engine.units import amount
 from ...base import keys
 from ...base.errors import clean
-from ...drawing import parallel_coordinates
 from ...drawing import sweep as drawing
 from ...drawing.interval_bar import Scale, bar, scale_of
 from ...drawing.rows import Row, fit, fitting
+from ...drawing.sweep import fits, parallel
 from ...reading.run.series import Line
 from ...reading.trial_curves import TrialCurves
 from ...widgets.row_widgets import Panel
@@ -79,16 +79,14 @@ class SweepScreen(ProofScreen):
         return sweep_record.groups(trials, PROOF).get(sweep_record.key_of(group[0].changes), [])
 
     def _fill(self) -> None:
-        """Fill the table. If the number of rows has changed, move the cursor to the best setting."""
+        # If the number of rows has changed, move the cursor to the best setting.
         count = self.table.row_count
         super()._fill()
         if self.table.row_count != count:
             self.table.move_cursor(row=0, animate=False)
 
     def _widths(self) -> dict[str, int]:
-        """Return the columns with their widths in cells: first what names a setting, then figures, then, if there is
-        room, bars and each seed's value.
-        """
+        """What names a setting, then figures, then, if there is room, bars and each seed's value."""
         sweep = self.data.sweep
         metric = sweep.settings.metric if sweep is not None else "metric"
         means = max((len(sweep_sentences.mean_or_state(group)[0]) for group in self.compared), default=0)
@@ -113,7 +111,7 @@ class SweepScreen(ProofScreen):
 
     @property
     def _scale(self) -> Scale | None:
-        """The scale of the metrics. Its zero is the metric of the preset, or else of the best setting."""
+        # Its zero is the metric of the preset, or else of the best setting.
         return scale_of(map(drawing.interval, self.compared), drawing.reference(self.compared), amount)
 
     def _column(self, name: str, width: int) -> Column:
@@ -148,7 +146,7 @@ class SweepScreen(ProofScreen):
         half, trials = width // 2, [*picked, *self._fresh(picked)]
         if self._has_lines and not self._shows_curves:
             rows = drawing.about(sweep, trials, width, self.glyphs)[: height // 3]
-            picture = parallel_coordinates.parallel(sweep, picked, width, height - len(rows) - 1, self.glyphs)
+            picture = parallel(sweep, picked, width, height - len(rows) - 1, self.glyphs)
             return [*rows, [], *picture]
         wide = self.size.width >= WIDE
         curves = drawing.curves(sweep, self._drawn, width - half, height, self.glyphs) if wide else []
@@ -161,12 +159,11 @@ class SweepScreen(ProofScreen):
     @property
     def _has_lines(self) -> bool:
         sweep, size = self.data.sweep, self.query_one("#detail").content_size
-        return sweep is not None and parallel_coordinates.fits(sweep, size.width, size.height - size.height // 3 - 1)
+        return sweep is not None and fits(sweep, size.width, size.height - size.height // 3 - 1)
 
     # ---- keys -------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now. The footer shows only the keys of such actions."""
         if action == "resume":
             return self.data.state in RESUMABLE
         if action == "picture":
@@ -176,7 +173,6 @@ class SweepScreen(ProofScreen):
         return super().check_action(action, parameters)
 
     def why_not(self, verb: str) -> str:
-        """Return the reason why the key of a verb has no effect now, as a message to the user."""
         if verb == "resume":
             return "it goes on" if self.is_measuring else "it has ended"
         return "there are no two runs to compare" if verb == "compare" else super().why_not(verb)
@@ -185,7 +181,6 @@ class SweepScreen(ProofScreen):
         return Run(runs_folder() / name)
 
     def open_picked(self) -> None:
-        """Open the latest run of the setting under the cursor."""
         started = [trial for trial in (self.picked or ()) if Run(runs_folder() / trial.run).path.is_dir()]
         self.open_trial(started[-1].run if started else "")
 
@@ -194,12 +189,10 @@ class SweepScreen(ProofScreen):
         return [run for run in runs if run.path.is_dir()][:MOST_COMPARED]
 
     def action_picture(self) -> None:
-        """Show the curves in place of the parallel coordinates, or the other way round."""
         self._shows_curves = not self._shows_curves
         self.query_one("#detail", Panel).repaint()
 
     def action_compare(self) -> None:
-        """Open the runs of the best settings side by side, with their curves over each other."""
         self.app.open_compare(self._runs())
 
     @work(exclusive=True, group="resume")

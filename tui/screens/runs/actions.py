@@ -1,9 +1,5 @@
-"""The actions on a run, for every screen that shows one: stop, resume, run again, change, copy, note, tags.
-
-All work with the disk runs in a thread.
-
-Deferred imports: starting a run is needed only when a key asks for it.
-"""
+"""The actions on a run, for every screen that shows one. All work with the disk runs in a thread.
+Deferred imports: starting a run is needed only when a key asks for it."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import work
+from textual.binding import BindingType
 
 from ....engine import runs
 from ....engine.figures import at
@@ -24,9 +21,11 @@ from ....engine.files.writing import used_bytes
 from ....engine.presets import PresetError
 from ....engine.runs import ACTIVE_STATES, Run, RunError, code_files, titles
 from ....engine.runs.launched_with import options_of
+from ....engine.runs.run import WAITING
 from ....engine.runs.titles import FILE, Notes, name_of, title_of, with_name
 from ....engine.runs.trash import delete_all
 from ....engine.units import clock, count, counted, size
+from ...base import keys
 from ...base.errors import clean
 from ...base.undo import Act, Acts
 from ...form.form_state import to_text
@@ -38,10 +37,13 @@ from ..undoing import UndoActions
 
 if TYPE_CHECKING:
     from ....engine.presets import Preset
+    from ....engine.queue.entry_changes import Removed
     from ....engine.runs.trash import Deletable, Trash
     from ...base.base_app import BaseApp
+    from ...reading.queue_places import Waiting
     from ..dialogs import Copyable
     from ..starting import Start
+
 
 STOP_NOW = (
     "This run has been asked to stop and finishes its step.\nStop it now? Everything after the last checkpoint is lost."
@@ -63,9 +65,7 @@ class RunActions(UndoActions):
 
     @property
     def runs_meant(self) -> list[Run]:
-        """Return the runs to which the next action applies. Tags are set on all of them. The other actions use
-        `run_meant`.
-        """
+        """Return the runs to which the next action applies: tags to all of them, the others use `run_meant`."""
         raise NotImplementedError
 
     @property
@@ -87,9 +87,7 @@ class RunActions(UndoActions):
 
     @work(group="choosing")
     async def action_copy(self) -> None:
-        """Copy the text that is selected with the mouse. Without a selection, let the user choose among texts about the
-        run.
-        """
+        """Copy the text selected with the mouse, or let the user choose among texts about the run."""
         from ..dialogs import Copyable, CopyScreen
 
         if selected := self.get_selected_text():
@@ -112,10 +110,8 @@ class RunActions(UndoActions):
 
     @work(group="stop")
     async def action_stop(self) -> None:
-        """Ask the run to stop after its step. If a user has already stopped it, ask the user whether to end it at once.
-
-        If a stop would lose steps, because the run keeps no checkpoint, ask the user first.
-        """
+        """Ask the run to stop after its step; a second time, or if steps would be lost without a checkpoint, ask the
+        user."""
         if (run := self.run_meant) is None:
             return
         already_stopped, lost = await asyncio.to_thread(_before_stopping, run)
@@ -140,9 +136,7 @@ class RunActions(UndoActions):
 
     @work(group="start", exclusive=True)
     async def action_resume(self) -> None:
-        """Resume the run from its last checkpoint, in the same folder. If the user's code has changed, ask the user
-        first.
-        """
+        """Resume the run in its folder. If the user's code has changed, ask first."""
         from ..starting import code_changed, resumed_run
 
         if (run := self.run_meant) is None:
@@ -162,7 +156,6 @@ class RunActions(UndoActions):
 
     @work(group="start", exclusive=True)
     async def action_again(self) -> None:
-        """Start a new run of the same preset."""
         from ..starting import new_run
 
         if (run := self.run_meant) is None:
@@ -179,11 +172,8 @@ class RunActions(UndoActions):
             self.app.open_run(again)
 
     async def _launched(self, of: Run, start: Start, lead: str) -> Run | None:
-        """Start a run and return it. None if it waits for its devices or the user has cancelled, and after a message if
-        it cannot be started.
-
-        `of` is the run that it resumes or repeats, and `lead` the beginning of that message.
-        """
+        """Start a run. None if it waits for its devices or was cancelled, and after a message if it cannot be
+        started."""
         from ..starting import ConflictError, ask_and_launch
 
         try:
@@ -199,7 +189,6 @@ class RunActions(UndoActions):
         return run
 
     async def action_change(self) -> None:
-        """Open the options of the run in the form."""
         if (run := self.run_meant) is None:
             return
         if not run.path.exists():
@@ -220,7 +209,7 @@ class RunActions(UndoActions):
 
     @work(group="noting")
     async def action_tags(self) -> None:
-        """Edit the tags that all of the chosen runs have. Tags that only some of them have stay."""
+        """Edit the tags that all of the chosen runs have; those of only some stay."""
         if not (meant := self.runs_meant):
             return
         have = [await asyncio.to_thread(titles.read_notes, run) for run in meant]
@@ -233,7 +222,7 @@ class RunActions(UndoActions):
             await self._write(meant, lambda each: titles.retag(each, tags, gone), "changed the tags of")
 
     async def _write(self, meant: list[Run], write: Any, did: str) -> None:
-        """Call `write` for each of the runs. `did` are the words for this in the list of acts."""
+        """Call `write` for each of the runs; `did` are the words for this in the list of acts."""
         changes: dict[Run, tuple[Notes, Notes]] = {}
         for run in meant:
             try:
@@ -251,7 +240,6 @@ class RunActions(UndoActions):
 
 
 def _restore(changes: Mapping[Run, tuple[Notes, Notes]]) -> list[str]:
-    """Undo changes of notes. Return the reasons for those that could not be written."""
     reasons = []
     for run, (former, changed) in changes.items():
         try:
@@ -263,8 +251,7 @@ def _restore(changes: Mapping[Run, tuple[Notes, Notes]]) -> list[str]:
 
 class AskNote(AskText):
     """Asks for the note on a run. The result is the text, of which an empty one removes the note, or None if the dialog
-    was left.
-    """
+    was left."""
 
     def __init__(self, question: str, before: Notes) -> None:
         super().__init__(question, " ".join(before.note.split()))
@@ -275,8 +262,7 @@ class AskNote(AskText):
 
 class AskTags(AskText):
     """Asks for tags, with the tags `common` in the field. A tag that the user removes from the line is removed from the
-    runs.
-    """
+    runs."""
 
     def __init__(self, question: str, common: list[str]) -> None:
         super().__init__(question, " ".join(common))
@@ -290,9 +276,7 @@ class AskTags(AskText):
 
 
 def why(run: Run, fault: Exception) -> str:
-    """Return the reason why something could not be done with the run: that it has been deleted, as by another gputui,
-    else the text of the fault.
-    """
+    """Say why something could not be done with the run: that it has been deleted, else the fault."""
     return str(fault) if run.path.exists() else _gone(run)
 
 
@@ -307,7 +291,7 @@ def ended(run: Run) -> str:
 
 
 def _stop(run: Run) -> None:
-    """Ask a run to stop. If it trains in a job of Slurm, Slurm passes the request on."""
+    # Slurm passes the request on to a job.
     if run.queue_file.exists():
         from ....engine.queue import slurm_queue  # only for a queued run
 
@@ -317,10 +301,7 @@ def _stop(run: Run) -> None:
 
 
 def _before_stopping(run: Run) -> tuple[bool, str]:
-    """Return True if a user has already stopped the run, and a question to ask before it is stopped.
-
-    The question is empty unless a stop would lose steps, because the run keeps no checkpoint.
-    """
+    """True if a user has already stopped it; and a question if a stop would lose steps without a checkpoint."""
     if run.status.get("asked_by_person"):
         return True, ""
     if options_of(run).get("run.checkpoint") != "off":  # a stop writes one; of a fit that is only watched nothing is
@@ -337,10 +318,7 @@ def _before_stopping(run: Run) -> tuple[bool, str]:
 
 
 def _settings(run: Run) -> str:
-    """Return the gputui command line that trains the run's preset with the changes of the run.
-
-    It contains no path of this run, so that it is valid on another machine too.
-    """
+    # Without a path of this run, so that it is valid on another machine too.
     changes = mapping(read_object(run.file(FILE)).value.get("changes"))
     texts = [f"{key}={to_text(mapping(change).get('to')) or 'null'}" for key, change in changes.items()]
     preset = shlex.quote(title_of(run).preset)
@@ -361,10 +339,7 @@ def _preset_of(run: Run) -> Preset:
 
 
 async def put_into_form(app: BaseApp, run: Run, changes: Mapping[str, Any]) -> None:
-    """Put the changes of a diagnosis or a hint into the form with the run's preset.
-
-    If the run is a fit of the user's own script, only show a message, as the form cannot start it.
-    """
+    """Put changes into the form with the run's preset; not of a fit of the user's own script."""
     from ....engine.trials import proof_sentences
 
     if not await _is_own_fit(app, run, "change"):
@@ -372,10 +347,6 @@ async def put_into_form(app: BaseApp, run: Run, changes: Mapping[str, Any]) -> N
 
 
 async def _is_own_fit(app: BaseApp, run: Run, verb: str) -> bool:
-    """Return True, after a message, if the run is a fit of the user's own script.
-
-    `verb` says what cannot be done with it here.
-    """
     from ....engine.proof.request import can_be_trained
 
     if own := not await asyncio.to_thread(can_be_trained, run):
@@ -393,8 +364,7 @@ NAMED = 8  # names in the question, at most
 
 class DeletingScreen(FollowingScreen[Reading], UndoActions):
     """A screen that deletes items of its table. Deleted items stay in the trash until gputui quits, and are brought
-    back as other acts are taken back.
-    """
+    back as other acts are taken back."""
 
     DELETES: ClassVar[str]  # the name of its items, in the plural
 
@@ -403,11 +373,7 @@ class DeletingScreen(FollowingScreen[Reading], UndoActions):
         raise NotImplementedError
 
     async def ask_to_delete(self, chosen: Sequence[Deletable], question: Callable[[int], str]) -> None:
-        """Ask the user, then delete the items. `question` returns the question for the total size of the items in
-        bytes.
-
-        If the items cannot be kept in the trash, ask a second time before they are deleted for good.
-        """
+        """Ask, then delete. `question` gets the size in bytes. Asks again if the items cannot be kept in the trash."""
         sizes = await asyncio.to_thread(lambda: {item.id: used_bytes(item.path) for item in chosen})
         if await self.app.push_screen_wait(Ask(question(sum(sizes.values())), ("Delete", "Keep"))) != "Delete":
             return
@@ -434,9 +400,7 @@ class DeletingScreen(FollowingScreen[Reading], UndoActions):
         self.read_again()
 
     def _changed(self, message: str, refused: Sequence[str]) -> None:
-        """Show the message and the reasons why items were not deleted, and read the table again. Called in the thread
-        that deletes.
-        """
+        # In the thread that deletes.
         if message:
             self.app.call_from_thread(self.notify, message, markup=False)
         for reason in refused:
@@ -445,16 +409,115 @@ class DeletingScreen(FollowingScreen[Reading], UndoActions):
 
 
 def listed(names: Sequence[str], about: Mapping[str, str]) -> str:
-    """Return at most NAMED of the names, one per line with its remark in `about` (by name), then the number of the
-    others.
-    """
+    """Return at most NAMED names, one per line with its remark in `about`, then the number of the others."""
     lines = "\n".join(f"  {name}{about.get(name, '')}" for name in names[:NAMED])
     return lines + (f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def until_quitting(count: int, used: int, undo: str) -> str:
-    """Return sentences that say that the key `undo` brings `count` items back, and that `used` bytes become free when
-    gputui quits.
-    """
+    """Say that the key `undo` brings the items back, and that `used` bytes become free when gputui quits."""
     them = "them" if count > 1 else "it"
     return f"Until you quit gputui, {undo} brings {them} back.\nQuitting frees {size(used)}."
+
+
+TAKE_OUT, KEEP = "Take out", "Keep waiting"
+ENDS = "It has not begun, and ends as stopped; its folder stays."
+STAYS = "It has begun before: its result and its checkpoints stay."
+BINDINGS: list[BindingType] = [
+    keys.bind("queue_up", "move_waiting('up')"),
+    keys.bind("queue_down", "move_waiting('down')"),
+    keys.bind("queue_top", "move_waiting('top')"),
+    keys.bind("hold", "hold_waiting", meaning="hold the waiting run, so that it is not started"),
+    keys.bind("hold", "release_waiting", "Release", meaning="release the held run, so that it is started in its turn"),
+    keys.bind("stop", "take_out", "Take out", meaning="take the waiting run out of the queue"),
+]
+
+
+class QueueActions(RunActions):
+    """The actions on runs, and those on waiting runs, for a screen. Subclasses define `waiting_now`."""
+
+    @property
+    def waiting_now(self) -> Waiting | None:
+        """The place in the queue of the run to which the next action applies. None if it does not wait."""
+        raise NotImplementedError
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        """Actions of the queue need a waiting run, and a waiting run cannot be stopped or resumed."""
+        now = self.waiting_now
+        if action == "move_waiting":
+            return now is not None and now.place is not None  # Slurm orders its jobs
+        if action == "take_out":
+            return now is not None
+        if action in ("hold_waiting", "release_waiting"):
+            return now is not None and now.held == (action == "release_waiting")
+        return action not in ("stop", "resume") or now is None
+
+    def why_without_effect(self, verb: str) -> str:
+        if verb in ("queue_up", "queue_down", "queue_top", "hold"):
+            return ": this run does not wait in the queue"
+        return ": there is no stopped run with a checkpoint here" if verb == "resume" else ""
+
+    @work(group="queue")
+    async def action_move_waiting(self, where: Any) -> None:
+        """Move the waiting run in the queue. `where` is `top`, or `up` or `down` for one place."""
+        from ....engine.queue import entry_changes
+        from ....engine.queue.entries import all_entries
+        from ...reading.queue import places_of
+
+        if (run := self.run_meant) is not None:
+            name, before = await asyncio.to_thread(lambda: (with_name(run), entry_changes.places()))
+            if await self._change(run, lambda: entry_changes.move(run.id, where)):
+                after = await asyncio.to_thread(entry_changes.places)
+                place = places_of(await asyncio.to_thread(all_entries)).get(run.id)
+                moved = {entry: place for entry, place in before.items() if after.get(entry, place) != place}
+                if moved:
+                    take_back = partial(entry_changes.restore_places, moved)
+                    self.did(f"moved {name} in the queue", take_back, key=run.id)
+                self.say(f"{name} {'now has' if moved else 'stays at'} place {place} in the queue")
+
+    @work(group="queue")
+    async def action_hold_waiting(self) -> None:
+        from ....engine.queue import entry_changes
+
+        if (run := self.run_meant) is not None:
+            await self._change(run, lambda: entry_changes.hold(run.id))
+
+    @work(group="queue")
+    async def action_release_waiting(self) -> None:
+        from ....engine.queue import entry_changes
+
+        if (run := self.run_meant) is not None:
+            await self._change(run, lambda: entry_changes.release(run.id))
+
+    @work(group="queue")
+    async def action_take_out(self) -> None:
+        from ....engine.queue import entry_changes
+
+        if (run := self.run_meant) is None:
+            return
+        name, has_result = await asyncio.to_thread(lambda: (with_name(run), run.result is not None))
+        question = f"Take {name} out of the queue?\n{STAYS if has_result else ENDS}"
+        answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), lambda: _waits_no_more(run), "stop"))
+        removed: list[Removed | None] = []
+        if answer == TAKE_OUT and await self._change(run, lambda: removed.append(entry_changes.remove(run.id))):
+            back = ""
+            if removed[0] is not None:
+                put_back, done = removed[0].put_back, f"{name} waits in the queue again"
+                self.did(f"took {name} out of the queue", put_back, done, run.id)
+                back = f"; {self.app.key('undo')} puts it back"
+            self.say(f"{name} is taken out of the queue{back}")
+
+    async def _change(self, run: Run, act: Callable[[], Any]) -> bool:
+        """In a thread; then the run is shown again. False after a message with the error."""
+        try:
+            await asyncio.to_thread(act)
+        except (RunError, OSError) as reason:
+            self.say(str(reason), "error")
+            return False
+        finally:
+            self.acted(run)
+        return True
+
+
+def _waits_no_more(run: Run) -> str:
+    return "" if run.state == WAITING else f"{with_name(run)} waits no more: it has begun, or was taken out"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -23,11 +23,11 @@ from ...base import keys
 from ...base.errors import clean
 from ...base.glyphs import Glyphs, glyphs_of
 from ...base.themes import colour, painted_colour
-from ...drawing.plot.colours import style_of
+from ...drawing.plot.curves import style_of
 from ...drawing.rows import fitting
 from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
 from ...reading.run_list import Entry, folded, queue_first, when_text
-from ...widgets.key_hints import KeyHint, KeyHints
+from ...widgets.key_footer import KeyHint, KeyHints
 from ...widgets.search_marks import mark_cell
 from ...widgets.table import Column, OpeningTable
 from ...word_search import Hit, best_first
@@ -46,8 +46,7 @@ KEYS = (
 
 class ColumnsScreen(ModalScreen[list[str] | None]):
     """Lets the user choose columns. The result is their names in order, an empty list for the usual columns, or None
-    for no change.
-    """
+    for no change."""
 
     DEFAULT_CSS = """
     ColumnsScreen {
@@ -108,9 +107,7 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
         self.query_one(OptionList).highlighted = (self._at + by) % len(self.order)
 
     def action_edge(self, number: int) -> None:
-        """Move the cursor to the first column (0) or the last column (-1). The page keys do this, too, as the list is
-        short.
-        """
+        """Move the cursor to the first column (0) or the last (-1). The page keys do this, too: the list is short."""
         self.query_one(OptionList).highlighted = number % len(self.order)
 
     def action_carry(self, by: int) -> None:
@@ -124,7 +121,6 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
         self.dismiss([name for name in self.order if name in self.chosen])
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Show or hide the column that was clicked."""
         event.stop()
         self.action_show_or_hide()
 
@@ -142,16 +138,13 @@ ASCENDING = SEARCHED  # words begin with A
 
 class Order(NamedTuple):
     """The order of the table: the column by whose values it is sorted. With `descending`, the greatest or latest value
-    comes first.
-    """
+    comes first."""
 
     column: str = "when"
     descending: bool = True
 
     def by(self, column: str) -> Order:
-        """Return the order by `column`, in the direction that is usual for it. If the table is already sorted by it,
-        return the reverse order.
-        """
+        """Return the usual order by `column`, or the reverse if the table is already sorted by it."""
         return Order(column, not self.descending if column == self.column else column not in ASCENDING)
 
 
@@ -162,8 +155,7 @@ class _Row(NamedTuple):
 
 class RunsTable(OpeningTable):
     """Shows runs in an order, with the columns that the user has chosen or, if none are chosen, as many usual columns
-    as fit.
-    """
+    as fit."""
 
     class Folded(Message):
         """The sweep with the id `sweep` was opened or closed."""
@@ -199,12 +191,9 @@ class RunsTable(OpeningTable):
         columns: int,
         most: int,
     ) -> dict[str, Entry]:
-        """Show the runs that match the words of the filter, at most the first `most` rows. Return the entries of all
-        rows, by id, in the order of the table. A closed sweep is one row for all of its trials that match.
-
-        `sweeps` has the records of the sweeps by their ids, `marked` the ids of the marked runs as keys. `columns` is
-        the width of the table in columns of the terminal.
-        """
+        """Show the runs that match the filter, at most the first `most` rows, and return their entries by id, in this
+        order. A closed sweep is one row for all of its trials that match. `columns` is the table's width in columns of
+        the terminal."""
         if self._sorted_of is not entries or self._sorted_by != self.order:
             self._sorted_of, self._sorted_by = entries, self.order
             self._sorted = queue_first(ordered(entries, *self.order), self.order == Order())
@@ -216,7 +205,9 @@ class RunsTable(OpeningTable):
         in_rows = folded(hit.item for hit in hits)
         self.matching = len(in_rows)
         if self._all_trials:
-            in_rows = _in_sweeps(in_rows, sweeps, self._is_open)
+            from ...reading.sweep_rows import in_sweeps  # only if there is a sweep
+
+            in_rows = in_sweeps(in_rows, sweeps, self._is_open)
         self._entries = shown = {entry.run.id: entry for entry in in_rows}
         closed = sum(bool(entry.group) and not entry.is_open for entry in in_rows)
         in_closed = self.matching - sum(not entry.group for entry in in_rows)
@@ -240,13 +231,10 @@ class RunsTable(OpeningTable):
         return shown
 
     def _is_open(self, sweep: str, trials: int) -> bool:
-        """Return True if the trials of a sweep are shown, of which so many match the filter: if the user has opened it,
-        or if the filter selects some of them and the user has not closed it.
-        """
+        # Opened by the user, or by a filter that selects some of its trials, and not closed.
         return (sweep in self._flipped[self._filters]) != (self._filters and trials < self._all_trials[sweep])
 
     def open_or_close(self, sweep: str) -> None:
-        """Open the sweep if it is closed, else close it. The next `show` shows it so."""
         self._flipped[self._filters] ^= {sweep}
         self.post_message(self.Folded(sweep))
 
@@ -259,7 +247,7 @@ class RunsTable(OpeningTable):
             super().action_cursor_right()
 
     def action_cursor_left(self) -> None:
-        """Close the open sweep under the cursor, also from one of its trials. If the table is scrolled, scroll back."""
+        """Close the open sweep, also from one of its trials, or scroll back."""
         at = self._entries.get(self.current_key or "")
         sweep = self._entries.get(at.run.id if at.group else at.sweep) if at is not None else None
         if sweep is not None and sweep.is_open and not self.scroll_x:
@@ -275,9 +263,7 @@ class RunsTable(OpeningTable):
         self.order = self.order.by(column)
 
     def sort_by_neighbour(self, by: int) -> None:
-        """Sort by the next column (1) or the previous column (-1). After the last column comes the first. If the
-        present column is hidden, sort by the first column.
-        """
+        """Sort by the next (1) or previous (-1) column, round the end."""
         at = self.names.index(self.order.column) + by if self.order.column in self.names else 0
         if self.names:
             column = self.names[at % len(self.names)]
@@ -291,9 +277,7 @@ class RunsTable(OpeningTable):
         return glyphs_of(self.app)
 
     def _column(self, at: int, name: str, width: int) -> Column:
-        """Return the column `name`, number `at` in the table, with its heading. The first column has additional room
-        for the marks.
-        """
+        # The first column has additional room for the marks.
         arrow = (self._glyphs.down if self.order.descending else self._glyphs.up) if name == self.order.column else ""
         lead = " " * MARK if at == 0 else ""
         head = COLUMNS[name].head + arrow
@@ -301,13 +285,10 @@ class RunsTable(OpeningTable):
         return Column(name, Text(lead + label), len(lead) + width + 1)
 
     def _row(self, hit: Hit[Entry], all_marked: Mapping[str, object], widths: tuple[tuple[str, int], ...]) -> _Row:
-        """Return the row of a run, with the words of the filter marked. The former row is returned if nothing in it has
-        changed, as there may be thousands of runs.
-
-        `all_marked` has the ids of the marked runs, `widths` name and width of each column.
-        """
+        """The former row is returned if nothing in it has changed, as there may be thousands of runs."""
         entry = hit.item
-        marked = _is_marked(entry, all_marked)
+        runs = [trial.run for trial in entry.trials] if entry.group else [entry.run]
+        marked = all(run.id in all_marked for run in runs)
         made_of = (entry, marked, widths, self._times.get(entry.run.id), self._one_preset, hit.words, self.app.theme)
         former = self._rows.get(entry.run.id)
         if former is not None and former.made_of == made_of:
@@ -359,20 +340,8 @@ class RunsTable(OpeningTable):
         return self._glyphs.ok if entry.state == "ok" else self._glyphs.failed[:1]
 
 
-def _is_marked(entry: Entry, marked: Mapping[str, object]) -> bool:
-    return all(trial.run.id in marked for trial in entry.trials) if entry.group else entry.run.id in marked
-
-
-def _in_sweeps(entries: list[Entry], sweeps: Mapping[str, Record], is_open: Callable[[str, int], bool]) -> list[Entry]:
-    from ...reading.sweep_rows import in_sweeps  # only if there is a sweep
-
-    return in_sweeps(entries, sweeps, is_open)
-
-
 def _times(entries: Collection[Entry]) -> dict[str, str]:
-    """Return the start time, by the run's id, of each run without a short name that has the same title and date as
-    another such run.
-    """
+    """The start time, by id, of each run without a short name that has the same title and date as another."""
     alike: dict[tuple[str, str], list[Entry]] = {}
     for entry in (entry for entry in entries if entry.number is None):
         alike.setdefault((entry.title.whole, when_text(entry.when)), []).append(entry)
@@ -385,11 +354,8 @@ def _times(entries: Collection[Entry]) -> dict[str, str]:
 
 
 def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, scrolls: bool) -> dict[str, int]:
-    """Return the widths of columns in cells, by key. Columns without a fixed width share the rest of `width`, as much
-    as their longest texts need.
-
-    With `scrolls`, the table may be wider than `width`.
-    """
+    """Columns without a fixed width share the rest, as much as their longest texts need. With `scrolls` there is
+    more."""
     widths = {column.key: column.width for column in columns}
     room = width - sum(width + 1 for width in widths.values())
     open_ones = [column for column in columns if not column.width]

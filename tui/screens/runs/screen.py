@@ -1,7 +1,5 @@
 """The screen of past and present runs in a table: sort, filter, open, compare, delete. It is updated every 2 s.
-
-Deferred imports: dialogs are needed only when a key asks for them.
-"""
+Deferred imports: dialogs are needed only when a key asks for them."""
 
 from __future__ import annotations
 
@@ -9,39 +7,124 @@ import textwrap
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.widgets import DataTable, Input
 
 from ....engine.compare import baseline
+from ....engine.files.values import EMPTY
 from ....engine.runs import Run
 from ....engine.runs.run import WAITING
 from ....engine.units import counted
 from ...base import keys
 from ...base.errors import clean
+from ...base.glyphs import Glyphs, glyphs_of
 from ...base.undo import Act
+from ...drawing.charts import plots
+from ...drawing.live import head, phases
 from ...drawing.live.phases import CATCHING_UP
-from ...drawing.rows import Row, fitting, length, spread
+from ...drawing.plot.cursor import named_last
+from ...drawing.plot.curves import Plot
+from ...drawing.rows import Row, fitting, length, spread, wrapped
+from ...reading.run.reader import Picture, RunReader
+from ...reading.run.snapshot import Snapshot
 from ...reading.run_columns import COLUMNS, ordered
 from ...reading.run_list import Entry, RunList, folded
+from ...upstream.thread_imports import in_background
+from ...widgets.charts import EMPTY as NO_PLOT
+from ...widgets.charts import Chart
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
 from .. import catalogue, undoing
 from ..base import Header
 from ..help import LOSS, QUEUE
-from . import queue_actions, side_view
-from .actions import DeletingScreen, listed, until_quitting
+from . import actions
+from .actions import DeletingScreen, QueueActions, listed, until_quitting
 from .run_table import Order, RunsTable
-from .side_view import SideView
-from .sweep_actions import MOST_COMPARED, SweepActions
 
 if TYPE_CHECKING:
     from ....engine.runs.trash import Trash
+    from ...base.base_app import BaseApp
     from ...reading.queue_places import Waiting
+    from ...reading.sweep_rows import SweepEntry
+
+
+OF_A_RUN = ("again", "change", "copy", "note", "stop", "resume")  # actions that only a run has
+MOST_COMPARED = 12  # trials, the best first
+
+
+class SweepActions(QueueActions):
+    """The actions on runs, and those on a sweep, for the list of runs. Subclasses define `current`, `marked`,
+    `rearrange` and `go_to`."""
+
+    marked: dict[str, Run]
+
+    @property
+    def current(self) -> Entry | None:
+        raise NotImplementedError
+
+    @property
+    def current_sweep(self) -> SweepEntry | None:
+        """The sweep whose row is under the cursor. None for a run."""
+        at = self.current
+        return cast("SweepEntry", at) if at is not None and at.group else None
+
+    @property
+    def _under_cursor(self) -> list[Entry]:
+        at = self.current
+        return [] if at is None else list(at.trials) if at.group else [at]
+
+    @property
+    def runs_meant(self) -> list[Run]:
+        """Return the marked runs or, if none are marked, the run under the cursor or the trials of the sweep there."""
+        return list(self.marked.values()) or [entry.run for entry in self._under_cursor]
+
+    @property
+    def run_meant(self) -> Run | None:
+        """The run under the cursor, also if other runs are marked. None if there is none, and for a sweep."""
+        return self.current.run if self.current and not self.current.group else None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        at = self.current
+        if at is not None and ((action in OF_A_RUN and at.group) or (action == "resume" and not at.resumable)):
+            return False
+        if action in ("sweep", "proofs"):
+            return (action == "sweep") == bool(at and at.group)
+        return super().check_action(action, parameters)
+
+    def rearrange(self, go_to: str = "") -> None:
+        """Show the table again, with the cursor on the row `go_to`."""
+        raise NotImplementedError
+
+    def on_runs_table_folded(self, event: RunsTable.Folded) -> None:
+        self.rearrange(event.sweep)
+
+    def action_open(self) -> None:
+        """Open the run under the cursor. A sweep there shows its trials below it, or hides them."""
+        if (at := self.current) is not None and at.group:
+            self.query_one(RunsTable).open_or_close(at.run.id)
+        elif at is not None:
+            self.app.open_run(at.run)
+
+    def action_mark(self) -> None:
+        """Mark the run under the cursor, or unmark it. For a sweep this marks or unmarks all of its trials."""
+        runs = {entry.run.id: entry.run for entry in self._under_cursor}
+        if all(name in self.marked for name in runs):
+            self.marked = {name: run for name, run in self.marked.items() if name not in runs}
+        else:
+            self.marked |= runs
+        self.rearrange()
+
+    def action_sweep(self) -> None:
+        if (sweep := self.current_sweep) is not None and sweep.record.is_read:
+            self.app.open_proof(sweep.proof)
+        else:
+            self.say("this sweep was deleted; its trials are still here")
+
 
 REFRESH_SECONDS = 2.0
 FILTERED_BY = "filter by words in title, id, #tag, note, description or state"
@@ -57,7 +140,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
     DELETES = "runs"
     HELP_SECTIONS = (QUEUE, LOSS)
     BINDINGS: ClassVar[list[BindingType]] = [
-        *queue_actions.BINDINGS,
+        *actions.BINDINGS,
         keys.bind("mark", meaning="mark or unmark the run"),
         keys.bind(
             "compare", meaning="compare the marked runs, one with that under the cursor, or that with the run before it"
@@ -138,15 +221,11 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
 
     @property
     def current(self) -> Entry | None:
-        """The entry under the cursor. None if there is none, and before the table is built, as the footer may need it
-        earlier.
-        """
+        """The entry under the cursor. None before the table is built, as the footer may need it earlier."""
         return self.shown.get(self.table.current_key or "") if self.shown else None
 
     def offers(self, action: str) -> bool:
-        """Return True if the palette lists the action: stop, resume and undo only if they have an effect now, every
-        other action always.
-        """
+        """The palette lists stop, resume and undo only if they have an effect now."""
         at = None if self.current_sweep is not None else self.current
         if action == "stop":
             return at is not None and at.is_active
@@ -157,13 +236,11 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
     @property
     def keys_without_use(self) -> tuple[str, ...]:
         """The verbs that the footer leaves out: to stop a run that has ended, or to resume one that cannot be
-        resumed.
-        """
+        resumed."""
         verbs = () if self.waiting_now is not None else ("stop", "resume")
         return (*super().keys_without_use, *(verb for verb in verbs if not self.offers(verb)))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now."""
         if super().check_action(action, parameters) is False or (action == "clear_marks" and not self.marked):
             return False
         return action != "resume" or self.current is None or self.offers(action)
@@ -188,7 +265,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
     def show_latest(self) -> None:
         if self.marked:
             self.marked = {entry.run.id: entry.run for entry in self.entries if entry.run.id in self.marked}
-        side_width = side_view.width_in(self.size.width, self.app.settings.runs.side_view)
+        side_width = width_in(self.size.width, self.app.settings.runs.side_view)
         self.query_one(SideView).place(side_width)
         words, room = self.query_one("#filter", Input).value, self.size.width - side_width
         show = partial(self.table.show, self.entries, self._list.sweeps, words, self.marked, room)
@@ -224,7 +301,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
 
     @property
     def _unread(self) -> int:
-        """The number of runs on the disk that have not been read yet. 0 if the screen is to read all."""
         return max(0, self._list.total - len(self.entries)) if self._most is not None else 0
 
     def _read_more(self, most: int | None) -> None:
@@ -232,9 +308,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.read_again()
 
     def rearrange(self, go_to: str = "") -> None:
-        """Show the table again after a change of its order, filter, width, marks or open sweeps. The cursor goes to the
-        row `go_to`; without one it stays.
-        """
+        """Show the table again after a change. The cursor goes to the row `go_to`, else it stays."""
         self._go_to = go_to or self._go_to
         if self._most is not None and self._needs_all:
             self._read_more(None)
@@ -245,9 +319,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.rearrange()
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
-        """Return rows: the text about the run under the cursor with the numbers of marked, shown and all runs and, for
-        a waiting run, its place, its start and why it waits.
-        """
+        """About the run under the cursor; the numbers of runs; for a waiting run its place, start and why it waits."""
         at = self.current
         hidden = f" ({len(self._hidden)} hidden)" if self._hidden else ""
         marked = f"{len(self.marked)} marked{hidden}, {self.app.key('unmark')} clears  " if self.marked else ""
@@ -269,9 +341,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         return [*rows, *([(line, "value")] for line in (self._about_waiting(at, width) if at else ()))]
 
     def _about_waiting(self, entry: Entry, width: int) -> list[str]:
-        """Return the place of a waiting run, about when it starts and why it waits, in at most two lines. Empty for all
-        other runs.
-        """
+        # In at most two lines.
         lines = textwrap.wrap(clean(str(entry.waiting)), max(1, width)) if entry.waiting is not None else []
         return [*lines[:1], fitting(" ".join(lines[1:]), width, self.glyphs)] if lines[1:] else lines
 
@@ -293,7 +363,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.sort_by(str(event.column_key.value))
 
     def sort_by(self, column: str) -> None:
-        """Sort by a column. If the table is already sorted by this column, reverse the order."""
         self.table.sort_by(column)
         self._sorted()
 
@@ -332,7 +401,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.rearrange()
 
     def on_chart_opened(self) -> None:
-        """Open the live view of the run whose curves were clicked in the side view."""
         self.action_open()
 
     def action_clear_marks(self) -> None:
@@ -340,10 +408,8 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.rearrange()
 
     def action_compare(self) -> None:
-        """Compare the marked runs. If only one is marked, it is compared with the run under the cursor. Without a mark
-        the run under the cursor is compared with the pinned baseline or, if none is pinned, with the run before it, and
-        of a sweep the best trials with each other.
-        """
+        """Compare the marked runs; a single one with that under the cursor; else that with the baseline or the run
+        before; of a sweep the best trials."""
         chosen = dict(self.marked)
         if not chosen and (sweep := self.current_sweep) is not None:
             self.app.open_compare(sweep.best_first[:MOST_COMPARED])
@@ -359,7 +425,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.app.open_compare([entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in chosen])
 
     def _run_before(self) -> dict[str, Run]:
-        """Return the newest run before that under the cursor, by its id. Empty if there is none."""
         current = self.current.run.id if self.current else ""
         older = {entry.run.id: entry.run for entry in self.entries if entry.run.id < current}
         return {max(older): older[max(older)]} if older else {}
@@ -388,9 +453,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         await self.ask_to_delete(chosen, lambda used: _deletion(names, hidden, of_workers, used, undo))
 
     def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
-        """Return the runs of the other workers of the chosen runs on several machines, by id. The table does not show
-        these runs.
-        """
+        # The table does not show these runs.
         entries = {entry.run.id: entry for entry in self.entries}
         names = [name for run in chosen if run.id in entries for name in entries[run.id].workers]
         return {name: entries[name].run for name in names if name in entries and entries[name].run not in chosen}
@@ -422,7 +485,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         self.app.settings.change("runs.filter", line.value)
 
     def action_back(self) -> None:
-        """Clear and close the filter. If no filter is shown, leave the screen."""
         line = self.query_one("#filter", Input)
         if line.has_class("-shown"):
             line.value = ""
@@ -433,9 +495,7 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
 
 
 def _about(entry: Entry) -> str:
-    """Return a text about a run: its damage if it is damaged, else that it learns nothing, if that is known,
-    its changes, its note and its description. Of a sweep: its options and its result.
-    """
+    # Its damage, else that it learns nothing, its changes, note and description. Of a sweep, options and result.
     if entry.group:
         return f"{entry.title.changes[-1]}  {entry.description}"
     words = (entry.learning, *entry.title.changes, *entry.workers, entry.notes.words, entry.description)
@@ -443,12 +503,172 @@ def _about(entry: Entry) -> str:
 
 
 def _deletion(names: list[str], hidden: list[str], others: list[str], used: int, undo: str) -> str:
-    """Return the question before the runs `names` are deleted, with the runs that the filter hides (`hidden`) and those
-    of other workers (`others`).
-
-    `used` is their size in bytes, `undo` the key that brings them back.
-    """
+    # `hidden` are those that the filter hides, `others` those of other workers; `used` is in bytes.
     about = dict.fromkeys(others, " (its worker)") | dict.fromkeys(hidden, " (hidden)")
     unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
     head = f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{listed(names, about)}{unseen}"
     return f"{head}\n{until_quitting(len(names), used, undo)}"
+
+
+FROM = 120  # columns of the terminal, from which on there is room for it
+LEAST_WIDTH, SHARE = 54, 0.4  # columns; of the terminal's columns
+KEPT_READERS = 8
+MOST_CHARTS, CHART_ROWS = 4, 7
+NOT_READ = Picture(Snapshot(phase=phases.READING))
+
+
+def width_in(columns: int, shown: bool) -> int:
+    """Return the width of the side view in so many columns; 0 without room, or if not `shown`."""
+    return max(LEAST_WIDTH, int(columns * SHARE)) if shown and columns >= FROM else 0
+
+
+class SideView(Vertical):
+    """Shows one run. `show` sets the run, which is then read in a thread."""
+
+    app: BaseApp
+    DEFAULT_CSS = """
+    SideView {
+        height: 1fr; border-left: solid $border; padding: 0 1; display: none;
+        & > Panel { height: 1; }
+        & > Chart { height: 1fr; margin: 1 0 0 0; }
+        & > #side-foot { margin: 1 0 0 0; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="side")
+        self.entry: Entry | None = None
+        self.picture = NOT_READ
+        self._readers: dict[str, RunReader] = {}  # by the run's id, the one used last at the end
+        self._reads = False  # a thread is reading now
+
+    def compose(self) -> ComposeResult:
+        yield Panel(lambda width, _height: self._head(width), id="side-head")
+        for _ in range(MOST_CHARTS):
+            yield Chart()
+        yield Panel(lambda width, _height: self._foot(width), id="side-foot")
+
+    @property
+    def now(self) -> Snapshot:
+        return self.picture.snapshot
+
+    def place(self, width: int) -> None:
+        self.display = width > 0
+        self.styles.width = width
+
+    def show(self, entry: Entry | None) -> None:
+        """Show the row's run. Curves follow when they have been read, at once if they were read before."""
+        if entry is None or self.entry is None or entry.run.id != self.entry.run.id:
+            reader = self._readers.get(entry.run.id) if entry is not None else None
+            self.picture = reader.picture if reader is not None else NOT_READ
+        self.entry = entry
+        if self.display:
+            self._paint()
+            self._read()
+
+    def on_resize(self) -> None:
+        self._paint()
+
+    async def on_click(self) -> None:
+        await self.run_action("screen.open")
+
+    # ---- reading ----------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Read the run in a thread, unless one is reading: then its end begins the next reading."""
+        if self._reads or self.entry is None or self.entry.state == WAITING or self.entry.group:
+            return
+        self._reads = True
+        run = self.entry.run
+        reader = self._readers.pop(run.id, None) or RunReader(run)
+        self._readers[run.id] = reader
+        while len(self._readers) > KEPT_READERS:
+            del self._readers[next(iter(self._readers))]
+        in_background(self, partial(_newest, reader), partial(self._take, run))
+
+    def _take(self, run: Run, picture: Picture) -> None:
+        self._reads = False
+        if self.entry is None or self.entry.run.id != run.id:
+            self._read()
+        elif picture is not self.picture:
+            self.picture = picture
+            self._paint()
+
+    # ---- painting ---------------------------------------------------------------------------------
+
+    @property
+    def _glyphs(self) -> Glyphs:
+        return glyphs_of(self.app)
+
+    def _paint(self) -> None:
+        width, height = self.content_size
+        if not width or not height:
+            return
+        panels = self.query_one("#side-head", Panel), self.query_one("#side-foot", Panel)
+        heights = [len(rows) for rows in (self._head(width), self._foot(width))]
+        heights[1] = min(heights[1], height // 3)
+        for panel, rows in zip(panels, heights, strict=True):
+            panel.styles.height, panel.display = rows, rows > 0
+            panel.repaint()
+        drawn = self._plots() if self.now.lines else []
+        room = max(0, (height - sum(heights) - 1) // CHART_ROWS)
+        for chart, plot in zip(self.query(Chart), [*drawn[:room], *[NO_PLOT] * MOST_CHARTS], strict=False):
+            chart.display = plot is not NO_PLOT
+            chart.show(plot)
+
+    def _plots(self) -> list[Plot]:
+        # The loss, then by importance. Speeds and shares are called the last ones, as the figures below are means.
+        drawn = [plot for plot in plots(self.now, self.app.settings.charts) if not plot.empty]
+        drawn.sort(key=lambda plot: plot.title != "loss")
+        return [named_last(plot) if plot.unit or plot.bounds != "free" else plot for plot in drawn]
+
+    def _head(self, width: int) -> list[Row]:
+        """Title and state, progress, the facts of the training, its verdict, and the error that ended it."""
+        if (entry := self.entry) is None:
+            return []
+        named = head.RunName(entry.title.preset, entry.run.id, "", entry.number)
+        if entry.group:
+            return [named.row(width, self._glyphs), [], *self._sweep(entry, width)]
+        if entry.state == WAITING:
+            waiting = wrapped(clean(str(entry.waiting or "")), width, self._glyphs, 4)
+            return [named.row(width, self._glyphs), *([(line, "value")] for line in waiting)]
+        rows = head.rows(named, "", self.now, width, self._glyphs)[:3]
+        rows += head.learning_rows(self.now, width, self._glyphs)
+        if head.is_due(self.now) and self.now.diagnosis:
+            sign = head.mark(self.now.diagnosis, self._glyphs)
+            lines = wrapped(head.sentence(self.now.diagnosis), width - 2, self._glyphs, 3)
+            rows += [[sign if not at else (" ", ""), (" ", ""), (line, "value")] for at, line in enumerate(lines)]
+        return [*rows, *head.error(self.now, width, self._glyphs)[:4]]
+
+    def _sweep(self, entry: Entry, width: int) -> list[Row]:
+        from ...drawing import sweep  # only if there is a sweep
+
+        record = cast("SweepEntry", entry).record.sweep
+        if record is None:
+            return [[("this sweep was deleted; its trials are still here", "label")]]
+        return sweep.in_brief(record, entry.description, width, self.content_size.height - 2, self._glyphs)
+
+    def _foot(self, width: int) -> list[Row]:
+        """The changed options, tags, note and description, and the figures of the result."""
+        if (entry := self.entry) is None or entry.group:
+            return []
+        tags = " ".join(f"#{tag}" for tag in entry.notes.tags)
+        texts = {
+            "changed": "  ".join(entry.title.changes),
+            "tags": tags,
+            "note": entry.notes.note,
+            "": entry.description,
+        }
+        rows: list[Row] = []
+        for name, text in texts.items():
+            lead = f"{name:<9}" if name else ""
+            lines = wrapped(clean(text), width - len(lead), self._glyphs, 3) if text.strip() else []
+            rows += [[(lead if not at else " " * len(lead), "label"), (line, "value")] for at, line in enumerate(lines)]
+        return [*rows, *(head.result_rows(self.now, width) if self.now.summary is not EMPTY else [])]
+
+
+def _newest(reader: RunReader) -> Picture:
+    # Waits for the disk.
+    while reader.poll():
+        pass
+    return reader.picture

@@ -43,16 +43,13 @@ class RunWatch:
 
     @property
     def at_terminal(self) -> bool:
-        """True if titles and notifications may be sent to the output: it is a terminal that understands them, and no
-        test.
-        """
+        """True if the output is a terminal that understands titles and notifications, and no test."""
         shown = not self._app.is_headless and sys.__stderr__ is not None and sys.__stderr__.isatty()
         return shown and understands(os.environ)
 
     def _read_running(self) -> None:
-        """Read every 3 s which runs are running or wait, and start the runner of the queue if it has died, until
-        `close`, or until the application has ended without it, as after an error: its process waits for this thread.
-        """
+        """Every 3 s, also start the runner of the queue if it has died; until the application has ended, even by an
+        error."""
         from ...reading.proofs import ProofList  # not needed for the first paint
         from ...reading.run_list import RunningRuns  # the same
 
@@ -79,9 +76,7 @@ class RunWatch:
             self._show_end(ended)
 
     def _show_end(self, ended: Ended) -> None:
-        """Show that a run has ended: by the bell or a notification of the terminal, and as a message unless the present
-        screen shows this run.
-        """
+        """By the bell or a notification of the terminal, and as a message unless the present screen shows this run."""
         from ...wording.run import ASKED_FOR, ENDED  # not needed for the first paint
 
         app, outcome = self._app, ENDED.get(ended.state, ended.state)
@@ -95,9 +90,7 @@ class RunWatch:
         app.notify(text, severity="information" if well else "error", markup=False, timeout=SHOWN_SECONDS)
 
     def _announce(self, ended: Ended, outcome: str) -> None:
-        """Ring the bell and send a desktop notification, if the settings allow it and the output is a terminal.
-        `outcome` is the end in words.
-        """
+        # If the settings allow it and the output is a terminal.
         app = self._app
         if self.at_terminal and app.settings.notify.bell:
             app.bell()
@@ -106,7 +99,7 @@ class RunWatch:
             app.run_worker(lambda: self._notify_desktop(line), group="running", thread=True)
 
     def _notify_desktop(self, line: str) -> None:
-        """Send the line as a desktop notification. To be called in a thread, as tmux may be called."""
+        # In a thread, as tmux may be called.
         if sequence := notification(line, os.environ):
             self._app.call_later(self._write, sequence)
 
@@ -115,9 +108,7 @@ class RunWatch:
 
 
 def words_of(now: Now, measuring: Sequence[str]) -> tuple[str, ...]:
-    """Return texts for the header, the longest first, empty for none: which measurements are under way, and how many
-    runs train and wait.
-    """
+    """Return the header's texts, the longest first: measurements under way, runs that train and wait."""
     of_queue = now.queue.words(len(now.running))
     if not measuring:
         return of_queue
@@ -126,9 +117,7 @@ def words_of(now: Now, measuring: Sequence[str]) -> tuple[str, ...]:
 
 
 def title_of(now: Now) -> str:
-    """Return the terminal's title while runs are running: the share of its steps that the newest has done, and its
-    title. Empty if no run is running.
-    """
+    """Return the terminal's title: how much the newest running run has done, and its title; else empty."""
     if not now.running:
         return ""
     done = f"{units.share(now.done)} " if now.done is not None else ""
@@ -146,15 +135,13 @@ TMUX_SECONDS = 1.0
 
 class TerminalTitle:
     """Sets the title of the terminal, and restores the former title at the end. `write` sends a control sequence to the
-    terminal.
-    """
+    terminal."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._now = ""
 
     def show(self, text: str) -> None:
-        """Set the title. An empty text restores the former title."""
         if text == self._now:
             return
         if text:
@@ -169,10 +156,8 @@ def titled(text: str) -> str:
 
 
 def notification(text: str, environment: Mapping[str, str]) -> str:
-    """Return the control sequence that makes the terminal show a text as a desktop notification.
-
-    Empty if tmux or GNU screen would not pass it on. The text is cut to 120 characters.
-    """
+    """Return the sequence of a desktop notification, cut to 120 characters; empty if tmux or screen would not pass it
+    on."""
     sequence = f"\x1b]9;{_harmless(text)}\x07"
     if "TMUX" in environment:
         return f"\x1bPtmux;{sequence.replace(chr(27), chr(27) * 2)}\x1b\\" if tmux_passes_on(environment) else ""
@@ -182,9 +167,7 @@ def notification(text: str, environment: Mapping[str, str]) -> str:
 
 
 def tmux_passes_on(environment: Mapping[str, str]) -> bool:
-    """Return True if the tmux of this process passes control sequences on to its terminal, which its user has to allow.
-    False if tmux does not answer.
-    """
+    """True if this tmux passes sequences on, which its user has to allow; False if it does not answer."""
     try:
         answer = subprocess.run(
             ["tmux", "show-options", "-Apqv", "-t", environment.get("TMUX_PANE", ""), "allow-passthrough"],

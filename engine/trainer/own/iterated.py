@@ -1,0 +1,684 @@
+"""Turns data that is read by iterating over it into endless batches: generators, functions, Grain, torch's DataLoader.
+
+As in Keras' fit, an axis that differs between the first two batches may have any size, as the number of samples may.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import itertools
+import json
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ... import plan
+from ...options import Options
+from ...options.own_code import Data
+from ...plan import batches_per_pass
+from ..data.stages import Stage
+from ..measure.run_report import RunReport
+from . import dataset_facts
+from .dataset_facts import BY_PYTHON, Nature
+from .py_dataset import LOOKED_AT, Indexed, opened_as
+from .streams import Batched, Samples
+from .user_code import UserError, contains_none
+
+ENDLESS = 2**62  # a length from which on data has no end, as Grain gives it
+
+
+class Passes:
+    """Makes an iterator over the batches of each pass."""
+
+    name: str  # of the object, in messages
+    once = False  # there is only one pass, which cannot be begun again
+    batches: int | None = None  # in a pass
+    exact = False  # the state of an iterator can be saved and restored
+
+    def peek(self, count: int) -> list[Any]:
+        """Return up to `count` first batches. The training gets them too."""
+        with self.whole() as batches:
+            return list(itertools.islice(batches, count))
+
+    def whole(self) -> contextlib.AbstractContextManager[Iterator[Any]]:
+        """Return a context with the batches of a pass that does not belong to the training."""
+        return contextlib.nullcontext(self.begin())
+
+    def begin(self, state: Any = None) -> Iterator[Any]:
+        """Begin a pass, in the state that `state` has returned earlier if one is given, and return its iterator."""
+        raise NotImplementedError
+
+    def state(self, iterator: Any) -> Any:  # noqa: ARG002
+        """Return the present state of the iterator as a value for JSON. None if it cannot be saved now."""
+        return None
+
+    def close(self, iterator: Any) -> None:
+        """End the processes and threads of an iterator that is not used any longer."""
+
+
+class Once(Passes):
+    """A generator, or another iterator: one pass, which continues over the epochs. One with `get_state` and
+    `set_state`, as Grain's iterators have, is saved and restored.
+    """
+
+    once = True
+
+    def __init__(self, data: Any) -> None:
+        self.name, self._data, self.exact = named(data), data, _is_stateful(data)
+        self._begun = False
+
+    def peek(self, count: int) -> list[Any]:
+        state = self.state(self._data)
+        first = list(itertools.islice(self._data, count))
+        if self.exact:
+            self._data.set_state(_read(state))
+        else:
+            self._data = itertools.chain(first, self._data)
+        return first
+
+    def begin(self, state: Any = None) -> Iterator[Any]:
+        if state is not None:
+            self._data.set_state(_read(state))
+        elif self._begun:
+            raise UserError(f"{self.name} cannot be begun again", "return the function that makes it")
+        self._begun = True
+        return iter(self._data)
+
+    def state(self, iterator: Any) -> Any:
+        return _written(iterator.get_state()) if self.exact else None
+
+
+class Anew(Passes):
+    """A function that makes an iterator, or an object with `__iter__`: each pass has one, restored as for `Once`."""
+
+    def __init__(self, make: Callable[[], Any], name: str, batches: int | None = None, stateful: bool = False) -> None:
+        self.name, self.batches, self.exact = name, batches, stateful
+        self._make = make
+
+    def peek(self, count: int) -> list[Any]:
+        with self.whole() as batches:
+            self.state(batches)  # raises UserError for a state that cannot be saved
+            return list(itertools.islice(batches, count))
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[Iterator[Any]]:
+        """As for Passes. The global random states of Python and NumPy are restored afterwards."""
+        states = random.getstate(), np.random.get_state()
+        iterator = self.begin()
+        try:
+            yield iterator
+        finally:
+            self.close(iterator)
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+
+    def begin(self, state: Any = None) -> Iterator[Any]:
+        made = self._make()
+        if not hasattr(made, "__iter__") and not hasattr(made, "__next__"):
+            raise UserError(f"{self.name} returned {named(made)}, not an iterator", "yield the batches, each as (x, y)")
+        iterator = iter(made)
+        if _is_stateful(iterator):
+            self.exact = True
+            if state is not None:
+                iterator.set_state(_read(state))
+        return iterator
+
+    def state(self, iterator: Any) -> Any:
+        return _written(iterator.get_state()) if _is_stateful(iterator) else None
+
+    def close(self, iterator: Any) -> None:
+        if callable(close := getattr(iterator, "close", None)):
+            close()
+
+
+class Repeated(Passes):
+    """The first `count` batches of data that has only one pass, `passes`, kept in memory: the same in each pass."""
+
+    exact = True
+
+    def __init__(self, passes: Passes, count: int, setting: str) -> None:
+        self.name, self.batches = passes.name, count
+        self._passes, self._setting = passes, setting
+        self._kept: list[Any] = []
+        self._left: Iterator[Any] | None = None
+
+    def begin(self, state: Any = None) -> Iterator[Any]:
+        assert state is None
+        for number in range(self.batches or 0):
+            if number == len(self._kept):
+                self._kept.append(self._drawn())
+            yield self._kept[number]
+
+    def _drawn(self) -> Any:
+        self._left = self._passes.begin() if self._left is None else self._left
+        try:
+            return next(self._left)
+        except StopIteration:
+            raise UserError(
+                f"validation ended after {len(self._kept)} batches: {self.name} has only one pass",
+                f"lower {self._setting}, or return the function that makes it",
+            ) from None
+
+
+def _is_stateful(iterator: Any) -> bool:
+    return callable(getattr(iterator, "get_state", None)) and callable(getattr(iterator, "set_state", None))
+
+
+def _written(state: Any) -> Any:
+    if isinstance(state, bytes):
+        return {"base64": base64.b64encode(state).decode()}
+    try:
+        return {"value": json.loads(json.dumps(state))}  # the values as they are now: the iterator may change its own
+    except (TypeError, ValueError):
+        raise UserError(
+            f"get_state of the data returned a {type(state).__name__} that JSON cannot hold",
+            "return bytes, or numbers, texts, lists and dicts of them",
+        ) from None
+
+
+def _read(state: Any) -> Any:
+    return base64.b64decode(state["base64"]) if "base64" in state else state["value"]
+
+
+def named(value: Any) -> str:
+    """Return the name of the value's class with its article, such as "an Episodes"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+_ONE_AT_A_TIME = threading.Lock()  # who draws from torch's global random state
+
+
+def seed_torch(seed: int | None) -> None:
+    """Seed torch's global random state, if the user's code has imported torch and has not seeded it."""
+    torch = sys.modules.get("torch")
+    if seed is not None and torch is not None and torch.initial_seed() == torch.Generator().initial_seed():
+        torch.manual_seed(seed)
+
+
+class TorchPasses(Passes):
+    """The passes over a DataLoader of torch, with `same_each_time` each with the random states of the first. A
+    checkpoint has the states of the pass's begin. The loader draws from a copy of torch's global random state, as else
+    the order would depend on when a validation draws. torch is never imported here: the user's code has done it.
+    """
+
+    name = "a torch DataLoader"
+    exact = True
+
+    def __init__(self, loader: Any, same_each_time: bool = False) -> None:
+        self._loader, self._torch = loader, sys.modules["torch"]
+        self._same_each_time = same_each_time
+        self._global: Any = self._torch.get_rng_state()
+        self._generators = _generators(loader, self._torch)
+        self._first: list[str] | None = None
+        self._begun: list[str] | None = None  # the states at the begin of this pass, until its first batch is drawn
+        with contextlib.suppress(TypeError):
+            self.batches = len(loader)
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[Iterator[Any]]:
+        states = self._states()
+        iterator = self.begin()
+        try:
+            yield iterator
+        finally:
+            self.close(iterator)
+            self._restore(states)
+
+    def peek(self, count: int) -> list[Any]:
+        # As in Keras' fit, the first pass of the training comes with the next random numbers.
+        iterator = self.begin()
+        try:
+            return list(itertools.islice(iterator, count))
+        finally:
+            self.close(iterator)
+
+    def begin(self, state: Any = None) -> Iterator[Any]:
+        if state is not None:
+            self._restore(state)
+        elif self._same_each_time and self._first is not None:
+            self._restore(self._first)
+        begun = self._states()
+        self._first = self._first or begun
+        # Processes that are forked by a thread of TensorFlow's end with code 1, as Python does not know that thread.
+        thread = ThreadPoolExecutor(1) if self._loader.num_workers else None
+        with self._own_numbers():
+            iterator = _call(thread, iter, self._loader)
+        self._begun = begun
+        return self._drawn(iterator, thread)
+
+    def _drawn(self, iterator: Iterator[Any], thread: ThreadPoolExecutor | None) -> Iterator[Any]:
+        with thread or contextlib.nullcontext():
+            while True:
+                self._begun = None
+                with self._own_numbers():
+                    batch = _call(thread, next, iterator, _END)
+                if batch is _END:
+                    return
+                yield batch
+
+    def state(self, iterator: Any) -> Any:  # noqa: ARG002
+        return self._begun
+
+    def close(self, iterator: Any) -> None:
+        iterator.close()  # drops torch's iterator, which ends its processes
+
+    @contextlib.contextmanager
+    def _own_numbers(self) -> Iterator[None]:
+        """A context in which torch's global random state is the one of this loader."""
+        with _ONE_AT_A_TIME:
+            others = self._torch.get_rng_state()
+            self._torch.set_rng_state(self._global)
+            try:
+                yield
+            finally:
+                self._global = self._torch.get_rng_state()
+                self._torch.set_rng_state(others)
+
+    def _states(self) -> list[str]:
+        states = [self._global, *(generator.get_state() for generator in self._generators)]
+        return [base64.b64encode(state.numpy().tobytes()).decode() for state in states]
+
+    def _restore(self, states: list[str]) -> None:
+        values = [self._torch.frombuffer(bytearray(base64.b64decode(text)), dtype=self._torch.uint8) for text in states]
+        self._global = values[0]
+        for generator, value in zip(self._generators, values[1:], strict=True):
+            generator.set_state(value)
+
+
+def _call(thread: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments) if thread is None else thread.submit(function, *arguments).result()
+
+
+def _generators(loader: Any, torch: Any) -> list[Any]:
+    holders = [loader, loader.sampler, loader.batch_sampler, getattr(loader.batch_sampler, "sampler", None)]
+    generators = [getattr(holder, "generator", None) for holder in holders]
+    return list({id(each): each for each in generators if isinstance(each, torch.Generator)}.values())
+
+
+_NOT_DATA = (str, bytes, dict, list, tuple, set, frozenset, tf.data.Dataset, keras.utils.PyDataset)
+
+
+def passes_of(data: Any, role: str = "train") -> Passes | None:
+    """Return the passes over `data` for `role`, `train` or `validation`, by the names of its classes, as Keras does it.
+    None if it is not read by iterating over it: arrays, dicts, data sets, models.
+    """
+    if isinstance(data, _NOT_DATA) or _is_array(data):
+        return None
+    if is_torch(data):
+        return TorchPasses(data, same_each_time=role == "validation")
+    if _is_of(data, ("MapDataset", "IterDataset", "DataLoader"), "grain"):
+        return Anew(lambda: iter(data), f"a Grain {type(data).__name__}", _length(data), stateful=True)
+    if hasattr(data, "__next__"):
+        return Once(data)
+    if hasattr(data, "__iter__"):
+        return Anew(lambda: iter(data), named(data), _length(data))
+    return Anew(data, f"the function {getattr(data, '__name__', type(data).__name__)}") if callable(data) else None
+
+
+def _is_array(data: Any) -> bool:
+    return hasattr(data, "shape") or hasattr(data, "__array__")
+
+
+def is_torch(data: Any) -> bool:
+    return _is_of(data, ("DataLoader",), "torch")
+
+
+def _is_of(data: Any, names: tuple[str, ...], package: str) -> bool:
+    return any(kind.__name__ in names and kind.__module__.partition(".")[0] == package for kind in type(data).__mro__)
+
+
+def _length(data: Any) -> int | None:
+    try:
+        return len(data)
+    except (TypeError, AttributeError, NotImplementedError, OverflowError):
+        return None
+
+
+_END = object()
+_PATIENCE_SECONDS = 5.0  # for a batch that is being drawn when the training ends
+_MOST_KEPT = 1024  # states; beyond that, every second one is dropped
+
+
+class Positions:
+    """Draws the batches of `passes`, pass after pass, and knows which batch of which pass comes next. A resumed
+    training goes on from the saved state of the iterator, or else draws the batches of the pass again up to there.
+    """
+
+    def __init__(self, passes: Passes, role: str, as_tensors: Callable[[Any], Any], steps: str) -> None:
+        self.passes = passes
+        self.fault: UserError | None = None
+        self._role, self._as_tensors, self._steps = role, as_tensors, steps
+        self._reading, self._keeping = threading.Lock(), threading.Lock()
+        self._iterator: Any = None
+        self._closed = False
+        self._drawn = 0  # batches up to now
+        self._of_pass = 0  # batches of the present pass
+        # Batches drawn -> what is needed to continue there. A pass without a state can only be begun.
+        self._kept: dict[int, dict[str, Any]] = {}
+
+    def batches(self, first: int) -> Iterator[Any]:
+        """Yield the batches from number `first` on. Raises ValueError, of which TensorFlow hands on only a text: see
+        `fault`.
+        """
+        try:
+            with self._reading:
+                self._go_to(first)
+            while True:
+                with self._reading:
+                    if self._closed:
+                        return
+                    batch = self._next()
+                yield batch
+        except UserError as fault:
+            self.fault = fault
+            raise ValueError(str(fault)) from fault
+
+    def state(self, step: int) -> dict[str, Any] | None:
+        """Return what `restore` needs to continue after `step` batches. None if nothing is needed."""
+        with self._keeping:
+            before = [number for number in self._kept if number <= step]
+            if not before:
+                return None
+            number = max(before)
+            for older in (each for each in before if each < number):
+                del self._kept[older]
+            return {"batches": number, **self._kept[number]}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` has returned. To be called before the first batch is drawn."""
+        kept = dict(state)
+        self._kept = {int(kept.pop("batches")): kept}
+
+    def close(self) -> None:
+        """End the processes and threads of the present iterator. No further batch is drawn."""
+        if not self._reading.acquire(timeout=_PATIENCE_SECONDS):
+            return
+        try:
+            self._closed = True
+            if self._iterator is not None:
+                self.passes.close(self._iterator)
+        finally:
+            self._reading.release()
+
+    def _go_to(self, number: int) -> None:
+        if self._iterator is None or self._drawn > number:
+            self._reopen(number)
+        while self._drawn < number:
+            self._next()
+
+    def _reopen(self, number: int) -> None:
+        with self._keeping:
+            before = max((each for each in self._kept if each <= number), default=0)
+            kept = self._kept.get(before, {"of_pass": 0, "state": None})
+        self._begin(kept["state"])
+        self._drawn, self._of_pass = before, kept["of_pass"]
+        self._keep()
+
+    def _begin(self, state: Any = None) -> None:
+        if self._iterator is not None:
+            self.passes.close(self._iterator)
+        self._iterator, self._of_pass = self.passes.begin(state), 0
+
+    def _next(self) -> Any:
+        while True:
+            batch = next(self._iterator, _END)
+            if batch is not _END:
+                tensors = self._as_tensors(batch)
+                break
+            if self.passes.once:
+                raise UserError(
+                    f"{self._role} ended after {self._drawn} batches, and more are needed: {self.passes.name} has only "
+                    "one pass",
+                    f"let it yield without an end, return the function that makes it, or lower {self._steps}",
+                )
+            if not self._of_pass:
+                raise UserError(f"a pass over {self._role} has no batches", "check where it reads from")
+            self._begin()
+            self._keep()
+        self._drawn += 1
+        self._of_pass += 1
+        self._keep()
+        return tensors
+
+    def _keep(self) -> None:
+        state = self.passes.state(self._iterator)
+        if state is None and (self._of_pass or self.passes.once):
+            return
+        with self._keeping:
+            self._kept[self._drawn] = {"of_pass": self._of_pass, "state": state}
+            if len(self._kept) > _MOST_KEPT:
+                self._kept = dict(list(self._kept.items())[-1::-2][::-1])
+
+
+AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whose first axis is the samples"
+
+
+@dataclass(frozen=True)
+class Iterated:
+    """Data that is read by iterating over it, as a stream of batches."""
+
+    positions: Positions
+    options: Options
+    samples: int | None
+    batches: int | None
+    batch_size: int
+    spec: Any
+    kind: Data = "batched"
+    smaller_last_batch: bool = True  # unknown
+    nature: Nature = BY_PYTHON
+    begins_anew: bool = True
+
+    def global_batches(self, first_step: int) -> tf.data.Dataset:
+        """Return the batches from step `first_step` on, up to the epoch's end if it lies within an epoch."""
+        made = self._made(first_step)
+        epoch = plan.steps_per_epoch(self.options.train, self.batches or self.options.train.steps_per_epoch or 1)
+        done = first_step % epoch
+        return made.take(epoch - done) if done else made
+
+    def _made(self, first_step: int) -> tf.data.Dataset:
+        return tf.data.Dataset.from_generator(lambda: self.positions.batches(first_step), output_signature=self.spec)
+
+    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
+        return self._made(first_step).take(steps)
+
+    def stages(self) -> tuple[Stage, ...]:
+        return ()
+
+
+# The data of one role (train or validation) as batches. The numbers in a pass are None if they are unknown.
+# With `begins_anew` each epoch can have an iterator of its own, by `of_epoch`, whose batches end with the epoch.
+Stream = Samples | Batched | Indexed | Iterated
+
+
+def iterated(
+    passes: Passes,
+    role: str,
+    options: Options,
+    replicas: int,
+    samples: int | None,
+    steps: int | None,
+    model: keras.Model,
+    report: RunReport,
+) -> Iterated:
+    """Return the batches of `passes` as a stream for all `replicas`. If neither `samples` in a pass nor `steps`, the
+    number of batches to take, are given, and the object has no length, the batches are counted. Raises UserError.
+    """
+    setting = dataset_facts.STEPS[role]
+    if passes.once and steps is None:
+        raise UserError(
+            f"{role} is {passes.name}, which has only one pass of unknown length",
+            f"return the function that makes it, so that each pass begins again, or {dataset_facts.settable(role)}",
+        )
+    if passes.once and role == "validation":
+        passes = Repeated(passes, steps or 0, setting)
+    first = passes.peek(LOOKED_AT)
+    if not first:
+        raise UserError(f"{role} has no batches", "check where it reads from")
+    arrays = [as_batch(batch) for batch in first]
+    spec = opened_as(spec_of(arrays, role), model)
+    size = _rows(arrays[0])
+    as_tensors = functools.partial(_checked, spec=spec, role=role, copies=replicas > 1)
+    positions = Positions(passes, role, as_tensors, setting)
+    batches = _batches(positions, samples, size, steps, role, report)
+    return Iterated(positions, options, samples, batches, size, spec)
+
+
+def _batches(
+    positions: Positions, samples: int | None, size: int, steps: int | None, role: str, report: RunReport
+) -> int | None:
+    """Return the number of batches in a pass, which are counted if it is needed and unknown."""
+    length = positions.passes.batches
+    if length is not None and length < ENDLESS:
+        return length
+    if samples is not None:
+        return batches_per_pass(samples, size)
+    if steps is not None:
+        return None
+    if length is not None:
+        raise dataset_facts.endless(role)
+    return dataset_facts.counted_in(positions.passes.whole, role, report)
+
+
+def data_set_of(passes: Passes, batched: bool) -> tf.data.Dataset:
+    """Return `passes`, each of which begins again, as a data set of batches, or of samples if not `batched`. Raises
+    UserError.
+    """
+    if passes.once:
+        raise UserError(
+            f"train is {passes.name}, which has only one pass, and several are needed here",
+            "return the function that makes it",
+        )
+    first = [as_batch(element) for element in passes.peek(LOOKED_AT)]
+    if not first:
+        raise UserError("train has no samples", "check where it reads from")
+
+    def one_pass() -> Iterator[Any]:
+        iterator = passes.begin()
+        try:
+            yield from map(as_batch, iterator)
+        finally:
+            passes.close(iterator)
+
+    data = tf.data.Dataset.from_generator(one_pass, output_signature=spec_of(first, "train", batched))
+    has_length = passes.batches is not None and passes.batches < ENDLESS
+    return data.apply(tf.data.experimental.assert_cardinality(passes.batches)) if has_length else data
+
+
+# ---- batches -------------------------------------------------------------------------------------
+
+
+def spec_of(batches: list[Any], role: str, batched: bool = True) -> Any:
+    """Return the type of these batches (of samples, if not `batched`). Raises UserError if they have none in common."""
+    try:
+        return tf.nest.map_structure(lambda *leaves: _leaf_spec(leaves, role, batched), *batches)
+    except (TypeError, ValueError):
+        raise UserError(f"the first two batches of {role} have different structures", AS_BATCHES) from None
+
+
+def _leaf_spec(leaves: tuple[Any, ...], role: str, batched: bool) -> Any:
+    if any(leaf is None for leaf in leaves):
+        raise contains_none(f"a batch of {role}")
+    shapes = [tuple(leaf.shape) for leaf in leaves]
+    if batched and not shapes[0]:
+        raise UserError(f"the elements of {role} are single values, not batches", AS_BATCHES)
+    if len({len(shape) for shape in shapes}) > 1:
+        raise UserError(
+            f"batches of {role} have the shapes {shapes[0]} and {shapes[1]}", "give all the same number of axes"
+        )
+    try:
+        return type_of(leaves, batched)
+    except TypeError:
+        hint = "convert it to numbers or texts of equal shape"
+        raise UserError(f"a batch of {role} contains an array of the type {leaves[0].dtype}", hint) from None
+
+
+def _rows(batch: Any) -> int:
+    first = tf.nest.flatten(batch)[0]
+    return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
+
+
+def _checked(value: Any, spec: Any, role: str, copies: bool) -> Any:
+    # Over several replicas TensorFlow may write into arrays that it is given: then they are copied.
+    batch = as_batch(value)
+    try:
+        tf.nest.assert_same_structure(batch, spec)
+        pairs = zip(tf.nest.flatten(batch), tf.nest.flatten(spec), strict=True)
+        fits = all(
+            leaf is not None and spec.shape.is_compatible_with(leaf.shape) and dtype_of(leaf) == spec.dtype
+            for leaf, spec in pairs
+        )
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise UserError(
+            f"a batch of {role} is {_shown(batch)}, and the first ones were {_shown(spec)}",
+            "give all batches the same types and shapes; an axis whose size differs must differ between the first two",
+        )
+    return tf.nest.map_structure(copied, batch) if copies else batch
+
+
+def _shown(nest: Any) -> str:
+    """Return types and shapes as a short text, such as (float32 (10, 4), int64 (10,))."""
+
+    if isinstance(nest, tuple):
+        return f"({', '.join(map(_shown, nest))})"
+    if isinstance(nest, dict):
+        return "{" + ", ".join(f"{key}: {_shown(value)}" for key, value in nest.items()) + "}"
+    return "None" if nest is None else f"{dtype_of(nest).name} {tuple(nest.shape)}"
+
+
+TENSORS = (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)
+
+
+def as_batch(value: Any) -> Any:
+    """Return a batch as nested tuples and dicts of arrays. Lists become tuples, None at the end is left out, and
+    tensors of other libraries become arrays.
+    """
+    if isinstance(value, dict):
+        return {key: as_batch(item) for key, item in value.items()}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        items = tuple(as_batch(item) for item in value)
+        while items and items[-1] is None:
+            items = items[:-1]
+        return items
+    if value is None or isinstance(value, (np.ndarray, *TENSORS)):
+        return value
+    if hasattr(value, "tocoo"):  # a sparse matrix of SciPy
+        matrix = value.tocoo()
+        indices = np.stack([matrix.row, matrix.col], axis=1).astype("int64")
+        return tf.sparse.reorder(tf.SparseTensor(indices, matrix.data, matrix.shape))
+    return np.asarray(value.cpu() if hasattr(value, "cpu") else value)
+
+
+def type_of(leaves: tuple[Any, ...], batched: bool) -> Any:
+    """Return the common type, in which axes of different sizes, and the first if `batched`, may have any size. Raises
+    TypeError.
+    """
+    first = leaves[0]
+    sizes = [axis[0] if len(set(axis)) == 1 else None for axis in zip(*(leaf.shape for leaf in leaves), strict=True)]
+    shape = [None, *sizes[1:]] if batched else sizes
+    if isinstance(first, tf.RaggedTensor):
+        return tf.RaggedTensorSpec(shape, first.dtype, first.ragged_rank, first.row_splits.dtype)
+    if isinstance(first, tf.SparseTensor):
+        return tf.SparseTensorSpec(shape, first.dtype)
+    return tf.TensorSpec(shape, dtype_of(first))
+
+
+def dtype_of(array: Any) -> tf.DType:
+    return tf.string if getattr(array.dtype, "kind", "") in ("U", "S") else tf.as_dtype(array.dtype)
+
+
+def copied(leaf: Any) -> Any:
+    """Return a copy of an array. Over several replicas TensorFlow may write into arrays that it is given."""
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf

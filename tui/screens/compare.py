@@ -1,0 +1,462 @@
+"""Runs side by side: the options that differ, then the figures with their difference from the baseline. The first
+column is the baseline: the pinned run, or the first marked run."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import textwrap
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from ...engine.compare import baseline
+from ...engine.compare.comparison import Comparison, FigureRow, OptionRow, compare
+from ...engine.runs import Run
+from ..base import keys
+from ..base.errors import clean
+from ..base.settings import Charts
+from ..base.themes import colour, painted_colour
+from ..drawing import charts as drawn_charts
+from ..drawing import interval_bar
+from ..drawing.charts import MOST_COMPARED
+from ..drawing.plot.curves import Plot, colour_of, in_one_chart
+from ..drawing.rows import Row
+from ..reading.run.reader import RunReader
+from ..reading.run.snapshot import Snapshot
+from ..upstream.partial_updates import send_changed_cells
+from ..widgets.charts import Chart, page_corner
+from ..widgets.key_footer import KeyFooter
+from ..widgets.option_row import NOT_GIVEN
+from ..widgets.row_widgets import Panel
+from ..widgets.table import Column, OpeningTable, Table
+from ..wording.comparison import (
+    as_markdown,
+    change_text,
+    distinct,
+    distinct_names,
+    fact_cells,
+    has_noise,
+    in_brief,
+    moments_of,
+    noise_text,
+    option_text,
+    remarks,
+    short_names,
+    value_text,
+)
+from .base import FollowingScreen, Header
+
+SHORT_NAME = 16
+READ_SECONDS = 1.0  # while a run is running
+LEAST_HEIGHT, LEAST_CHART = 20, 5  # of the screen from which on there are curves, and of their chart
+HIGH = 30  # from here on the chart has a third of the rows
+
+
+class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
+    """A screen with one chart of the curves of several runs. `comparison` is None until the runs have been compared."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        super().__init__()
+        self.runs = list(runs)
+        self.comparison: Comparison | None = None
+        self._curves: Mapping[str, Snapshot] = {}  # by the run's id, once they have been read
+        self._chosen = ""  # the key of the shown chart
+        self._numbers: dict[str, int | None] = {}  # by the run's id: read once, as each paint asks for the colours
+
+    def read_curves(self, runs: Sequence[Run], leaving: threading.Event) -> Iterator[None]:
+        """Read the first MOST_COMPARED runs' curves, in a thread; yield after each reading, about once per second."""
+        readers = [RunReader(run) for run in runs[: drawn_charts.MOST_COMPARED]]
+        while not leaving.is_set():
+            behind = [reader.poll() for reader in readers]
+            if not any(behind):
+                self._curves = {reader.run.id: reader.picture.snapshot for reader in readers}
+                yield
+                if all(reader.ended for reader in readers):
+                    return
+                leaving.wait(READ_SECONDS)
+
+    def _named(self) -> list[drawn_charts.Named]:
+        """The runs whose curves have been read, with names made of the differences between the runs."""
+        if (comparison := self.comparison) is None:
+            return []
+        names, short = self.names_of(comparison)
+        colours = self.colours()
+        return [
+            drawn_charts.Named(
+                names[at],
+                short[at],
+                colours[at],
+                self._curves[id_],
+                {row.key: row.values[at] for row in comparison.figures},
+            )
+            for at, id_ in enumerate(comparison.runs)
+            if id_ in self._curves
+        ]
+
+    @staticmethod
+    def names_of(comparison: Comparison) -> tuple[list[str], list[str]]:
+        """Return the names of the compared runs, made of their differences, and the same in SHORT_NAME characters."""
+        moments, titles = moments_of(comparison.runs), distinct(comparison.titles)
+        first = short_names(comparison)
+        names = distinct_names(titles, moments, first)
+        short = in_brief(names, titles, moments, SHORT_NAME, first)
+        return list(map(clean, names)), list(map(clean, short))
+
+    def colours(self) -> list[int]:
+        """Return the number of the colour of each run, from 0; no two of the first MOST_COMPARED have the same."""
+        for run in self.runs:
+            if run.id not in self._numbers:
+                self._numbers[run.id] = run.number
+        numbers = [self._numbers[run.id] for run in self.runs]
+        drawn, others = numbers[: drawn_charts.MOST_COMPARED], numbers[drawn_charts.MOST_COMPARED :]
+        return [*in_one_chart(drawn), *map(colour_of, others)]
+
+    @property
+    def about(self) -> str:
+        left_out = len(self.runs) - drawn_charts.MOST_COMPARED
+        return f"{len(self.runs)} runs" + (f", without the last {left_out}" if left_out > 0 else "")
+
+    def charts(self, drawn: Charts) -> list[Plot]:
+        return drawn_charts.compared_plots(self._named(), drawn)
+
+    def axes(self) -> list[str]:
+        return drawn_charts.axes(self._named())
+
+    def foot(self, _width: int) -> Row:
+        return [("the time of each run begins with its first step", "label")]
+
+    @property
+    def catching_up(self) -> bool:
+        return not self._curves
+
+    @property
+    def hardly_seen(self) -> str:
+        """Say that a curve of the shown chart is too short to be seen; else empty."""
+        plots = self.charts(self.app.settings.charts)
+        plot = next((chart for chart in plots if chart.key == self._chosen), None)
+        return drawn_charts.hardly_seen(plot) if plot is not None else ""
+
+    @property
+    def rows_needed(self) -> int:
+        """The number of screen rows that everything except the chart needs; by default all."""
+        return self.size.height
+
+    def show_curves(self) -> None:
+        """Show the chosen chart or the first; none below LEAST_HEIGHT rows."""
+        chart = self.query_one(Chart)
+        charts = self.charts(self.app.settings.charts)
+        chart.display = bool(charts) and self.size.height >= LEAST_HEIGHT
+        if not charts:
+            return
+        names = [plot.key for plot in charts]
+        at = names.index(self._chosen) if self._chosen in names else 0
+        self._chosen = names[at]
+        least = self.size.height // 3 if self.size.height >= HIGH else LEAST_CHART
+        chart.styles.height = max(least, self.size.height - self.rows_needed)
+        chart.show(replace(charts[at], corner=page_corner(at + 1, len(charts), self.glyphs)))
+
+    def action_page(self, by: int) -> None:
+        names = [plot.key for plot in self.charts(self.app.settings.charts)]
+        if self._chosen in names:
+            self._chosen = names[(names.index(self._chosen) + by) % len(names)]
+            self.show_curves()
+
+    def action_chart(self) -> None:
+        from .chart import ChartScreen  # only when it is asked for
+
+        if self._chosen:
+            self.app.push_screen(ChartScreen(self, self._chosen))
+
+    @on(Chart.Turned)
+    def _page_clicked(self, event: Chart.Turned) -> None:
+        event.stop()
+        self.action_page(event.by)
+
+    @on(Chart.Opened)
+    def _chart_clicked(self, event: Chart.Opened) -> None:
+        event.stop()
+        self.action_chart()
+
+
+def moment_of(run: Run) -> str:
+    """Return the time of a run's start, such as 20250131-120000, from its id; without one the id."""
+    return clean(run.id[:15] if re.match(r"\d{8}-\d{6}-", run.id) else run.id)
+
+
+NOISE, NARROW_NOISE = "spread of repeats", "spread"
+BARS = 8
+HEAD_WIDTH = 28  # at least, if the names of runs are whole titles
+LEAST_HEAD = 12
+LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of the other text next to a title
+
+
+class CompareScreen(ComparedCurves):
+    """Compares `runs` in the order of the columns. If a baseline is pinned, it is the first column. If the user unpins
+    it, this screen does not change: the run stays the first column and the baseline."""
+
+    CSS_PATH = "compare.tcss"
+    FOLLOWS_COVERED = True  # it is read once
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("pin"),
+        keys.bind("copy", label="Copy as Markdown", meaning="copy the comparison as Markdown"),
+        keys.bind("page_on", "page(1)", "Next chart", meaning="the next chart"),
+        keys.bind("page_back", "page(-1)", "Chart before", show=False, meaning="the chart before"),
+        keys.bind("zoom", "chart", "Chart alone", meaning="the chart on the whole screen, with a cursor"),
+        *keys.back(),
+    ]
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        super().__init__(runs)
+        send_changed_cells(self)
+        self._shown: tuple[list[Run], Comparison] | None = None
+        self._pinning = threading.Lock()
+        self._change_width = 0  # of the widest difference, so that values are aligned
+        self._is_narrow = False  # in shorter words, as otherwise not all columns would fit
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Chart(id="curves")
+        yield OpeningTable(cursor_type="cell", fixed_columns=1, cell_padding=1)
+        yield Panel(self._remark_lines, id="status")
+        yield KeyFooter()
+
+    def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
+        """Yield the runs and their comparison, then again after each reading of the curves. In a thread."""
+        line_up = baseline.line_up(self.runs)
+        reading = list(line_up.runs), compare(line_up)
+        yield reading
+        for _ in self.read_curves(line_up.runs, leaving):
+            yield reading
+
+    def show_latest(self) -> None:
+        if self.latest is not None and self.latest is not self._shown:  # else the cursor keeps its place
+            self._shown = self.latest
+            self.show(*self.latest)
+        self.show_curves()
+
+    def theme_changed(self) -> None:
+        self._shown = None
+        super().theme_changed()
+
+    # ---- the table --------------------------------------------------------------------------------
+
+    def show(self, runs: list[Run], comparison: Comparison) -> None:
+        """Fill the table, with the cursor on the baseline. A run that was pinned since becomes the first column."""
+        if not self.is_attached:
+            return
+        self.runs, self.comparison = runs, comparison
+        for self._is_narrow in (False, True):
+            body = self._body(comparison)
+            heads, fits = self._heads(comparison, body)
+            if fits:
+                break
+        head = ["", *heads, *([self._noise] if has_noise(comparison) else [])]
+        styles = ["", *(painted_colour(self.app, f"curve{colour + 1}") for colour in self.colours()), ""]
+        self._fill([Text(name, style, justify="right") for name, style in zip(head, styles, strict=False)], body)
+        self.call_after_refresh(self._show_remarks)
+
+    @property
+    def _noise(self) -> str:
+        return NARROW_NOISE if self._is_narrow else NOISE
+
+    def _body(self, comparison: Comparison) -> list[list[Text]]:
+        """The rows of the table, each with its name and one cell for each run. Headings and blank rows have no
+        cells."""
+        runs, short = self.runs, self._is_narrow
+        changes = [change_text(row, at, short=short) for row in comparison.figures for at in range(len(runs))]
+        self._change_width = max(map(len, changes), default=0)
+        rows = [("run", [moment_of(run) for run in self.runs], ""), ("outcome", list(comparison.states), "")]
+        rows += [(name, facts, "") for name, facts in fact_cells(comparison)]
+        rows += [("", [], ""), ("options that differ" if comparison.options else "no option differs", [], "")]
+        room = self._option_room(comparison) if short else 0
+        rows += [(row.key, _options(row, room), "") for row in comparison.options]
+        rows += [("", [], ""), ("figures", [], "")]
+        body = [[_label(label, bool(cells)), *map(_right, cells), _right(last)] for label, cells, last in rows]
+        for figure in comparison.figures:
+            cells = [self._figure(figure, position) for position in range(len(self.runs))]
+            body.append([_label(figure.label, True), *cells, _right(noise_text(figure, short=short))])
+        return body
+
+    def _option_room(self, comparison: Comparison) -> int:
+        # The number of characters with which all columns fit, if full texts would be too long.
+        names = [row.key for row in comparison.options] + [row.label for row in comparison.figures]
+        labels = max(map(len, names), default=0)
+        beside = len(NARROW_NOISE) + 2 if has_noise(comparison) else 0
+        return max(LEAST_HEAD, (self.size.width - labels - beside - 3) // max(1, len(self.runs)) - 2)
+
+    def _heads(self, comparison: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
+        """The headings of the columns, and True if all columns fit with them. If titles are too long, runs are named by
+        changes."""
+        titles, pinned = distinct(comparison.titles), comparison.baseline if comparison.choice == "pinned" else ""
+        short = short_names(comparison)
+        marks = [" (baseline)" if run == pinned else "" for run in comparison.runs]
+        least = max(HEAD_WIDTH, (self.size.width - LABEL_WIDTH) // max(1, len(comparison.runs)) - BESIDE)
+        longest = max((len(title.whole) for title in titles), default=0)
+        widths = [max((row[at].cell_len for row in body if at < len(row)), default=0) for at in range(len(titles) + 2)]
+        noise = [self._noise] if has_noise(comparison) else [""]
+        scrollbar = self.size.height < HIGH
+
+        def fits(heads: list[str]) -> bool:
+            taken = sum(max(len(head), width) for head, width in zip(["", *heads, *noise], widths, strict=True))
+            return taken + 2 * (len(widths) - (noise == [""])) + scrollbar <= self.size.width
+
+        whole: list[str] = []
+        for room in range(max(least, longest), least - 1, -1):
+            whole = [
+                clean(f"{name} {title.within(room)}".strip()) + mark
+                for name, title, mark in zip(short, titles, marks, strict=True)
+            ]
+            if fits(whole):
+                return whole, True
+        names = distinct_names(titles, moments_of(comparison.runs), short)
+        for room in range(least, LEAST_HEAD - 1, -1):
+            cut = [clean(name if len(name) <= room else f"{name[: room - 2]}..") for name in names]
+            brief = [name + mark for name, mark in zip(cut, marks, strict=True)]
+            if len(set(cut)) == len(cut) and fits(brief):
+                return brief, True
+        longest_names = [clean(name) + mark for name, mark in zip(names, marks, strict=True)]
+        return (longest_names if all(short) else whole), False
+
+    def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
+        """Each column is as wide as its widest cell. The cursor stays in its row and moves to the first run."""
+        table = self.query_one(Table)
+        body = [(cells + [Text("")] * (len(head) - len(cells)))[: len(head)] for cells in body]
+        widths = [max(cells[position].cell_len for cells in (head, *body)) for position in range(len(head))]
+        for cells in body:
+            for cell, width in zip(cells[1:], widths[1:], strict=True):
+                cell.pad_left(width - cell.cell_len)
+        columns = [Column(str(at), name, width) for at, (name, width) in enumerate(zip(head, widths, strict=True))]
+        table.fill(columns, {str(row): cells for row, cells in enumerate(body)})
+        table.move_cursor(row=table.cursor_row, column=1)
+
+    def _figure(self, row: FigureRow, position: int) -> Text:
+        """Only differences from the baseline that exceed the noise have a colour."""
+        change, by = change_text(row, position, short=self._is_narrow), row.changes[position]
+        text = Text(value_text(row, row.values[position]))
+        if not change:
+            return text.append("" if position == 0 else " " * (self._change_width + 2))
+        is_sure = bool(by) and row.more_is_better is not None and row.exceeds_noise(position) is not False
+        good = by is not None and (by > 0) == row.more_is_better
+        style = colour(self.app, "success" if good else "error") if is_sure else painted_colour(self.app, "label")
+        return text.append(f"  {change:>{self._change_width}}", style=style)
+
+    @property
+    def rows_needed(self) -> int:
+        """The number of rows of the header, the footer, the whole table and the remarks below it."""
+        table = self.query_one(Table)
+        if not table.row_count:
+            return self.size.height
+        remarks = len(self._remark_lines(self.size.width - 2, 0))
+        return 2 + 1 + table.row_count + table.show_horizontal_scrollbar + remarks
+
+    def show_curves(self) -> None:
+        super().show_curves()
+        self._show_remarks()
+
+    def _remark_lines(self, width: int, _height: int) -> list[Row]:
+        brief = width if self.size.height < HIGH else 0
+        remarked = remarks(self.comparison, brief) if self.comparison is not None else []
+        table = self.query_one(Table)
+        if remarked and table.row_count and table.virtual_size.width > table.size.width:
+            left, right = self.app.key("cursor_left"), self.app.key("cursor_right")
+            remarked[0] += f"; {right} and {left} show the rest of the table"
+        if self.catching_up and self.size.height >= LEAST_HEIGHT:
+            remarked.append("catching up: the curves are still being read")
+        if self.size.height >= HIGH and (short := self.hardly_seen):
+            zoom, first = self.app.key("zoom"), self.app.key("first")
+            remarked.append(f"{short}; {zoom}, {first} and {self.app.key('zoom_in')} zoom in on it")
+        lines: list[Row] = [[(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width))]
+        return [*self._bars(width), *lines]
+
+    def _bars(self, width: int) -> list[Row]:
+        # Empty if they would take more than a BARS-th of the screen, which the table needs.
+        if self.comparison is None or self.size.height < HIGH:
+            return []
+        names = self.names_of(self.comparison)[1][:MOST_COMPARED]
+        bars = interval_bar.rows(self.comparison, names, width, self.glyphs)
+        return [[], *bars] if bars and len(bars) < self.size.height // BARS else []
+
+    def _show_remarks(self) -> None:
+        panel = self.query_one(Panel)
+        panel.styles.height = len(self._remark_lines(panel.size.width, 0))
+        panel.repaint()
+
+    def on_resize(self) -> None:
+        if self.comparison is not None:
+            table = self.query_one(Table)
+            column = table.cursor_column
+            self.show(self.runs, self.comparison)  # headings and words are as long as the width allows
+            table.move_cursor(column=column)
+        self.show_curves()
+
+    @property
+    def selected(self) -> Run | None:
+        """The run in the column of the cursor; None in other columns, and before the runs have been compared."""
+        position = self.query_one(Table).cursor_column - 1
+        return self.runs[position] if self.comparison is not None and 0 <= position < len(self.runs) else None
+
+    def action_pin(self) -> None:
+        """Pin the selected run as the baseline, or unpin it if it is pinned."""
+        if (run := self.selected) is None:
+            self.notify("move the cursor to the column of a run first")
+        else:
+            self._pin(run)
+
+    @work(thread=True, group="pinning")
+    def _pin(self, run: Run) -> None:
+        with self._pinning:
+            try:
+                message = _toggle(run)
+            except OSError as reason:
+                self.app.call_from_thread(self.app.complain, clean(f"cannot be pinned: {reason}"))
+                return
+        message = f"{message}; {self.app.key('pin')} unpins it" if baseline.pinned().run == run else message
+        self.app.call_from_thread(self.read_again)
+        self.app.call_from_thread(self.notify, clean(message), markup=False)
+
+    def action_copy(self) -> None:
+        if self.comparison is not None:
+            self.app.copy(as_markdown(self.comparison), "the comparison as Markdown")
+
+    def on_data_table_cell_selected(self) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        if (run := self.selected) is not None:
+            self.app.open_run(run)
+
+
+def _toggle(run: Run) -> str:
+    if baseline.pinned().run == run:
+        baseline.unpin()
+        return f"{run.name} is no longer pinned"
+    baseline.pin(run)
+    return f"{run.name} is the baseline of all comparisons from now on"
+
+
+def _label(text: str, with_cells: bool) -> Text:
+    return Text(clean(text), style="" if with_cells else "bold")
+
+
+def _options(row: OptionRow, room: int = 0) -> list[str]:
+    """An option's values, one for each run. Too long texts lose the folders that all share, then are cut; 0 is no
+    limit."""
+    texts = [NOT_GIVEN if value is None else option_text(row, at) for at, value in enumerate(row.values)]
+    if not room or max(map(len, texts)) <= room:
+        return texts
+    parts = [text.split("/") for text in texts]
+    same = sum(1 for _ in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False)))
+    same = min(same, *(len(part) - 1 for part in parts))
+    shorter = [f"..{'/'.join(part[same:])}" if same > 1 else text for text, part in zip(texts, parts, strict=True)]
+    return [text if len(text) <= room else f"{text[: room - 2]}.." for text in shorter]
+
+
+def _right(text: str) -> Text:
+    return Text(text)

@@ -1,1 +1,0 @@
-"""Runs side by side: the table of their options and figures, and their curves."""

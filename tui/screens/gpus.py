@@ -1,0 +1,349 @@
+"""The screen of all GPUs and the host as they are now, with or without a run. A thread asks the driver while this
+screen is in front. A driver that is slow or never answers delays nothing."""
+
+from __future__ import annotations
+
+import textwrap
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import ClassVar, Protocol
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from ...engine.figures import GPU
+from ...engine.leases.free_gpus import HOW_IDLE
+from ...engine.telemetry import chips
+from ...engine.units import counted, size
+from ..base import keys
+from ..base.errors import clean
+from ..base.settings import Charts
+from ..base.themes import painted_colour
+from ..drawing import charts
+from ..drawing.gpu_details import doing, host, host_line
+from ..drawing.live import head
+from ..drawing.live.layout import EDGES_HEIGHT, EDGES_WIDTH, Cards, arrange_whole
+from ..drawing.live.phases import CATCHING_UP
+from ..drawing.plot.axes import soon
+from ..drawing.plot.curves import Plot
+from ..drawing.rows import Row, fitting, length, spread, whole_words
+from ..reading.machine import Line, MachineReader, Users, overview, read
+from ..reading.run.gpu_reading import numbers
+from ..reading.run.snapshot import Snapshot
+from ..reading.run_list import when_text
+from ..upstream.partial_updates import send_changed_cells
+from ..widgets.gpu_cards import GpuCards
+from ..widgets.key_footer import KeyFooter
+from ..widgets.row_widgets import Panel
+from ..widgets.table import Column, Table
+from .base import FollowingScreen, Header
+from .help import NOT_OFFERED
+
+READ_SECONDS = 2.0
+LEASE_ROWS = 3
+WIDTHS = {"process": 0, "pid": 8, "GPU": 6, "memory": 9, "since": 7, "use": 22}
+RIGHT = ("pid", "GPU", "memory", "since")
+RICH_EDGES, PLAIN_EDGES = ("│ ", "  ", "├ ", "└ "), ("| ", "  ", "|-", "`-")
+
+
+class Source(Protocol):
+    """The screen of the GPUs, as the screen of the processes sees it. `now` is its newest reading."""
+
+    @property
+    def now(self) -> Snapshot: ...
+
+
+class ProcessTable(Table):
+    """A table in which Enter on a row has no effect."""
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        return action != "select_cursor"
+
+
+class ProcessesScreen(FollowingScreen[Users]):
+    """Shows the processes that use the GPUs of `source`, the screen below it, which continues to read."""
+
+    DEFAULT_CSS = """
+    ProcessesScreen { layout: vertical; background: $background; }
+    ProcessesScreen #status { padding: 0 1; height: 2; }
+    ProcessesScreen #leases { padding: 0 1; display: none; }
+    """
+    AUTO_FOCUS = "DataTable"
+    HELP_SECTIONS = (
+        (
+            "Columns",
+            (
+                ("memory", "what a process takes of the GPUs' memory"),
+                ("since", "when it was started"),
+                ("busy", "how much of the time it has used the GPU's multiprocessors in the last second"),
+                ("idle", "since when it has not used the GPU, by what gputui has seen each second since it looks"),
+                ("idle for 3 h", HOW_IDLE),
+                (
+                    "GPU 0: free",
+                    "above the table: who has leased a GPU, for what and since when, or why it is not free",
+                ),
+                ("not visible", "of another user, whom the system hides, or outside of this container"),
+            ),
+        ),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.back()]
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self.source = source
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Panel(self._leases, id="leases")
+        yield ProcessTable(cursor_type="row", cell_padding=0)
+        yield Panel(self._status, id="status")
+        yield KeyFooter()
+
+    def readings(self, leaving: threading.Event) -> Iterator[Users]:
+        while not leaving.is_set():
+            yield read(self.source.now.gpus)
+            leaving.wait(READ_SECONDS)
+
+    def show_latest(self) -> None:
+        widths = WIDTHS | {"process": max(10, self.size.width - sum(WIDTHS.values()) - 1)}  # a scrollbar may come
+        columns = [Column(name, _heading(name), width) for name, width in widths.items()]
+        lines = self.latest.lines if self.latest else ()
+        self.query_one(Table).fill(columns, {line.key: self._cells(line, widths["process"]) for line in lines})
+        self._show_leases()
+        self.query_one("#status", Panel).repaint()
+
+    def _show_leases(self) -> None:
+        panel = self.query_one("#leases", Panel)
+        rows = len(self._leases(self.size.width - 2, LEASE_ROWS))
+        panel.display = rows > 0
+        panel.styles.height = max(1, rows)
+        panel.repaint()
+
+    def on_resize(self) -> None:
+        if self.latest is not None:
+            self.show_latest()
+
+    def on_data_table_row_highlighted(self) -> None:
+        self.query_one("#status", Panel).repaint()
+
+    def _leases(self, width: int, height: int) -> list[Row]:
+        lines = textwrap.wrap(clean(overview(self.source.now.gpus)), max(10, width))
+        if len(lines) > height:
+            lines[height - 1] = fitting(" ".join(lines[height - 1 :]), width, self.glyphs)
+        return [[(line, "value")] for line in lines[:height]]
+
+    def _cells(self, line: Line, width: int) -> list[Text]:
+        process, user = line.process, line.process is None
+        strong = "bold" if user else "" if line.gpus else painted_colour(self.app, "label")
+        own = f"{self.glyphs.point} this run  " if process is not None and process.own else ""
+        cells = {
+            "process": f" {'' if user else ' '}{self._edges(line)}{own}{clean(line.text)}",
+            "pid": "" if process is None or line.alike > 1 else str(process.pid),
+            "GPU": numbers(line.gpus),
+            "memory": size(line.memory_bytes) if line.gpus else "",
+            "since": when_text(process.started) if process is not None and process.started else "",
+            "use": f"  {doing(process)}" if process is not None and line.gpus else "",
+        }
+        return [
+            Text(
+                fitting(text, width if name == "process" else WIDTHS[name], self.glyphs),
+                style=strong,
+                no_wrap=True,
+                justify="right" if name in RIGHT else "left",
+            )
+            for name, text in cells.items()
+        ]
+
+    def _edges(self, line: Line) -> str:
+        on, none, more, last = RICH_EDGES if self.glyphs.braille else PLAIN_EDGES
+        above = "".join(on if continues else none for continues in line.edges[:-1])
+        return above + "".join(more if continues else last for continues in line.edges[-1:])
+
+    def _status(self, width: int, height: int) -> list[Row]:
+        """The GPUs whose processes are not known, then the process' whole command or the reason why there is none."""
+        rows: list[Row] = []
+        users = self.latest or Users()
+        if users.unknown:
+            rows.append([(fitting(f"processes not known of {clean(users.unknown)}", width, self.glyphs), "warn")])
+        key = self.query_one(Table).current_key
+        line = next((line for line in users.lines if line.key == key), None)
+        text = "" if line is None else clean(line.text)
+        if line is None and not users.unknown:
+            now = self.source.now
+            text = now.no_gpu_reason or ("no process uses a GPU" if now.gpus else "asking the NVIDIA driver ...")
+        if line is not None and line.process is None:
+            text = f"{text}: {counted(line.count, 'processes')} on GPU {numbers(line.gpus)}"
+        room = max(0, height - len(rows))
+        pieces = [text[at : at + width] for at in range(0, len(text), max(1, width))][:room]
+        return [*rows, *([(piece, "label")] for piece in pieces)]
+
+
+def _heading(name: str) -> Text:
+    text = f" {name}" if name == "process" else f"  {name}" if name == "use" else name
+    return Text(text, justify="right" if name in RIGHT else "left")
+
+
+STUCK_SECONDS = 5.0
+MESSAGE_ROWS = 4
+NOTHING_READ = Snapshot()
+
+
+class GpusScreen(FollowingScreen[Snapshot]):
+    """Shows all GPUs and the host. It reads while it is in front, also if a dialog or the help lies over it."""
+
+    CSS_PATH = "gpus.tcss"
+    KEPT, kept_as = 1, "gpus"
+    HELP_SECTIONS = (
+        ("Marks", (("•", "a GPU that your run uses"), ("!", "throttled, and by what"), NOT_OFFERED)),
+        (
+            "Figures",
+            (
+                ("mem", GPU["memory_busy"].about),
+                ("slowed", "the part of the time since the first reading in which each cause has held the clock down"),
+                ("in all", "since the driver was loaded"),
+                ("lease", "who has the GPU, for what and since when"),
+                ("idle", "since when a process was not seen to use the GPU"),
+                ("idle for 3 h", HOW_IDLE),
+            ),
+        ),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("down", "pick(1)", "Next GPU", meaning="the next GPU"),
+        keys.bind("up", "pick(-1)", "Previous GPU", show=False, meaning="the GPU before"),
+        keys.bind("first", "pick_edge(0)", "First GPU", show=False, meaning="the first GPU"),
+        keys.bind("last", "pick_edge(-1)", "Last GPU", show=False, meaning="the last GPU"),
+        keys.bind("open", "chart", "Charts", meaning="the charts of the GPUs over time"),
+        keys.bind("processes"),
+        *keys.back(),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        send_changed_cells(self)
+        self.reader, self._run_name = MachineReader(), ""
+        self._detailed = False
+
+    @property
+    def now(self) -> Snapshot:
+        return self.latest or NOTHING_READ
+
+    def compose(self) -> ComposeResult:
+        yield Header(Panel(self._title, id="title"))
+        yield Panel(self._messages, id="messages")
+        yield GpuCards(id="devices")
+        yield Panel(self._host, id="host")
+        yield KeyFooter()
+
+    def readings(self, leaving: threading.Event) -> Iterator[Snapshot]:
+        """Yield snapshots; the first when the driver has answered if GPUs were shown, so that they do not vanish."""
+        self.reader = MachineReader()
+        for now in self.reader.follow(leaving):
+            self._run_name = clean(self.reader.run.name) if self.reader.run else ""
+            if now.gpus or now.no_gpu_reason or not self.now.gpus or self.reader.stuck_seconds > STUCK_SECONDS:
+                yield now
+
+    def show_latest(self) -> None:
+        self.show_now()
+
+    def on_resize(self) -> None:
+        self.show_now()
+
+    def show_now(self) -> None:
+        """Show the newest readings, arranged for the size of the screen."""
+        now = self.now
+        width, height = self.size.width - 2, self.size.height - 2
+        head = len(self._messages(width, MESSAGE_ROWS))
+        self._room("#messages", head)
+        edges = width >= EDGES_WIDTH and height >= EDGES_HEIGHT
+        self._room("#devices", max(0, height - head - 1) if now.gpus else 0)
+        self._room("#host", 1 if now.gpus else max(0, height - head))
+        around = 2 * edges
+        cards = Cards()
+        if now.gpus:
+            cards = arrange_whole(width - around, height - head - 1 - around, len(now.gpus))
+        self.query_one(GpuCards).show(now.gpus, soon(now.elapsed), cards, edges)
+        for panel in self.query(Panel):
+            panel.repaint()
+        if self._detailed != bool(cards.detail):
+            self._detailed = bool(cards.detail)
+            self.refresh_bindings()
+
+    def _room(self, name: str, rows: int) -> None:
+        part = self.query_one(name)
+        part.display = rows > 0
+        part.styles.height = max(1, rows)
+
+    def _messages(self, width: int, height: int) -> list[Row]:
+        """The reason why there is no GPU or no reading (which is no error), then the messages of the reader."""
+        rows: list[Row] = []
+        if reason := self.now.no_gpu_reason:
+            doctor = f"{self.app.key('doctor')} (doctor)"
+            what, then = ("no GPU", f"training runs on the CPU; {doctor} shows why")
+            if chips.has_device_nodes():
+                what, then = ("no GPU readings", f"CUDA may work without NVML; {doctor} says what to do")
+            rows = [[(line, "value")] for line in head.wrapped(f"{what}: {reason}", width)]
+            rows.append([(f"{self.glyphs.hint} {then}", "label")])
+        return [*rows, *head.message_rows(self.now, width, max(0, height - len(rows)), self.glyphs)][:height]
+
+    def _title(self, width: int, _height: int) -> list[Row]:
+        names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in self.now.gpus)
+        kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
+        right = [("  ", ""), (self._pace(), "label")]
+        text = whole_words(kinds or "the host", width - length(right), self.glyphs)
+        return [spread([(text, "title")], right, width)]
+
+    def _pace(self) -> str:
+        """In words how often the GPUs are read, or that the driver does not answer; empty without a GPU."""
+        if self.reader.stuck_seconds > STUCK_SECONDS:
+            return f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
+        if self.is_stale:
+            return CATCHING_UP
+        if self.now.gpu_seconds is not None:
+            run = f"{self._run_name} is running, " if self._run_name else ""
+            return f"{run}read every {self.now.gpu_seconds:.1f} s"
+        return "" if self.now.no_gpu_reason else "asking the NVIDIA driver ..."
+
+    def _host(self, width: int, height: int) -> list[Row]:
+        alone = self.reader.run is None
+        if height == 1:
+            return [host_line(self.now, width, self.glyphs, alone)]
+        return host(self.now, width, height, self.glyphs, alone)
+
+    # ---- keys -------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        """True if the action has an effect now. Those that select a GPU have none if the cards show all figures."""
+        return action not in ("pick", "pick_edge") or self._detailed
+
+    def action_pick(self, by: int) -> None:
+        self.query_one(GpuCards).pick(by)
+
+    def action_pick_edge(self, number: int) -> None:
+        self.query_one(GpuCards).pick_edge(number)
+
+    # ---- its charts -----------------------------------------------------------------------------
+
+    @property
+    def about(self) -> str:
+        return "this machine"
+
+    def charts(self, drawn: Charts) -> list[Plot]:
+        picked = self.query_one(GpuCards).picked
+        return charts.of_machine(self.now, picked.index if picked else None, drawn)
+
+    def axes(self) -> tuple[str, ...]:
+        return ("time",)
+
+    def foot(self, width: int) -> Row:
+        return host_line(self.now, width, self.glyphs, self.reader.run is None)
+
+    def action_processes(self) -> None:
+        self.app.push_screen(ProcessesScreen(self))
+
+    def action_chart(self) -> None:
+        from .chart import ChartScreen  # only when it is asked for
+
+        if self.latest is not None:
+            self.app.push_screen(ChartScreen(self, ""))

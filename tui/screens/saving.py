@@ -1,0 +1,350 @@
+"""Saving the form's preset: to its file, under a new name, or after a question before changes would be lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult, SuspendNotSupported
+from textual.content import Content
+from textual.widgets import Input, Label
+
+from ...engine import presets
+from ...engine.files import located_yaml
+from ...engine.files.reading import read_object
+from ...engine.files.values import text
+from ...engine.presets import PresetError, saving
+from ...engine.presets.saving import Replaced, SaveError
+from ...engine.runs.titles import FILE
+from ...engine.units import counted
+from ..base.errors import clean
+from ..form.form_state import FormState
+from ..reading import preset_files
+from ..upstream.thread_imports import in_background
+from .dialogs import Ask, AskText
+
+if TYPE_CHECKING:
+    from ..base.base_app import BaseApp
+
+
+async def save(app: BaseApp, state: FormState) -> bool:
+    """Save the preset over its file, or as a new one. Asks if the file was changed meanwhile, or is a run's."""
+    if _refused(app, state):
+        return False
+    if state.path is None or state.shipped or state.of_a_run:
+        origin = await asyncio.to_thread(_origin, state)
+        return await (save_as(app, state) if origin is None else _save_of_run(app, state, origin))
+    try:
+        happened = await asyncio.to_thread(saving.changed_since, state.path, state.opened_text)
+        if happened:
+            return await _save_over_changes(app, state, state.path, happened)
+        former = saving.content_of(state.path)
+        saving.save(state.preset, state.path, state.opened_text)
+    except SaveError as fault:
+        app.complain(str(fault))
+        return False
+    return _saved(app, state, state.path, former)
+
+
+async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
+    """Ask whether to update the preset from which the run was started. True if a file was saved."""
+    question = f"These options are those of a run of {short(origin)}"
+    before, is_newer = await asyncio.to_thread(_read_origin, origin, state)
+    question += ", which was changed after that run began." if is_newer else "."
+    answer = await app.push_screen_wait(Ask(question, ("Update that preset", "Save as", "Cancel")))
+    if answer == "Save as":
+        return await save_as(app, state)
+    if answer != "Update that preset":
+        return False
+    former = await asyncio.to_thread(saving.content_of, origin)
+    try:
+        await asyncio.to_thread(saving.save, state.preset, origin, before)
+    except SaveError as fault:
+        app.complain(str(fault))
+        return False
+    return _saved(app, state, origin, former)
+
+
+def _origin(state: FormState) -> Path | None:
+    # None if it ships with gputui, or if the file no longer exists.
+    if state.path is None or not state.of_a_run:
+        return None
+    name = text(read_object(state.path.with_name(FILE)).value.get("file"))
+    path = Path(name) if name else None
+    return path if path is not None and path.is_file() and path.resolve().parent != presets.SHIPPED else None
+
+
+def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
+    try:
+        text = origin.read_text(encoding="utf-8")
+        return text, state.path is not None and origin.stat().st_mtime > state.path.stat().st_mtime
+    except (OSError, UnicodeDecodeError):
+        return None, False  # saving names the fault
+
+
+async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happened: str) -> bool:
+    """Ask which version to keep of a file that was changed meanwhile. True if the form's was saved. Raises
+    SaveError."""
+    gone = not os.path.lexists(path)  # noqa: ASYNC240 - asked once, of a file that is being saved
+    answers = ("Write it again", "Save as", "Cancel") if gone else ("Overwrite", "Read again", "Save as", "Cancel")
+    answer = await app.push_screen_wait(Ask(f"{short(path)} {happened}.", answers))
+    if answer == "Save as":
+        return await save_as(app, state)
+    if answer == "Read again":
+        try:
+            app.show_in_form(FormState.open(path))
+        except (PresetError, OSError) as fault:
+            app.complain(str(fault))
+    elif answer == "Write it again":
+        saving.save_as(state.preset, path)
+        return _saved(app, state, path)
+    elif answer == "Overwrite":
+        former = await asyncio.to_thread(saving.content_of, path)
+        saving.save(state.preset, path)
+        return _saved(app, state, path, former)
+    return False
+
+
+async def save_as(app: BaseApp, state: FormState) -> bool:
+    """Ask for a name and save as a new preset. Return True if it was saved."""
+    if _refused(app, state):
+        return False
+    source = None if state.of_a_run else state.path
+    new = source is None or state.shipped
+    named = short(presets.user_folder() / next(_names(state)) if new or source is None else source)
+    given = await app.push_screen_wait(AskName(named))
+    if not given:
+        return False
+    path = Path(os.path.abspath(saving.place(given)))  # noqa: ASYNC240 - reads no file
+    if not await _agreed(app, path):
+        return False
+    try:
+        former = await asyncio.to_thread(saving.content_of, path)
+        saving.save_as(state.preset, path, source if source and source.exists() else None, overwrite=True)
+    except SaveError as fault:
+        app.complain(str(fault))
+        return False
+    return _saved(app, state, path, former)
+
+
+async def _agreed(app: BaseApp, path: Path) -> bool:
+    if path.exists():  # noqa: ASYNC240 - asked once, of a file that is being saved
+        return await app.push_screen_wait(Ask(f"{short(path)} exists.", ("Overwrite", "Cancel"))) == "Overwrite"
+    if folder := _new_folder(path):
+        question = f"There is no folder {short(folder)}."
+        return await app.push_screen_wait(Ask(question, ("Make it", "Cancel"))) == "Make it"
+    return True
+
+
+def _new_folder(path: Path) -> Path | None:
+    # gputui's own folder of presets is made without a question.
+    folder = path.parent
+    return None if folder == presets.user_folder() or folder.exists() else folder
+
+
+def _saved(app: BaseApp, state: FormState, path: Path, former: str | None = None) -> bool:
+    """`former` is the former content, None for a new file."""
+    state.saved_as(path)
+    preset_files.note(path)
+    written = saving.content_of(path)
+    if former is not None and written is not None and former != written:
+        replaced = Replaced(path, former, written)
+        done = f"{path.stem} is as it was before it was saved"
+        app.acts["presets"].add(f"saved over {path.stem}", replaced.bring_back, done, str(path))
+    named = path.stem if presets.named_presets().get(path.stem) == path else os.path.relpath(path)
+    starts = "" if former is not None else f"; gputui --preset {shlex.quote(named)} trains it from a shell"
+    app.notify(f"{os.path.abspath(path)}{starts}", title="Saved", markup=False)
+    return True
+
+
+async def save_first(app: BaseApp, state: FormState) -> bool:
+    """Ask whether to save or discard changes. False if the user cancels, or if saving fails."""
+    count = len(state.unsaved())
+    what = f"{counted(count, 'changed options')}" if count else "a changed description"
+    answer = await app.push_screen_wait(Ask(f"{state.name} has {what} not saved.", ("Save", "Discard", "Cancel")))
+    return answer == "Discard" or (answer == "Save" and await save(app, state))
+
+
+def _refused(app: BaseApp, state: FormState) -> bool:
+    for key, message in state.errors.items():
+        app.complain(f"not saved: {key}: {message}")
+        return True
+    return False
+
+
+def _names(state: FormState) -> Iterator[str]:
+    # First names that no preset has yet, at last the preset's own name.
+    taken = presets.named_presets()
+    names = (state.name, *(f"{state.name}-{number}" for number in range(2, 1000)))
+    yield from (f"{name}.yaml" for name in names if name not in taken)
+    yield f"{state.name}.yaml"
+
+
+def short(path: Path) -> str:
+    """Return the path with ./ in the current folder, with ~ in the home folder, else absolute."""
+    whole, here, home = os.path.abspath(path), os.getcwd(), os.path.expanduser("~")
+    if whole.startswith(here.rstrip(os.sep) + os.sep):
+        return os.path.join(".", os.path.relpath(whole, here))
+    return f"~{whole[len(home) :]}" if whole.startswith(home.rstrip(os.sep) + os.sep) else whole
+
+
+class AskName(AskText):
+    """Asks for the name or path of a new preset, and shows which file would be written. The result is the typed text,
+    or None if the dialog was left."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("Save as: a name for your own folder, or a path that ends in .yaml", text)
+
+    def below(self) -> ComposeResult:
+        yield Label(id="target", markup=False)
+
+    def refuse(self, text: str) -> str:
+        try:
+            saving.place(text)
+        except SaveError as fault:
+            return str(fault)
+        return ""
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show which file would be written, or why the text is not accepted. A thread checks whether the file
+        exists."""
+        self.query_one("#complaint").display = False
+        reason = self.refuse(event.value)
+        self._show(Content.styled(clean(reason), "$foreground-muted"))
+        if not reason:
+            path = saving.place(event.value)
+            self._show(Content(f"writes {clean(short(path))}"))
+            in_background(self, lambda: (path, os.path.lexists(path), _new_folder(path)), self._show_place)
+
+    def _show_place(self, result: tuple[Path, bool, Path | None]) -> None:
+        path, there, folder = result
+        value = self.query_one(Input).value
+        if not self.refuse(value) and saving.place(value) == path:
+            what = ("replaces the file ", "bold $text-warning") if there else ("writes the new file ", "")
+            if folder is not None:
+                what = (f"makes the folder {clean(short(folder))} and writes the new file ", "$text-warning")
+            self._show(Content.assemble(what, clean(short(path))))
+
+    def _show(self, text: Content) -> None:
+        self.query_one("#target", Label).update(text)
+
+
+USUAL = ("vim", "vi", "nano")  # no wrapper such as sensible-editor, which may ask first
+AT_ONCE_SECONDS = 2.0  # an editor that is back so soon, with nothing changed, may have a window of its own
+
+
+async def edit(app: BaseApp) -> None:
+    """Edit the form's preset in an editor, and show it in the form. One without a file, or unsaved, is saved first."""
+    state = app.form_state
+    if state.path is None or state.shipped or state.of_a_run:
+        if not await save_as(app, state):
+            return
+    elif state.modified and not await save_first(app, state):
+        return
+    path = state.path
+    assert path is not None
+    while await _edited(app, state, path):
+        pass
+
+
+async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
+    """Let the user edit the file once. True if it has errors and the user wants to edit it again."""
+    command = editor()
+    if not command:
+        app.complain("no editor was found; name yours, such as: export EDITOR=nano")
+        return False
+    before, began = await asyncio.to_thread(_text, path), time.monotonic()
+    code = _run(app, command, path)
+    if code is None:
+        return False
+    text = await asyncio.to_thread(_text, path)
+    if text == before and not state.modified:
+        if not code:
+            _notify_unchanged(app, command[0], path, time.monotonic() - began)
+        return False
+    try:
+        fresh = await asyncio.to_thread(FormState.open, path)
+    except (PresetError, OSError) as fault:
+        return await app.push_screen_wait(Ask(_question(fault, text), ("Edit again", "Back"))) == "Edit again"
+    app.show_in_form(fresh)
+    app.notify(f"{path.name} is read again", title="Edited", markup=False)
+    return False
+
+
+def editor() -> list[str]:
+    """Return the words of the command of the editor: $VISUAL, else $EDITOR, else an installed editor. Empty if there is
+    none."""
+    for name in ("VISUAL", "EDITOR"):
+        try:
+            given = shlex.split(os.environ.get(name, ""))
+        except ValueError:  # a quotation mark is not closed
+            given = os.environ[name].split()
+        if given:
+            return given
+    return next(([path] for name in USUAL if (path := shutil.which(name))), [])
+
+
+def _run(app: BaseApp, command: list[str], path: Path) -> int | None:
+    """Run the editor until it ends, and return its exit code; None, after a message, if it cannot be started."""
+    code: int | str
+    try:
+        with app.suspend(), _interrupts_are_the_editors():
+            try:
+                code = subprocess.run([*command, str(path)], check=False).returncode
+            except OSError as fault:
+                code = fault.strerror or str(fault)
+    except SuspendNotSupported:
+        again = app.key("file")
+        app.complain(f"this terminal cannot be left to an editor; edit {path} elsewhere, then open it with {again}")
+        return None
+    if isinstance(code, str):
+        app.complain(f"the editor {command[0]} cannot be started: {code}; name yours, such as: export EDITOR=nano")
+        return None
+    if code:
+        why = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        app.complain(f"the editor {command[0]} {why}")
+    return code
+
+
+@contextlib.contextmanager
+def _interrupts_are_the_editors() -> Iterator[None]:
+    # The editor itself has the system's default handler.
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _notify_unchanged(app: BaseApp, name: str, path: Path, seconds: float) -> None:
+    if seconds > AT_ONCE_SECONDS:
+        app.notify(f"{path.name} was not changed", markup=False)
+        return
+    message = (
+        f"{path.name} is not changed so far. If {name} has a window of its own, save there and open the file with "
+        f"{app.key('file')}; or let the command wait, such as: export EDITOR='code --wait'"
+    )
+    app.notify(message, title="The editor is back at once", severity="warning", markup=False)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return located_yaml.read_text(path)
+    except (OSError, located_yaml.YamlFault):
+        return None
+
+
+def _question(fault: PresetError | OSError, text: str | None) -> str:
+    problem = fault.problems[0] if isinstance(fault, PresetError) else None
+    lines = (text or "").splitlines()
+    line = lines[problem.line - 1].strip() if problem and problem.line and problem.line <= len(lines) else ""
+    return f"{problem or fault}" + (f"\n\n  {clean(line)}" if line else "") + "\n\nThe form is as it was."

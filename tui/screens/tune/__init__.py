@@ -1,1 +1,0 @@
-"""A search for the fastest settings: its screen, and the dialog that starts one."""
