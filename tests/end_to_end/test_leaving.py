@@ -231,12 +231,12 @@ def test_a_signal_to_the_trainer_is_heard_beside_handlers_of_theirs(
 
 LEAVE = """
 import atexit, ctypes, sys, threading, time
-from gputui.engine.trainer.common import process_exit
+from gputui.engine.trainer.common import stopping
 from gputui.engine.trainer.common.stopping import StopSwitch
-process_exit.THREADS_SECONDS, process_exit.LEAVING_SECONDS, process_exit.LAST_SECONDS = {seconds}
+stopping.THREADS_SECONDS, stopping.LEAVING_SECONDS, stopping.LAST_SECONDS = {seconds}
 left_open = open(sys.argv[1], "w")
 left_open.write("all of it")
-leaving = process_exit.ProcessExit(StopSwitch())
+leaving = stopping.ProcessExit(StopSwitch())
 {before}
 leaving.at_the_end(7)
 """

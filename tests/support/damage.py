@@ -14,6 +14,7 @@ import random
 import shutil
 import signal
 import socket
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -299,7 +300,7 @@ def _read_by_screens(run: Run) -> Iterator[str]:
 
 
 def _steering(text: str) -> list[str]:
-    return sorted({character for character in text if not character.isprintable()} - {"\n"})
+    return sorted({each for each in text if not each.isprintable() and unicodedata.category(each) != "Zs"} - {"\n"})
 
 
 class _TooLong(BaseException):

@@ -40,7 +40,7 @@ MEMBERS = """\
 import json, os, sys, time, traceback
 from pathlib import Path
 import optuna
-from gputui.engine.sweep import claims, shared_study
+from gputui.engine.sweep import shared_study
 from gputui.engine.sweep.sweep_loop import SweepLoop
 from gputui.engine.sweep.trainings import Look
 from gputui.engine.trials import sweep_sentences
@@ -64,8 +64,8 @@ def member(name):
     SweepLoop(request, record, trainings, Stop(), wait=lambda: time.sleep(0.05), study=study).run()
     sweep = record.sweep
     (base / f"{name}.json").write_text(json.dumps({
-        "trained": [claims.key_of(sweep.trials[int(run[-3:]) - 1]) for run in trainings.trained],
-        "epochs": trainings.trained, "values": {claims.key_of(trial): trial.value for trial in sweep.trials},
+        "trained": [shared_study.key_of(sweep.trials[int(run[-3:]) - 1]) for run in trainings.trained],
+        "epochs": trainings.trained, "values": {shared_study.key_of(trial): trial.value for trial in sweep.trials},
         "states": [trial.state for trial in sweep.trials], "winner": sweep.winner,
         "result": sweep_sentences.result(sweep),
     }))
