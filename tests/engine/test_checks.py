@@ -380,12 +380,10 @@ FINE = [
 ]  # fmt: skip
 
 
-BUILD_INFO = installed.build_info()  # read before a test of this process can have put another TensorFlow in its place
-
-
 @pytest.fixture(autouse=True)
-def this_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "build_info", lambda: BUILD_INFO)
+def in_cudas_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exported script that ran in this process has set it."""
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
 
 
 def found_by(rule: str, on: Machine, settings: str) -> list[Finding]:

@@ -9,7 +9,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.widgets import Input
@@ -93,6 +93,11 @@ class LogLines(ScrollRequests, can_focus=True):
         # Forced, as the first rows may come before the scrollbar that Textual would wait for.
         if self.follows:
             self.scroll_end(animate=False, immediate=True, force=True)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        if self.follows and self.scroll_offset.y != self.max_scroll_y:  # a later layout has moved the end
+            self.call_next(self._keep_end)
+        return super().render_lines(crop)
 
     @property
     def allow_vertical_scroll(self) -> bool:
