@@ -218,3 +218,20 @@ def _recurrent(batch: int | None, stateful: bool) -> keras.Model:
 )  # fmt: skip
 def test_a_model_whose_batches_cannot_be_computed_in_parts_says_why(make: Any, replicas: int, reason: str) -> None:
     assert micro_batches.obstacle_to_parts(make(), replicas) == reason
+
+
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
+def test_a_replica_without_samples_still_counts_the_losses_of_its_weights(reduction: str) -> None:
+    """As in Keras: the mean over no samples is 0, and the L2 of the weights is added to it."""
+    after = []
+    for parts in (1, 3):
+        model = keras.Sequential(
+            [keras.Input((2,)), layers.Dense(1, kernel_initializer="ones", kernel_regularizer="l2")]
+        )
+        model.compile(keras.optimizers.SGD(0.5), keras.losses.MeanSquaredError(reduction=reduction), jit_compile=False)
+        step = model.train_step if parts == 1 else micro_batches.split_training(model, parts)
+        columns = tf.TensorSpec((None, 2)), tf.TensorSpec((None, 1))
+        tf.function(step, input_signature=[columns])((tf.zeros((0, 2)), tf.zeros((0, 1))))
+        after.append(model.get_weights()[0])
+    np.testing.assert_allclose(after[1], after[0])
+    assert np.all(after[0] < 1)

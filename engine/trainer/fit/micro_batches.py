@@ -95,6 +95,8 @@ def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple
         loss += sum(added, tf.zeros_like(loss)) * (tf.cast(share, loss.dtype) - 1)
         return loss, tf.ones_like(loss), tf.cast(share, loss.dtype), dict(logs)
     weight = tf.cast(_counts_as(model, data, predicted), loss.dtype)
+    if not isinstance(rows := sample_count(data), int):  # without samples the losses of weights, such as L2, remain
+        weight = tf.where(rows == 0, tf.ones_like(weight), weight)
     return loss, weight, weight, dict(logs)
 
 
@@ -167,8 +169,8 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
 
     def of(first: Any, count: Any) -> Any:
         taken = tf.nest.map_structure(lambda tensor: rows_of(tensor, first, count), data)
-        shares = (tf.cast(number, keras.config.floatx()) for number in (count, rows))
-        return traced(taken, tf.math.divide_no_nan(*shares))
+        at_least_one = (tf.cast(tf.maximum(number, 1), keras.config.floatx()) for number in (count, rows))
+        return traced(taken, tf.divide(*at_least_one))
 
     def added(state: Any, first: Any, count: Any) -> Any:
         """Return `state` (sums and logs) with the part of `count` rows from `first` added.
