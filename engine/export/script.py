@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from ..interpreter import interpreter
 from ..interpreter.compatibility import BLACKWELL_CAPABILITY
 from ..options import OPTIONS, Options, by_key, gpu_choice
-from ..options.own_code import UNREAD
+from ..options.own_code import Data, Handed, obstacle
 from ..options.workload import BLOCKS, KERNEL_SIZE, STRIDES
 from ..plan import MULTI_WORKER
 from ..presets import Preset
@@ -76,7 +78,7 @@ def with_paths(preset: Preset, base: Path | None = None, form: Form | None = Non
     _environment(environment, options)
     if base is not None:
         body.text("HERE = Path(__file__).resolve().parent")
-    _constants(body, options)
+    _constants(body, options, lambda key: _void(key, form))
     _devices(body, options)
     _strategy(body, options)
     if options.workload.entry is None:
@@ -155,14 +157,16 @@ def _environment(script: Script, options: Options) -> None:
     script.text("    os.environ.pop(name, None)")
 
 
-def _constants(script: Script, options: Options) -> None:
+def _constants(script: Script, options: Options, void: Callable[[str], str]) -> None:
     train = options.train
     if options.workload.entry is None:
         data.settings(script, options)
     script.add(f"BATCH_SIZE = {options.input.batch_size}", "input.batch_size")
     script.add(f"EPOCHS = {train.epochs}", "train.epochs")
-    script.add(f"LEARNING_RATE = {train.learning_rate}", "train.learning_rate")
-    script.add(f"VALIDATION_SPLIT = {train.validation_split}", "train.validation_split")
+    if not void("train.learning_rate"):
+        script.add(f"LEARNING_RATE = {train.learning_rate}", "train.learning_rate")
+    if not void("train.validation_split"):
+        script.add(f"VALIDATION_SPLIT = {train.validation_split}", "train.validation_split")
     if train.seed is None:
         script.add("SEED = random.randrange(2**31)", "train.seed", "not given, so drawn at each start")
     else:
@@ -318,7 +322,7 @@ def leftovers(script: Script, preset: Preset, named: frozenset[str], form: Form 
     `named` are the options that lines name.
     """
     options = preset.options
-    lines = [f"# {key}: {_reason(key, options)}" for key in preset.changed() if key not in named]
+    lines = [f"# {key}: {_reason(key, options, form)}" for key in preset.changed() if key not in named]
     if lines:
         script.text("\n".join(("", TITLE, *lines)))
     if form is not None and "pydataset" in form.kinds:
@@ -328,14 +332,29 @@ def leftovers(script: Script, preset: Preset, named: frozenset[str], form: Form 
         script.text("\n".join(("", OF_PYDATASET, *(f"# {line}" for line in keys), *one_pass)))
 
 
-def _reason(key: str, options: Options) -> str:
+def _reason(key: str, options: Options, form: Form | None) -> str:
     if key in ("train.nan_check_steps", "run.keep"):
         switch, off = ("train.stop_on_nan", not options.train.stop_on_nan)
         if key == "run.keep":
             switch, off = "run.checkpoint", options.run.checkpoint == "off"
         if off:
             return f"{switch} is off"
-    about = by_key(OPTIONS)[key].about
-    if options.workload.entry is not None and about.own == "unread":
-        return UNREAD
-    return about.not_exported or "gputui's own; plain Keras has nothing like it"
+    not_exported = by_key(OPTIONS)[key].about.not_exported
+    return _void(key, form) or not_exported or "gputui's own; plain Keras has nothing like it"
+
+
+def _void(key: str, form: Form | None) -> str:
+    """Return the reason why an option does not apply to what own code has returned; empty if it applies, or if a
+    PyDataset, for which `leftovers` lists several, does not obey it.
+    """
+    if form is None:
+        return ""
+    handed = Handed(
+        cast(Data, form.train),
+        own_optimizer=form.compiled or "optimizer" in form.given,
+        images=form.images,
+        validation=bool(form.validation) and not form.is_split,
+        workers=2,
+        hosted=not form.dense,
+    )
+    return obstacle(by_key(OPTIONS)[key].about.own, handed)

@@ -73,7 +73,7 @@ OWN_CODE: dict[str, tuple[str, ...]] = {
     ),
     "on all devices": (
         "entry=train.py:build", "strategy.kind=mirrored", "communication=hierarchical_copy", "parallel_calls=off",
-        "drop_remainder=true",
+        "drop_remainder=true", "learning_rate=0.1",
         "prefetch_to_device=3", "steps_per_execution=3", "run.keep=3", "batch_size=48", "xla=false",
     ),
     "on one device": (
