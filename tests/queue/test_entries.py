@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,6 +35,7 @@ from tests.doors.engine import (
     entry_changes,
     free_devices,
     launch,
+    locks,
     presets,
     proof_start,
     queue_settings,
@@ -69,6 +71,14 @@ def test_a_new_entry_is_the_last_and_a_second_one_of_the_same_run_is_refused(mon
     with entries.locked(), pytest.raises(RunError, match=r"^c is in the queue already$"):
         entries.append(Entry("c", 0.0))
     assert entries.read("c") == replace(made, devices=[], among=[])
+
+
+def test_a_command_waits_while_another_one_changes_the_queue() -> None:
+    entries.queue_folder().mkdir(parents=True)
+    other = locks.take(entries.queue_folder() / entries.LOCK)
+    threading.Timer(1.5, other.release).start()
+    write(Entry("a", 1.0))
+    assert entries.read("a")
 
 
 def test_a_choice_is_kept_to_the_gpus_that_the_environment_of_the_command_leaves(

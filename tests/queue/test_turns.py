@@ -256,6 +256,17 @@ def test_a_run_gives_way_to_a_process_of_another_program_on_its_gpu(monkeypatch:
         child.wait()
 
 
+def test_a_held_run_asks_nothing_of_other_users() -> None:
+    trainings = Trainings(tuple(replace(gpu, holder="bob's python") for gpu in GPUS))
+    held, first = waiting(visible="free:2"), waiting(visible="free:1")
+    add(held, first)
+    entry_changes.hold(held.id)
+    trainings.runner().tick()
+    (path,) = lease.folder().glob("ticket.*.json")
+    ticket = json.loads(path.read_text())
+    assert (ticket["entries"], ticket["devices"]) == (1, 1)
+
+
 @pytest.mark.needs("root")
 def test_a_ticket_counts_while_its_owner_s_runner_is_alive() -> None:
     process = subprocess.Popen(["sleep", "600"])
@@ -266,8 +277,11 @@ def test_a_ticket_counts_while_its_owner_s_runner_is_alive() -> None:
     os.chown(path, 65534, 65534)
     (theirs,) = tickets.of_others()
     assert (theirs.entries, theirs.devices, theirs.since) == (2, 1, 1.0)
+    before = os.umask(0o077)
     tickets.write(Ticket("me", 1, 1, 2.0))
+    os.umask(before)
     assert len(tickets.of_others()) == 1, "one's own is not another's"
+    assert (lease.folder() / f"ticket.{os.geteuid()}.json").stat().st_mode & 0o777 == 0o644, "others can read it"
     process.kill()
     process.wait()
     assert tickets.of_others() == []
