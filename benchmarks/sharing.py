@@ -41,7 +41,7 @@ ANOTHER_USER = 65534
 WATCHED_SECONDS = "0.02"  # two looks before the one under the lock
 HELD_SECONDS, ROUND_SECONDS = 0.3, 0.5  # the longest time of a lease, and of a round until the last kill
 CHOICES = (("free:1", 1), ("free:1", 1), ("free:2", 1), ("fits:1", 1), ("free:1", 2), ("free:1", 2))  # with per_gpu
-NAMES = "from gputui.engine.leases import free_gpus\nprint(*(gpu.uuid for gpu in free_gpus.read()))"
+NAMES = "from gputui.engine.leases import free_gpus\nprint(*(gpu.key for gpu in free_gpus.read()))"
 
 
 @dataclass
@@ -149,7 +149,7 @@ class Rounds:
             )
         except NotFree:
             return {"what": "not free"}
-        names, what, last_look = [gpu.uuid for gpu in gpus], "trained", looks[-1]
+        names, what, last_look = [gpu.key for gpu in gpus], "trained", looks[-1]
         locked = names if per_gpu == 1 else [f"{names[0]}.{leases[0].slot}"]
         try:
             if per_gpu > 1:

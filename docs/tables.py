@@ -13,7 +13,7 @@ import re
 import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -21,13 +21,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from gputui.engine import figures, presets
 from gputui.engine.diagnosis import VERDICTS, rules
 from gputui.engine.files.values import Fields
+from gputui.engine.gpu import Gpu
 from gputui.engine.interpreter import compatibility
 from gputui.engine.options import GROUPS, OPTIONS, OptionInfo
 from gputui.engine.options.own_code import OWN_CODE_LABELS
 from gputui.engine.presets import resolving
 from gputui.engine.process.known_failures import FAILURES, RESUME
 from gputui.engine.runs import events
-from gputui.engine.telemetry.nvml import gpm_nvlink, queries
 from gputui.tui.base import keys
 
 ROOT = Path(__file__).parents[1]
@@ -53,18 +53,11 @@ UNITS = {
     "step_ms": "milliseconds, by name: p50, p95",
 }
 READINGS_OF_GPUS = {
-    "throttle": "why it runs slower than it could",
-    "ecc_errors": "memory errors since the driver was loaded: `corrected`, `uncorrected`",
-    "processes": "programs on the GPU: `pid`, `memory_used_bytes`, `name`, `user`, and `type`, which is C (computes), "
-    "G (draws) or C+G; `own` marks those of the training, `hidden` says why nothing is known of a program",
-    "mig": "the MIG instances; null: not in MIG mode",
-    "nvlink": "the traffic over NVLink: `links`, `rx_bytes_per_second`, `tx_bytes_per_second`",
-    "pci_bus_id": "",
     "reasons": "why readings are missing, by name (`*`: all): unsupported, lost, no_permission, error or not_asked",
-    "lost_since": "Unix time since which the GPU does not answer",
     "shared_with_host": "true: its memory is the memory of the host",
     "memory_used_counts_reserved": "true: an older driver counts reserved memory as used",
 }
+NOT_IN_EVENTS = ("compute_capability", "multiprocessors", "exclusive", "prohibited", "instance", "card")  # of a GPU
 NO_FIGURES = {"confidence": "share", "engine_cpu": "cores"}
 UNITS_OF_FIGURES = {"share": "share, 0 to 1", "cores": "CPU cores"}
 KINDS = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -189,11 +182,6 @@ def _event_schema(kind: type[events.Event]) -> dict[str, Any]:
         "run": {"type": "string", "description": "the id of the run"},
     }
     made = _class_schema(kind)
-    if kind is events.GpuReadings:
-        properties = made["properties"]["gpus"]["items"]["properties"]
-        properties |= {
-            key: described({}, key, remark) for key, remark in gpu_readings().items() if key not in properties
-        }
     return made | {"properties": head | made["properties"], "required": [*head, *made["required"]]}
 
 
@@ -202,6 +190,8 @@ def _class_schema(kind: type) -> dict[str, Any]:
     hints, said = get_type_hints(kind, include_extras=True), _comments(kind)
     if kind is events.Summary:
         said = {figure.key: figure.about for figure in figures.RUN} | said
+    if kind is Gpu:
+        said = {figure.key: figure.about for figure in figures.GPU.values()} | said | READINGS_OF_GPUS
     needed = [field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
     return {
         "type": "object",
@@ -209,6 +199,7 @@ def _class_schema(kind: type) -> dict[str, Any]:
         "properties": {
             field.name: described(typed(hints[field.name]), field.name, said.get(field.name, ""))
             for field in fields(kind)
+            if kind is not Gpu or field.name not in NOT_IN_EVENTS
         },
         "required": needed,
     }
@@ -231,10 +222,12 @@ def typed(hint: Any) -> dict[str, Any]:
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _entries_schema(parts[1])
+    if inspect.isclass(hint) and is_dataclass(hint):
+        return _class_schema(hint)
     if origin is Literal:
         return {"enum": list(parts)}
     if origin in (Union, types.UnionType):
-        members = [typed(part) for part in parts]
+        members = [typed(part) for part in parts if part != Literal["unknown"]]  # which is no value in a file
         if all(member.keys() == {"type"} for member in members):
             return {"type": [member["type"] for member in members]}
         return {"anyOf": members}
@@ -254,13 +247,6 @@ def _entries_schema(declared: Fields) -> dict[str, Any]:
     said = _entry_comments(declared)
     properties = {key: described(typed(hint), key, said.get(key, "")) for key, hint in declared.of.items()}
     return {"type": "object", "properties": properties, "required": list(declared.needed)}
-
-
-def gpu_readings() -> dict[str, str]:
-    """Return what each reading means that chip and driver may report of a GPU, by its name; empty if it is not said."""
-    asked = [key for question in (*queries.QUESTIONS, queries.PCIE) for key in question.keys]
-    about = {key: figures.GPU[key].about if key in figures.GPU else "" for key in (*asked, *gpm_nvlink.GPM_SHARES)}
-    return about | READINGS_OF_GPUS
 
 
 def _comments(kind: type) -> dict[str, str]:

@@ -13,18 +13,18 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1010, "engine/bootstrap": 26, "engine/checks": 1660, "engine/compare": 510, "engine/diagnosis": 2200,
-    "engine/doctor": 1860, "engine/export": 2280, "engine/figures": 425, "engine/files": 1690, "engine/follow": 1340,
-    "engine/interpreter": 1210, "engine/job": 2130, "engine/leases": 1340, "engine/notify": 420, "engine/options": 2330,
+    "engine": 1325, "engine/bootstrap": 26, "engine/checks": 1660, "engine/compare": 510, "engine/diagnosis": 2155,
+    "engine/doctor": 1850, "engine/export": 2280, "engine/figures": 425, "engine/files": 1690, "engine/follow": 1340,
+    "engine/interpreter": 1210, "engine/job": 1945, "engine/leases": 1225, "engine/notify": 420, "engine/options": 2330,
     "engine/prepare": 850, "engine/presets": 1200, "engine/process": 2770, "engine/profile": 595, "engine/proof": 2010,
-    "engine/queue": 3060, "engine/runs": 3430, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1230,
-    "engine/telemetry": 2690, "engine/trainer": 16050, "engine/trials": 2550, "engine/tune": 4950, "tui": 665,
+    "engine/queue": 3055, "engine/runs": 3430, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1230,
+    "engine/telemetry": 2620, "engine/trainer": 16050, "engine/trials": 2550, "engine/tune": 4950, "tui": 665,
     "tui/base": 1660, "tui/cli": 1670, "tui/commands": 3070, "tui/drawing": 4760, "tui/form": 645, "tui/printing": 710,
-    "tui/reading": 3340, "tui/screens": 8910, "tui/upstream": 1225, "tui/widgets": 2840, "tui/wording": 490,
+    "tui/reading": 3145, "tui/screens": 8910, "tui/upstream": 1225, "tui/widgets": 2840, "tui/wording": 490,
 }  # fmt: skip
 COUNTS = {
-    "files": 481, "files below 100 lines": 141, "lines of docstrings": 10280, "functions": 7462,
-    "imports in functions": 336, "class names in two modules": 48,
+    "files": 480, "files below 100 lines": 138, "lines of docstrings": 10215, "functions": 7443,
+    "imports in functions": 335, "class names in two modules": 45,
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..job.training_gpus import training_gpus, visible_gpus
+from ..job.machine_gpus import training_gpus, visible_gpus
 from .all_checks import RULES, check, of_options, of_preset, on_screen
 from .file_rules import of_packages, of_resumed, own_batch
 from .gpu_checks import on_cpu, replicas

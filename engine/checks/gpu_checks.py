@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .. import plan
+from ..gpu import Gpu, sole_holder
 from ..interpreter import compatibility, installed, supported_versions
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults, gpu_parts
-from ..job.machine_gpus import Fault, Gpu, Machine
-from ..job.training_gpus import candidates, positions, training_gpus, used_by_tensorflow, visible_gpus
+from ..job.machine_gpus import Fault, Machine, candidates, positions, training_gpus, used_by_tensorflow, visible_gpus
 from ..options import OPTIONS, Options, gpu_choice
 from ..options.catalogue import About
 from ..telemetry import chips
@@ -105,12 +105,12 @@ def usable(options: Options, machine: Machine) -> Iterator[Finding]:
             yield error(
                 KEY, f"GPU {gpu.index}: its compute mode is PROHIBITED", f"as root: nvidia-smi -c DEFAULT; or {_OTHER}"
             )
-        elif gpu.sole_holder:
-            message = f"{gpu.sole_holder} has GPU {gpu.index} for itself: its compute mode is EXCLUSIVE_PROCESS"
+        elif holder := sole_holder(gpu):
+            message = f"{holder} has GPU {gpu.index} for itself: its compute mode is EXCLUSIVE_PROCESS"
             yield error(KEY, message, f"wait until it ends, or {_OTHER}")
         elif gpu.is_taken and gpu.memory_used_bytes and gpu.memory_total_bytes:
             taken = f"{size(gpu.memory_used_bytes)} of {size(gpu.memory_total_bytes)}"
-            by = f" by {', '.join(gpu.holders[:3])}" if gpu.holders else ""
+            by = f" by {', '.join(process.title for process in gpu.processes[:3])}" if gpu.processes else ""
             yield Finding("warning", (KEY,), f"GPU {gpu.index}: {taken} are already in use{by}", _OTHER)
 
 
@@ -165,7 +165,7 @@ def _too_few(options: Options, machine: Machine) -> Iterator[Finding]:
     if not machine.gpus:
         yield error(KEY, f"{choice} needs a GPU ({machine.no_gpu_reason})", "set it to all, and the CPU trains")
     elif len(have := candidates(choice, machine)) < choice.count:
-        is_mig = choice.count > 1 and any(gpu.instance for gpu in machine.parts)
+        is_mig = choice.count > 1 and any(gpu.instance is not None for gpu in machine.parts)
         mig = "; CUDA shows one MIG instance to a process" if is_mig else ""
         what = f"{choice} needs {choice.kind}; this process may use {len(have)} such of {len(machine.parts)}{mig}"
         yield error(KEY, what, "ask for fewer, or for another kind")
@@ -183,14 +183,14 @@ def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
     if given is None or visible == "none" or gpu_choice.parse(visible):
         return
     if visible == "all":
-        beyond = [gpu.index for gpu in visible_gpus(options, machine) if not given.allows(gpu.index, machine.devices)]
+        beyond = [gpu.index for gpu in visible_gpus(options, machine) if not given.allows(gpu.index, machine.gpus)]
         if beyond:
             own = ",".join(given.names)
             message = f"{given}, but CUDA_VISIBLE_DEVICES does not hide the others"
             yield Finding("warning", (KEY,), message, f"set it to {own}" if own else "set it to none")
         return
     for name in dict.fromkeys(visible):
-        if not given.allows(name, machine.devices):
+        if not given.allows(name, machine.gpus):
             change = "name only GPUs of this job, or set it to all" if given.names else "set it to none"
             yield error(KEY, f"GPU {name} is not allocated to this job: {given}", change)
 

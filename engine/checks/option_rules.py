@@ -11,8 +11,7 @@ from typing import Any
 from .. import plan, runs
 from ..figures import at
 from ..job import slurm
-from ..job.machine_gpus import Machine
-from ..job.training_gpus import visible_gpus
+from ..job.machine_gpus import Machine, visible_gpus
 from ..options import OPTIONS, Options
 from ..options.input import NEEDS_FLOATS, too_large_batch
 from ..options.run import BEST_MODELS

@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .. import figures
-from ..files.values import number, whole
+from ..gpu import Gpu
 from ..telemetry.gpu_totals import GpuTotals
-from .measurements import HOT, LOWERED, POWER_EXPLAINS, Measurements, Reading
+from .measurements import HOT, LOWERED, POWER_EXPLAINS, Measurements
 from .remedies import Remedy
 
 
-def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
+def measured(gpus: Sequence[Gpu], totals: GpuTotals) -> dict[str, Any]:
     """Return the clock figures of the training GPUs, from last readings and sums, as fields of Measurements."""
-    limits = [(limit, default) for gpu in gpus if (limit := number(gpu.get("power_limit_w"))) is not None
-              and (default := number(gpu.get("power_limit_default_w")))]  # fmt: skip
+    limits = [(gpu.power_limit_w, gpu.power_limit_default_w) for gpu in gpus
+              if gpu.power_limit_w is not None and gpu.power_limit_default_w]  # fmt: skip
     lowest = min(limits, key=lambda pair: pair[0] / pair[1], default=(None, None))
-    set_by = [word for gpu in gpus for word in gpu.get("clocks_set_by") or () if isinstance(word, str)]
+    set_by = [word for gpu in gpus for word in gpu.clocks_set_by or ()]
     return {
         "clock_share": totals.mean("clock_share"),
         "sm_clock_mhz": totals.mean("sm_clock_mhz"),
@@ -28,7 +28,7 @@ def measured(gpus: Sequence[Reading], totals: GpuTotals) -> dict[str, Any]:
         "power_limit_w": lowest[0],
         "power_limit_default_w": lowest[1],
         "clocks_set_by": tuple(dict.fromkeys(set_by)),
-        "gpu_indexes": tuple(index for gpu in gpus if (index := whole(gpu.get("index"))) is not None),
+        "gpu_indexes": tuple(gpu.index for gpu in gpus),
     }
 
 

@@ -10,11 +10,13 @@ import re
 import statistics
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .. import learning
 from ..files.values import mapping, number, text, whole
-from ..job.visible_devices import Device, visible
+from ..gpu import Gpu
+from ..job.visible_devices import visible
 from ..options.own_code import SCRIPT
 from ..runs import Run, quick_json
 from ..runs.event_reading import RunEvents, read_events
@@ -33,12 +35,11 @@ from ..runs.events import (
     Started,
     WorkerReadings,
     XlaAnswer,
-    fields_of,
 )  # fmt: skip
 from ..runs.launched_with import options_of
 from ..telemetry.gpu_totals import GpuTotals
 from . import clocks, stragglers
-from .measurements import IDLE_BUSY, IDLE_MEMORY_SHARE, SCREEN_BYTES, WINDOW_MS, Measurements, Reading, mean, numbers
+from .measurements import IDLE_BUSY, IDLE_MEMORY_SHARE, SCREEN_BYTES, WINDOW_MS, Measurements, mean, numbers
 from .stragglers import SLOWING, neighbours
 
 quick_json.use()
@@ -134,7 +135,7 @@ class Collector:
     def on_host(self, _t: float, event: HostReading) -> None:
         if self._phase != "training":
             return
-        self._host.take(fields_of(event))
+        self._host.take(event)
         used, total = event.trainer_bytes, event.memory_total_bytes
         if used is not None and total and self._filled():
             self._host_growth.add(used / total)
@@ -252,7 +253,7 @@ class Collector:
         # of the summary if the run has ended
         if (whole := number(self._summary.get(name))) is not None:
             return whole
-        return mean(map(fields_of, self._progress), name)
+        return mean(self._progress, name)
 
     def _last(self, name: str) -> Any:
         if self._summary.get(name) is not None:
@@ -321,31 +322,27 @@ class Gpus:
         self.trains_with = given
         self._shown: set[int] = set()
         self._all: set[int] = set()
-        self._mine: dict[str, deque[Reading]] = {}
-        self._others: dict[str, deque[Reading]] = {}
+        self._mine: dict[str, deque[Gpu]] = {}
+        self._others: dict[str, deque[Gpu]] = {}
         self._totals = GpuTotals()
 
     def pause(self) -> None:
         self._totals.pause()
 
-    def take(self, t: float, gpus: Sequence[Reading], mine: Collection[str]) -> None:
+    def take(self, t: float, gpus: Sequence[Gpu], mine: Collection[str]) -> None:
         """Add a reading of all GPUs; `mine` names the training ones by UUID, PCI bus id or index."""
-        gpus = [gpu for gpu in gpus if isinstance(gpu, Mapping)]
-        devices = [device for gpu in gpus if (device := _device(gpu))]
-        self._shown = {shown.index for shown in visible(self.variable_given, devices)}
-        self._all = {device.index for device in devices}
-        instances = {shown.index: shown.instance for shown in visible(self.trains_with, devices)}
+        self._shown = {shown.index for shown in visible(self.variable_given, gpus)}
+        self._all = {gpu.index for gpu in gpus}
+        parts = {shown.index: shown for shown in visible(self.trains_with, gpus) if shown.instance is not None}
         for gpu in gpus:
-            if (name := _name(gpu)) is None:
+            part = next((part for part in gpu.parts if part.key in mine), parts.get(gpu.index))
+            trains = gpu.key in mine or gpu.pci_bus_id in mine or (part is not None and part.key in mine)
+            if gpu.missing:  # the GPU does not answer, so no training can use it
+                self._others.pop(gpu.key, None)
                 continue
-            trains = name in mine or gpu.get("pci_bus_id") in mine or _instance_of(gpu, mine) is not None
             series = self._mine if trains else self._others
-            if gpu.get("missing"):  # the GPU does not answer, so no training can use it
-                self._others.pop(name, None)
-                continue
-            series.setdefault(name, deque(maxlen=READINGS)).append(
-                _as_it_trains(gpu, mine, instances) if trains else gpu
-            )
+            readings = series.setdefault(gpu.key, deque(maxlen=READINGS))
+            readings.append(_as_it_trains(gpu, part) if trains and part is not None and gpu.instances else gpu)
             if trains:
                 self._totals.take(t, gpu)
 
@@ -355,8 +352,7 @@ class Gpus:
 
     def usable(self) -> tuple[int, ...] | None:
         """Return the indexes of the GPUs that train or could in addition. None if these are all of the machine."""
-        mine = {index for readings in self._mine.values() if isinstance(index := readings[-1].get("index"), int)}
-        usable = mine | self._idle()
+        usable = {readings[-1].index for readings in self._mine.values()} | self._idle()
         return None if usable == self._all else tuple(sorted(usable))
 
     def given(self) -> tuple[int, ...] | None:
@@ -365,16 +361,15 @@ class Gpus:
 
     def _idle(self) -> set[int]:
         # another model, such as the GPU of a screen, would slow down the training ones
-        models = {readings[-1].get("name") for readings in self._mine.values()} - {None}
+        models = {readings[-1].name for readings in self._mine.values()} - {None}
         idle = [readings[-1] for readings in self._others.values() if _stands_idle(readings)]
-        alike = [gpu for gpu in idle if not models or gpu.get("name") in {None, *models}]
-        return {index for gpu in alike if (index := gpu.get("index")) in self._shown}
+        return {gpu.index for gpu in idle if not models or gpu.name in {None, *models}} & self._shown
 
     def total_bytes(self, uuid: str | None) -> float | None:
         """Return the bytes of the training GPU with this UUID, or else of the smallest. None if unknown."""
         named = self._mine.get(uuid or "")
         readings = [named] if named else list(self._mine.values())
-        totals = [number(series[-1].get("memory_total_bytes")) for series in readings]
+        totals = [series[-1].memory_total_bytes for series in readings]
         return min((total for total in totals if total), default=None)
 
     def taken_by_others(self, uuid: str | None) -> float:
@@ -387,7 +382,7 @@ class Gpus:
         """Return the figures of the training GPUs over all readings, and of idle ones, as fields of Measurements."""
         readings = [gpu for series in self._mine.values() for gpu in series]
         busy = numbers(readings, "busy")
-        slowed = [[reason for reason in gpu.get("throttle") or () if reason in SLOWING] for gpu in readings]
+        slowed = [[reason for reason in gpu.throttle or () if reason in SLOWING] for gpu in readings]
         hot = self._totals.mean("slowed_by_heat_seconds") or 0.0
         throttled = max(hot, sum(map(bool, slowed)) / len(slowed)) if slowed else None
         reasons = tuple(dict.fromkeys(reason for reasons in slowed for reason in reasons))
@@ -399,7 +394,7 @@ class Gpus:
             "busy_mean": statistics.fmean(busy) if busy else None,
             "busy_p5": parts[0] if parts else None,
             "busy_p95": parts[-1] if parts else None,
-            **stragglers.gpu_figures(list(self._mine.values())),
+            **stragglers.gpu_figures([list(series) for series in self._mine.values()]),
             **{name: mean(readings, name) for name in _ACTIVITY},
             "nvlink": _nvlink(readings),
             **clocks.measured([series[-1] for series in self._mine.values()], self._totals),
@@ -412,63 +407,34 @@ class Gpus:
 # ---- one reading of one GPU -------------------------------------------------------------------
 
 
-def _device(gpu: Reading) -> Device | None:
-    index = gpu.get("index")
-    if not isinstance(index, int):
-        return None
-    instances = tuple(str(instance.get("uuid") or "") for instance in _instances(gpu))
-    return Device(index, gpu.get("uuid"), instances if isinstance(gpu.get("mig"), list) else None)
-
-
-def _instances(gpu: Reading) -> list[Reading]:
-    mig = gpu.get("mig")
-    return [mapping(instance) for instance in mig] if isinstance(mig, list) else []
-
-
-def _name(gpu: Reading) -> str | None:
-    name = gpu.get("uuid") or gpu.get("index")
-    return None if name is None else str(name)
-
-
-def _instance_of(gpu: Reading, mine: Collection[str]) -> int | None:
-    return next((place for place, instance in enumerate(_instances(gpu)) if instance.get("uuid") in mine), None)
-
-
-def _as_it_trains(gpu: Reading, mine: Collection[str], shown: Mapping[int, int | None]) -> Reading:
-    """`shown` has for each index the position of the visible instance, used if `mine` names none."""
-    instances = _instances(gpu)
-    named = _instance_of(gpu, mine)
-    place = shown.get(gpu.get("index", -1)) if named is None else named
-    if not instances or place is None or place >= len(instances):
-        return gpu
-    instance = instances[place]
+def _as_it_trains(gpu: Gpu, part: Gpu) -> Gpu:
     kept = ("memory_used_bytes", "memory_total_bytes", *_ACTIVITY)
-    return {**gpu, **{key: instance.get(key) for key in kept}}
+    return replace(gpu, **{key: getattr(part, key) for key in kept})
 
 
-def _of_others(gpu: Reading) -> float:
+def _of_others(gpu: Gpu) -> float:
     # 0 in MIG mode: the memory of an instance is not shared
-    processes = [mapping(process) for process in gpu.get("processes") or ()] if not _instances(gpu) else []
-    return sum(number(each.get("memory_used_bytes")) or 0.0 for each in processes if each.get("own") is False)
+    processes = gpu.processes or () if not gpu.instances else ()
+    return sum(process.memory_used_bytes or 0.0 for process in processes if process.own is False)
 
 
-def _stands_idle(readings: Collection[Reading]) -> bool:
+def _stands_idle(readings: Collection[Gpu]) -> bool:
     # used without readings, or in MIG mode
     busy, used = mean(readings, "busy"), numbers(readings, "memory_used_bytes")
-    if busy is None or not used or any(gpu.get("mig") is not None for gpu in readings):
+    if busy is None or not used or any(gpu.in_mig_mode for gpu in readings):
         return False
     total = max(numbers(readings, "memory_total_bytes"), default=0.0)
     return busy < IDLE_BUSY and max(used) < max(IDLE_MEMORY_SHARE * total, SCREEN_BYTES)
 
 
-def _nvlink(readings: Sequence[Reading]) -> bool | None:
+def _nvlink(readings: Sequence[Gpu]) -> bool | None:
     # bytes that passed: a GPU may have links although no NVLink bridge is installed
-    links = [mapping(gpu.get("nvlink")) for gpu in readings if gpu.get("nvlink")]
-    rates = [rate for link in links for key in ("rx_bytes_per_second", "tx_bytes_per_second")
-             if (rate := number(link.get(key))) is not None]  # fmt: skip
+    links = [gpu.nvlink for gpu in readings if gpu.nvlink]
+    rates = [rate for link in links for rate in (link.rx_bytes_per_second, link.tx_bytes_per_second)
+             if rate is not None]  # fmt: skip
     if rates:
         return any(rates)
-    refused = any(mapping(gpu.get("reasons")).get("nvlink") == "unsupported" for gpu in readings)
+    refused = any((gpu.reasons or {}).get("nvlink") == "unsupported" for gpu in readings)
     return False if refused and not links else None
 
 
@@ -567,16 +533,16 @@ GROWTH_READINGS = 10  # window of the moving average, as in SageMaker Debugger's
 
 class Host:
     def __init__(self) -> None:
-        self._readings: deque[Reading] = deque(maxlen=READINGS)
+        self._readings: deque[HostReading] = deque(maxlen=READINGS)
 
-    def take(self, event: Reading) -> None:
+    def take(self, event: HostReading) -> None:
         self._readings.append(event)
 
     def figures(self) -> dict[str, Any]:
-        last = self._readings[-1] if self._readings else {}
-        used, total = number(last.get("memory_used_bytes")), number(last.get("memory_total_bytes"))
+        last = self._readings[-1] if self._readings else None
+        is_known = last and last.memory_used_bytes is not None and last.memory_total_bytes is not None
         return {
-            "host_memory_free_bytes": int(total - used) if used is not None and total is not None else None,
+            "host_memory_free_bytes": last.memory_total_bytes - last.memory_used_bytes if last and is_known else None,
             "cpu": mean(self._readings, "cpu"),
             "others_cpu": mean(self._readings, "others_cpu"),
             "trainer_cores": mean(self._readings, "trainer_cpu"),

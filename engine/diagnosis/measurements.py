@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..files.values import number
+from ..gpu import Gpu
 from ..options.own_code import SCRIPT
-from ..runs.events import Outcome
+from ..runs.events import HostReading, Outcome, Progress
 
-Reading = Mapping[str, Any]
+Reading = Gpu | HostReading | Progress
 
 
 def numbers(readings: Iterable[Reading], name: str) -> list[float]:
-    """Return the values of the field `name`, from the readings that contain a number in that field."""
-    return [value for reading in readings if (value := number(reading.get(name))) is not None]
+    """Return the values of the field `name`, from the readings that have a value."""
+    return [value for reading in readings if (value := getattr(reading, name)) is not None]
 
 
 def mean(readings: Iterable[Reading], name: str) -> float | None:

@@ -6,10 +6,11 @@ which hides this, but its lower clock still shows. Workers are compared by their
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from ..files.values import number, whole
+from ..gpu import Gpu
 from ..plan import MULTI_WORKER
 from ..runs.events import GradientExchange, Started, WorkerReadings
 from ..units import rate, share, size
@@ -23,8 +24,8 @@ from .measurements import (
     SCREEN_BYTES,
     WAITS_APART,
     Measurements,
-    Reading,
     mean,
+    numbers,
 )
 from .remedies import Remedy, gain, larger_batch
 
@@ -37,7 +38,7 @@ POWER_CAP = "power cap"
 # ---- GPUs -------------------------------------------------------------------------------------
 
 
-def gpu_figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
+def gpu_figures(gpus: Sequence[Sequence[Gpu]]) -> dict[str, Any]:
     """Return the gaps between the GPUs and, if one is slow, which and why, as fields of Measurements."""
     busy = [mean(readings, "busy") for readings in gpus]
     clocks = [_clock(readings) for readings in gpus]
@@ -52,7 +53,7 @@ def gpu_figures(gpus: Sequence[Collection[Reading]]) -> dict[str, Any]:
         return gaps
     others = [readings for place, readings in enumerate(gpus) if place != slow]
     return gaps | {
-        "slow_gpu": whole(_latest(gpus[slow]).get("index")),
+        "slow_gpu": gpus[slow][-1].index,
         "slow_gpu_busy": busy[slow],
         "slow_gpu_causes": tuple(_causes(gpus[slow], others)),
     }
@@ -63,10 +64,9 @@ def _gap(values: Sequence[float | None]) -> float | None:
     return max(measured) - min(measured) if len(measured) > 1 else None
 
 
-def _clock(readings: Collection[Reading]) -> float | None:
+def _clock(readings: Sequence[Gpu]) -> float | None:
     # over the readings in which the GPU works
-    clocks = [clock for reading in readings if (number(reading.get("busy")) or 0.0) >= CLOCK_COUNTS
-              and (clock := number(reading.get("sm_clock_mhz"))) is not None]  # fmt: skip
+    clocks = numbers((gpu for gpu in readings if (gpu.busy or 0.0) >= CLOCK_COUNTS), "sm_clock_mhz")
     return statistics.fmean(clocks) if len(clocks) >= LEAST_CLOCKS else None
 
 
@@ -78,7 +78,7 @@ def _clock_gap(clocks: Sequence[float | None]) -> float | None:
     return 1 - measured[0] / statistics.median(measured[1:])
 
 
-def _causes(slow: Collection[Reading], others: Sequence[Collection[Reading]]) -> Iterator[str]:
+def _causes(slow: Sequence[Gpu], others: Sequence[Sequence[Gpu]]) -> Iterator[str]:
     """Properties that the slow GPU has in its readings and the other GPUs do not have."""
     for reason in (*SLOWING, POWER_CAP):
         own = _often(slow, reason)
@@ -87,30 +87,24 @@ def _causes(slow: Collection[Reading], others: Sequence[Collection[Reading]]) ->
     elsewhere = {name for readings in others for reading in readings for name in neighbours(reading)}
     if foreign := dict.fromkeys(name for reading in slow for name in neighbours(reading) if name not in elsewhere):
         yield f"another program uses it ({', '.join(foreign)})"
-    if set_by := [word for word in _latest(slow).get("clocks_set_by") or () if isinstance(word, str)]:
+    if set_by := slow[-1].clocks_set_by:
         yield f"its clocks were set by somebody ({', '.join(set_by)})"
-    model, models = _latest(slow).get("name"), {_latest(readings).get("name") for readings in others}
-    if isinstance(model, str) and model not in models and None not in models:
+    model, models = slow[-1].name, {readings[-1].name for readings in others}
+    if model is not None and model not in models and None not in models:
         yield f"it is another model ({model})"
 
 
-def _often(readings: Collection[Reading], reason: str) -> float:
-    return sum(reason in (reading.get("throttle") or ()) for reading in readings) / len(readings) if readings else 0.0
+def _often(readings: Sequence[Gpu], reason: str) -> float:
+    return sum(reason in (gpu.throttle or ()) for gpu in readings) / len(readings)
 
 
-def neighbours(gpu: Reading) -> list[str]:
+def neighbours(gpu: Gpu) -> list[str]:
     """Return the names of other programs on a GPU of the run that use more memory than drawing a screen takes."""
     return [
-        str(process.get("name") or f"process {process.get('pid')}")
-        for process in gpu.get("processes") or ()
-        if isinstance(process, Mapping)
-        and process.get("own") is False
-        and (number(process.get("memory_used_bytes")) or 0) >= SCREEN_BYTES
+        process.name or f"process {process.pid}"
+        for process in gpu.processes or ()
+        if process.own is False and (process.memory_used_bytes or 0) >= SCREEN_BYTES
     ]
-
-
-def _latest(readings: Collection[Reading]) -> Reading:
-    return list(readings)[-1] if readings else {}
 
 
 def gpu_remedies(s: Measurements) -> Iterator[Remedy]:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pynvml
 
+from ..gpu import TAKEN_BYTES, EccErrors, GpuProcess, is_taken, sole_holder
+from ..gpu import Gpu as NvmlGpu
 from ..interpreter import compatibility, installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
-from ..job.machine_gpus import NOT_LISTED_BYTES, is_taken
 from ..telemetry import chips, resource_limits
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
-from ..telemetry.gpu_processes import computes, named, sole
 from ..telemetry.nvml.queries import EXCLUSIVE
 from ..telemetry.nvml.reasons import Reason
 from ..units import counted, size
@@ -74,7 +74,7 @@ def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Findin
 
 def usable(gpu: Gpu) -> bool:
     """Return True if CUDA can compute on the GPU: it can be read, and is not in MIG mode without instances."""
-    return not gpu.get("missing") and gpu.get("mig") != []
+    return not gpu.get("missing") and gpu.get("mig") != ()
 
 
 def _empty(gpu: Gpu, level: str) -> Finding:
@@ -194,13 +194,13 @@ def _settings_findings(gpu: Gpu) -> Iterator[Finding]:
             "warning", _name(gpu), what, f"nvidia-smi -pl {default:.0f} (as root) restores it, where cooling allows"
         )
     if gpu.get("mig"):
-        first = gpu["mig"][0]["uuid"]
+        first = gpu["mig"][0].uuid
         what = f"MIG is on, with {len(gpu['mig'])} instance(s); a run uses one of them"
         yield Finding("note", _name(gpu), what, f"choose it by name: device.visible={first}")
 
 
 def _health(gpu: Gpu) -> Iterator[Finding]:
-    broken = (gpu.get("ecc_errors") or {}).get("uncorrected")
+    broken = (gpu.get("ecc_errors") or EccErrors()).uncorrected
     if broken:
         what = f"{broken} memory error(s) that could not be corrected"
         yield Finding("warning", _name(gpu), what, "reset it (nvidia-smi --gpu-reset); have it looked at if they recur")
@@ -211,11 +211,11 @@ def _health(gpu: Gpu) -> Iterator[Finding]:
 
 def _taken(gpu: Gpu) -> Iterator[Finding]:
     used, total = gpu.get("memory_used_bytes"), gpu.get("memory_total_bytes")
-    if used is None or not total or gpu.get("shared_with_host") or used < NOT_LISTED_BYTES:
+    if used is None or not total or gpu.get("shared_with_host") or used < TAKEN_BYTES:
         return
-    processes = gpu.get("processes") or []
-    computing = [process for process in processes if computes(process.get("type"), process["name"])]
-    who = [named(process) for process in computing or processes]
+    processes: Sequence[GpuProcess] = gpu.get("processes") or ()
+    computing = [process for process in processes if process.computes]
+    who = [process.title for process in computing or processes]
     by = f" by {', '.join(who[:3])}{' ...' if len(who) > 3 else ''}" if who else ""
     level = "warning" if is_taken(used, total) else "note"
     if computing:
@@ -251,7 +251,7 @@ def _compute_mode(gpu: Gpu) -> Iterator[Finding]:
 
 def held(gpu: Gpu) -> str:
     """Return the name of the process that uses the GPU alone in exclusive mode; empty if there is none."""
-    return sole(gpu.get("holders") or ()) if gpu.get("compute_mode") in EXCLUSIVE else ""
+    return sole_holder(NvmlGpu(processes=gpu.get("holders"), exclusive=gpu.get("compute_mode") in EXCLUSIVE))
 
 
 def _lanes(gpu: Gpu) -> Iterator[Finding]:

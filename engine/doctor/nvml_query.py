@@ -124,7 +124,7 @@ def _gpu(index: int) -> dict[str, Any]:
     except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
         return gpu | {"missing": text_of(fault), "why": reason_of(fault)}
     gpu |= names(handle) | chip(handle) | _settings(handle)
-    gpu["processes"] = described(gpu.get("processes") or [], None)
+    gpu["processes"] = described(gpu.get("processes") or (), None)
     return gpu | (_host_memory() if gpu.get("memory_total_bytes", 0) == 0 else {})
 
 

@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from ..job import allocation, gpu_faults
-from ..job.machine_gpus import Gpu, Instance, device_of
-from ..job.visible_devices import VARIABLE, Device, hides_all, visible
+from ..gpu import Gpu
+from ..job import gpu_faults
+from ..job.visible_devices import VARIABLE, allocation_from, hides_all, visible
 from .gpu_findings import usable
 from .host_findings import Finding
 from .nvml_query import NvmlAnswers
@@ -25,9 +25,8 @@ def expected(seen: NvmlAnswers, value: str | None) -> int:
 
     `value` is the content of CUDA_VISIBLE_DEVICES, or None if the variable is not set.
     """
-    gpus = all_of(seen)
-    lost = {gpu["index"] for gpu in gpus if not usable(gpu)}
-    return sum(device.index not in lost for device in visible(value, [_device(gpu) for gpu in gpus]))
+    lost = {gpu["index"] for gpu in all_of(seen) if not usable(gpu)}
+    return sum(gpu.index not in lost for gpu in visible(value, gpus(seen)))
 
 
 def findings(seen: NvmlAnswers) -> Iterator[Finding]:
@@ -39,18 +38,18 @@ def findings(seen: NvmlAnswers) -> Iterator[Finding]:
     if seen.count and hides_all(value):
         yield Finding("note", HIDDEN, f"{VARIABLE}={value!r} hides all GPUs: the CPU trains", "unset it to use them")
         return
-    faults = list(gpu_faults.of_visible_devices(value, [_gpu(gpu) for gpu in all_of(seen)]))
+    faults = list(gpu_faults.of_visible_devices(value, gpus(seen)))
     yield from (Finding(fault.level, "GPU", fault.what, fault.remedy) for fault in faults)
     if all(fault.about == gpu_faults.ORDER for fault in faults):
         yield from _allocated(seen)
 
 
 def _allocated(seen: NvmlAnswers) -> Iterator[Finding]:
-    given = allocation.read(os.environ, seen.count)
+    given = allocation_from(os.environ, seen.count)
     if given is None or not seen.count:
         return
-    devices = [_device(gpu) for gpu in all_of(seen)]
-    if all(given.allows(device.index, devices) for device in devices):
+    every = gpus(seen)
+    if all(given.allows(gpu.index, every) for gpu in every):
         return
     if VARIABLE in os.environ:
         yield Finding("note", "GPU", str(given), "device.visible=all uses these; other GPUs are refused")
@@ -67,19 +66,7 @@ def all_of(seen: NvmlAnswers) -> list[dict[str, Any]]:
     return [*seen.gpus, *({"index": index} for index in range(len(seen.gpus), seen.count))]
 
 
-def _device(gpu: dict[str, Any]) -> Device:
-    return device_of(_gpu(gpu))
-
-
-def _gpu(gpu: dict[str, Any]) -> Gpu:
-    mig = gpu.get("mig")
-    return Gpu(
-        gpu["index"],
-        gpu.get("uuid"),
-        gpu.get("name"),
-        gpu.get("compute_capability"),
-        gpu.get("memory_total_bytes"),
-        mig is not None,
-        tuple(Instance(str(instance["uuid"]), None) for instance in mig or ()),
-        gpu.get("multiprocessors"),
-    )
+def gpus(seen: NvmlAnswers) -> list[Gpu]:
+    """Return all GPUs that NVML counts, as the rules about CUDA_VISIBLE_DEVICES take them."""
+    names = ("index", "uuid", "name", "compute_capability", "memory_total_bytes", "mig", "multiprocessors")
+    return [Gpu(**{name: gpu[name] for name in names if name in gpu}) for gpu in all_of(seen)]

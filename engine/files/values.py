@@ -145,14 +145,16 @@ def finite(value: float | None) -> float | None:
 
 
 def plain(value: Any) -> Any:
-    """Return nested values in which each float that is NaN or infinite is None. Tuples become lists."""
+    """Return nested values in which each float that is NaN or infinite is None. Tuples become lists, and an object
+    its `as_json()`.
+    """
     if isinstance(value, float):
         return finite(value)
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return value
+    return plain(value.as_json()) if hasattr(value, "as_json") else value
 
 
 def to_json(value: Any, *, indent: int | None = None, short: bool = False) -> str:

@@ -12,15 +12,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from ..gpu import Gpu
 from ..interpreter import installed
 from ..interpreter.compatibility import dotted
 from ..telemetry import chips
 from ..telemetry.nvml.connection import NO_GPU
 from ..telemetry.nvml.reasons import Code
-from . import allocation
-from .machine_gpus import Fault, Gpu, device_of, shown_of
-from .training_gpus import used_by_tensorflow
-from .visible_devices import VARIABLE, find, hides_all, is_index, stops_at
+from .machine_gpus import Fault, used_by_tensorflow
+from .visible_devices import VARIABLE, allocation_from, find, hides_all, is_index, stops_at, visible
 
 _RESTART = "restart the container; systemctl daemon-reload on the host takes the GPUs away from running containers"
 _NO_DRIVER = (None, Code.LIBRARY_NOT_FOUND)
@@ -117,7 +116,7 @@ def driver_withheld(code: int | None, confined: bool) -> bool:
 
     `code` is NVML's error number, None if there is none.
     """
-    given = allocation.read(os.environ, 0)
+    given = allocation_from(os.environ, 0)
     return confined and code == Code.DRIVER_NOT_LOADED and not (given and given.names)
 
 
@@ -135,15 +134,14 @@ def of_visible_devices(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault
     """Yield the faults of the value of CUDA_VISIBLE_DEVICES (None if it is not set) on a machine with these GPUs."""
     if not gpus or hides_all(value):
         return
-    if value is not None and (name := stops_at(value, [device_of(gpu) for gpu in gpus])):
+    if value is not None and (name := stops_at(value, gpus)):
         yield _unknown(value, name, gpus)
     yield from _order(value, gpus)
 
 
 def _unknown(value: str, name: str, gpus: Sequence[Gpu]) -> Fault:
-    shown = shown_of(gpus, value)
-    device = find(name, [device_of(gpu) for gpu in gpus])
-    empty = [gpu for gpu in gpus if gpu.mig and not gpu.instances and name in (str(gpu.index), gpu.uuid)]
+    shown, device = visible(value, gpus), find(name, gpus)
+    empty = [gpu for gpu in gpus if not gpu.parts and name in (str(gpu.index), gpu.uuid)]
     if empty:
         return Fault("warning" if shown else "error", "GPU", f"GPU {empty[0].index}: {NO_INSTANCE}", NEW_INSTANCE)
     why = f"{name} fits no single GPU" if device is None else f"{name} is of another kind, or names a GPU twice"
@@ -158,7 +156,7 @@ def _unknown(value: str, name: str, gpus: Sequence[Gpu]) -> Fault:
 def _names(gpus: Sequence[Gpu], like: str) -> str:
     """Return the names of at most four GPUs or MIG instances that exist, in the same kind of name as `like`."""
     if like.startswith("MIG-"):
-        names = [instance.uuid for gpu in gpus for instance in gpu.instances]
+        names = [instance.uuid for gpu in gpus for instance in gpu.instances or ()]
     elif like.startswith("GPU-"):
         names = [f"{gpu.uuid} ({gpu.name})" for gpu in gpus if gpu.uuid]
     else:
@@ -173,10 +171,10 @@ def _order(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault]:
     The indexes may mean other GPUs in CUDA's own order.
     """
     by_index = value is None or is_index(value.split(",")[0].strip())
-    asked = gpus if value is not None else used_by_tensorflow(shown_of(gpus, None))
+    asked = gpus if value is not None else used_by_tensorflow(visible(None, gpus))
     if os.environ.get(ORDER) == PCI or not by_index or len({gpu.name for gpu in asked if gpu.name}) < 2:
         return
-    shown = ", ".join(map(str, shown_of(gpus, value) if value is not None else asked))
+    shown = ", ".join(map(str, visible(value, gpus) if value is not None else asked))
     if not shown:
         return
     what = f"{VARIABLE}={value} means {shown}" if value is not None else f"GPUs of different models: {shown}"

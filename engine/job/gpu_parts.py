@@ -6,8 +6,7 @@ from typing import Any
 
 from ..options import Options
 from ..units import size
-from .machine_gpus import Machine
-from .training_gpus import training_gpus
+from .machine_gpus import Machine, training_gpus
 
 USABLE = 0.95  # share of a GPU's memory; the driver and the display take some
 CONTEXT_BYTES = 768 * 1024**2  # CUDA and cuDNN themselves, which TensorFlow's count leaves out

@@ -1,70 +1,25 @@
-"""A machine's GPUs, and which of them CUDA shows, as plain data, which another process may have read."""
+"""A machine's GPUs, which another process may have read, and which of them train, according to the options."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from ..gpu import Gpu
+from ..interpreter import installed
+from ..options import Options, gpu_choice
+from ..options.gpu_choice import GpuChoice
+from ..plan import SEVERAL_REPLICAS
 from ..runs.run_cluster import Cluster
-from ..telemetry import resource_limits
-from . import allocation, slurm
+from ..telemetry import chips, resource_limits
 from . import cluster as clusters
+from . import slurm
 from . import slurm as jobs
-from .allocation import Allocation
 from .slurm import Left
 from .slurm import Remark as JobRemark
-from .visible_devices import VARIABLE, Device, find, hides_all, named, visible
-
-NOT_LISTED_BYTES = 1024**3  # more than the driver itself uses
-
-
-@dataclass(frozen=True)
-class Instance:
-    """A part of a GPU that works as a GPU of its own (a MIG instance). A value is None if it is not known."""
-
-    uuid: str
-    memory_total_bytes: int | None
-    memory_used_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU; `index` is its place (from 0) in PCI order. A value is None if the driver does not report it.
-
-    `mig` is True in MIG mode: then only its `instances` can compute. `lost` is the reason why the GPU no longer
-    answers, else empty. `prohibited` is True if its compute mode allows no process. `memory_used_bytes`, `holders` and
-    `sole_holder` are values of this moment: `holders` are the processes that compute on the GPU, and `sole_holder` is
-    the process that uses it alone in exclusive mode, else empty. `instance` is the UUID of a MIG instance if this
-    stands for the instance, with its memory.
-    """
-
-    index: int
-    uuid: str | None
-    name: str | None
-    compute_capability: tuple[int, int] | None
-    memory_total_bytes: int | None
-    mig: bool = False
-    instances: tuple[Instance, ...] = ()
-    multiprocessors: int | None = None
-    pci_bus_id: str | None = None
-    lost: str = ""
-    prohibited: bool = False
-    memory_used_bytes: int | None = None
-    holders: tuple[str, ...] = ()
-    sole_holder: str = ""
-    instance: str = ""
-
-    @property
-    def is_taken(self) -> bool:
-        """True if other processes use a considerable part of its memory (as `is_taken` defines it); False in MIG
-        mode.
-        """
-        return not self.mig and is_taken(self.memory_used_bytes, self.memory_total_bytes)
-
-    def __str__(self) -> str:
-        return f"GPU {self.index}" + (f" ({self.name})" if self.name else "")
+from .visible_devices import VARIABLE, Allocation, allocation_from, find, hides_all, named, visible
 
 
 @dataclass(frozen=True)
@@ -97,7 +52,7 @@ class Answers:
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Answers:
         """Return the answers that another process has written as JSON; `fields` is the JSON object."""
-        gpus = tuple(_gpu(gpu) for gpu in fields["gpus"])
+        gpus = tuple(map(Gpu.from_json, fields["gpus"]))
         cuda, fault = fields["cuda"], fields["fault"]
         return cls(
             gpus,
@@ -107,26 +62,6 @@ class Answers:
             fields["driver"],
             Fault(**fault) if fault else None,
         )
-
-
-def is_taken(used: int | None, total: int | None) -> bool:
-    """Return True if the used memory is at least 1 GiB and more than a tenth of the total, both in bytes.
-
-    A driver alone uses less. False if one of them is not known.
-    """
-    return used is not None and bool(total) and used >= NOT_LISTED_BYTES and used > 0.1 * (total or 0)
-
-
-def _gpu(fields: Mapping[str, Any]) -> Gpu:
-    capability = fields["compute_capability"]
-    return Gpu(
-        **{
-            **fields,
-            "compute_capability": (capability[0], capability[1]) if capability else None,
-            "instances": tuple(Instance(**instance) for instance in fields["instances"]),
-            "holders": tuple(fields["holders"]),
-        }
-    )
 
 
 @dataclass(frozen=True)
@@ -174,7 +109,7 @@ class Machine:
             answers.missing,
             answers.cuda,
             os.environ.get(VARIABLE),
-            allocation.read(os.environ, len(answers.gpus)),
+            allocation_from(os.environ, len(answers.gpus)),
             answers.driver,
             slurm.job_of(os.environ),
             slurm.left_by_variables(os.environ),
@@ -184,24 +119,18 @@ class Machine:
         )
 
     @property
-    def devices(self) -> list[Device]:
-        """The GPUs as `Device`, which the rules in visible_devices.py use."""
-        return [device_of(gpu) for gpu in self.gpus]
-
-    @property
     def shown(self) -> tuple[Gpu, ...]:
-        """The GPUs that CUDA shows to this process, in CUDA's order; see `shown_of`."""
+        """The GPUs that CUDA shows to this process, in CUDA's order."""
         return self.shown_by(self.visible_devices)
 
     @property
     def parts(self) -> tuple[Gpu, ...]:
         """The GPUs and MIG instances that this process may use, of which CUDA shows only one instance at a time."""
-        by_index = {gpu.index: gpu for gpu in self.gpus}
-        return tuple(_part(by_index[each.index], each.instance) for each in named(self.visible_devices, self.devices))
+        return tuple(named(self.visible_devices, self.gpus))
 
     def shown_by(self, value: str | None) -> tuple[Gpu, ...]:
         """Return the GPUs that CUDA would show with this value of CUDA_VISIBLE_DEVICES, in CUDA's order."""
-        return shown_of(self.gpus, value)
+        return tuple(visible(value, self.gpus))
 
     @property
     def on_cpu_by_variable(self) -> bool:
@@ -210,31 +139,74 @@ class Machine:
 
     def finds(self, name: str | int) -> bool:
         """Return True if exactly one GPU or MIG instance has this name."""
-        return find(str(name), self.devices) is not None
+        return find(str(name), self.gpus) is not None
 
 
-def shown_of(gpus: Sequence[Gpu], value: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA shows with this value of CUDA_VISIBLE_DEVICES, in CUDA's order.
+# ---- which train -------------------------------------------------------------------------------
 
-    A MIG instance is returned as the GPU that it is a part of, with the memory of the instance.
+
+def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Return those of `gpus`, the GPUs that CUDA shows, that TensorFlow uses.
+
+    It ignores GPUs that are older than all for which it was built, and GPUs with few multiprocessors, such as a display
+    card, if there is a larger one (gpu_device.cc, GetValidDeviceIds).
     """
-    by_index = {gpu.index: gpu for gpu in gpus}
-    shown = visible(value, [device_of(gpu) for gpu in gpus])
-    return tuple(_part(by_index[device.index], device.instance) for device in shown)
+    least = chips.least_multiprocessors(gpu.multiprocessors for gpu in gpus)
+    oldest = min(installed.capabilities(), default=(0, 0))
+    return [
+        gpu
+        for gpu in gpus
+        if (gpu.multiprocessors is None or gpu.multiprocessors >= least)
+        and (gpu.compute_capability is None or tuple(gpu.compute_capability) >= oldest)
+    ]
 
 
-def device_of(gpu: Gpu) -> Device:
-    """Return the GPU as `Device`, which the rules in visible_devices.py use."""
-    return Device(gpu.index, gpu.uuid, tuple(instance.uuid for instance in gpu.instances) if gpu.mig else None)
+def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
+    """Return the GPUs that TensorFlow sees and uses, in its order; empty if device.visible is none.
+
+    If device.visible leaves the choice to gputui (`free:2`), return the first candidates, at most that number. The GPUs
+    are chosen only when the run starts.
+    """
+    visible = options.device.visible
+    if visible == "none":
+        return []
+    if choice := gpu_choice.parse(visible):
+        return candidates(choice, machine)[: choice.count]
+    shown = machine.shown if visible == "all" else machine.shown_by(",".join(map(str, visible)))
+    return used_by_tensorflow(shown)
 
 
-def _part(gpu: Gpu, instance: int | None) -> Gpu:
-    if instance is None:
-        return gpu
-    part = gpu.instances[instance]
-    return replace(
-        gpu,
-        instance=part.uuid,
-        memory_total_bytes=part.memory_total_bytes,
-        memory_used_bytes=part.memory_used_bytes,
+def candidates(choice: GpuChoice, machine: Machine) -> list[Gpu]:
+    """Return the GPUs and MIG instances from which the choice is made: those that this process may use, of the kind of
+    the choice, working, and allocated to this job.
+
+    A choice of several GPUs has no instances, as CUDA shows one instance to a process.
+    """
+    given = machine.allocation
+    allowed = (
+        gpu
+        for gpu in machine.parts
+        if given is None or given.allows(gpu.index if gpu.instance is None else gpu.key, machine.gpus)
     )
+    usable = (gpu for gpu in used_by_tensorflow(list(allowed)) if not (gpu.lost or gpu.prohibited))
+    usable = (gpu for gpu in usable if choice.count == 1 or gpu.instance is None)
+    return [gpu for gpu in usable if choice.allows(gpu.name, gpu.memory_total_bytes)]
+
+
+def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
+    """Return the visible GPUs on which a replica of the model trains, each once. With the strategies `single` and
+    `one_device` it is one GPU.
+    """
+    gpus = visible_gpus(options, machine)
+    return [gpus[position] for position in dict.fromkeys(positions(options, len(gpus))) if position < len(gpus)]
+
+
+def positions(options: Options, gpus: int) -> list[int]:
+    """Return for each replica the position (from 0) of its GPU among the `gpus` visible GPUs.
+
+    A position in strategy.devices that does not exist is returned, too.
+    """
+    strategy, parts = options.strategy, options.device.logical_devices
+    chosen = range(gpus * parts) if strategy.devices == "all" or strategy.kind == "single" else strategy.devices
+    gpu_of_each = [device // parts for device in chosen]
+    return gpu_of_each if strategy.kind in SEVERAL_REPLICAS else gpu_of_each[:1]

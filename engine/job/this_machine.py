@@ -10,19 +10,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..gpu import Gpu
 from ..system.child_process import BackgroundCall
 from ..telemetry import chips
-from ..telemetry.gpu_processes import named, sole
 from ..telemetry.nvml import connection
 from ..telemetry.nvml.connection import NO_GPU, PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import Code, NvmlUnavailable
 from . import gpu_faults
-from .machine_gpus import Answers, Gpu, Instance, Machine, shown_of
-from .visible_devices import VARIABLE
+from .machine_gpus import Answers, Machine
+from .visible_devices import VARIABLE, visible
 
 WITHOUT_CUDA = (Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH)  # then CUDA cannot work either
 
@@ -34,7 +34,7 @@ def read() -> Machine:
 
 def visible_gpus() -> tuple[Gpu, ...]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES shows to this process, in its order; empty if NVML reports none."""
-    return shown_of(answers().gpus, os.environ.get(VARIABLE))
+    return tuple(visible(os.environ.get(VARIABLE), answers().gpus))
 
 
 def memory_free_bytes(index: int) -> int | None:
@@ -42,11 +42,12 @@ def memory_free_bytes(index: int) -> int | None:
     it.
     """
     try:
-        (reading,) = (gpu for gpu in BackgroundCall(_readings).result(PATIENCE_SECONDS) if gpu["index"] == index)
-        free = reading["memory_total_bytes"] - reading["memory_used_bytes"] - reading.get("memory_reserved_bytes", 0)
-    except (NvmlUnavailable, TimeoutError, ValueError, KeyError, TypeError):
+        gpu = next((gpu for gpu in BackgroundCall(_readings).result(PATIENCE_SECONDS) if gpu.index == index), Gpu())
+    except (NvmlUnavailable, TimeoutError):
         return None
-    return max(0, int(free))
+    if gpu.memory_total_bytes is None or gpu.memory_used_bytes is None:
+        return None
+    return max(0, gpu.memory_total_bytes - gpu.memory_used_bytes - (gpu.memory_reserved_bytes or 0))
 
 
 def gpus_of(pid: int) -> frozenset[str]:
@@ -59,21 +60,20 @@ def gpus_of(pid: int) -> frozenset[str]:
         readings = BackgroundCall(lambda: _readings(processes=True)).result(PATIENCE_SECONDS)
     except (NvmlUnavailable, TimeoutError):
         return frozenset()
-    used = [part for gpu in readings for part in _used_parts(gpu, pid)]
-    return frozenset(part["uuid"] for part in used if part.get("uuid"))
+    return frozenset(part.uuid for gpu in readings for part in _used_parts(gpu, pid) if part.uuid)
 
 
-def _used_parts(gpu: Mapping[str, Any], pid: int) -> Sequence[Mapping[str, Any]]:
-    parts = gpu.get("mig") or [gpu]
+def _used_parts(gpu: Gpu, pid: int) -> Sequence[Gpu]:
+    parts = gpu.parts or (gpu,)
     used = [part for part in parts if _lists(part, pid)]
     return used or (parts if _lists(gpu, pid) else ())
 
 
-def _lists(part: Mapping[str, Any], pid: int) -> bool:
-    return any(process["pid"] == pid for process in part.get("processes") or ())
+def _lists(gpu: Gpu, pid: int) -> bool:
+    return any(process.pid == pid for process in gpu.processes or ())
 
 
-def _readings(processes: bool = False) -> list[dict[str, Any]]:
+def _readings(processes: bool = False) -> list[Gpu]:
     nvml = Nvml(processes=processes)
     try:
         return nvml.read()
@@ -97,34 +97,11 @@ def answers() -> Answers:
 def _ask() -> Answers:
     nvml = Nvml()
     try:
-        gpus = tuple(_gpu(identity) for identity in nvml.identities())
+        gpus = tuple(nvml.identities())
         why = None if gpus else gpu_faults.driver_fault(NO_GPU, None)
         return Answers(gpus, "" if gpus else NO_GPU, "", nvml.cuda(), nvml.driver(), why)
     finally:
         nvml.close()
-
-
-def _gpu(identity: Mapping[str, Any]) -> Gpu:
-    instances = identity.get("mig")
-    return Gpu(
-        index=identity["index"],
-        uuid=identity.get("uuid"),
-        name=identity.get("name"),
-        compute_capability=identity.get("compute_capability"),
-        memory_total_bytes=identity.get("memory_total_bytes"),
-        mig=instances is not None,
-        instances=tuple(
-            Instance(instance["uuid"], instance["memory_total_bytes"], instance["memory_used_bytes"])
-            for instance in instances or ()
-        ),
-        multiprocessors=identity.get("multiprocessors"),
-        pci_bus_id=identity.get("pci_bus_id"),
-        lost=identity.get("missing", "") if identity.get("lost") else "",
-        prohibited=bool(identity.get("prohibited")),
-        memory_used_bytes=identity.get("memory_used_bytes"),
-        holders=tuple(map(named, identity.get("holders", ()))),
-        sole_holder=sole(identity.get("holders", ())) if identity.get("exclusive") else "",
-    )
 
 
 # ---- for a trainer -------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Worker:
                 self._progress = event
             elif isinstance(event, GpuReadings):
                 own = self.member.get("gpus") or ()
-                self._busy = [gpu.get("busy") for gpu in event.gpus if gpu.get("uuid") in own]
+                self._busy = [gpu.busy for gpu in event.gpus if gpu.uuid in own]
 
     def figures(self) -> dict[str, Any]:
         """Return the worker's `index`, `address`, `samples_per_second`, `step_ms_p50`, `input_wait` and `gpus_busy` (a

@@ -13,29 +13,27 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..files.reading import read_object
-from ..files.values import completed, mapping, number, whole
+from ..files.values import completed, mapping
 from ..files.writing import write_atomically
-from ..job.machine_gpus import Gpu, Machine
-from ..job.training_gpus import candidates
+from ..gpu import Gpu, GpuProcess, extended
+from ..job.machine_gpus import Machine, candidates
 from ..options.gpu_choice import GpuChoice
 from ..system.child_process import BackgroundCall, BackgroundCalls
 from ..system.descendants import descends
 from ..system.identity import Place, Process
-from ..telemetry import chips, gpu_processes
+from ..telemetry import chips
 from ..telemetry.nvml.connection import PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import NvmlUnavailable
-from ..units import HOUR, share, since, size
+from ..units import share, size
 from . import lease
 from .lease import Holder, Lease, NotFree
 from .memory_needs import MemoryNeed
 
-IDLE_HOURS = 2  # from which on a process is named as idle
 IDLE_SECONDS = 20.0  # for which a GPU must have been idle: a program may pause between two trainings
 IDLE_VARIABLE = "GPUTUI_IDLE_SECONDS"  # environment variable: another number of seconds
 LOOK_SECONDS = 2.0  # between two looks
@@ -45,79 +43,13 @@ DRIVER_BYTES = 1024**3  # a driver, and a display without a desktop, use less
 DISPLAY_SHARE = 0.25  # of the memory, which a desktop may use
 
 
-def idle_hours(seconds: float | None) -> int:
-    """Return the full hours in `seconds` of idle time, if they are at least IDLE_HOURS; else 0, also for None."""
-    return int(seconds // HOUR) if seconds is not None and seconds >= IDLE_HOURS * HOUR else 0
-
-
 @dataclass(frozen=True)
-class GpuUser:
-    """A process on a GPU: its user and program, its start (Unix time), and the bytes of GPU memory that it uses.
-
-    Each of them is None if it cannot be read. `use` is the share of the last second in which it used the GPU (0 to 1),
-    and `cpu_seconds` its CPU time in all. `idle_seconds` is the time since it last worked, as idle_notes.py has noted;
-    None if not known. `type` is `C` if it computes, `G` if it draws, `C+G` if it does both.
+class GpuUse(Gpu):
+    """A GPU, or a MIG instance, with the run or command that has leased it, or whose memory is still on it after its
+    end (`holder`). Its processes are None if the driver does not report them.
     """
 
-    pid: int
-    user: str | None = None
-    program: str | None = None
-    since: float | None = None
-    memory_bytes: int | None = None
-    use: float | None = None
-    cpu_seconds: float | None = None
-    idle_seconds: float | None = None
-    type: str | None = None
-
-    def __str__(self) -> str:
-        what = f"{self.user}'s {self.program or 'process'}" if self.user else f"process {self.pid}"
-        begin = f" {since(self.since)}" if self.since else ""
-        return f"{what}{begin}" + (f", idle for {self.idle_hours} h" if self.idle_hours else "")
-
-    @property
-    def computes(self) -> bool:
-        return gpu_processes.computes(self.type, self.program)
-
-    @property
-    def idle_hours(self) -> int:
-        """The full hours for which the process has been idle, if they are at least two; else 0, also if that is not
-        known.
-        """
-        return idle_hours(self.idle_seconds)
-
-
-@dataclass(frozen=True)
-class GpuUse:
-    """A GPU, or a MIG instance, and its use at one moment.
-
-    `busy` is the share of the time (0 to 1) in which it was in use, None if not known. `users` are the processes
-    that compute or draw on it, None if the driver does not report them. `holder` is the run or command that has
-    leased the GPU, or whose memory is still on it after its end; None if there is neither. `fault` is the reason
-    why the GPU does not work, else empty. `instance` is the position (from 0) of a MIG instance among those of the
-    GPU `index`.
-    """
-
-    index: int
-    uuid: str
-    name: str
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    busy: float | None = None
-    users: tuple[GpuUser, ...] | None = None
     holder: Holder | None = None
-    fault: str = ""
-    instance: int | None = None
-
-    @property
-    def number(self) -> str:
-        """The number of the GPU as text, for a MIG instance with its position: `0`, or `0:1` as NVIDIA's container
-        toolkit writes it.
-        """
-        return str(self.index) if self.instance is None else f"{self.index}:{self.instance}"
-
-    @property
-    def free_bytes(self) -> int:
-        return max(0, (self.memory_total_bytes or 0) - (self.memory_used_bytes or 0))
 
     @property
     def leased(self) -> bool:
@@ -126,8 +58,8 @@ class GpuUse:
 
     def why_not_free(self) -> str:
         """Return the reason why a run cannot have this GPU for itself now; empty if the GPU is free."""
-        if self.fault:
-            return self.fault
+        if self.missing:
+            return self.missing
         if self.holder is not None and self.leased:
             return f"used by {self.holder}"
         if users := self.computing:
@@ -143,14 +75,14 @@ class GpuUse:
         return ""
 
     @property
-    def computing(self) -> tuple[GpuUser, ...]:
+    def computing(self) -> tuple[GpuProcess, ...]:
         """The processes that compute on the GPU."""
-        return tuple(user for user in self.users or () if user.computes)
+        return tuple(process for process in self.processes or () if process.computes)
 
     @property
     def has_display(self) -> bool:
         """True if the GPU draws a screen."""
-        return chips.is_wsl() or any("G" in (user.type or "") for user in self.users or ())
+        return chips.is_wsl() or any("G" in (process.type or "") for process in self.processes or ())
 
     @property
     def limit_bytes(self) -> int:
@@ -166,12 +98,12 @@ class GpuUse:
         """Return the reason why a queued run that shares its GPU among `per_gpu` runs cannot use this GPU now; empty if
         it can: if the GPU is free, or only such runs of the same home are on it and they are fewer.
         """
-        if self.fault or self.holder is None or not self.holder.can_be_joined(per_gpu):
+        if self.missing or self.holder is None or not self.holder.can_be_joined(per_gpu):
             return self.why_not_free()
         return f"used by {self.strangers[0]}" if self.strangers else ""
 
     @property
-    def strangers(self) -> tuple[GpuUser, ...]:
+    def strangers(self) -> tuple[GpuProcess, ...]:
         """The processes that compute on the GPU, without those of the runs that share it."""
         sharers = [each.pid for each in self.holder.sharers] if self.holder is not None else []
         return tuple(user for user in self.computing if not (sharers and descends(user.pid, sharers)))
@@ -182,12 +114,12 @@ class GpuUse:
 
         A leased or broken GPU cannot be shared.
         """
-        if self.fault:
-            return self.fault
+        if self.missing:
+            return self.missing
         if self.holder is not None and self.leased:
             return f"used by {self.holder}"
         if self.free_bytes < needs_bytes:
-            by = f" ({self.users[0]})" if self.users else ""
+            by = f" ({self.processes[0]})" if self.processes else ""
             return f"{size(self.free_bytes)} are free of the {size(needs_bytes)} needed{by}"
         return ""
 
@@ -197,14 +129,14 @@ def read() -> list[GpuUse]:
     return _uses(lambda: BackgroundCall(_readings).result(PATIENCE_SECONDS))
 
 
-def _uses(readings: Callable[[], Sequence[Mapping[str, Any]]]) -> list[GpuUse]:
+def _uses(readings: Callable[[], Sequence[Gpu]]) -> list[GpuUse]:
     try:
         return [use for reading in readings() for use in uses_of(reading)]
     except (NvmlUnavailable, TimeoutError) as fault:
         raise NotFree(f"the GPUs cannot be read: {fault}") from None
 
 
-def _readings() -> list[dict[str, Any]]:
+def _readings() -> list[Gpu]:
     nvml = Nvml(processes=True)
     try:
         return nvml.read()
@@ -232,7 +164,7 @@ class GpuWatch:
             with contextlib.suppress(TimeoutError):
                 self._calls.result(self._close, PATIENCE_SECONDS)
 
-    def _readings(self) -> list[dict[str, Any]]:
+    def _readings(self) -> list[Gpu]:
         if self._nvml is None:
             self._nvml, self._slow_due = Nvml(processes=True), 0.0
         is_slow = time.monotonic() >= self._slow_due
@@ -249,45 +181,12 @@ class GpuWatch:
             self._nvml = None
 
 
-def uses_of(reading: Mapping[str, Any]) -> list[GpuUse]:
-    """Return the GPU of a reading or, in MIG mode, its instances. A GPU in MIG mode without an instance is returned as
-    one that cannot be used.
+def uses_of(gpu: Gpu) -> list[GpuUse]:
+    """Return the GPU of a reading or, in MIG mode, its instances, with their leases. A GPU in MIG mode without an
+    instance is returned as one that cannot be used.
     """
-    instances = reading.get("mig")
-    if not isinstance(instances, list) or reading.get("missing"):
-        return [_use(reading)]
-    if not instances:
-        return [replace(_use(reading), fault="in MIG mode without an instance")]
-    common = {name: reading.get(name) for name in ("index", "name")}
-    # The driver reports no load of an instance; from Hopper on its activity may be known.
-    return [
-        replace(_use({**instance, **common, "busy": instance.get("sm_active")}), instance=place)
-        for place, instance in enumerate(instances)
-    ]
-
-
-def _use(reading: Mapping[str, Any]) -> GpuUse:
-    uuid = str(reading.get("uuid") or reading["index"])
-    listed = reading.get("processes")
-    return GpuUse(
-        reading["index"],
-        uuid,
-        str(reading.get("name") or "GPU"),
-        whole(reading.get("memory_used_bytes")),
-        whole(reading.get("memory_total_bytes")),
-        number(reading.get("busy")),
-        tuple(map(_user, listed)) if isinstance(listed, list) else None,
-        lease.holder(uuid),
-        str(reading.get("missing") or ""),
-    )
-
-
-def _user(process: Mapping[str, Any]) -> GpuUser:
-    used = whole(process.get("memory_used_bytes"))
-    return GpuUser(
-        process["pid"], process.get("user"), process.get("name"), number(process.get("started")), used,
-        number(process.get("use")), number(process.get("cpu_seconds")), type=process.get("type"),
-    )  # fmt: skip
+    parts = gpu.parts or (replace(gpu, missing=gpu.missing or "in MIG mode without an instance"),)
+    return [extended(GpuUse, part, holder=lease.holder(part.key)) for part in parts]
 
 
 # ---- choosing -------------------------------------------------------------------------------------
@@ -311,7 +210,7 @@ class Wish:
 
     @classmethod
     def of(cls, choice: GpuChoice, machine: Machine, need: MemoryNeed | None = None) -> Wish:
-        names = tuple(map(name_of, candidates(choice, machine)))
+        names = tuple(gpu.key for gpu in candidates(choice, machine))
         return cls(choice, 0, names) if need is None else cls(choice, need.bytes, names, need.prediction)
 
     def why_not(self, gpu: GpuUse) -> str:
@@ -322,7 +221,7 @@ class Wish:
         """Return the GPUs that the start could use now. For a choice `fits:N`, those with the least free memory come
         first.
         """
-        able = [gpu for gpu in gpus if gpu.uuid in self.names and not self.why_not(gpu)]
+        able = [gpu for gpu in gpus if gpu.key in self.names and not self.why_not(gpu)]
         return sorted(able, key=lambda gpu: gpu.free_bytes) if self.choice.shared else able
 
     def missing(self, gpus: Sequence[GpuUse]) -> str:
@@ -330,19 +229,12 @@ class Wish:
         able = self.fitting(gpus)
         if len(able) >= self.choice.count:
             return ""
-        asked = (gpu for gpu in gpus if gpu.uuid in self.names)
+        asked = (gpu for gpu in gpus if gpu.key in self.names)
         reasons = [f"GPU {gpu.number}: {why}" for gpu in asked if (why := self.why_not(gpu))]
         needs = f" with {size(self.needs_bytes)} free" if self.choice.shared else ""
         needs += f" ({self.prediction})" if self.prediction else ""
         what = f"needs {self.choice.kind}{needs}"
         return f"{what}, and {len(able)} can be had: {'; '.join(reasons)}" if able else f"{what}; {'; '.join(reasons)}"
-
-
-def name_of(gpu: Gpu) -> str:
-    """Return the name of a GPU's lease: the UUID of the GPU or of the MIG instance, or the index if the driver reports
-    no UUID.
-    """
-    return gpu.instance or gpu.uuid or str(gpu.index)
 
 
 def choose(
@@ -361,11 +253,11 @@ def choose(
     idle = None if wish.choice.shared or idle_known else _idle_in_readings(wish, tell)
     with lease.choosing():
         gpus = read()
-        able = [gpu for gpu in wish.fitting(gpus) if idle is None or gpu.uuid in idle]
+        able = [gpu for gpu in wish.fitting(gpus) if idle is None or gpu.key in idle]
         if len(able) < wish.choice.count:
             raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
         chosen = able[: wish.choice.count]
-        used = {gpu.uuid: gpu.memory_used_bytes for gpu in chosen}
+        used = {gpu.key: gpu.memory_used_bytes for gpu in chosen}
         return chosen, lease.take(used, what, used, wish.per_gpu)
 
 
@@ -383,7 +275,7 @@ def _idle_in_readings(wish: Wish, tell: Callable[[str], None]) -> set[str]:
     until = time.monotonic() + seconds
     while True:
         gpus = read()
-        free = {gpu.uuid for gpu in wish.fitting(gpus)}
+        free = {gpu.key for gpu in wish.fitting(gpus)}
         idle = free if idle is None else idle & free
         if len(idle) < wish.choice.count:
             raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
@@ -405,7 +297,7 @@ def idle_seconds() -> float:
 
 
 def _named(gpus: Sequence[GpuUse], names: set[str]) -> str:
-    return "GPU " + ", ".join(gpu.number for gpu in gpus if gpu.uuid in names)
+    return "GPU " + ", ".join(gpu.number for gpu in gpus if gpu.key in names)
 
 
 # ---- giving back ----------------------------------------------------------------------------------
@@ -439,7 +331,7 @@ def give_back(leases: Sequence[Lease]) -> list[str]:
             time.sleep(min(0.5, LOOK_SECONDS))
     lines = []
     for name, each in left.items():
-        use = next(use for use in uses if use.uuid == name)
+        use = next(use for use in uses if use.key == name)
         who = f", by {use.computing[0]}" if use.computing else ""
         reason = f"its run has ended, and {size(use.memory_used_bytes)} of its memory are still in use{who}"
         each.release(stuck=reason)
@@ -448,7 +340,7 @@ def give_back(leases: Sequence[Lease]) -> list[str]:
 
 
 def _is_back(name: str, of: Lease, uses: Sequence[GpuUse]) -> bool:
-    use = next((use for use in uses if use.uuid == name), None)
+    use = next((use for use in uses if use.key == name), None)
     if of.is_shared_now():  # the memory is that of the other runs, too
         return True
     if use is None or use.memory_used_bytes is None or of.used_bytes is None:
@@ -506,25 +398,26 @@ class IdleNotes:
         if is_due or self._notes.keys() != before.keys() or max(works, default=0.0) >= NOTED_SECONDS:
             _write(self._notes)
         idle = {pid: now - self._notes[name].idle_since for pid, name in names.items()}
-        return [replace(gpu, users=gpu.users and tuple(_with_idle(user, idle) for user in gpu.users)) for gpu in gpus]
+        return [
+            replace(gpu, processes=gpu.processes and tuple(
+                replace(process, idle_seconds=idle.get(process.pid)) for process in gpu.processes
+            ))
+            for gpu in gpus
+        ]  # fmt: skip
 
 
-def _with_idle(user: GpuUser, idle: dict[int, float]) -> GpuUser:
-    return replace(user, idle_seconds=idle.get(user.pid))
-
-
-def _places(gpus: Sequence[GpuUse]) -> dict[int, list[tuple[GpuUse, GpuUser]]]:
-    places: dict[int, list[tuple[GpuUse, GpuUser]]] = {}
+def _places(gpus: Sequence[GpuUse]) -> dict[int, list[tuple[GpuUse, GpuProcess]]]:
+    places: dict[int, list[tuple[GpuUse, GpuProcess]]] = {}
     for gpu in gpus:
-        for user in gpu.users or ():
-            places.setdefault(user.pid, []).append((gpu, user))
+        for process in gpu.processes or ():
+            places.setdefault(process.pid, []).append((gpu, process))
     return places
 
 
-def _is_idle(gpu: GpuUse, user: GpuUser) -> bool | None:
+def _is_idle(gpu: GpuUse, process: GpuProcess) -> bool | None:
     """Return True if the process does not use the GPU in this reading, False if it does; None if that is not known."""
-    if user.use is not None:
-        return user.use == 0
+    if process.use is not None:
+        return process.use == 0
     return None if gpu.busy is None else gpu.busy <= BUSY
 
 

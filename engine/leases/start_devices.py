@@ -8,12 +8,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..job import gpu_parts, this_machine
-from ..job.machine_gpus import Machine
-from ..job.training_gpus import training_gpus, visible_gpus
+from ..job.machine_gpus import Machine, training_gpus, visible_gpus
 from ..options import Options, gpu_choice
 from ..runs import RunError
 from . import free_gpus, lease, memory_needs
-from .free_gpus import GpuUse, Wish, name_of
+from .free_gpus import GpuUse, Wish
 from .lease import CPU, Lease, NotFree
 from .memory_needs import MemoryNeed
 
@@ -57,7 +56,7 @@ def names_of(options: Options, machine: Machine, all_visible: bool = False) -> l
     is the CPU.
     """
     gpus = visible_gpus(options, machine) if all_visible else training_gpus(options, machine)
-    return [name_of(gpu) for gpu in gpus] or [CPU]
+    return [gpu.key for gpu in gpus] or [CPU]
 
 
 def lease_devices(
@@ -80,7 +79,7 @@ def lease_devices(
     """
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:
-        used = {name_of(gpu): gpu.memory_used_bytes for gpu in (*machine.gpus, *machine.parts)}
+        used = {gpu.key: gpu.memory_used_bytes for gpu in (*machine.gpus, *machine.parts)}
         names = names_of(options, machine, all_visible)
         take = _those_not_leased if among is None else lease.take
         return Devices(options, list(take(names, what, used)))
@@ -89,8 +88,8 @@ def lease_devices(
     if wish.prediction:
         tell(f"needs {MemoryNeed(wish.needs_bytes, wish.prediction)}")
     gpus, leases = free_gpus.choose(wish, what, tell, idle_known=among is not None)
-    order = [name_of(gpu) for gpu in machine.parts]
-    chosen: list[int | str] = [name for name in order if any(gpu.uuid == name for gpu in gpus)]
+    keys = {gpu.key for gpu in gpus}
+    chosen: list[int | str] = [part.key for part in machine.parts if part.key in keys]
     placed = replace(options, device=replace(options.device, visible=chosen))
     try:
         return Devices(_part_of_gpu(placed, machine, wish.per_gpu), leases)
@@ -130,7 +129,7 @@ def in_use(options: Options, machine: Machine) -> str:
         gpus: Sequence[GpuUse] = free_gpus.read()
     except NotFree:
         return ""
-    reasons = (f"GPU {gpu.number}: {why}" for gpu in gpus if gpu.uuid in names and (why := gpu.why_not_free()))
+    reasons = (f"GPU {gpu.number}: {why}" for gpu in gpus if gpu.key in names and (why := gpu.why_not_free()))
     return "; ".join(reasons)
 
 

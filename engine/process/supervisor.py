@@ -287,8 +287,8 @@ class Supervisor:
             readings += [event for event in tail.read() if isinstance(event, GpuReadings)]
             if len(readings) > 1:
                 break
-        gpus = [gpu for gpu in readings[-1].gpus if gpu.get("uuid") in self._gpus] if readings else []
-        return [f"GPU {gpu.get('index')}" for gpu in gpus if gpu.get("lost_since") is not None]
+        gpus = [gpu for gpu in readings[-1].gpus if gpu.uuid in self._gpus] if readings else []
+        return [f"GPU {gpu.index}" for gpu in gpus if gpu.lost_since is not None]
 
     def _enforce(self, activity: Activity) -> None:
         """Pass a request to stop to the trainer, apply the time limits, and kill the trainer if it has not ended 30 s

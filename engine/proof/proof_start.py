@@ -18,7 +18,7 @@ from ..checks import training_gpus, visible_gpus
 from ..files.places import TRIALS
 from ..files.writing import write_atomically
 from ..job import this_machine
-from ..job.machine_gpus import Gpu, Machine
+from ..job.machine_gpus import Machine
 from ..leases import start_devices
 from ..options import Options, gpu_choice
 from ..presets import PresetError
@@ -37,7 +37,7 @@ Names = frozenset[str]  # UUIDs of GPUs, or indices without UUIDs; empty for the
 
 def of_options(options: Options, here: Machine) -> Names:
     """Return the names of the GPUs that a training with these options uses. Empty if it trains on the CPU."""
-    return frozenset(map(_name, training_gpus(options, here)))
+    return frozenset(gpu.key for gpu in training_gpus(options, here))
 
 
 def of_request(request: Request, here: Machine) -> Names:
@@ -45,7 +45,7 @@ def of_request(request: Request, here: Machine) -> Names:
     gpus = [of_options(side.options, here) for side in sides(request)]
     limits = request.search
     if limits is not None and all(gpus) and "strategy" in limits.only and "strategy.kind" not in limits.leave:
-        gpus += [frozenset(map(_name, visible_gpus(side.options, here))) for side in sides(request)]
+        gpus += [frozenset(gpu.key for gpu in visible_gpus(side.options, here)) for side in sides(request)]
     return frozenset() if not all(gpus) else frozenset().union(*gpus)
 
 
@@ -175,10 +175,6 @@ def _proof_at(path: Path) -> str:
 
 def _kind(record: Record) -> str:
     return "search" if record.kind == "tune" else "proof"
-
-
-def _name(gpu: Gpu) -> str:
-    return gpu.instance or gpu.uuid or str(gpu.index)
 
 
 # ---- resuming a proof that has ended early -------------------------------------------------------

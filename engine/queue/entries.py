@@ -354,14 +354,13 @@ def _with_gpus_left(entry: Entry) -> Entry:
     choice, is_set = gpu_choice.parse(entry.needs), VARIABLE in os.environ
     if choice is None and not (is_set and entry.needs == "all"):
         return entry
-    from ..job import this_machine, training_gpus  # only for a process that adds an entry
-    from ..leases import free_gpus  # the same
+    from ..job import machine_gpus, this_machine  # only for a process that adds an entry
 
     parts = this_machine.read().parts
     if choice is not None:
-        able = training_gpus.used_by_tensorflow(list(parts))
-        return replace(entry, among=tuple(map(free_gpus.name_of, able)) if is_set or len(able) < len(parts) else ())
-    if any(gpu.instance for gpu in parts):
+        able = machine_gpus.used_by_tensorflow(list(parts))
+        return replace(entry, among=tuple(gpu.key for gpu in able) if is_set or len(able) < len(parts) else ())
+    if any(gpu.instance is not None for gpu in parts):
         return entry
     return replace(entry, needs=",".join(str(gpu.index) for gpu in parts) or "cpu")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..files.values import mapping, text, whole
+from ..gpu import GpuProcess
 from ..leases import lease
 from ..leases.lease import CPU as CPU
 from ..leases.lease import Holder, NotFree
@@ -21,7 +22,7 @@ from .entries import Entry
 from .queue_settings import Settings
 
 if TYPE_CHECKING:
-    from ..leases.free_gpus import GpuUser, GpuWatch, IdleNotes
+    from ..leases.free_gpus import GpuWatch, IdleNotes
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Device:
     kind: str = ""
     total_bytes: int | None = None
     free_bytes: int = 0
-    users: Sequence[GpuUser] = ()
+    users: Sequence[GpuProcess] = ()
     settles: bool = False
     run: str = ""
     instance: int | None = None
@@ -89,16 +90,16 @@ class DeviceReader:
         self._last = ()
         for use in uses:
             why = use.why_not_free()
-            since = self._free_since.setdefault(use.uuid, now) if not why else self._free_since.pop(use.uuid, now)
+            since = self._free_since.setdefault(use.key, now) if not why else self._free_since.pop(use.key, now)
             settles = not why and now - since < least
             if settles:
                 why = f"must stay idle for {least:.0f} s first"
-            shut = use.fault or (str(use.holder) if use.leased else "")
-            about = (use.name, use.memory_total_bytes, use.free_bytes, use.strangers)
+            shut = use.missing or (str(use.holder) if use.leased else "")
+            about = (use.name or "GPU", use.memory_total_bytes, use.free_bytes, use.strangers)
             per_gpu, places = (use.holder.per_gpu, use.holder.places) if use.holder is not None else (1, "")
             per_gpu = 1 if why and use.why_not_sharing(per_gpu) else per_gpu
             shared = (use.instance, per_gpu, places)
-            self._last += (Device(use.uuid, use.index, why, shut, *about, settles, _own_run(use.holder), *shared),)
+            self._last += (Device(use.key, use.index, why, shut, *about, settles, _own_run(use.holder), *shared),)
         return (*self._last, _cpu())
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, g
 from ..files.values import EMPTY, Fields
 from ..files.values import finite as finite
 from ..files.values import plain as plain
+from ..gpu import Gpu
 
 EVENTS_FILE = "events.jsonl"  # written by the trainer
 TELEMETRY_FILE = "telemetry.jsonl"  # written by the engine
@@ -88,22 +89,6 @@ Stage = Annotated[
             "parallelism": float | None,  # calls that run at the same time; None: one after the other
         },
         needed=("name", "ms_per_batch"),
-    ),
-]
-Gpu = Annotated[
-    Mapping[str, Any],
-    Fields(
-        {
-            "index": int | None,  # NVML's
-            "uuid": str | None,
-            "name": str | None,
-            "missing": str | None,  # why there is no reading
-            "busy": float | None,  # the share of the time in which a kernel ran
-            "memory_used_bytes": float | None,  # by any program
-            "memory_total_bytes": float | None,
-            "power_w": float | None,
-            "throttle": Sequence[str] | None,  # reasons why the chip is slowed down
-        }
     ),
 ]
 Worker = Annotated[
@@ -263,7 +248,7 @@ class GpuReadings(Event):
     """A reading of every GPU."""
 
     type: ClassVar[str] = "gpu"
-    gpus: Sequence[Gpu]  # each with more fields if chip and driver report them
+    gpus: Sequence[Gpu]
     missing: str | None = None  # why there are no readings
     interval_seconds: float | None = None  # between two readings; longer than run.sample_seconds if the driver is slow
 

@@ -86,7 +86,10 @@ def about(column: str) -> str:
 
 def _gpus(event: GpuReadings) -> Row:
     return {
-        f"gpu{gpu.get('index')}_{name}": value for gpu in event.gpus for name, value in _numbers(gpu, _OF_GPU).items()
+        f"gpu{gpu.index}_{name}": value
+        for gpu in event.gpus
+        for name in _OF_GPU
+        if (value := gpu.value(name)) is not None
     }
 
 

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -18,6 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ..files.appending import RETRY_SECONDS, Gap, LineFile
 from ..files.values import LARGEST, LARGEST_WHOLE, LATEST_T, MAX_DEPTH, depth, fits, form_of, harmless_in, moment, plain
+from ..gpu import Gpu
 from ..system.run_clock import RunClock
 from ..units import counted
 from . import events
@@ -134,7 +135,7 @@ def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
             name = content["type"]
             if quick[name](content) and not _may_be_deep(line):
                 event = new(types[name])
-                set_fields(event, "__dict__", content)
+                set_fields(event, "__dict__", _with_gpus(content) if name == "gpu" else content)
                 yield event, line
                 continue
         except (*_NOT_A_LINE, KeyError, TypeError):
@@ -165,13 +166,20 @@ def recalled(content: dict[str, Any]) -> Event:
     Fields that are absent have the values that `Event` gives them.
     """
     event = new(kinds().get(content["type"], Unknown))
-    set_fields(event, "__dict__", content)
+    set_fields(event, "__dict__", _with_gpus(content) if content["type"] == "gpu" else content)
     return event
+
+
+def _with_gpus(content: dict[str, Any]) -> dict[str, Any]:
+    return {**content, "gpus": tuple(map(Gpu.from_json, content.get("gpus", ())))}
 
 
 def dated(event: Event, t: float, run: str = "") -> Event:
     """Return an event of this process with time and run added, as if it had been read from a file."""
-    return recalled({"t": t, "type": event.type, "run": run} | asdict(event))
+    read: Event = new(type(event))
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    set_fields(read, "__dict__", {"t": t, "type": event.type, "run": run} | values)
+    return read
 
 
 new, set_fields = object.__new__, object.__setattr__  # events are frozen; this is how dataclasses fill them, too

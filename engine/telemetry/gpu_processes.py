@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,66 +19,35 @@ from typing import Any
 
 import psutil
 
-_MPS = "nvidia-cuda-mps"  # its server holds the GPU, and takes many processes
-# Programs that draw a screen: X and Wayland, compositors, and browsers.
-_DESKTOP = re.compile(
-    r"(X|Xorg|Xwayland|sway|weston|Hyprland|xfwm4|picom|compiz|cosmic-comp|gamescope|firefox|electron|brave|opera)$"
-    r"|(gnome-shell|mutter|kwin|plasmashell|cinnamon|chrome|chromium|firefox-|msedge|vivaldi|Isolated Web|Web Content"
-    r"|WebKit)"
-)
+from ..gpu import GpuProcess
+
 _OF_THE_HOST = "pid:[4026531836]"  # the number of the first namespace of processes, from the kernel's proc_ns.h
 _LONGEST_COMMAND = 2000
 HIDDEN, NOT_HERE = "hidden by the system", "not visible from here"
 
 
-def described(processes: Sequence[Mapping[str, Any]], own_pid: int | None, whole: bool = False) -> list[dict[str, Any]]:
-    """Return each of the `processes` (mappings with `pid`) with `name`, `own` and `user` added; `own` is True for
-    `own_pid`.
+def described(processes: Iterable[GpuProcess], own_pid: int | None, whole: bool = False) -> tuple[GpuProcess, ...]:
+    """Return the processes with name, user and `own`, which is True for `own_pid`, or the reason `hidden`.
 
-    The three are None if the process cannot be seen, and `hidden` then gives the reason. `whole` adds `command` and
-    `started` (Unix time) of a process that can be seen.
+    `whole` adds the command, the start and the CPU time.
     """
-    return [dict(process) | _described(process["pid"], own_pid, whole) for process in processes]
-
-
-def named(process: Mapping[str, Any]) -> str:
-    """Return the name and the id of a process from `described`, such as `python 4711`, for messages."""
-    return f"{process['name'] or 'process'} {process['pid']}"
-
-
-def sole(processes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the name and the id of the process that excludes all others from a GPU in exclusive mode.
-
-    `processes` are those on the GPU, from `described`. Empty if there is none, or if CUDA's MPS shares the GPU.
-    """
-    shared = any((process["name"] or "").startswith(_MPS) for process in processes)
-    return named(processes[0]) if processes and not shared else ""
-
-
-def computes(kind: str | None, name: str | None) -> bool:
-    """Return True if a process of this type (`C`, `G` or `C+G`; None if not known) and `name` uses the GPU to compute.
-
-    False for a program of the desktop, which often has both types, and for CUDA's MPS, which computes for others.
-    """
-    name = name or ""
-    return kind != "G" and not name.startswith(_MPS) and not (kind == "C+G" and _DESKTOP.match(name))
+    return tuple(replace(process, **_described(process.pid, own_pid, whole)) for process in processes)
 
 
 def _described(pid: int, own_pid: int | None, whole: bool) -> dict[str, Any]:
     try:
         process = psutil.Process(pid)
         if pid != own_pid and not _is_counted_here(pid):
-            return {"name": None, "own": None, "user": None, "hidden": NOT_HERE}
-        more = _more(process) if whole else {}
-        return {"name": seen(process.name), "own": pid == own_pid, "user": user_of(process)} | more
+            return {"hidden": NOT_HERE}
+        seen_of_it = {"name": seen(process.name), "own": pid == own_pid, "user": user_of(process)}
+        if not whole:
+            return seen_of_it
+        times = seen(process.cpu_times)
+        cpu_seconds = None if times is None else times.user + times.system
+        more = {"command": command_of(process), "started": seen(process.create_time), "cpu_seconds": cpu_seconds}
+        return seen_of_it | more
     except (psutil.Error, ValueError, OverflowError):
-        return {"name": None, "own": None, "user": None, "hidden": HIDDEN if _exists(pid) else NOT_HERE}
-
-
-def _more(process: psutil.Process) -> dict[str, Any]:
-    times = seen(process.cpu_times)
-    cpu_seconds = None if times is None else times.user + times.system
-    return {"command": command_of(process), "started": seen(process.create_time), "cpu_seconds": cpu_seconds}
+        return {"hidden": HIDDEN if _exists(pid) else NOT_HERE}
 
 
 def seen(ask: Any) -> Any:

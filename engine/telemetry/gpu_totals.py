@@ -7,13 +7,8 @@ in the readings. A figure that is not known is None. Shares are 0 to 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ..figures import GPU
-from ..files.values import number
-
-Reading = Mapping[str, Any]
+from ..gpu import Gpu
 
 WORKS = 0.5  # an idle GPU lowers its clock
 JOULES_PER_WH = 3600
@@ -40,7 +35,7 @@ class GpuTotals:
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, tuple[float, Reading]] = {}
+        self._last: dict[str, tuple[float, Gpu]] = {}
         self._sums: dict[str, float] = {}
         self._weights: dict[str, float] = {}
         self._shared = False  # a GPU in MIG mode is among them
@@ -50,21 +45,20 @@ class GpuTotals:
     def pause(self) -> None:
         self._last.clear()
 
-    def take(self, t: float, gpu: Reading) -> None:
+    def take(self, t: float, gpu: Gpu) -> None:
         """Add a reading of one GPU; `t` is its time in seconds."""
-        name = str(gpu.get("uuid") or gpu.get("index"))
+        name = gpu.key
         self._seen.add(name)
-        self._shared |= isinstance(gpu.get("mig"), list)
+        self._shared |= gpu.in_mig_mode
         for key in _MEANT:
-            self._add(key, number(gpu.get(key)))
-        busy = number(gpu.get("busy"))
-        if busy is None or busy >= WORKS:
-            self._clock(number(gpu.get("sm_clock_mhz")), number(gpu.get("max_sm_clock_mhz")))
+            self._add(key, gpu.value(key))
+        if gpu.busy is None or gpu.busy >= WORKS:
+            self._clock(gpu.sm_clock_mhz, gpu.max_sm_clock_mhz)
         else:
-            self._add("idle sm_clock_mhz", number(gpu.get("sm_clock_mhz")))
-        if isinstance(reasons := gpu.get("throttle"), list | tuple):
+            self._add("idle sm_clock_mhz", gpu.sm_clock_mhz)
+        if gpu.throttle is not None:
             for key, names in _REASONS.items():
-                self._add(f"sampled {key}", float(any(name in reasons for name in names)))
+                self._add(f"sampled {key}", float(any(name in gpu.throttle for name in names)))
         if (before := self._last.get(name)) is not None and t > before[0]:
             self._between(name, t - before[0], before[1], gpu)
         self._last[name] = (t, gpu)
@@ -75,17 +69,16 @@ class GpuTotals:
             self._add("max_sm_clock_mhz", most)
             self._add("clock_share", min(1.0, clock / most))
 
-    def _between(self, name: str, seconds: float, before: Reading, now: Reading) -> None:
+    def _between(self, name: str, seconds: float, before: Gpu, now: Gpu) -> None:
         for key in ("energy_j", *_REASONS):
-            first, second = number(before.get(key)), number(now.get(key))
+            first, second = before.value(key), now.value(key)
             if first is not None and second is not None and second >= first:  # else the driver was loaded again
                 grown = second - first
                 self._add(key, grown if key == "energy_j" else min(grown, seconds), seconds)
                 if key == "energy_j":
                     self._counted.add(name)
-        first, second = number(before.get("power_w")), number(now.get("power_w"))
-        if first is not None and second is not None:
-            self._add("sampled energy_j", (first + second) / 2 * seconds, seconds)
+        if before.power_w is not None and now.power_w is not None:
+            self._add("sampled energy_j", (before.power_w + now.power_w) / 2 * seconds, seconds)
 
     def _add(self, key: str, value: float | None, weight: float = 1.0) -> None:
         if value is not None:

@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
+from ..gpu import Gpu
 from ..runs.events import Event, GpuReadings, Warn
 from ..runs.parsing import EventWriter
 from .host import Host
@@ -148,9 +148,9 @@ class GpuReader(threading.Thread):
             )
             self._say_once("slow", Warn(kind="telemetry_slow", message=message, hint="training does not wait for it"))
 
-    def _report_lost(self, readings: Sequence[dict[str, Any]]) -> None:
+    def _report_lost(self, readings: Sequence[Gpu]) -> None:
         """Warn once of each lost GPU, at the second reading without it: then it is known whether all GPUs are lost."""
-        lost = {gpu["index"]: gpu for gpu in readings if "lost_since" in gpu}
+        lost = {gpu.index: gpu for gpu in readings if gpu.lost_since is not None}
         before, self._lost = self._lost, set(lost)
         if back := before - set(lost):
             names = (
@@ -158,34 +158,34 @@ class GpuReader(threading.Thread):
             )
             self._say(Warn(kind="gpu_back", message=f"{names} can be read again"))
         if len(lost) == len(readings) > 1:
-            message = f"none of the GPUs answers any more: {readings[0]['missing']}"
-            key = f"all lost {max(gpu['lost_since'] for gpu in readings)}"
+            message = f"none of the GPUs answers any more: {readings[0].missing}"
+            key = f"all lost {max(gpu.lost_since or 0.0 for gpu in readings)}"
             self._say_once(key, Warn(kind="gpu_lost", message=message, hint=ALL_LOST_HINT))
             return
         for index in sorted(before & set(lost)):
             gpu = lost[index]
-            message = f"GPU {index} ({gpu.get('name') or 'unknown'}): {gpu['missing']}"
+            message = f"GPU {index} ({gpu.name or 'unknown'}): {gpu.missing}"
             hint = "dmesg shows more (look for Xid); the readings of the other GPUs go on"
-            self._say_once(f"lost {index} {gpu['lost_since']}", Warn(kind="gpu_lost", message=message, hint=hint))
+            self._say_once(f"lost {index} {gpu.lost_since}", Warn(kind="gpu_lost", message=message, hint=hint))
 
-    def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[dict[str, Any]]) -> None:
+    def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[Gpu]) -> None:
         """Keep all errors for the end of the run, and warn once for each GPU of each kind of hardware error.
 
         `readings` have the names of the GPUs. There is no warning about errors that a program may have caused. Xid 154
         belongs to the hardware error before it, whose warning is repeated if the driver now says what the GPU needs.
         """
-        gpus = {gpu["index"]: gpu for gpu in readings}
+        gpus = {gpu.index: gpu for gpu in readings}
         for error in errors:
-            gpu = gpus.get(error.gpu, {})
+            gpu = gpus.get(-1 if error.gpu is None else error.gpu, Gpu())
             causes = [kept for kept in self._errors if error.follows(kept[2])]
             if causes:
                 self._errors.remove(causes[-1])
                 error = replace(causes[-1][2], needs=error.needs or causes[-1][2].needs)
-            self._errors.append((time.monotonic(), gpu.get("uuid") or "", error))
+            self._errors.append((time.monotonic(), gpu.uuid or "", error))
             if error.is_of_a_program:
                 continue
             about = f", {error.about}" if error.about else ""
-            which = "a GPU" if error.gpu is None else f"GPU {error.gpu} ({gpu.get('name') or 'unknown'})"
+            which = "a GPU" if error.gpu is None else f"GPU {error.gpu} ({gpu.name or 'unknown'})"
             message = f"{which}: the NVIDIA driver has reported Xid {error.number}{about}"
             hint = "NVIDIA's list of Xid errors explains it, and dmesg has the full report"
             hint = f"the GPU needs {error.needs}" if error.needs else hint

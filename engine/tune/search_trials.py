@@ -203,7 +203,7 @@ class SideBySide:
         there are fewer than two. A setting that is faster on another model may be slower here.
         """
         gpus = checks.visible_gpus(preset.options, self._machine)
-        if not self.fits(preset) or any(gpu.mig for gpu in gpus):
+        if not self.fits(preset) or any(gpu.in_mig_mode for gpu in gpus):
             return []
         alike = [Place(gpu.uuid or gpu.index) for gpu in gpus if gpu.name == gpus[0].name]
         return alike if len(alike) > 1 else []

@@ -40,17 +40,15 @@ from gputui.engine.follow_targets import FOLDER
 from gputui.engine.interpreter import compatibility, installed, installed_query, interpreter, supported_versions
 from gputui.engine.interpreter.interpreter import Interpreter
 from gputui.engine.job import (
-    allocation, cluster, environment_variables, slurm, start_worker, this_machine, visible_devices,
+    cluster, environment_variables, slurm, start_worker, this_machine, visible_devices,
 )
 from gputui.engine.job.cluster import ClusterError
-from gputui.engine.job.machine_gpus import Answers, Gpu, Instance, Machine, Fault as machine_gpus_Fault
+from gputui.engine.gpu import EccErrors, Gpu, GpuProcess, MigInstance, sole_holder
+from gputui.engine.job.machine_gpus import Answers, Machine, candidates, Fault as machine_gpus_Fault
 from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
-from gputui.engine.job.training_gpus import candidates
-from gputui.engine.job.visible_devices import (
-    Shown, Device as visible_devices_Device, VARIABLE as visible_devices_VARIABLE,
-)
+from gputui.engine.job.visible_devices import Allocation, allocation_from, VARIABLE as visible_devices_VARIABLE
 from gputui.engine.leases import free_gpus, lease, memory_needs, start_devices, tickets
-from gputui.engine.leases.free_gpus import GpuUse, GpuUser, Wish, name_of
+from gputui.engine.leases.free_gpus import GpuUse, Wish
 from gputui.engine.leases.lease import Holder, NotFree, CPU as lease_CPU
 from gputui.engine.leases.memory_needs import NotMeasuredError
 from gputui.engine.leases.start_devices import Devices

@@ -15,6 +15,7 @@ from tests.support.front_door import happened
 
 READ = """
 import json, os, time
+from gputui.engine.files.values import plain
 from gputui.engine.telemetry.nvml.connection import Nvml
 from gputui.engine.telemetry.nvml.reasons import NvmlUnavailable
 try:
@@ -27,13 +28,13 @@ else:
     time.sleep(0.12)
     told["gpus"] = nvml.read(slow=False)
     nvml.close()
-    print(json.dumps(told))
+    print(json.dumps(plain(told)))
 """
 
 WATCH = """
 import json, time
-from dataclasses import asdict
 from pathlib import Path
+from gputui.engine.files.values import plain
 from gputui.engine.telemetry import sampler
 told = []
 sampler.FIRST_RETRY_SECONDS, sampler.SLOW_FIGURES_SECONDS = 0.2, 1.1
@@ -49,7 +50,7 @@ while time.monotonic() < until:
 thread.stop({patience})
 print(json.dumps({{
     "alive": thread.is_alive(), "count": len(told),
-    "told": [asdict(event) | {{"type": event.type, "t": t}} for t, event in told],
+    "told": [plain(vars(event)) | {{"type": event.type, "t": t}} for t, event in told],
 }}))
 """
 
@@ -165,6 +166,7 @@ def test_a_gpu_that_fails_everything_is_lost_until_it_answers(
     program = f"""
 import json, time
 from pathlib import Path
+from gputui.engine.files.values import plain
 from gputui.engine.telemetry.nvml import gpu_reader
 from gputui.engine.telemetry.nvml.connection import Nvml
 gpu_reader.LOOK_AGAIN_SECONDS = 0.05
@@ -177,7 +179,7 @@ told.append(nvml.read())
 fall.unlink()
 time.sleep(0.06)
 told.append(nvml.read(False))
-print(json.dumps(told))
+print(json.dumps(plain(told)))
 """
     well, lost, still, back = nvml.run(program, f"gpus=2 procs=1 lost_when={fall}@1 lost_code={code}")
     assert says in lost[1]["missing"]

@@ -15,9 +15,11 @@ import pytest
 
 from tests.doors.engine import (
     OPTIONS,
+    Allocation,
     Cluster,
+    GpuProcess,
     Machine,
-    allocation,
+    MigInstance,
     checks,
     gpu_checks,
     installed,
@@ -63,7 +65,9 @@ from tests.support.training import options
 
 KEYS = {info.key for info in OPTIONS}
 
-FOUR_HOLD = machine(replace(gpu(0), memory_used_bytes=9 * GB, holders=("a 1", "b 2", "c 3", "d 4")))
+FOUR = tuple(GpuProcess(pid, name=name) for pid, name in enumerate("abcd", 1))
+FOUR_HOLD = machine(replace(gpu(0), memory_used_bytes=9 * GB, processes=FOUR))
+LOST = {"*": "lost"}
 UNNAMED = machine(replace(gpu(0), memory_used_bytes=9 * GB))
 WHOLE = "data=synthetic validation_split=0 batch_size=32"  # 4 batches of 100 samples, the last of 4
 # rule, machine, settings that trigger it, level, a word of the message
@@ -80,7 +84,8 @@ TRIGGERS = [
     ("none_shown", EMPTY, "epochs=3", "error", "MIG is on without an instance"),
     ("none_shown", MODELS, "epochs=3", "warning", "GPUs of different models: GPU 0 (RTX 3090), GPU 1 (RTX 4090), in"),
     ("none_shown", given(MODELS, CUDA_VISIBLE_DEVICES="1"), "epochs=3", "warning", "=1 means GPU 1 (RTX 4090), in the"),
-    ("usable", machine(replace(gpu(0), lost="the GPU is lost")), "epochs=3", "error", "GPU 0: the GPU is lost"),
+    ("usable", machine(replace(gpu(0), missing="the GPU is lost", reasons=LOST)), "epochs=3", "error",
+     "GPU 0: the GPU is lost"),
     ("usable", machine(replace(gpu(0), prohibited=True)), "epochs=3", "error", "GPU 0: its compute mode is PROHIBITED"),
     ("usable", machine(HELD), "epochs=3", "error", "python 77 has GPU 1 for itself"),
     ("usable", TAKEN, "epochs=3", "warning", "GPU 0: 70.0 GiB of 80.0 GiB are already in use by python 77"),
@@ -134,7 +139,7 @@ TRIGGERS = [
     ("missing_gpus", TWO, "visible=fits:1 memory_growth=false", "error", "fits:1 shares a GPU with others, but"),
     ("missing_gpus", MODELS, "visible=free:3@RTX", "error", "free:3@RTX needs 3 GPUs of the kind RTX; this"),
     ("missing_gpus", TWO, "visible=free:1@90GB", "error", "free:1@90GB needs a GPU with 90 GB; this process may use 0"),
-    ("allocation", replace(ONE, allocation=allocation.Allocation("SLURM_JOB_GPUS", ())), "epochs=3", "warning",
+    ("allocation", replace(ONE, allocation=Allocation("SLURM_JOB_GPUS", ())), "epochs=3", "warning",
      "is allocated no GPU"),
     ("steps", NONE, "steps_per_epoch=4 steps_per_execution=5", "warning", "cut to the epoch's 4"),
     ("steps", NONE, "steps_per_epoch=5 steps_per_execution=4", "note", "has 1 step instead of 4"),
@@ -180,9 +185,9 @@ TRIGGERS = [
     ("keep_best", NONE, "keep_best=val_loss keep_best_count=3 validation_split=0", "error", "of the validation"),
     ("gpu_only", SILENT, "visible=none memory_limit_mb=1024", "note", "nothing without a GPU"),
     ("usable", machine(replace(FOUR_HOLD.gpus[0], prohibited=True)), "epochs=3", "error", "mode is PROHIBITED"),
-    ("usable", machine(replace(FOUR_HOLD.gpus[0], sole_holder="b 2")), "epochs=3", "error", "b 2 has GPU 0 for itself"),
-    ("usable", machine(replace(FOUR_HOLD.gpus[0], lost="it fell off the bus", prohibited=True)), "epochs=3", "error",
-     "GPU 0: it fell off the bus"),
+    ("usable", machine(replace(FOUR_HOLD.gpus[0], exclusive=True)), "epochs=3", "error", "a 1 has GPU 0 for itself"),
+    ("usable", machine(replace(FOUR_HOLD.gpus[0], missing="it fell off the bus", reasons=LOST, prohibited=True)),
+     "epochs=3", "error", "GPU 0: it fell off the bus"),
     ("allocation", given(EIGHT, SLURM_JOB_GPUS="0-6"), "epochs=3", "warning", "does not hide the others"),
     ("too_old", machine(gpu(0), gpu(1, (5, 2))), "visible=1", "error", "the chip is too old"),
     ("others", replace(NONE, job=read_job({"TF_CONFIG": "{}"})), "epochs=3", "warning", "not contain a readable"),
@@ -320,7 +325,7 @@ FINE = [
     ("xla", ONE, f"{WHOLE} samples=100 epochs=3 steps_per_epoch=1"), ("xla", ONE, f"{WHOLE} samples=96"),
     ("xla", ONE, f"{WHOLE} samples=100 one_batch=true"),
     ("xla", TWO, f"{WHOLE} samples=65 xla=true strategy.kind=mirrored"),
-    ("usable", machine(replace(gpu(0), mig=True, memory_used_bytes=70 * GB)), "epochs=3"),
+    ("usable", machine(replace(gpu(0), mig=(MigInstance("MIG-a", 80 * GB, 70 * GB),))), "epochs=3"),
     ("missing_gpus", TWO, "visible=free:2"), ("missing_gpus", PARTED, "visible=free:1"),
     ("missing_gpus", SILENT, "visible=free:9"), ("missing_gpus", TWO, "visible=fits:1"),
     ("missing_gpus", TWO, "visible=fits:1 memory_growth=false memory_limit_mb=1000"),

@@ -13,6 +13,7 @@ from tests.doors.engine import (
     VERDICTS,
     Collector,
     Diagnosis,
+    Gpu,
     GradientExchange,
     Measurements,
     Started,
@@ -264,9 +265,9 @@ def readings(busy: float, clock: float | None = None, count: int = 5, **more: An
     ],
 )  # fmt: skip
 def test_the_slow_gpu_is_that_of_the_low_clock_or_else_the_busiest(first: Any, second: Any, slow: int | None) -> None:
-    gpus = [[reading | {"index": index} for reading in of] for index, of in enumerate((first, second))]
+    gpus = [[Gpu(index, **reading) for reading in of] for index, of in enumerate((first, second))]
     assert stragglers.gpu_figures(gpus).get("slow_gpu") == slow
-    elsewhere = [[reading | {"index": 7 - reading["index"]} for reading in of] for of in gpus]
+    elsewhere = [[replace(gpu, index=7 - gpu.index) for gpu in of] for of in gpus]
     assert stragglers.gpu_figures(elsewhere).get("slow_gpu") == (None if slow is None else 7 - slow), "not its place"
 
 
@@ -274,9 +275,9 @@ def test_the_slow_gpu_is_that_of_the_low_clock_or_else_the_busiest(first: Any, s
 def test_a_cause_is_what_the_slow_gpu_has_in_a_tenth_more_of_its_readings(hot: int, named: bool) -> None:
     """The other GPU is hot in a tenth of its readings."""
 
-    def of(often: int, clock: float) -> list[dict[str, Any]]:
-        throttle = [["hardware thermal"]] * often + [[]] * (10 - often)
-        return [{"busy": 0.9, "sm_clock_mhz": clock, "throttle": each} for each in throttle]
+    def of(often: int, clock: float) -> list[Gpu]:
+        throttle = [("hardware thermal",)] * often + [()] * (10 - often)
+        return [Gpu(busy=0.9, sm_clock_mhz=clock, throttle=each) for each in throttle]
 
     causes = stragglers.gpu_figures([of(1, 1000.0), of(hot, 500.0)])["slow_gpu_causes"]
     assert causes == (("it is slowed down in 20 % of its readings (hardware thermal)",) if named else ())

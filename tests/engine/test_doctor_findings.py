@@ -11,7 +11,10 @@ import psutil
 import pytest
 
 from tests.doors.engine import (
+    EccErrors,
+    GpuProcess,
     Interpreter,
+    MigInstance,
     NvmlAnswers,
     Output,
     doctor,
@@ -124,7 +127,7 @@ SOUND_RULES = Finding(
     "precision.policy=mixed_bfloat16 uses its tensor cores",
 )  # fmt: skip
 USE_OTHER = "; device.visible can choose another GPU"
-PYTHON = [{"name": "python", "pid": pid} for pid in (7, 8, 9, 10)]
+PYTHON = [GpuProcess(pid, name="python") for pid in (7, 8, 9, 10)]
 
 
 def found(*gpus: dict[str, Any], cuda_works: bool | None = None) -> list[Finding]:
@@ -140,11 +143,11 @@ def found(*gpus: dict[str, Any], cuda_works: bool | None = None) -> list[Finding
         ({"power_limit_w": 698.9}, "warning", "the power limit is 699 W, its default is 700 W",
          "nvidia-smi -pl 700 (as root) restores it, where cooling allows"),
         ({"power_limit_w": 699.0}, "", "", ""),
-        ({"mig": [{"uuid": "MIG-a"}, {"uuid": "MIG-b"}]}, "note",
+        ({"mig": (MigInstance("MIG-a"), MigInstance("MIG-b"))}, "note",
          "MIG is on, with 2 instance(s); a run uses one of them", "choose it by name: device.visible=MIG-a"),
-        ({"ecc_errors": {"uncorrected": 1}}, "warning", "1 memory error(s) that could not be corrected",
+        ({"ecc_errors": EccErrors(0, 1)}, "warning", "1 memory error(s) that could not be corrected",
          "reset it (nvidia-smi --gpu-reset); have it looked at if they recur"),
-        ({"ecc_errors": {"uncorrected": 0, "corrected": 9}}, "", "", ""),
+        ({"ecc_errors": EccErrors(9, 0)}, "", "", ""),
         ({"throttle": ["idle", "hardware slowdown", "power brake"]}, "warning",
          "slowed down: hardware slowdown, power brake", "check its cooling and power supply"),
         ({"throttle": ["idle", "power cap"]}, "", "", ""), ({"memory_used_bytes": GIB_RULES - 1}, "", "", ""),

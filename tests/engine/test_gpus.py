@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,15 +18,15 @@ from tests.doors.engine import (
     QUESTIONS,
     Answers,
     Gpu,
+    GpuProcess,
     Gpus,
-    Instance,
+    MigInstance,
     Reason,
-    Shown,
     gpm_nvlink,
+    sole_holder,
     this_machine,
     visible_devices,
 )
-from tests.doors.engine import visible_devices_Device as Device
 from tests.support.machines import built as built
 from tests.support.machines import tree as tree
 
@@ -63,7 +63,7 @@ def test_marks_and_impossible_answers_are_no_figures(answers: Patch) -> None:
     assert asked("busy") == {"busy": 1.0, "memory_busy": 0.0}
     answers(UtilizationRates=SimpleNamespace(gpu=101, memory=7), CurrentClocksEventReasons=0x1, PerformanceState=0)
     assert asked("busy") == {"busy": Reason.ERROR, "memory_busy": 0.07}
-    assert asked("throttle") == {"throttle": []}, "an idle GPU is not slowed down, and nobody has set its clocks"
+    assert asked("throttle") == {"throttle": ()}, "an idle GPU is not slowed down, and nobody has set its clocks"
     assert asked("pstate") == {"pstate": 0}
 
 
@@ -77,14 +77,15 @@ GIB = 1024**3
 
 
 def test_of_several_gpus_the_one_counts_that_others_fill_most() -> None:
-    def used(index: int, *others: float, **more: Any) -> dict[str, Any]:
-        taken = [{"own": own, "memory_used_bytes": size} for own, size in ((True, 9), *((False, of) for of in others))]
-        return {"index": index, "uuid": f"GPU-{index}", "processes": taken} | more
+    def used(index: int, *others: int) -> Gpu:
+        taken = (GpuProcess(1, own=True, memory_used_bytes=9), *(GpuProcess(2 + each, own=False, memory_used_bytes=each)
+                                                                for each in others))  # fmt: skip
+        return Gpu(index, f"GPU-{index}", processes=taken)
 
     gpus = Gpus(None)
-    gpus.take(0.0, [used(0), used(1, 3.0, 4.0), used(2, 100.0)], ("GPU-0", "GPU-1"))
+    gpus.take(0.0, [used(0), used(1, 3, 4), used(2, 100)], ("GPU-0", "GPU-1"))
     assert [gpus.taken_by_others(name) for name in (None, "GPU-0", "GPU-1")] == [7.0, 0.0, 7.0]
-    gpus.take(1.0, [used(1, 3.0, mig=[{"uuid": "MIG-0"}])], ("GPU-1",))
+    gpus.take(1.0, [replace(used(1, 3), mig=(MigInstance("MIG-0"),))], ("GPU-1",))
     assert gpus.taken_by_others("GPU-1") == 0.0
 
 
@@ -104,24 +105,24 @@ def test_instances_of_a_gpu_are_read_in_turn_with_the_whole(monkeypatch: pytest.
     monkeypatch.setattr(gpm_nvlink, "Gpm", Gpm)
     monkeypatch.setattr(gpm_nvlink, "ask_for_gpm", lambda _: None)
     result = gpm_nvlink.Instances("gpu")
-    listed: list[dict[str, Any]] = [{"uuid": "b", "gpu_instance": 2}, {"uuid": "a", "gpu_instance": 1}]
+    listed = [MigInstance("b", gpu_instance=2), MigInstance("a", gpu_instance=1)]
     turns = []
     for _ in range(6):
         turns.append(result.turn_of_the_whole)
         notes = result.read(listed)
     assert (turns, read) == ([True, False, False] * 2, [1, 2, 1, 2])
-    assert notes == [
-        each | {"sm_active": share, "tensor_active": share} for each, share in zip(listed, (0.2, 0.1), strict=True)
-    ]
+    assert notes == tuple(
+        replace(each, sm_active=share, tensor_active=share) for each, share in zip(listed, (0.2, 0.1), strict=True)
+    )
 
 
 class Nvml:
     """Stands for NVML with these GPUs."""
 
-    gpus: list[dict[str, Any]] = []
+    gpus: list[Gpu] = []
     closed = 0
 
-    def identities(self) -> list[dict[str, Any]]:
+    def identities(self) -> list[Gpu]:
         return self.gpus
 
     def cuda(self) -> tuple[int, int]:
@@ -134,44 +135,30 @@ class Nvml:
         type(self).closed += 1
 
 
-PYTHON, MPS = {"pid": 7, "name": "python"}, {"pid": 8, "name": "nvidia-cuda-mps-server"}
-WHOLE = {
-    "index": 1, "uuid": "GPU-b", "name": "NVIDIA A100", "compute_capability": (8, 0), "memory_total_bytes": 40 * GIB,
-    "multiprocessors": 108, "pci_bus_id": "0000:01:00.0", "memory_used_bytes": GIB, "mig": None, "exclusive": True,
-    "prohibited": False, "holders": [PYTHON],
-}  # fmt: skip
+PYTHON, MPS = GpuProcess(7, name="python"), GpuProcess(8, name="nvidia-cuda-mps-server")
+WHOLE = Gpu(1, "GPU-b", "NVIDIA A100", (8, 0), 40 * GIB, GIB, processes=(PYTHON,), mig=None, multiprocessors=108,
+            pci_bus_id="0000:01:00.0", exclusive=True)  # fmt: skip
 
 
-def test_a_gpu_has_all_that_nvml_says_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Gpu(
-        1, "GPU-b", "NVIDIA A100", (8, 0), 40 * GIB, multiprocessors=108, pci_bus_id="0000:01:00.0",
-        memory_used_bytes=GIB, holders=("python 7",), sole_holder="python 7",
-    )  # fmt: skip
-    instance = {"uuid": "MIG-a", "memory_total_bytes": 20 * GIB, "memory_used_bytes": None}
-    made = {
-        "sole": (WHOLE, whole),
-        "shared": (WHOLE | {"exclusive": False}, {"sole_holder": ""}),
-        "by MPS": (WHOLE | {"holders": [PYTHON, MPS]},
-                   {"holders": ("python 7", "nvidia-cuda-mps-server 8"), "sole_holder": ""}),
-        "prohibited": (WHOLE | {"prohibited": True}, {"prohibited": True}),
-        "lost": ({"index": 1, "missing": "it is lost", "lost": True},
-                 Gpu(1, None, None, None, None, lost="it is lost")),
-        "not opened": ({"index": 1, "missing": "no permission", "lost": False}, Gpu(1, None, None, None, None)),
-        "MIG": (WHOLE | {"mig": [instance], "holders": []},
-                {"mig": True, "instances": (Instance("MIG-a", 20 * GIB),), "holders": (), "sole_holder": ""}),
-        "MIG without an instance": (WHOLE | {"mig": []}, {"mig": True}),
-    }  # fmt: skip
-    Nvml.gpus, Nvml.closed = [identity for identity, _ in made.values()], 0
+def test_a_gpu_comes_to_a_trainer_as_nvml_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost, closed = (Gpu(1, missing="it fell off", reasons={"*": reason}) for reason in ("lost", "no_permission"))
+    cut = replace(WHOLE, mig=(MigInstance("MIG-a", 20 * GIB, processes=(PYTHON,)),), processes=())
+    Nvml.gpus, Nvml.closed = [WHOLE, lost, closed, cut, replace(WHOLE, mig=(), prohibited=True)], 0
     monkeypatch.setattr(this_machine, "Nvml", Nvml)
     found = this_machine.answers()
-    for name, gpu, (_, expected) in zip(made, found.gpus, made.values(), strict=True):
-        assert gpu == (Gpu(**{**vars(whole), **expected}) if isinstance(expected, dict) else expected), name
+    assert found.gpus == tuple(Nvml.gpus)
     assert (found.reason, found.missing, found.cuda, found.driver, found.fault) == ("", "", (12, 4), "550.54", None)
     assert Nvml.closed == 1
     assert Answers.read(json.loads(json.dumps(asdict(found)))) == found
+    assert (lost.lost, closed.lost) == ("it fell off", "")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    Nvml.gpus = [{**WHOLE, "index": 0, "uuid": "GPU-a"}, WHOLE]
-    assert this_machine.visible_gpus() == (whole,)
+    Nvml.gpus = [replace(WHOLE, index=0, uuid="GPU-a"), WHOLE]
+    assert this_machine.visible_gpus() == (WHOLE,)
+
+
+def test_a_gpu_in_exclusive_mode_is_held_by_its_process_unless_mps_shares_it() -> None:
+    made = (WHOLE, replace(WHOLE, exclusive=False), replace(WHOLE, processes=(PYTHON, MPS)))
+    assert [sole_holder(gpu) for gpu in made] == ["python 7", "", ""]
 
 
 # ---- Which GPUs a training sees and tells, in CUDA's order; with the stand-in for NVML behind the
@@ -180,34 +167,39 @@ def test_a_gpu_has_all_that_nvml_says_of_it(monkeypatch: pytest.MonkeyPatch) -> 
 # ---- the choice of GPUs --------------------------------------------------------------------------
 
 
-WHOLE_CHOICE, PARTED, EMPTY = Device(0, "GPU-a1"), Device(1, "GPU-b2", ("MIG-x", "MIG-y")), Device(2, "GPU-b3", ())
-MACHINE = (WHOLE_CHOICE, PARTED, EMPTY)
+MACHINE = (
+    Gpu(0, "GPU-a1"), Gpu(1, "GPU-b2", mig=(MigInstance("MIG-x"), MigInstance("MIG-y"))), Gpu(2, "GPU-b3", mig=())
+)  # fmt: skip
+
+
+def numbers(gpus: Sequence[Gpu]) -> list[str]:
+    return [gpu.number for gpu in gpus]
 
 
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("0", Shown(0)), ("+0", Shown(0)), ("2", None), ("GPU-a", Shown(0)), ("GPU-b", None), ("GPU-b2", Shown(1, 0)),
-        ("MIG-y", Shown(1, 1)), ("MIG-", None), ("MIG-GPU-a1/1/0", None),
+        ("0", "0"), ("+0", "0"), ("2", None), ("GPU-a", "0"), ("GPU-b", None), ("GPU-b2", "1:0"), ("MIG-y", "1:1"),
+        ("MIG-", None), ("MIG-GPU-a1/1/0", None),
     ],
 )  # fmt: skip
-def test_a_name_means_one_gpu_or_instance_or_none(name: str, shown: Shown | None) -> None:
-    assert visible_devices.find(name, MACHINE) == shown
+def test_a_name_means_one_gpu_or_instance_or_none(name: str, shown: str | None) -> None:
+    gpu = visible_devices.find(name, MACHINE)
+    assert (gpu and gpu.number) == shown
 
 
 @pytest.mark.parametrize(
     ("value", "shown", "named", "stops"),
     [
-        (None, [Shown(1, 0)], [Shown(0), Shown(1, 0), Shown(1, 1)], None), ("0", [Shown(0)], [Shown(0)], ""),
-        ("0,-1,1", [Shown(0)], [Shown(0)], ""), ("0,0", [], [], "0"), ("0,9,1", [Shown(0)], [Shown(0)], "9"),
-        ("GPU-a1,1", [Shown(0)], [Shown(0)], "1"), ("MIG-y,MIG-x", [Shown(1, 1)], [Shown(1, 1), Shown(1, 0)], ""),
-        ("", [], [], ""),
+        (None, ["1:0"], ["0", "1:0", "1:1"], None), ("0", ["0"], ["0"], ""), ("0,-1,1", ["0"], ["0"], ""),
+        ("0,0", [], [], "0"), ("0,9,1", ["0"], ["0"], "9"), ("GPU-a1,1", ["0"], ["0"], "1"),
+        ("MIG-y,MIG-x", ["1:1"], ["1:1", "1:0"], ""), ("", [], [], ""),
     ],
 )  # fmt: skip
 def test_cuda_shows_what_the_value_names_up_to_the_first_that_it_refuses(
-    value: str | None, shown: list[Shown], named: list[Shown], stops: str | None
+    value: str | None, shown: list[str], named: list[str], stops: str | None
 ) -> None:
-    assert visible_devices.visible(value, MACHINE) == shown
-    assert visible_devices.named(value, MACHINE) == named
+    assert numbers(visible_devices.visible(value, MACHINE)) == shown
+    assert numbers(visible_devices.named(value, MACHINE)) == named
     assert stops is None or visible_devices.stops_at(value or "", MACHINE) == stops
     assert visible_devices.hides_all(value) is (value in ("", "NoDevFiles"))

@@ -21,7 +21,7 @@ from tests.doors.engine import (
     Phase,
     Run,
     RunClock,
-    allocation,
+    allocation_from,
     code_copy,
     launch,
     locks,
@@ -196,7 +196,7 @@ def test_a_run_that_is_left_alone_in_a_slurm_job_is_warned_of_its_end(stand_in: 
     ],
 )  # fmt: skip
 def test_the_allocation_of_a_job_is_read(variables: dict[str, str], gpus: int, allocated: tuple[str, ...]) -> None:
-    found = allocation.read(variables, gpus)
+    found = allocation_from(variables, gpus)
     assert (None if found is None else found.names) == allocated
 
 

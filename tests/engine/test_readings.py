@@ -18,6 +18,7 @@ from tests.doors.engine import (
     DriverError,
     Event,
     Gap,
+    Gpu,
     GpuReader,
     GpuTotals,
     Host,
@@ -188,14 +189,8 @@ def test_a_driver_that_hangs_is_told_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_energy_and_slowed_time_are_counted_between_readings_and_not_over_a_pause() -> None:
-    def reading(energy: float, heat: float, power: float = 100.0, **more: object) -> dict[str, Any]:
-        return {
-            "uuid": "GPU-a",
-            "energy_j": energy,
-            "slowed_by_heat_seconds": heat,
-            "power_w": power,
-            "busy": 1.0,
-        } | more
+    def reading(energy: float, heat: float) -> Gpu:
+        return Gpu(uuid="GPU-a", energy_j=energy, slowed_by_heat_seconds=heat, power_w=100.0, busy=1.0)
 
     totals = GpuTotals()
     assert (totals.counts_energy, totals.energy_wh, totals.power_w, totals.watts) == (False, None, None, None)
@@ -211,14 +206,14 @@ def test_energy_and_slowed_time_are_counted_between_readings_and_not_over_a_paus
     both = GpuTotals()
     for t, energy in ((0.0, 0.0), (10.0, 1000.0)):
         both.take(t, reading(energy, 0.0))
-        both.take(t, {"uuid": "GPU-b", "power_w": 50.0 + t, "busy": 0.4, "sm_clock_mhz": 300})
+        both.take(t, Gpu(uuid="GPU-b", power_w=50.0 + t, busy=0.4, sm_clock_mhz=300))
     assert not both.counts_energy, "the driver counts that of one of them"
     assert both.energy_wh == pytest.approx((100 * 10 + 55 * 10) / 3600)
     assert (both.power_w, both.watts) == (77.5, 155.0)
     assert both.figures()["sm_clock_mean_mhz"] is None, "an idle GPU lowers its clock"
-    both.take(20.0, {"uuid": "GPU-b", "busy": 0.5, "sm_clock_mhz": 900, "max_sm_clock_mhz": 1200})
+    both.take(20.0, Gpu(uuid="GPU-b", busy=0.5, sm_clock_mhz=900, max_sm_clock_mhz=1200))
     assert (both.mean("sm_clock_mhz"), both.mean("clock_share")) == (900, 0.75)
-    both.take(30.0, {"uuid": "GPU-c", "mig": []})
+    both.take(30.0, Gpu(uuid="GPU-c", mig=()))
     assert (both.energy_wh, both.power_w, both.watts) == (None, None, None), "others may use the other parts"
 
 
@@ -232,7 +227,7 @@ def words(notes: list[Event]) -> list[str]:
 def test_an_error_is_told_once_for_each_gpu_and_kind_and_kept_each_time() -> None:
     notes: list[Event] = []
     reader = GpuReader(notes.append, 1.0)
-    gpus = [{"index": index, "uuid": f"GPU-{index}", "name": "T4"} for index in range(2)]
+    gpus = [Gpu(index, f"GPU-{index}", "T4") for index in range(2)]
     for _ in range(2):
         reader._report_errors([DriverError(0, 79), DriverError(0, 48), DriverError(1, 79), DriverError(0, 13)], gpus)
     told = "the NVIDIA driver has reported Xid"

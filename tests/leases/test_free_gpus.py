@@ -15,8 +15,8 @@ import pytest
 from tests.doors.engine import (
     TRIALS,
     Gpu,
+    GpuProcess,
     GpuUse,
-    GpuUser,
     Holder,
     Machine,
     NotFree,
@@ -47,8 +47,8 @@ from tests.support.queued import Trainings, no_runner
 
 
 MIB, GIB, HOUR = 1024**2, 1024**3, 3600.0
-FREE = GpuUse(1, "GPU-1", "A100", 0, 24 * GIB, 0.0, ())
-BOB = GpuUser(1, "bob", "python")
+FREE = GpuUse(1, "GPU-1", "A100", None, 24 * GIB, 0, 0.0, ())
+BOB = GpuProcess(1, "bob", "python")
 EVES = Holder("GPU-1", "eve", 1, what="digits")
 STUCK = replace(EVES, stuck="its run has ended")
 
@@ -61,7 +61,7 @@ STUCK = replace(EVES, stuck="its run has ended")
         ({"memory_used_bytes": GIB}, "1.0 GiB of its memory are in use, by processes that are not visible"),
         ({"memory_used_bytes": GIB, "holder": STUCK}, "1.0 GiB of its memory are in use, stuck: its run has ended"),
         ({"busy": 0.021}, "busy for 2 % of the time"),
-        ({"users": (BOB,), "holder": EVES}, "used by eve's digits"),
+        ({"processes": (BOB,), "holder": EVES}, "used by eve's digits"),
     ],
 )
 def test_a_gpu_is_free_if_nobody_has_it_or_uses_more_than_a_display_does(changes: dict[str, Any], reason: str) -> None:
@@ -71,9 +71,9 @@ def test_a_gpu_is_free_if_nobody_has_it_or_uses_more_than_a_display_does(changes
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"memory_used_bytes": 16 * GIB, "users": (BOB,), "busy": 1.0}, ""),
+        ({"memory_used_bytes": 16 * GIB, "processes": (BOB,), "busy": 1.0}, ""),
         ({"memory_used_bytes": 16 * GIB + 1}, "8.0 GiB are free of the 8.0 GiB needed"),
-        ({"memory_used_bytes": 20 * GIB, "users": (BOB,)}, "4.0 GiB are free of the 8.0 GiB needed (bob's python)"),
+        ({"memory_used_bytes": 20 * GIB, "processes": (BOB,)}, "4.0 GiB are free of the 8.0 GiB needed (bob's python)"),
         ({"holder": EVES}, "used by eve's digits"),
         ({"holder": STUCK}, ""),
     ],
@@ -110,7 +110,7 @@ def test_the_turn_is_of_users_with_fewer_devices_then_of_those_who_wait_longer()
 
 
 GPUS = tuple(Gpu(index, f"GPU-{index}", "A100", (8, 0), 40 * GIB, memory_used_bytes=index * MIB) for index in range(3))
-THREE_FREE = [GpuUse(index, f"GPU-{index}", "A100", index * MIB, 40 * GIB, 0.0, ()) for index in range(3)]
+THREE_FREE = [GpuUse(index, f"GPU-{index}", "A100", None, 40 * GIB, index * MIB, 0.0, ()) for index in range(3)]
 
 
 def options(*settings: str) -> Options:
@@ -210,7 +210,7 @@ def test_a_gpu_is_chosen_if_it_was_idle_at_each_look(monkeypatch: pytest.MonkeyP
         (({}, {0: busy, 1: busy}, {}), [2.0], "needs 2 GPUs, and 1 can be had: GPU 0: busy for 50 % of the time; "
          "GPU 1: busy for 50 % of the time"),
         (({}, {0: busy}, {1: busy}, {}), [2.0, 2.0], "needs 2 GPUs; GPUs that are free now were in use a moment ago"),
-        (({}, {0: busy}, {}, {}, {2: {"users": (BOB,)}}), [2.0, 2.0, 1.0],
+        (({}, {0: busy}, {}, {}, {2: {"processes": (BOB,)}}), [2.0, 2.0, 1.0],
          "needs 2 GPUs; GPUs that are free now were in use a moment ago"),
     ):  # fmt: skip
         looks = Looks(monkeypatch, *seen)
@@ -228,7 +228,7 @@ def test_gpus_are_given_back_when_their_memory_is_free_and_one_that_stays_full_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full = {"memory_used_bytes": 5 * GIB}
-    looks = Looks(monkeypatch, {0: full, 1: full}, {0: full, 1: full}, {1: full | {"users": (BOB,)}})
+    looks = Looks(monkeypatch, {0: full, 1: full}, {0: full, 1: full}, {1: full | {"processes": (BOB,)}})
     leases = lease.take(["GPU-0", "GPU-1", CPU], "digits", {"GPU-0": 0, "GPU-1": 4 * GIB})
     held: list[list[str]] = []
     sleep = looks.sleep
@@ -316,7 +316,7 @@ def test_other_settings_and_trainings_that_ran_out_of_memory_predict_nothing() -
 
 def gpu(index: int, free_mb: int) -> free_gpus.GpuUse:
     total = 24_000 * MB
-    return free_gpus.GpuUse(index, f"GPU-{index}", "NVIDIA A10", total - free_mb * MB, total, 0.0, ())
+    return free_gpus.GpuUse(index, f"GPU-{index}", "NVIDIA A10", None, total, total - free_mb * MB, 0.0, ())
 
 
 def test_a_start_and_the_queue_say_from_what_the_memory_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:

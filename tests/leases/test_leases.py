@@ -16,19 +16,19 @@ import pytest
 
 from tests.doors.engine import (
     Gpu,
+    GpuProcess,
     GpuUse,
     Holder,
-    Instance,
     Machine,
+    MigInstance,
     NotFree,
     Process,
     Wish,
-    allocation,
+    allocation_from,
     candidates,
     free_gpus,
     gpu_choice,
     lease,
-    name_of,
 )
 from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import places_runs_folder as runs_folder
@@ -153,7 +153,7 @@ def test_a_lease_ends_with_its_process_and_names_it_before(nvml: FakeNvml, tmp_p
 
 
 def use(index: int, used: int) -> GpuUse:
-    return GpuUse(index, f"GPU-{index}", "NVIDIA A100", used << 30, 24 << 30, 0.0, ())
+    return GpuUse(index, f"GPU-{index}", "NVIDIA A100", None, 24 << 30, used << 30, 0.0, ())
 
 
 def wish(text: str, needs_gb: int = 0) -> Wish:
@@ -168,13 +168,13 @@ def test_a_process_that_appears_between_the_look_and_the_start_keeps_its_gpu(
 ) -> None:
     """The last look, the choice and the lease are one step; a queued run was looked at by the runner before."""
     free = use(0, 0)
-    taken = replace(free, users=(free_gpus.GpuUser(1, "bob", "python"),))
+    taken = replace(free, processes=(GpuProcess(1, "bob", "python"),))
     looks = iter([[taken]] if is_queued else [[free], [taken]])
     monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "0")
     monkeypatch.setattr(free_gpus, "read", lambda: next(looks))
     with pytest.raises(NotFree, match="bob's python"):
-        free_gpus.choose(Wish(wish("free:1").choice, 0, (free.uuid,)), "digits", idle_known=is_queued)
-    assert lease.holder(free.uuid) is None
+        free_gpus.choose(Wish(wish("free:1").choice, 0, (free.key,)), "digits", idle_known=is_queued)
+    assert lease.holder(free.key) is None
     assert not list(looks)
 
 
@@ -341,7 +341,7 @@ def test_a_place_is_given_back_at_once_and_the_whole_gpu_only_when_its_memory_is
     first.write("digits", str(runs_folder() / "a"))
     (second,) = lease.take(["GPU-1"], "digits", {"GPU-1": 4 << 30}, per_gpu=2)
     assert second.used_bytes == 0, "that of the GPU before all of them"
-    monkeypatch.setattr(free_gpus, "read", lambda: [GpuUse(1, "GPU-1", "A100", 4 << 30, 24 << 30)])
+    monkeypatch.setattr(free_gpus, "read", lambda: [GpuUse(1, "GPU-1", "A100", None, 24 << 30, 4 << 30)])
     monkeypatch.setattr(free_gpus, "GIVE_BACK_SECONDS", 0.0)
     assert free_gpus.give_back([first]) == []
     assert [line.partition(":")[0] for line in free_gpus.give_back([second])] == ["GPU 1 is stuck"]
@@ -386,12 +386,12 @@ def chosen(nvml: FakeNvml, words: str, *visible: str) -> list[Any]:
 
 def machine(visible: str | None = None) -> Machine:
     """A machine with a GPU of two instances, and a whole GPU."""
-    cut = Gpu(0, "GPU-a", "A100", (8, 0), 40 * GIB, mig=True,
-              instances=(Instance("MIG-a", 10 * GIB), Instance("MIG-b", 20 * GIB)))  # fmt: skip
+    instances = (MigInstance("MIG-a", 10 * GIB), MigInstance("MIG-b", 20 * GIB))
+    cut = Gpu(0, "GPU-a", "A100", (8, 0), 40 * GIB, mig=instances)
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     return Machine(
         (cut, Gpu(1, "GPU-b", "A100", (8, 0), 40 * GIB)), "", 8, 64 * GIB,
-        visible_devices=visible, allocation=allocation.read(environment, 2),
+        visible_devices=visible, allocation=allocation_from(environment, 2),
     )  # fmt: skip
 
 
@@ -410,7 +410,7 @@ def test_the_choice_is_among_the_instances_that_the_process_may_use(
 ) -> None:
     made = gpu_choice.parse(choice)
     assert made is not None
-    assert [name_of(gpu) for gpu in candidates(made, machine(visible))] == names
+    assert [gpu.key for gpu in candidates(made, machine(visible))] == names
 
 
 def test_each_start_gets_an_instance_of_its_own_then_a_whole_gpu(nvml: FakeNvml) -> None:

@@ -15,7 +15,7 @@ from tests.doors.engine import (
     NOT_FREE,
     REFUSED,
     Entry,
-    GpuUser,
+    GpuProcess,
     Run,
     RunError,
     entries,
@@ -153,7 +153,7 @@ def test_a_run_out_of_memory_returns_once_if_a_stranger_is_on_its_gpu(
     runner = trainings.runner()
     for _ in range(3):
         runner.tick()
-    users = (GpuUser(77, "bob", "python"),) if stranger else ()
+    users = (GpuProcess(77, "bob", "python"),) if stranger else ()
     taken, free = Device("GPU-a", 0, "bob's python", users=users), Device("GPU-b", 1)
     trainings.seen = (taken, replace(free, holder="used by eve"))
     trainings.end(run.id, "oom", "oom")

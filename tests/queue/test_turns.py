@@ -16,7 +16,7 @@ import pytest
 from tests.doors.engine import (
     Entry,
     FairShare,
-    GpuUser,
+    GpuProcess,
     Holder,
     Process,
     Ticket,
@@ -245,10 +245,10 @@ def test_a_run_gives_way_to_a_process_of_another_program_on_its_gpu(monkeypatch:
     run.file("status.json").write_text(json.dumps(Process.current().as_fields("engine") | Place.here().as_fields()))
     child = subprocess.Popen(["sleep", "600"])
     try:
-        trainings.seen = (replace(GPUS[0], users=(GpuUser(child.pid, "me", "python"),)), GPUS[1])
+        trainings.seen = (replace(GPUS[0], users=(GpuProcess(child.pid, "me", "python"),)), GPUS[1])
         runner.tick()
         assert not stopped, "its own processes"
-        trainings.seen = (replace(GPUS[0], users=(GpuUser(1, "bob", "python"),)), GPUS[1])
+        trainings.seen = (replace(GPUS[0], users=(GpuProcess(1, "bob", "python"),)), GPUS[1])
         runner.tick()
         assert stopped == [run.id]
     finally:

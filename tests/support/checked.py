@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.doors.engine import Cluster, Gpu, Instance, Machine, allocation
+from tests.doors.engine import Cluster, Gpu, GpuProcess, Machine, MigInstance, allocation_from
 from tests.doors.engine import machine_gpus_Fault as Fault
 
 GB = 1024**3
@@ -34,14 +34,14 @@ WITH_DISPLAY = machine(  # a Quadro P400 before an RTX 4090
     replace(gpu(0, (6, 1), 2 * GB), multiprocessors=2), replace(gpu(1, (8, 9), 24 * GB), multiprocessors=128)
 )
 PARTED = machine(  # two MIG instances
-    replace(gpu(0), mig=True, instances=(Instance("MIG-a", 20 * GB), Instance("MIG-b", 40 * GB)))
+    replace(gpu(0), mig=(MigInstance("MIG-a", 20 * GB), MigInstance("MIG-b", 40 * GB)))
 )
 
 
 def given(of: Machine, **variables: str) -> Machine:
     """The machine in a job whose launcher has set these variables."""
     shown = variables.get("CUDA_VISIBLE_DEVICES")
-    return replace(of, visible_devices=shown, allocation=allocation.read(variables, len(of.gpus)))
+    return replace(of, visible_devices=shown, allocation=allocation_from(variables, len(of.gpus)))
 
 
 FOUR_FIVE = given(EIGHT, CUDA_VISIBLE_DEVICES="4,5", SLURM_JOB_GPUS="4,5")
@@ -51,9 +51,10 @@ STOPPED = replace(
     NONE, fault=Fault("error", "driver", "the driver is not loaded", "modprobe nvidia (as root) loads it")
 )
 MODELS = machine(replace(gpu(0), name="RTX 3090"), replace(gpu(1), name="RTX 4090"))
-HELD = replace(gpu(1), sole_holder="python 77")
-TAKEN = machine(replace(gpu(0), memory_used_bytes=70 * GB, holders=("python 77",)), gpu(1))
-EMPTY = machine(replace(gpu(0), mig=True))
+PYTHON = (GpuProcess(77, name="python"),)
+HELD = replace(gpu(1), exclusive=True, processes=PYTHON)
+TAKEN = machine(replace(gpu(0), memory_used_bytes=70 * GB, processes=PYTHON), gpu(1))
+EMPTY = machine(replace(gpu(0), mig=()))
 TOO_OLD = machine(gpu(0, (5, 2), 24 * GB))
 TOGETHER = Cluster(("a:1", "a:2", "b:1", "b:2"), 1, "Slurm")
 WORKER = replace(NONE, cluster=Cluster(("a:1", "b:1"), 1, "Slurm"))

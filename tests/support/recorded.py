@@ -16,6 +16,7 @@ from typing import Any
 from tests.doors.engine import (
     Cluster,
     EventWriter,
+    Gpu,
     Process,
     Run,
     RunError,
@@ -226,7 +227,7 @@ class Writer:
         for part in range(max(1, round(self.of.readings_a_second))):
             at = BEGAN + second + part * between
             if self.of.gpus:
-                self.engine.emit(events.GpuReadings(gpus=[self._gpu(i, second) for i in range(self.of.gpus)]), at + 0.7)
+                self.engine.emit(events.GpuReadings(gpus=self._gpus(second)), at + 0.7)
             self.engine.emit(self._host(second), at + 0.701)
         if second >= 12:
             self._training(second)
@@ -260,6 +261,9 @@ class Writer:
 
     def _about(self, spread: float) -> float:
         return 1 + spread * (2 * self.random.random() - 1)
+
+    def _gpus(self, second: int) -> list[Gpu]:
+        return [Gpu.from_json(self._gpu(index, second)) for index in range(self.of.gpus)]
 
     def _gpu(self, index: int, second: int) -> dict[str, Any]:
         busy = 0.0 if second < 12 else min(1.0, 0.93 * self._about(0.06))

@@ -127,7 +127,7 @@ def test_the_lease_of_each_gpu_is_shown_and_what_others_have_written_moves_no_cu
     does = """
         from gputui.engine.leases import free_gpus, lease
         await wait_for(pilot, "lease  free")
-        first, second = (use.uuid for use in free_gpus.read())
+        first, second = (use.key for use in free_gpus.read())
         held = lease.take([first], "a night's work" + chr(27) + "[2J")
         told["shown"] = await wait_for(pilot, "night")
         lease.take([second], "gone")[0].release(stuck="its run has ended")

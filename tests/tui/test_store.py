@@ -77,11 +77,11 @@ def test_unknown_types_and_absent_fields_are_no_obstacle() -> None:
         {"type": "warning"},
         {"type": "error"},
         {"type": "progress", "step": "many", "metrics": [1], "loss": None},
-        {"type": "gpu", "gpus": [None, {"busy": "full"}]},
+        {"type": "gpu", "gpus": [{"index": 1}]},
         {"type": "finished"},
     )
     assert now.outcome == "crashed"
-    assert now.gpus[1].busy is None
+    assert now.gpus[0].busy is None
     assert not len(now.line("loss"))
 
 

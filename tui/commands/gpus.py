@@ -19,11 +19,12 @@ from rich.text import Text
 from ...engine import doctor
 from ...engine.doctor import Finding
 from ...engine.files.values import to_json
+from ...engine.gpu import GpuProcess
 from ...engine.interpreter import interpreter
 from ...engine.job import this_machine
 from ...engine.job.visible_devices import VARIABLE
 from ...engine.leases import free_gpus
-from ...engine.leases.free_gpus import HOW_IDLE, GpuUse, GpuUser, IdleNotes, Wish
+from ...engine.leases.free_gpus import HOW_IDLE, GpuUse, IdleNotes, Wish
 from ...engine.leases.lease import Lease, NotFree
 from ...engine.options import gpu_choice
 from ...engine.queue import any_entry
@@ -52,7 +53,7 @@ def show_gpus(as_json: bool) -> None:
         if not gpus:
             print("[]")
         for gpu in gpus:
-            print(to_json(_as_json(gpu) | {"next": following.get(gpu.uuid)}))
+            print(to_json(_as_json(gpu) | {"next": following.get(gpu.key)}))
         return
     if not gpus:
         print("This machine has no NVIDIA GPU; trainings run on the CPU.")
@@ -61,11 +62,11 @@ def show_gpus(as_json: bool) -> None:
         from ...engine.queue.entries import name_of  # only if something is queued
 
         names = {uuid: name_of(run) for uuid, run in following.items()}
-        rows = [(*_row(gpu), names.get(gpu.uuid, "")) for gpu in gpus]
+        rows = [(*_row(gpu), names.get(gpu.key, "")) for gpu in gpus]
         show_table(Table((*HEAD, "next"), rows, right=(0, 2, 3)))
     else:
         show_table(Table(HEAD, [_row(gpu) for gpu in gpus], right=(0, 2, 3)))
-    if any(user.idle_hours for gpu in gpus for user in gpu.users or ()):
+    if any(process.idle_hours for gpu in gpus for process in gpu.processes or ()):
         print(f"idle: {HOW_IDLE}")
 
 
@@ -78,7 +79,7 @@ def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
 
     seen = [
         free_devices.Device(
-            gpu.uuid, gpu.index, kind=gpu.name, total_bytes=gpu.memory_total_bytes, instance=gpu.instance
+            gpu.key, gpu.index, kind=gpu.name or "GPU", total_bytes=gpu.memory_total_bytes, instance=gpu.instance
         )
         for gpu in gpus
     ]
@@ -97,7 +98,7 @@ def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
 def _row(gpu: GpuUse) -> tuple[str, ...]:
     memory = f"{size(gpu.memory_used_bytes)} / {size(gpu.memory_total_bytes)}" if gpu.memory_total_bytes else "-"
     busy = "-" if gpu.busy is None else share(gpu.busy)
-    model = gpu.name.removeprefix("NVIDIA ") + (" MIG" if gpu.instance is not None else "")
+    model = (gpu.name or "GPU").removeprefix("NVIDIA ") + (" MIG" if gpu.instance is not None else "")
     return gpu.number, clean(model), memory, busy, clean(_state(gpu))
 
 
@@ -107,27 +108,24 @@ def _state(gpu: GpuUse) -> str:
     if not why:
         if gpu.has_display:
             return f"free, with a display (limits: {size(gpu.limit_bytes)} and {share(gpu.limit_busy)})"
-        return "free" if gpu.users is not None else "free, by its memory: its processes are not visible from here"
-    users = [str(user) + (f" ({size(user.memory_bytes)})" if user.memory_bytes else "") for user in gpu.computing]
+        return "free" if gpu.processes is not None else "free, by its memory: its processes are not visible from here"
+    users = [
+        f"{each} ({size(each.memory_used_bytes)})" if each.memory_used_bytes else str(each) for each in gpu.computing
+    ]
     if gpu.leased:
         return why
     more = f" and {len(users) - PER_USER} more" if len(users) > PER_USER else ""
-    return f"used by {', '.join(users[:PER_USER])}{more}" if users and not gpu.fault else why
+    return f"used by {', '.join(users[:PER_USER])}{more}" if users and not gpu.missing else why
 
 
 def _as_json(gpu: GpuUse) -> dict[str, Any]:
     holder = gpu.holder
     return {
-        "index": gpu.index,
-        "instance": gpu.instance,
-        "uuid": gpu.uuid,
-        "name": gpu.name,
-        "memory_used_bytes": gpu.memory_used_bytes,
-        "memory_total_bytes": gpu.memory_total_bytes,
-        "busy": gpu.busy,
+        "index": gpu.index, "instance": gpu.instance, "uuid": gpu.key, "name": gpu.name or "GPU",
+        "memory_used_bytes": gpu.memory_used_bytes, "memory_total_bytes": gpu.memory_total_bytes, "busy": gpu.busy,
         "free": not gpu.why_not_free(),
         "why_not_free": gpu.why_not_free() or None,
-        "processes": None if gpu.users is None else [_user_as_json(user) for user in gpu.users],
+        "processes": None if gpu.processes is None else [_process_as_json(process) for process in gpu.processes],
         "lease": None if holder is None or not gpu.leased else
         {"user": holder.user, "pid": holder.pid, "since": holder.since, "what": holder.what,
          "runs": len(holder.sharers) or 1, "per_gpu": holder.per_gpu},
@@ -135,10 +133,10 @@ def _as_json(gpu: GpuUse) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _user_as_json(user: GpuUser) -> dict[str, Any]:
-    return {"pid": user.pid, "user": user.user, "name": user.program, "type": user.type, "started": user.since,
-            "memory_used_bytes": user.memory_bytes,
-            "idle_seconds": None if user.idle_seconds is None else round(user.idle_seconds)}  # fmt: skip
+def _process_as_json(process: GpuProcess) -> dict[str, Any]:
+    names = ("pid", "user", "name", "type", "started", "memory_used_bytes")
+    idle_seconds = None if process.idle_seconds is None else round(process.idle_seconds)
+    return {name: getattr(process, name) for name in names} | {"idle_seconds": idle_seconds}
 
 
 # ---- lease ----------------------------------------------------------------------------------------
@@ -175,7 +173,7 @@ def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
             time.sleep(WAIT_SECONDS)
     complain(f"on GPU {', '.join(gpu.number for gpu in chosen)}")
     try:
-        return _run(command, ",".join(gpu.uuid for gpu in chosen), leases)
+        return _run(command, ",".join(gpu.key for gpu in chosen), leases)
     finally:
         for line in free_gpus.give_back(leases):
             complain(line)

@@ -28,6 +28,7 @@ from ...engine.checks import Finding
 from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
 from ...engine.files.values import to_json
 from ...engine.follow_targets import FOLDER as FOLLOW_FOLDER
+from ...engine.gpu import Gpu
 from ...engine.job import slurm, start_worker
 from ...engine.job.machine_gpus import Machine
 from ...engine.leases import start_devices
@@ -406,7 +407,7 @@ class LineView:
 
     def __init__(self, run: Run, out: Console) -> None:
         self.run, self.out = run, out
-        self.gpu: Mapping[str, Any] | None = None  # the busiest of those that train
+        self.gpu: Gpu | None = None  # the busiest of those that train
         self._training_gpus: Sequence[str] = ()
         self._devices: Sequence[str] = ()
         self._next_line = 0.0
@@ -463,8 +464,8 @@ class LineView:
     def on_gpu(self, event: events.GpuReadings) -> None:
         if event.missing:
             self.line(f"no GPU readings: {event.missing}")
-        training = [gpu for gpu in event.gpus if gpu.get("uuid") in self._training_gpus]
-        self.gpu = max(training, key=lambda gpu: gpu.get("busy") or -1, default=None)
+        training = [gpu for gpu in event.gpus if gpu.uuid in self._training_gpus]
+        self.gpu = max(training, key=lambda gpu: gpu.busy or -1, default=None)
 
     def on_warning(self, event: events.Warn) -> None:
         self.line(f"warning: {error_text(fields_of(event))}".replace("\n", "; "))
@@ -482,7 +483,7 @@ class LineView:
         so_far = {LOSS: " so far"}  # the mean of the epoch
         parts = [figure.phrase(getattr(event, figure.progress)) + so_far.get(figure, "") for figure in shown("live")]
         if self.gpu is not None:
-            device = ", ".join(GPU[key].phrase(self.gpu.get(key)) for key in ("busy", "memory_used_bytes"))
+            device = ", ".join(GPU[key].phrase(self.gpu.value(key)) for key in ("busy", "memory_used_bytes"))
             parts.append(f"GPU {device}")
         return "  ".join(parts)
 

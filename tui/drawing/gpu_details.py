@@ -4,16 +4,16 @@ figure is not available, the reason is shown in a word."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...engine.figures import GPU, HOST, of_run
-from ...engine.files.values import number
-from ...engine.leases.free_gpus import idle_hours
+from ...engine.files.values import EMPTY, number
+from ...engine.gpu import EccErrors, GpuProcess, MigInstance
 from ...engine.units import clock, count, gibibytes, percent, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from ..reading.run.gpu_reading import FREE, Gpu, GpuProcess
+from ..reading.run.gpu_reading import FREE, ShownGpu
 from ..reading.run.snapshot import Snapshot
 from ..reading.run.store import MEAN
 from .plot.axes import soon
@@ -29,7 +29,7 @@ LEFT, GAP = 42, 2  # the least width of the first of two, of which these cells s
 _OF_THE_HEAD = ("busy", "memory_used_bytes", "temperature_c", "power_w", "power_limit_w", "sm_clock_mhz", "throttle")
 
 
-def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def whole(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return all figures of a GPU, with the reason in place of one that is missing, and processes as there is room."""
     rows = [row for row, _ in (*_lease(gpu, width, glyphs), *_rows(gpu, width))]
     settings = clean(", ".join(gpu.clocks_set_by or ()))
@@ -38,7 +38,7 @@ def whole(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     return (rows + _processes(gpu, width, max(1, height - len(rows)), glyphs))[:height]
 
 
-def noteworthy_rows(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def noteworthy_rows(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return the rows of a GPU that show something noteworthy, at most `height`, the most important first."""
     activity, *rest = _rows(gpu, width)
     alarms = [_narrow(row, width) for row in _alarms(gpu)]
@@ -58,7 +58,7 @@ _WIDTHS = {
 }
 
 
-def _rows(gpu: Gpu, width: int) -> list[_NotedRow]:
+def _rows(gpu: ShownGpu, width: int) -> list[_NotedRow]:
     pairs = ((_activity, _clocks), (_energy, _slowed), (_pcie, _nvlink), (_errors, _mig))
     if width < PAIRED:
         return [_narrow(tell(gpu), width) for pair in pairs for tell in pair]
@@ -93,7 +93,7 @@ def _label(text: str) -> tuple[str, str]:
     return f"{text:<{LABEL}}", "label"
 
 
-def _activity(gpu: Gpu) -> _NotedRow:
+def _activity(gpu: ShownGpu) -> _NotedRow:
     of_chip, memory = ("sm_active", "tensor_active", "dram_active"), "memory_busy"
     reasons = {_reason(gpu, key) for key in of_chip if gpu.value(key) is None}
     if gpu.memory_busy is not None and len(reasons) == 1 and all(gpu.value(key) is None for key in of_chip):
@@ -101,12 +101,12 @@ def _activity(gpu: Gpu) -> _NotedRow:
     return _figures(gpu, "active", (memory, *of_chip) if gpu.dram_active is None else (*of_chip, memory))
 
 
-def _clocks(gpu: Gpu) -> _NotedRow:
+def _clocks(gpu: ShownGpu) -> _NotedRow:
     row: Row = [_label("memory"), *_named(gpu, "memory_clock_mhz")]
     return row if gpu.mean else [*row, ("  ", "label"), *_named(gpu, "pstate")], False
 
 
-def _slowed(gpu: Gpu) -> _NotedRow:
+def _slowed(gpu: ShownGpu) -> _NotedRow:
     # The share of the time since the first reading, noteworthy from 1 % on, then the total of the driver's counters.
     if not gpu.slowed:
         return [_label("slowed"), (_reason(gpu, "slowed_by_power_seconds"), "label")], False
@@ -121,21 +121,21 @@ _USUAL = ("power", "heat")  # the causes that are shown even if they have not he
 _TELLING = 0.01
 
 
-def _slowed_in_all(gpu: Gpu) -> Row:
+def _slowed_in_all(gpu: ShownGpu) -> Row:
     # All counters are 0 with some drivers.
     by_cause = {cause: gpu.value(f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
     counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in by_cause.items() if value]
     return [(f" in all: {', '.join(counted)}", "label")] if counted else []
 
 
-def _energy(gpu: Gpu) -> _NotedRow:
+def _energy(gpu: ShownGpu) -> _NotedRow:
     # The second figure, since the driver was loaded, is that of the whole GPU, also for a MIG instance.
     if gpu.energy_j is None:
         return [_label("energy"), (_reason(gpu, "energy_j"), "label")], False
     row: Row = [_label("energy")]
     if gpu.energy_wh is not None:
         row += [(f"{ENERGY.text(gpu.energy_wh)} ", "value"), ("so far, ", "label")]
-    whole = " of the whole card" if gpu.mig is not None else ""
+    whole = " of the whole card" if gpu.in_mig_mode else ""
     return [*row, (f"{gpu.energy_j / JOULES_PER_KWH:,.1f} kWh", "value"), (f" in all{whole}", "label")], False
 
 
@@ -143,26 +143,26 @@ ENERGY = of_run("gpu_energy_wh")
 JOULES_PER_KWH = 3_600_000
 
 
-def _pcie(gpu: Gpu) -> _NotedRow:
+def _pcie(gpu: ShownGpu) -> _NotedRow:
     return _figures(gpu, "PCIe", ("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"))
 
 
-def _nvlink(gpu: Gpu) -> _NotedRow:
-    if gpu.nvlink_links is None:
+def _nvlink(gpu: ShownGpu) -> _NotedRow:
+    if gpu.nvlink is None:
         return [_label("NVLink"), (_reason(gpu, "nvlink"), "label")], False
     row, tells = _figures(gpu, "NVLink", ("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"))
     links = GPU["nvlink_links"]
-    return [*row, (f"  {links.text(gpu.nvlink_links)} {links.label}", "label")], tells
+    return [*row, (f"  {links.text(gpu.nvlink.links)} {links.label}", "label")], tells
 
 
-def _errors(gpu: Gpu) -> _NotedRow:
-    if gpu.ecc_corrected is None and gpu.ecc_uncorrected is None:
+def _errors(gpu: ShownGpu) -> _NotedRow:
+    if gpu.ecc_errors is None:
         return [_label("ECC"), (_reason(gpu, "ecc_errors"), "label")], False
-    return [_label("ECC"), *_counted(gpu)], False
+    return [_label("ECC"), *_counted(gpu.ecc_errors)], False
 
 
-def _counted(gpu: Gpu) -> Row:
-    corrected, uncorrected = gpu.ecc_corrected or 0, gpu.ecc_uncorrected or 0
+def _counted(errors: EccErrors) -> Row:
+    corrected, uncorrected = errors.corrected or 0, errors.uncorrected or 0
     if not corrected and not uncorrected:
         return [("no errors", "value")]
     return [
@@ -171,36 +171,37 @@ def _counted(gpu: Gpu) -> Row:
     ]
 
 
-def _mig(gpu: Gpu) -> _NotedRow:
-    if gpu.mig is None:
-        return [_label("MIG"), ("off", "value") if gpu.mig_off else (_reason(gpu, "mig"), "label")], False
-    return [_label("MIG"), *_instances(gpu)], False
+def _mig(gpu: ShownGpu) -> _NotedRow:
+    if gpu.instances is None:
+        return [_label("MIG"), ("off", "value") if gpu.mig is None else (_reason(gpu, "mig"), "label")], False
+    return [_label("MIG"), *_instances(gpu.instances)], False
 
 
-def _instances(gpu: Gpu) -> Row:
+def _instances(instances: Sequence[MigInstance]) -> Row:
     """Return pieces with the number of MIG instances, and the used and total memory of each."""
-    count = len(gpu.mig or ())
+    count = len(instances)
     if not count:
         return [("on, no instances", "warn")]
     row: Row = [(f"{count} instance{'s' if count > 1 else ''}", "value")]
-    for instance in gpu.mig or ():
+    for instance in instances:
         memory = f"{gibibytes(instance.memory_used_bytes)}/{gibibytes(instance.memory_total_bytes)} GiB"
         row += [("  ", "label"), (memory, "value")]
     return row
 
 
-def _alarms(gpu: Gpu) -> list[_NotedRow]:
-    alarms: list[_NotedRow] = [([_label("ECC"), *_counted(gpu)], True)] if gpu.ecc_uncorrected else []
-    return alarms + ([([_label("MIG"), *_instances(gpu)], True)] if gpu.mig is not None else [])
+def _alarms(gpu: ShownGpu) -> list[_NotedRow]:
+    errors = gpu.ecc_errors
+    alarms: list[_NotedRow] = [([_label("ECC"), *_counted(errors)], True)] if errors and errors.uncorrected else []
+    return alarms + ([([_label("MIG"), *_instances(gpu.instances)], True)] if gpu.instances is not None else [])
 
 
-def _lease(gpu: Gpu, width: int, glyphs: Glyphs) -> list[_NotedRow]:
+def _lease(gpu: ShownGpu, width: int, glyphs: Glyphs) -> list[_NotedRow]:
     text = clean(gpu.lease)
     style = "warn" if text.startswith("stuck") else "value"
     return [([_label("lease"), (fitting(text, width - LABEL, glyphs), style)], text != FREE)] if text else []
 
 
-def _strangers(gpu: Gpu) -> list[_NotedRow]:
+def _strangers(gpu: ShownGpu) -> list[_NotedRow]:
     others = [process for process in gpu.processes or () if process.own is False]
     if not gpu.ours or not others:
         return []
@@ -208,7 +209,7 @@ def _strangers(gpu: Gpu) -> list[_NotedRow]:
     return [([_label("also"), (names, "warn")], True)]
 
 
-def _processes(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def _processes(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     if not gpu.processes:
         return [[_label("procs"), ("none" if gpu.processes is not None else _reason(gpu, "processes"), "label")]]
     shown = gpu.processes[: height if len(gpu.processes) <= height else max(1, height - 1)]
@@ -241,19 +242,19 @@ def doing(process: GpuProcess) -> str:
         return ""
     if process.idle_seconds == 0 and not process.idle_at_least:
         return f"busy {percent(process.use)}"
-    if hours := idle_hours(process.idle_seconds):
-        return f"idle for {hours} h"
+    if process.idle_hours:
+        return f"idle for {process.idle_hours} h"
     return f"idle {'at least ' * process.idle_at_least}{clock(process.idle_seconds)}"
 
 
-def _missing(gpu: Gpu) -> str:
-    return ", ".join(f"{GPU[key].label}: {gpu.why(key)}" for key in _OF_THE_HEAD if key in gpu.reasons)
+def _missing(gpu: ShownGpu) -> str:
+    return ", ".join(f"{GPU[key].label}: {gpu.why(key)}" for key in _OF_THE_HEAD if key in (gpu.reasons or EMPTY))
 
 
 # ---- figures ---------------------------------------------------------------------------------------
 
 
-def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
+def _figures(gpu: ShownGpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
     if all(gpu.value(key) is None for key in keys):
         return [_label(label), (_reason(gpu, keys[0]), "label")], False
     row: Row = [_label(label)]
@@ -262,7 +263,7 @@ def _figures(gpu: Gpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
     return row, True
 
 
-def _named(gpu: Gpu, key: str) -> Row:
+def _named(gpu: ShownGpu, key: str) -> Row:
     figure, value = GPU[key], gpu.value(key)
     name = (f"{figure.narrow or figure.label} ", "label")
     if value is None:
@@ -270,7 +271,7 @@ def _named(gpu: Gpu, key: str) -> Row:
     return [name, (f"{figure.text(value):>{_WIDTHS.get(figure.unit, 0)}}", "value")]
 
 
-def _reason(gpu: Gpu, key: str) -> str:
+def _reason(gpu: ShownGpu, key: str) -> str:
     return clean(gpu.why(key))
 
 

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from queue import Empty, SimpleQueue
 
-from ...engine.files.values import whole
-from ...engine.leases import lease
-from ...engine.leases.free_gpus import GpuUse, GpuUser, IdleNotes
+from ...engine.gpu import GpuProcess
+from ...engine.leases.free_gpus import GpuUse, IdleNotes, uses_of
 from ...engine.runs import Run
 from ...engine.runs.events import Event
 from ...engine.runs.parsing import dated
 from ...engine.telemetry.gpu_processes import Branch, trees
 from .queue_places import newest_runs
-from .run.gpu_reading import FREE, Gpu, GpuProcess, Instance, numbers
+from .run.gpu_reading import FREE, ShownGpu, numbers
 from .run.snapshot import Snapshot
 from .run.store import Store
 
@@ -58,7 +57,7 @@ class _Holder:
     memory_bytes: float | None
 
 
-def read(gpus: Sequence[Gpu]) -> Users:
+def read(gpus: Sequence[ShownGpu]) -> Users:
     """Return the users and the processes in the readings as a tree, with the present parents and children of the
     processes."""
     held = _holders(gpus)
@@ -83,7 +82,7 @@ def read(gpus: Sequence[Gpu]) -> Users:
     return Users(tuple(lines), "; ".join(texts))
 
 
-def _holders(gpus: Sequence[Gpu]) -> dict[int, _Holder]:
+def _holders(gpus: Sequence[ShownGpu]) -> dict[int, _Holder]:
     by_pid: dict[int, list[tuple[int, GpuProcess]]] = {}
     for gpu in gpus:
         for process in gpu.processes or ():
@@ -191,16 +190,15 @@ class MachineReader:
 NOBODY = -1  # a process id that no process has
 
 
-def with_leases(gpus: Sequence[Gpu], notes: IdleNotes) -> tuple[Gpu, ...]:
+def with_leases(gpus: Sequence[ShownGpu], notes: IdleNotes) -> tuple[ShownGpu, ...]:
     """Return the GPUs with their leases, and with the longer of the idle times seen here and noted earlier. In a
     thread."""
-    uses = iter(notes.of([use for gpu in gpus for use in _uses(gpu)]))
-    return tuple(_with_uses(gpu, [next(uses) for _ in _uses(gpu)]) for gpu in gpus)
+    return tuple(_with_uses(gpu, notes.of(uses_of(gpu))) for gpu in gpus)
 
 
-def _with_uses(gpu: Gpu, uses: Sequence[GpuUse]) -> Gpu:
-    words = "; ".join(f"{use.number} {_text(use)}" if gpu.mig else _text(use) for use in uses)
-    idle = {user.pid: user.idle_seconds or 0.0 for use in uses for user in use.users or ()}
+def _with_uses(gpu: ShownGpu, uses: Sequence[GpuUse]) -> ShownGpu:
+    words = "; ".join(f"{use.number} {_text(use)}" if gpu.instances else _text(use) for use in uses)
+    idle = {process.pid: process.idle_seconds or 0.0 for use in uses for process in use.processes or ()}
     processes = gpu.processes and tuple(
         replace(process, idle_seconds=max(process.idle_seconds, idle.get(process.pid, 0.0)))
         if process.idle_seconds is not None
@@ -208,38 +206,6 @@ def _with_uses(gpu: Gpu, uses: Sequence[GpuUse]) -> Gpu:
         for process in gpu.processes
     )
     return replace(gpu, lease=words, processes=processes)
-
-
-def _uses(gpu: Gpu) -> list[GpuUse]:
-    if not gpu.mig:
-        return [_use(gpu, gpu, gpu.busy)]
-    return [replace(_use(gpu, instance, None), instance=place) for place, instance in enumerate(gpu.mig)]
-
-
-def _use(gpu: Gpu, part: Gpu | Instance, busy: float | None) -> GpuUse:
-    return GpuUse(
-        gpu.index,
-        part.uuid,
-        gpu.name or "GPU",
-        whole(part.memory_used_bytes),
-        whole(part.memory_total_bytes),
-        busy,
-        None if part.processes is None else tuple(map(_lease_user, part.processes)),
-        lease.holder(part.uuid or str(gpu.index)),
-    )
-
-
-def _lease_user(process: GpuProcess) -> GpuUser:
-    return GpuUser(
-        process.pid,
-        process.user,
-        process.name,
-        process.started,
-        whole(process.memory_used_bytes),
-        process.use,
-        process.cpu_seconds,
-        type=process.type,
-    )
 
 
 def _text(use: GpuUse) -> str:
@@ -251,7 +217,7 @@ def _text(use: GpuUse) -> str:
     return f"stuck: {holder.stuck}" if holder is not None and stuck else use.why_not_free() or FREE
 
 
-def overview(gpus: Sequence[Gpu]) -> str:
+def overview(gpus: Sequence[ShownGpu]) -> str:
     alike: dict[str, list[int]] = {}
     for gpu in gpus:
         if gpu.lease and not gpu.missing:

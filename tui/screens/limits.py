@@ -245,7 +245,7 @@ async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
 def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
     """Return the mixed precisions that are fast on the training's devices; without `here` the machine is read."""
     from ...engine.job import this_machine
-    from ...engine.job.training_gpus import training_gpus
+    from ...engine.job.machine_gpus import training_gpus
     from ...engine.telemetry import chips
 
     gpus = training_gpus(preset.options, here or this_machine.read())

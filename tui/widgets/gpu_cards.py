@@ -23,7 +23,7 @@ from ..drawing.live.layout import Cards
 from ..drawing.plot.canvas import curve_rows, draw
 from ..drawing.plot.curves import Curve, Plot
 from ..drawing.rows import Row, fit, gauge, headline, length, whole_words
-from ..reading.run.gpu_reading import Gpu
+from ..reading.run.gpu_reading import ShownGpu
 from .row_widgets import Painted
 
 _BUSY = f"{GPU['busy'].label} "
@@ -48,14 +48,14 @@ class GpuCard(Painted):
             super().__init__()
             self.index = index
 
-    def __init__(self, gpu: Gpu, x_end: float, *, all_of_it: bool = False, id: str | None = None) -> None:
+    def __init__(self, gpu: ShownGpu, x_end: float, *, all_of_it: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
         self.gpu, self.x_end, self.all_of_it = gpu, x_end, all_of_it
         self._curve: list[Row] = []  # the drawn curve of the history
         self._curve_size = (0, 0)
         self._behind = False  # the drawn curve is older than the figures
 
-    def show(self, gpu: Gpu, x_end: float, all_of_it: bool = False, *, curve: bool = True) -> None:
+    def show(self, gpu: ShownGpu, x_end: float, all_of_it: bool = False, *, curve: bool = True) -> None:
         """Show a reading. `x_end` is the history's end in seconds. Without `curve`, the next call draws the history."""
         shown = (gpu, x_end, all_of_it) == (self.gpu, self.x_end, self.all_of_it)
         if not shown or (curve and self._behind):
@@ -74,7 +74,7 @@ class GpuCard(Painted):
         self.post_message(self.Clicked(self.gpu.index))
 
 
-def kinds(gpus: Sequence[Gpu], ended: bool) -> Content:
+def kinds(gpus: Sequence[ShownGpu], ended: bool) -> Content:
     """Return a title with the number of GPUs of each model, and what their figures are if the run has `ended`."""
     names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in gpus)
     means = any(gpu.mean for gpu in gpus)
@@ -94,7 +94,7 @@ class GpuCards(Vertical):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._gpus: tuple[Gpu, ...] = ()
+        self._gpus: tuple[ShownGpu, ...] = ()
         self._x_end = 1.0
         self._cards = Cards()
         self._kinds: Content | None = None
@@ -104,13 +104,13 @@ class GpuCards(Vertical):
         yield VerticalScroll(can_focus=False)
 
     @property
-    def picked(self) -> Gpu | None:
+    def picked(self) -> ShownGpu | None:
         """The selected GPU, whose figures are shown below the cards, if there is room for them."""
         return self._gpus[self._picked % len(self._gpus)] if self._gpus and self._cards.detail else None
 
     def show(
         self,
-        gpus: Sequence[Gpu],
+        gpus: Sequence[ShownGpu],
         x_end: float,
         cards: Cards,
         edge: bool = False,
@@ -179,7 +179,7 @@ class GpuCards(Vertical):
 
 
 def card(
-    gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False,
+    gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False,
     curve: Callable[[Plot, int, int, Glyphs], list[Row]] = curve_rows,
 ) -> list[Row]:  # fmt: skip
     """Return a GPU's card. The history gets the rows that are left, to `x_end` in seconds; `all_of_it`: every
@@ -196,7 +196,7 @@ def card(
     return [_head(gpu, width, glyphs), *history, _memory(gpu, width, glyphs), *(fit(row, width) for row in more)]
 
 
-def _lost(gpu: Gpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def _lost(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     reason = f"{glyphs.failed} no readings: {clean(gpu.missing)}"
     lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [_in_a_line(reason, width - 7, glyphs)]
     lines += [""] * (height - len(lines))
@@ -211,34 +211,34 @@ def _in_a_line(reason: str, width: int, glyphs: Glyphs) -> str:
     return whole_words(reason if len(reason) <= width else reason.partition(" (")[0], width, glyphs)
 
 
-def _number(gpu: Gpu, glyphs: Glyphs) -> Row:
+def _number(gpu: ShownGpu, glyphs: Glyphs) -> Row:
     return [("GPU ", "label"), (f"{gpu.index:<2}", "title"), _mark(gpu, glyphs)]
 
 
-def _mark(gpu: Gpu, glyphs: Glyphs) -> tuple[str, str]:
+def _mark(gpu: ShownGpu, glyphs: Glyphs) -> tuple[str, str]:
     return (glyphs.point if gpu.ours else " ", "title")
 
 
-def _throttled(gpu: Gpu, glyphs: Glyphs) -> Row:
+def _throttled(gpu: ShownGpu, glyphs: Glyphs) -> Row:
     return [(f"{glyphs.warn} {', '.join(gpu.throttle)}  ", "warn")] if gpu.throttle else []
 
 
-def _warmth(gpu: Gpu) -> Row:
+def _warmth(gpu: ShownGpu) -> Row:
     limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
     warm, drawn = gpu_details.temperature(gpu.temperature_c), gpu_details.power(gpu.power_w, gpu.power_limit_w)
     return [*_value(gpu, "temperature_c", 3, style=warm), (" ", "label"), *_value(gpu, "power_w", 4, limit, drawn)]
 
 
-def _value(gpu: Gpu, key: str, width: int, limit: str = "", style: str = "value") -> Row:
+def _value(gpu: ShownGpu, key: str, width: int, limit: str = "", style: str = "value") -> Row:
     figure = GPU[key]
     return [(f"{figure.bare(gpu.value(key)):>{width}}{limit}", style), (f" {figure.unit}", "label")]
 
 
-def _clock(gpu: Gpu) -> Row:
+def _clock(gpu: ShownGpu) -> Row:
     return _value(gpu, "sm_clock_mhz", 7)
 
 
-def _head(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+def _head(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     right = _warmth(gpu) + (_clock(gpu) if width >= 46 else [])
     sign: Row = [(glyphs.warn, "warn")] if gpu.throttle else []
     marks = [[(" ", ""), *_throttled(gpu, glyphs)], _throttled(gpu, glyphs), sign]
@@ -255,7 +255,7 @@ def _short_name(name: str, width: int) -> str:
     return " ".join(words)
 
 
-def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+def _line(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     right: Row = [("  ", ""), *_warmth(gpu), *_clock(gpu)] if width >= WIDE + 10 else [("  ", ""), *_warmth(gpu)]
     if gpu.throttle:
         right += [(f" {glyphs.warn} {gpu.throttle[0]}", "warn")]
@@ -266,7 +266,7 @@ def _line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     return [*fit(left, width - length(right)), *right]
 
 
-def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+def _short_line(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     """One row with the most important figures for a narrow card, with names if there is room."""
     taken = gpu_details.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right = [(f" {_gib(gpu.memory_used_bytes)}", taken), (" GiB" if width >= 50 else " G", "label")]
@@ -279,12 +279,12 @@ def _short_line(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
 
 
-def _bars(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+def _bars(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     left = [*_busy(gpu, max(0, width // 3 - 13), glyphs), ("  ", "")]
     return [*left, *_memory(gpu, width - length(left), glyphs)]
 
 
-def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+def _busy(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
@@ -292,12 +292,12 @@ def _busy(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
     return [(_BUSY, "label"), *gauge(width, gpu.busy, 1.0, glyphs, style=style), (value, style)]
 
 
-def _why(gpu: Gpu, figure: str) -> str:
-    return clean(gpu.why(figure)) if figure in gpu.reasons else ""
+def _why(gpu: ShownGpu, figure: str) -> str:
+    return clean(gpu.why(figure)) if figure in (gpu.reasons or ()) else ""
 
 
 def _history(
-    gpu: Gpu, x_end: float, width: int, height: int, glyphs: Glyphs,
+    gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyphs,
     curve: Callable[[Plot, int, int, Glyphs], list[Row]],
 ) -> list[Row]:  # fmt: skip
     """The share of busy time over the whole run, from 0 to 100 %, with its present value at the left. `x_end` is in
@@ -317,7 +317,7 @@ def _history(
     return rows
 
 
-def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+def _memory(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     """A gauge of used and total memory, followed by TensorFlow's own figures if there is room."""
     taken = gpu_details.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
     right: Row = [(" peak", "label")] if gpu.mean else []
@@ -328,13 +328,13 @@ def _memory(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
         right += [(f" {GPU['tf_peak_bytes'].label} ", "label"), (_gib(gpu.tf_peak_bytes), "value")]
     if gpu.shared_with_host:
         right += [(" shared with host", "label")]
-    elif gpu.counts_reserved and width >= 56:
+    elif gpu.memory_used_counts_reserved and width >= 56:
         right += [(" with the driver's own", "label")]
     room = width - 7 - length(right)
     return fit([(f"{GPU['memory_used_bytes'].label} ", "label"), *_gauge(gpu, room, glyphs), *right], width)
 
 
-def _gauge(gpu: Gpu, width: int, glyphs: Glyphs) -> Row:
+def _gauge(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     total = gpu.memory_total_bytes
     why = _why(gpu, "memory_used_bytes")
     style = gpu_details.memory(gpu.memory_used_bytes, total)

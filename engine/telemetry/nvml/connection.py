@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import pynvml
 
+from ...gpu import Gpu
 from ...system.child_process import BackgroundCall
 from .. import chips
-from .gpu_reader import Device
+from .gpu_reader import GpuQuery
 from .reasons import Code, NvmlUnavailable, or_none, text_of
 from .xid_errors import DriverError, DriverErrors
 
@@ -44,17 +44,16 @@ class Nvml:
         try:
             self.count = int(pynvml.nvmlDeviceGetCount())
             self.devices = [
-                Device(index, pcie=pcie, own_pid=own_pid, processes=processes) for index in range(self.count)
+                GpuQuery(index, pcie=pcie, own_pid=own_pid, processes=processes) for index in range(self.count)
             ]
         except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
             self.devices = []
             self.close()
             raise _unavailable(fault) from None
 
-    def identities(self) -> list[dict[str, Any]]:
-        """Return the properties of each GPU that never change, and some of this moment, as Device.identity has them.
-
-        In them `missing` is the reason why a GPU cannot be read.
+    def identities(self) -> list[Gpu]:
+        """Return the properties of each GPU that never change, and some of this moment, as GpuQuery.identity has
+        them.
         """
         return [device.identity() for device in self._mine()]
 
@@ -67,13 +66,13 @@ class Nvml:
         """Return the driver's version; empty if the driver does not report it."""
         return or_none(pynvml.nvmlSystemGetDriverVersion) or ""
 
-    def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[dict[str, Any]]:
+    def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[Gpu]:
         """Return a reading of each GPU, in the order of their indexes. Raises NvmlUnavailable after `close`.
 
         `slow` includes figures that change rarely or take long to read. As soon as `stopping` returns True, the
         remaining GPUs are not read.
         """
-        readings: list[dict[str, Any]] = []
+        readings: list[Gpu] = []
         if self._mine() and all(device.is_retry_due for device in self.devices):
             self._open_again()
         for device in self._mine():
@@ -112,7 +111,7 @@ class Nvml:
         with contextlib.suppress(Exception):
             pynvml.nvmlShutdown()
 
-    def _mine(self) -> list[Device]:
+    def _mine(self) -> list[GpuQuery]:
         if not self._open or os.getpid() != self._pid:
             raise NvmlUnavailable("NVML is closed" if not self._open else "an open NVML does not survive a fork")
         return self.devices

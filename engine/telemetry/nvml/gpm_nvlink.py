@@ -13,10 +13,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import pynvml
 
+from ...gpu import MigInstance, NvLink
 from .queries import PCIE, Handle, Values
 from .reasons import Code, Reason, or_none, reason_of
 
@@ -35,7 +37,7 @@ class Flow:
     def __init__(self, gpu: Handle) -> None:
         self._gpu = gpu
         self._gpm = Source(self._make_gpm)
-        self._links = Source(lambda: NvLink(gpu))
+        self._links = Source(lambda: NvLinkCounters(gpu))
         self.tells_pcie = self._gpm.ask(lambda _: True) not in REFUSED
 
     def read(self, fresh: bool = True) -> Values:
@@ -67,7 +69,7 @@ class Flow:
         If GPM refuses, it is the traffic by the NVLink counters. It is a Reason if there is neither.
         """
         if received in REFUSED or sent in REFUSED:
-            answer = self._links.ask(NvLink.read)
+            answer = self._links.ask(NvLinkCounters.read)
         elif Reason.ERROR in (received, sent):
             answer = Reason.ERROR
         else:
@@ -195,7 +197,7 @@ def _figure(metric: Any, convert: Callable[[float], float]) -> Any:
     return convert(metric.value) if math.isfinite(metric.value) and metric.value >= 0 else Reason.UNSUPPORTED
 
 
-class NvLink:
+class NvLinkCounters:
     """The traffic over all links of one GPU, from its counters. Raises NVMLError if the GPU has no links."""
 
     def __init__(self, gpu: Handle) -> None:
@@ -224,7 +226,7 @@ class NvLink:
         return self.traffic(received, sent)
 
     def traffic(self, received: int | None, sent: int | None) -> Values:
-        return {"nvlink": {"links": self.links, "rx_bytes_per_second": received, "tx_bytes_per_second": sent}}
+        return {"nvlink": NvLink(self.links, received, sent)}
 
     def _fields(self, *fields: Any) -> list[int]:
         values = []
@@ -246,7 +248,7 @@ class Instances:
         self._gpu = gpu
         self._chip = Source(self._has_gpm)  # asked once for all instances
         self._sources: dict[int, Source[Gpm]] = {}  # by the id of the GPU instance, the next one to read first
-        self._known: dict[int, Values] = {}
+        self._known: dict[int | None, Values] = {}
         self._left = 0  # instances to read before the turn of the whole GPU
 
     @property
@@ -254,18 +256,18 @@ class Instances:
         """True if the next reading is that of the whole GPU, and no instance is read."""
         return self._left <= 0
 
-    def read(self, listed: Sequence[Values]) -> list[Values]:
+    def read(self, listed: Sequence[MigInstance]) -> tuple[MigInstance, ...]:
         """Return the instances in `listed`, each with its latest activity (GPM_SHARES), if known.
 
         Each call reads one instance in turn, or none if it is the turn of the whole GPU.
         """
-        self._follow({instance["gpu_instance"] for instance in listed if instance.get("gpu_instance") is not None})
+        self._follow({instance.gpu_instance for instance in listed if instance.gpu_instance is not None})
         if self.turn_of_the_whole:
             self._left = len(self._sources)
         elif self._sources:
             self._left -= 1
             self._read_next()
-        return [{**instance, **self._known.get(instance.get("gpu_instance", -1), {})} for instance in listed]
+        return tuple(replace(instance, **self._known.get(instance.gpu_instance, {})) for instance in listed)
 
     def close(self) -> None:
         """Release the driver's memory for GPM."""

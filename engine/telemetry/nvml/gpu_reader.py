@@ -1,17 +1,18 @@
 """Reads one GPU: its properties that never change, its figures, and whether it is lost or back again.
 
-A reading has a value for a figure, or a reason in `reasons`. If a figure of CORE has no value, it is None; any other
-figure without a value is left out. A figure that is left out without a reason was not asked for.
+A reading has a value for a figure, or a reason in `reasons`. A figure with neither was not asked for.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pynvml
 
+from ...gpu import Gpu, GpuProcess, MigInstance
 from .. import resource_limits
 from ..gpu_processes import described
 from .gpm_nvlink import REFUSED, Flow, Instances, Source
@@ -75,49 +76,34 @@ class Work:
         """
         self._first, self._worked = {}, {}
 
-    def of(self, processes: Sequence[Mapping[str, Any]], used: Mapping[int, float]) -> list[dict[str, Any]]:
-        """Return the processes with `use` (share, 0 to 1), and `idle_seconds`, the time since their use was last above
-        0.
-
-        `used` is the result of `read`. `idle_at_least` is True if a process has not worked since it was first seen, as
-        it may have been idle before that, too.
+    def of(self, processes: Sequence[GpuProcess], used: Mapping[int, float]) -> tuple[GpuProcess, ...]:
+        """Return the processes with `use`, and `idle_seconds`, the time since their use was last above 0; `used` is the
+        result of `read`.
         """
-        now, pids = time.monotonic(), {process["pid"] for process in processes}
+        now, pids = time.monotonic(), {process.pid for process in processes}
         self._first = {pid: self._first.get(pid, now) for pid in pids}
         self._worked = {pid: at for pid, at in self._worked.items() if pid in pids} | dict.fromkeys(
             used.keys() & pids, now
         )
-        return [dict(process) | self._idle(process["pid"], now, used) for process in processes]
-
-    def _idle(self, pid: int, now: float, used: Mapping[int, float]) -> dict[str, Any]:
-        since = self._worked.get(pid, self._first[pid])
-        return {
-            "use": used.get(pid, 0.0),
-            "idle_seconds": round(now - since, 1),
-            "idle_at_least": pid not in self._worked,
-        }
+        return tuple(
+            replace(
+                process,
+                use=used.get(process.pid, 0.0),
+                idle_seconds=round(now - self._worked.get(process.pid, self._first[process.pid]), 1),
+                idle_at_least=process.pid not in self._worked,
+            )
+            for process in processes
+        )
 
 
 LOOK_AGAIN_SECONDS = 30.0  # longest time between two attempts to open a GPU that is lost, or could not be opened
-CORE = (
-    "busy",
-    "memory_used_bytes",
-    "memory_total_bytes",
-    "temperature_c",
-    "power_w",
-    "power_limit_w",
-    "sm_clock_mhz",
-    "memory_clock_mhz",
-    "throttle",
-    "pstate",
-)
 
 
 class _Lost(Exception):
     """The GPU no longer answers; the text says so for the user."""
 
 
-class Device:
+class GpuQuery:
     """One GPU, identified by its NVML index. One thread must call all of its methods.
 
     `pcie` adds the PCIe traffic to the readings, and `processes` the full data of all processes. `own_pid` is the
@@ -135,7 +121,7 @@ class Device:
         self._fault = ""  # the last one, for people
         self._handle: Handle | None = None
         self._look_again, self._why, self._failures = 0.0, Reason.NOT_ASKED, 0
-        self.facts: dict[str, Any] = {"index": index}
+        self.facts = Gpu(index)
         self.missing = ""
         self.lost_since: float | None = None
         self._open()
@@ -159,43 +145,33 @@ class Device:
             self._lose(reason_of(fault), text_of(fault))
             return
         self._refused, self._slow_values = {}, {}
-        for key, value in names(self._handle).items():
-            self.facts[key] = value or self.facts.get(key)
+        self.facts = replace(self.facts, **{key: value for key, value in names(self._handle).items() if value})
 
-    def identity(self) -> dict[str, Any]:
-        """Return the properties that never change, and those that matter to a training that starts now.
-
-        Never changing: index, uuid, name, pci_bus_id, compute_capability, multiprocessors, memory_total_bytes. At this
-        moment: `mig` (its instances), `exclusive` and `prohibited` (its compute mode), `memory_used_bytes`, and
-        `holders` (the processes that compute on it). For a GPU that cannot be read: `missing`, the reason, and `lost`.
+    def identity(self) -> Gpu:
+        """Return the properties that never change, and those that matter to a training that starts now: its memory,
+        compute mode and instances, and the processes that compute on it.
         """
         if self._handle is None:
-            return self.facts | {"missing": self.missing, "lost": self._why is Reason.LOST}
+            return self._nothing()
         mode = or_none(lambda: pynvml.nvmlDeviceGetComputeMode(self._handle))
         memory = or_none(lambda: self._answer(MEMORY)) or {}
         total, used = memory.get("memory_total_bytes"), memory.get("memory_used_bytes")
-        instances = (or_none(lambda: self._answer(MIG)) or {}).get("mig")
-        return (
-            self.facts
-            | chip(self._handle)
-            | {
-                "memory_total_bytes": total if isinstance(total, int) and total else None,
-                "mig": instances if isinstance(instances, list) else None,
-                "exclusive": mode in EXCLUSIVE,
-                "prohibited": mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
-                "memory_used_bytes": used if isinstance(used, int) else None,
-                "holders": described(or_none(lambda: computing(self._handle)) or [], self._own_pid),
-            }
+        mig = (or_none(lambda: self._answer(MIG)) or {}).get("mig")
+        return replace(
+            self.facts,
+            **chip(self._handle),
+            memory_total_bytes=total if isinstance(total, int) and total else None,
+            memory_used_bytes=used if isinstance(used, int) else None,
+            mig=mig if isinstance(mig, tuple) else None,
+            exclusive=mode in EXCLUSIVE,
+            prohibited=mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
+            processes=described(or_none(lambda: computing(self._handle)) or [], self._own_pid),
         )
 
     # ---- readings -----------------------------------------------------------------------------
 
-    def read(self, slow: bool) -> dict[str, Any]:
-        """Return a reading of the GPU, as the module describes it. The reading of a lost GPU has `missing`, the reason,
-        and `lost_since`.
-
-        `slow` includes the figures that change rarely or take long to read.
-        """
+    def read(self, slow: bool) -> Gpu:
+        """Return a reading of the GPU. `slow` includes the figures that change rarely or take long to read."""
         if self.is_retry_due:
             self._open()
         if self._handle is None:
@@ -206,7 +182,7 @@ class Device:
             self._lose(Reason.LOST, str(lost))
             return self._nothing()
         self.missing, self.lost_since, self._failures = "", None, 0
-        return self._event(values)
+        return self._reading(values)
 
     def close(self) -> None:
         """Release the driver's memory for GPM samples of this GPU and its MIG instances. The next reading allocates it
@@ -286,7 +262,7 @@ class Device:
 
         Return an empty dict if the GPU is not in MIG mode or has no instances.
         """
-        if not isinstance(listed, list) or not listed:
+        if not isinstance(listed, tuple) or not listed:
             return {}
         try:
             self._instances = self._instances or Instances(self._handle)
@@ -300,7 +276,7 @@ class Device:
         If the driver does not report the use, return the reason as `process_use`. Return an empty dict if the use was
         not requested or if there are no processes.
         """
-        if not self._all_of_processes or not isinstance(listed, list) or not listed:
+        if not self._all_of_processes or not isinstance(listed, tuple) or not listed:
             return {}
         self._work = self._work or Source(lambda: Work(self._handle))
         try:
@@ -319,17 +295,17 @@ class Device:
             raise _Lost(self._fault) from None
         return reason
 
-    # ---- the reading as an event ---------------------------------------------------------------
+    # ---- the answers as a GPU ------------------------------------------------------------------
 
-    def _event(self, values: Values) -> dict[str, Any]:
+    def _reading(self, values: Values) -> Gpu:
         if self._shares_memory(values):
             values |= _host_memory()
         figures = {key: value for key, value in values.items() if not isinstance(value, Reason)}
         if "processes" in figures:
-            figures["processes"] = described(figures["processes"], self._own_pid, self._all_of_processes)
-        for instance in figures.get("mig") or ():
-            if instance.get("processes") is not None:
-                instance["processes"] = described(instance["processes"], self._own_pid, self._all_of_processes)
+            figures["processes"] = self._described(figures["processes"])
+        if figures.get("mig"):
+            parts: Sequence[MigInstance] = figures["mig"]
+            figures["mig"] = tuple(replace(part, processes=self._described(part.processes)) for part in parts)
         reasons = {
             key: str(value)
             for key, value in values.items()
@@ -337,7 +313,10 @@ class Device:
             and value is not Reason.NOT_ASKED
             and not (value is Reason.UNSUPPORTED and key in RARE)
         }
-        return self.facts | dict.fromkeys(CORE) | figures | ({"reasons": reasons} if reasons else {})
+        return replace(self.facts, **figures, reasons=reasons or None)
+
+    def _described(self, processes: Sequence[GpuProcess] | None) -> tuple[GpuProcess, ...] | None:
+        return None if processes is None else described(processes, self._own_pid, self._all_of_processes)
 
     def _shares_memory(self, values: Values) -> bool:
         """Return True if the GPU shares the host's memory, as on GB10 and Jetson: NVML reports no size of its memory,
@@ -345,9 +324,9 @@ class Device:
         """
         return self._refused.get(MEMORY) is Reason.UNSUPPORTED or values.get("memory_total_bytes") == 0
 
-    def _nothing(self) -> dict[str, Any]:
-        event = self.facts | {"missing": self.missing, "reasons": {"*": str(self._why)}}
-        return event | ({"lost_since": round(self.lost_since, 1)} if self.lost_since is not None else {})
+    def _nothing(self) -> Gpu:
+        since = None if self.lost_since is None else round(self.lost_since, 1)
+        return replace(self.facts, missing=self.missing, lost_since=since, reasons={"*": str(self._why)})
 
     def _lose(self, why: Reason, message: str) -> None:
         if why is Reason.LOST or self.lost_since is None:  # a lost GPU stays lost, whatever opening it again reports

@@ -15,6 +15,7 @@ from typing import Any
 
 import pynvml
 
+from ...gpu import EccErrors, GpuProcess, MigInstance
 from ..chips import multiprocessors
 from .reasons import Reason, or_none
 
@@ -194,7 +195,7 @@ def _named(bits: int) -> Values:
     if isinstance(known(bits), Reason):
         return {"throttle": Reason.UNSUPPORTED}
     throttle, settings = ([name for bit, name in names.items() if bits & bit] for names in _REASONS)
-    return {"throttle": throttle} | ({"clocks_set_by": settings} if settings else {})
+    return {"throttle": tuple(throttle)} | ({"clocks_set_by": tuple(settings)} if settings else {})
 
 
 def _pstate(gpu: Handle) -> Values:
@@ -214,24 +215,21 @@ def _ecc(gpu: Handle) -> Values:
     counts = {
         name: pynvml.nvmlDeviceGetTotalEccErrors(gpu, kind, pynvml.NVML_VOLATILE_ECC) for name, kind in kinds.items()
     }
-    return {"ecc_errors": counts}
+    return {"ecc_errors": EccErrors(**counts)}
 
 
 def _processes(gpu: Handle, version: int) -> Values:
-    """Return `processes` by this `version` of NVML's functions, each with `pid`, `memory_used_bytes` (None if unknown)
-    and `type`.
-
-    The type is that of nvidia-smi: `C` if the process computes, `G` if it draws, `C+G` if it does both. The driver
-    lists a process that does both twice; here it is listed once.
+    """Return `processes` by this `version` of NVML's functions. The driver lists a process that computes and draws
+    twice; here it is listed once.
     """
-    processes: dict[int, Values] = {}
+    processes: dict[int, GpuProcess] = {}
     for kind in ("Compute", "Graphics"):
         for process in _running(kind, version, gpu):
             used = known(process.usedGpuMemory)
-            letter = "C+G" if process.pid in processes else kind[0]
-            known_bytes = None if isinstance(used, Reason) else used
-            processes.setdefault(process.pid, {"pid": process.pid, "memory_used_bytes": known_bytes})["type"] = letter
-    return {"processes": list(processes.values())}
+            listed = GpuProcess(process.pid, memory_used_bytes=None if isinstance(used, Reason) else used, type=kind[0])
+            both = replace(processes.get(process.pid, listed), type="C+G")
+            processes[process.pid] = both if process.pid in processes else listed
+    return {"processes": tuple(processes.values())}
 
 
 def _running(kind: str, version: int, gpu: Handle) -> Any:
@@ -249,11 +247,11 @@ def _has_long_entries() -> bool:
     return re.match(r"535\.(4[3-9]|[5-7]\d|8[0-6])\b", driver) is not None
 
 
-def computing(gpu: Handle) -> list[dict[str, Any]]:
-    """Return the processes with a CUDA context, as mappings with `pid`; processes that only draw are not included."""
+def computing(gpu: Handle) -> list[GpuProcess]:
+    """Return the processes with a CUDA context; processes that only draw are not included."""
     asked = or_none(lambda: _running("Compute", 3, gpu))
     listed = _running("Compute", 2, gpu) if asked is None else asked
-    return [{"pid": process.pid} for process in listed]
+    return [GpuProcess(process.pid) for process in listed]
 
 
 def _processes_v3(gpu: Handle) -> Values:
@@ -265,10 +263,7 @@ def _processes_v2(gpu: Handle) -> Values:
 
 
 def _mig(gpu: Handle) -> Values:
-    """Return `mig`, a list of the instances of a GPU in MIG mode, which may be empty; it is None if the mode is off.
-
-    Each instance has `uuid`, `gpu_instance` (its id), `memory_used_bytes` and `memory_total_bytes`.
-    """
+    """Return `mig`, the instances of a GPU in MIG mode, of which there may be none; it is None if the mode is off."""
     return _instances(gpu, lambda _instance: {})
 
 
@@ -295,9 +290,9 @@ def _instances(gpu: Handle, more: Way) -> Values:
         except pynvml.NVMLError_NotFound:
             continue
         uuid = text(pynvml.nvmlDeviceGetUUID, instance)
-        about = {"uuid": uuid, "gpu_instance": _gpu_instance(uuid, instance)}
-        instances.append(about | _instance_memory(instance) | more(instance))
-    return {"mig": instances}
+        about = _instance_memory(instance) | more(instance)
+        instances.append(MigInstance(uuid, gpu_instance=_gpu_instance(uuid, instance), **about))
+    return {"mig": tuple(instances)}
 
 
 def _gpu_instance(uuid: str, instance: Handle) -> int | None:

@@ -245,7 +245,7 @@ class RunReport:
             while event.t >= pauses[0][1]:
                 pauses.popleft()
                 training.pause()
-            mine = [gpu for gpu in event.gpus if gpu.get("uuid") in self.gpus]
+            mine = [gpu for gpu in event.gpus if gpu.uuid in self.gpus]
             trains = self.training_since is not None and self.training_since <= event.t < pauses[0][0]
             for gpu in mine:
                 if event.t >= begin:

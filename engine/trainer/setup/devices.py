@@ -15,8 +15,7 @@ import keras
 import tensorflow as tf
 
 from ...interpreter import installed
-from ...job.machine_gpus import Machine
-from ...job.training_gpus import used_by_tensorflow
+from ...job.machine_gpus import Machine, used_by_tensorflow
 from ...options import Device, Options
 from ...options import Strategy as StrategyOptions
 from ...plan import MULTI_WORKER

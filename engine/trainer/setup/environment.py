@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...files.places import home
 from ...job import environment_variables
 from ...job.environment_variables import is_true
-from ...job.training_gpus import training_gpus
+from ...job.machine_gpus import training_gpus
 from ...options import OPTIONS, Options, by_key
 from ...telemetry import resource_limits
 from ..common.training_errors import TrainerError
@@ -202,7 +202,7 @@ def _show_gpus(options: Options) -> None:
 def _require_allocated(names: list[Any]) -> None:
     here = machine_query.read()
     for name in names:
-        if here.allocation is not None and not here.allocation.allows(name, here.devices):
+        if here.allocation is not None and not here.allocation.allows(name, here.gpus):
             raise TrainerError(
                 "device",
                 f"GPU {name} is not allocated to this job: {here.allocation}",

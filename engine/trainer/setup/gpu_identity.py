@@ -16,7 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...job.machine_gpus import Gpu, Machine
+from ...gpu import Gpu
+from ...job.machine_gpus import Machine
 from ..common.versions import memory_limits
 from . import machine_query
 
@@ -84,7 +85,7 @@ def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
     memory of a MIG instance.
     """
     gpu = before_opening(ordinal, machine)
-    free = machine_query.memory_free_bytes(gpu.index) if gpu and not gpu.mig else None
+    free = machine_query.memory_free_bytes(gpu.index) if gpu and not gpu.in_mig_mode else None
     return free or (gpu.memory_total_bytes if gpu else None) or driver_memory_total_bytes(ordinal)
 
 
@@ -102,13 +103,13 @@ def _training_gpu(name: str, ordinal: int, bus: str | None, gpu: Gpu | None, lim
     return TrainingGpu(
         device=name,
         pci_bus_id=(gpu.pci_bus_id if gpu else None) or bus,
-        uuid=gpu.uuid if gpu else None,
+        uuid=gpu.card or gpu.uuid if gpu else None,
         index=gpu.index if gpu else None,
         name=chip,
         compute_capability=(gpu.compute_capability if gpu else None) or details.get("compute_capability"),
         memory_limit_bytes=limit,
         memory_total_bytes=(gpu.memory_total_bytes if gpu else None) or driver_memory_total_bytes(ordinal),
-        mig=gpu.mig if gpu else " MIG " in str(chip),
+        mig=gpu.in_mig_mode if gpu else " MIG " in str(chip),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....engine.files.values import EMPTY
 from ....engine.runs.events import LATER_COMPILING, waits_for_others
-from .gpu_reading import Gpu
+from .gpu_reading import ShownGpu
 from .series import NOTHING, Line, Pace
 
 BEGINNINGS = ("starting", "importing")  # the phases with which a run begins or is resumed
@@ -134,7 +134,7 @@ class Snapshot:
     progress: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     lines: Mapping[str, Line] = field(default_factory=lambda: EMPTY)
     metrics: tuple[str, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[ShownGpu, ...] = ()
     no_gpu_reason: str | None = None
     gpu_seconds: float | None = None
     diagnosis: Mapping[str, Any] = field(default_factory=lambda: EMPTY)

@@ -10,14 +10,15 @@ from types import MappingProxyType
 from typing import Any
 
 from ....engine.files.values import EMPTY, mapping, number
+from ....engine.gpu import Gpu
 from ....engine.runs.events import Event, Finished, fields_of
 from ....engine.telemetry.gpu_totals import GpuTotals
 from . import gpu_reading
-from .gpu_reading import Gpu, by_physical_gpu
+from .gpu_reading import ShownGpu, by_physical_gpu
 from .series import Pace, Series
 from .snapshot import BEGINNINGS, BestEpoch, Epoch, Message, PhaseTimes, Snapshot, Spell
 
-__all__ = ["Gpu", "Message", "Snapshot", "Store", "by_physical_gpu", "mapping", "number"]
+__all__ = ["Message", "Snapshot", "Store", "by_physical_gpu", "mapping", "number"]
 
 MAX_MESSAGES = 200
 BEFORE_RESUME = "before_resume"  # marks a diagnosis of the part of a run before it was resumed
@@ -44,7 +45,7 @@ class Store:
 
     _facts: dict[str, Any] = field(default_factory=lambda: dict(_AT_FIRST))
     _series: dict[str, Series] = field(default_factory=dict)
-    _gpus: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    _gpus: dict[int, Gpu] = field(default_factory=dict)
     _gpu_names: dict[int, str] = field(default_factory=dict)
     _gpu_totals: dict[int, GpuTotals] = field(default_factory=dict)
     _gpu_training: dict[int, GpuTotals] = field(default_factory=dict)  # of the readings while this sitting trains
@@ -234,12 +235,11 @@ class Store:
                 self._set(metrics=(*self._facts["metrics"], bare))
 
     def on_gpu(self, t: float, event: Mapping[str, Any]) -> None:
-        readings = event.get("gpus")
-        gpu_readings = [mapping(reading) for reading in (readings if isinstance(readings, list) else [])]
+        gpus: Sequence[Gpu] = event["gpus"]
         at, used = self._time(t), self._used
-        for position, reading in enumerate(gpu_readings):
-            self._read_gpu(t, at, position, reading)
-        training = [reading for reading in gpu_readings if not used or gpu_reading.trains(reading, used)]
+        for gpu in gpus:
+            self._read_gpu(t, at, gpu)
+        training = [gpu for gpu in gpus if not used or gpu_reading.trains(gpu, used)]
         if len(training) > 1:
             self._add_together(at, training)
         reason = event.get("missing")
@@ -247,31 +247,28 @@ class Store:
             self._set(no_gpu_reason=str(reason) if reason else None)
         self._set(gpu_seconds=number(event.get("interval_seconds")))
 
-    def _add_together(self, at: float, readings: Sequence[Mapping[str, Any]]) -> None:
+    def _add_together(self, at: float, gpus: Sequence[Gpu]) -> None:
         for name, key in GPU_LINES.items():
-            values = [value for reading in readings if (value := number(reading.get(key))) is not None]
+            values = [value for gpu in gpus if (value := gpu.value(key)) is not None]
             self._add(f"gpus mean{name}", at, sum(values) / len(values) if values else None)
             self._add(f"gpus lowest{name}", at, min(values, default=None))
             self._add(f"gpus highest{name}", at, max(values, default=None))
 
-    def _read_gpu(self, t: float, at: float, position: int, reading: Mapping[str, Any]) -> None:
-        index = reading.get("index")
-        index = index if isinstance(index, int) else position
-        self._gpus[index] = reading
-        if reading.get("name"):
-            self._gpu_names[index] = str(reading["name"])
-        self._gpu_totals.setdefault(index, GpuTotals()).take(t, reading)
+    def _read_gpu(self, t: float, at: float, gpu: Gpu) -> None:
+        self._gpus[gpu.index] = gpu
+        if gpu.name:
+            self._gpu_names[gpu.index] = gpu.name
+        self._gpu_totals.setdefault(gpu.index, GpuTotals()).take(t, gpu)
         if self._phases.phase == "training":
-            links = {f"nvlink_{key}": value for key, value in mapping(reading.get("nvlink")).items()}
-            self._gpu_training.setdefault(index, GpuTotals()).take(t, {**reading, **links})
+            self._gpu_training.setdefault(gpu.index, GpuTotals()).take(t, gpu)
         for name, key in GPU_LINES.items():
-            self._add(f"gpu{index}{name}", at, reading.get(key))
+            self._add(f"gpu{gpu.index}{name}", at, gpu.value(key))
 
-    def _gpu_now(self, index: int, own: Mapping[str, Any]) -> Gpu:
+    def _gpu_now(self, index: int, own: Mapping[str, Any]) -> ShownGpu:
         # Of an ended run that has trained, the means.
         line = self._series[f"gpu{index}"].line()
         name, totals = self._gpu_names.get(index), self._gpu_totals[index]
-        gpu = gpu_reading.read(index, self._gpus[index], name, self._used, own, line, totals)
+        gpu = gpu_reading.shown(self._gpus[index], name, self._used, own, line, totals)
         training = self._gpu_training.get(index)
         if self._facts["outcome"] is None or training is None or gpu.missing:
             return gpu
