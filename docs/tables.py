@@ -51,6 +51,7 @@ UNITS = {
     "_j": "joules",
     "_wh": "watt-hours",
     "step_ms": "milliseconds, by name: p50, p95",
+    "lost_since": "Unix time",
 }
 READINGS_OF_GPUS = {
     "reasons": "why readings are missing, by name (`*`: all): unsupported, lost, no_permission, error or not_asked",
@@ -59,7 +60,7 @@ READINGS_OF_GPUS = {
 }
 NOT_IN_EVENTS = ("compute_capability", "multiprocessors", "exclusive", "prohibited", "instance", "card")  # of a GPU
 NO_FIGURES = {"confidence": "share", "engine_cpu": "cores"}
-UNITS_OF_FIGURES = {"share": "share, 0 to 1", "cores": "CPU cores"}
+UNITS_OF_FIGURES = {"share": "share, 0 to 1", "cores": "CPU cores", "P": "P0 to P15"}
 KINDS = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 

@@ -159,11 +159,11 @@ class Allocation:
         gpu = find(str(name), gpus)
         if gpu is None:
             return bool(gpus) or not all(given.isdigit() == str(name).isdigit() for given in self.names)
-        allocated = [(given, found) for given in self.names if (found := find(given, gpus))]
+        allocated = [(given, whole) for given in self.names if (whole := find(given, gpus))]
         # A GPU that is allocated as a whole stands for all its MIG instances.
         return any(
-            found.index == gpu.index and (found.instance == gpu.instance or not given.startswith("MIG-"))
-            for given, found in allocated
+            whole.index == gpu.index and (whole.instance == gpu.instance or not given.startswith("MIG-"))
+            for given, whole in allocated
         )
 
 
