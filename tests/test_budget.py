@@ -17,13 +17,13 @@ LINES = {
     "engine/doctor": 1850, "engine/export": 2280, "engine/figures": 425, "engine/files": 1690, "engine/follow": 1340,
     "engine/interpreter": 1210, "engine/job": 1945, "engine/leases": 1225, "engine/notify": 420, "engine/options": 2330,
     "engine/prepare": 850, "engine/presets": 1200, "engine/process": 2770, "engine/profile": 595, "engine/proof": 2010,
-    "engine/queue": 3055, "engine/runs": 3430, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1230,
+    "engine/queue": 3055, "engine/runs": 3744, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1230,
     "engine/telemetry": 2620, "engine/trainer": 16050, "engine/trials": 2550, "engine/tune": 4950, "tui": 665,
-    "tui/base": 1660, "tui/cli": 1670, "tui/commands": 3070, "tui/drawing": 4760, "tui/form": 645, "tui/printing": 710,
-    "tui/reading": 3145, "tui/screens": 8910, "tui/upstream": 1225, "tui/widgets": 2840, "tui/wording": 490,
+    "tui/base": 1660, "tui/cli": 1670, "tui/commands": 3066, "tui/drawing": 4722, "tui/form": 645, "tui/printing": 710,
+    "tui/reading": 2840, "tui/screens": 8910, "tui/upstream": 1225, "tui/widgets": 2840, "tui/wording": 490,
 }  # fmt: skip
 COUNTS = {
-    "files": 480, "files below 100 lines": 138, "lines of docstrings": 10215, "functions": 7443,
+    "files": 480, "files below 100 lines": 138, "lines of docstrings": 10215, "functions": 7425,
     "imports in functions": 335, "class names in two modules": 45,
 }  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from .. import units
 
@@ -78,9 +78,9 @@ class Figure:
         return f"{self.name} {self.text(value)}".strip()
 
 
-def at(values: Mapping[str, Any], key: str) -> float | None:
-    """Return the number at a dotted key (`step_ms.p50`) in the nested mappings `values`. None if there is no number."""
-    value: Any = values
+def at(values: object, key: str) -> float | None:
+    """Return the number at a dotted key (`step_ms.p50`) in nested mappings or dataclasses; None without a number."""
+    value = values
     for name in key.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -151,6 +151,22 @@ Remedy = Annotated[
 ]
 
 
+Actual = Annotated[
+    Mapping[str, Any],
+    Fields(
+        {
+            "jit_compile": bool | None,
+            "xla_reason": str | None,  # why XLA compiles the step, or why not
+            "numa": str | None,  # on which CPUs the trainer runs, or why on all
+            "environment": Mapping[str, str | None] | None,  # the caller's variables that have no option
+            "steps_per_execution": int | None,
+            "device_batches": int | None,  # batches that are copied to each GPU ahead of their step
+            "memory_growth": bool | None,
+            "learning_rate": float | None,  # the highest
+            "parameters": int | None,
+        }
+    ),
+]
 KeptModel = Annotated[
     Mapping[str, Any],
     Fields({"epoch": int, "value": float | None, "file": str}, needed=("epoch", "file")),  # the file in the run folder
@@ -176,7 +192,7 @@ class Started(Event):
     gpus: Sequence[str] = ()  # UUIDs of the GPUs that train, in TensorFlow's order; PCI bus ids without NVML
     gpu_devices: Sequence[Mapping[str, Any]] = ()  # the same GPUs, each with facts from TensorFlow and the driver
     options: Mapping[str, Any]  # the preset's
-    actual: Mapping[str, Any]  # read back from the built training
+    actual: Actual  # read back from the built training
     replicas: int  # copies of the model that train
     global_batch_size: int | None  # samples of a full step, over all replicas; at most those of the data
     steps_per_epoch: int | None
@@ -195,6 +211,11 @@ class Started(Event):
     sample_bytes: int | None = None  # of one sample as the model gets it, without its label
     worker: int | None = None  # of a training on several machines: the index of this worker
     workers: Sequence[Worker] = ()  # all workers of a training on several machines
+
+    def option(self, key: str) -> Any:
+        """Return the value of an option, by `group.name`; None if the event lacks it."""
+        group, _, name = key.partition(".")
+        return values.get(name) if isinstance(values := self.options.get(group), Mapping) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ EARLIER_RESULTS = "result-*.json"  # from before it was resumed
 GoingOn = Literal["running", "starting", "stopping"]
 PROOF = "proof"  # the kind of an entry of the queue that is a measurement; its folder is no run
 WAITING: Literal["waiting"] = "waiting"  # in the queue
-RunState = Outcome | GoingOn | Literal["waiting"]
+StateName = Outcome | GoingOn | Literal["waiting"]
 ACTIVE_STATES: tuple[GoingOn, ...] = get_args(GoingOn)
 STATE_LABELS = {"ok": "done", "error": "failed"}  # the states that are shown by another word
 _STATUS = Form(
@@ -161,19 +161,19 @@ class Run:
         return bool(getattr(self.liveness, role))
 
     @property
-    def state(self) -> RunState:
+    def state(self) -> StateName:
         """The outcome of a run that has ended, else `starting`, `running`, `stopping` or `waiting`.
 
         `stopping`: the engine has ended, and the trainer still has to end. `waiting`: the run is in the queue.
         """
         return self.state_of(self.liveness)
 
-    def state_of(self, now: Liveness) -> RunState:
+    def state_of(self, now: Liveness) -> StateName:
         """Return the state of the run. `now` has the processes that are alive, so that they are not checked again."""
         queued = None if now.engine or now.trainer else self._queued_state()
         return queued or self.state_without_queue(now)
 
-    def _queued_state(self) -> RunState | None:
+    def _queued_state(self) -> StateName | None:
         """Return the state that the run's entry in the queue decides: `starting` or `waiting`.
 
         None for a run that is not queued, and for a queued run that has begun. For a run that is not queued this costs
@@ -186,7 +186,7 @@ class Run:
         state = "running" if entry.get("kind") == PROOF else entry.get("state")
         return "starting" if state == "starting" else None if state == "running" else WAITING
 
-    def state_without_queue(self, now: Liveness) -> RunState:
+    def state_without_queue(self, now: Liveness) -> StateName:
         """Return the same as `state_of` for a run that is not queued."""
         if now.engine:
             return "starting" if now.starting else "running"

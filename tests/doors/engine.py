@@ -117,7 +117,8 @@ from gputui.engine.runs.launched_with import options_of, python_of
 from gputui.engine.runs.liveness import Liveness
 from gputui.engine.runs.parsing import EventWriter, dated, recalled
 from gputui.engine.runs.results import Report
-from gputui.engine.runs.run import RunState, WAITING as run_WAITING
+from gputui.engine.runs.run import StateName, WAITING as run_WAITING
+from gputui.engine.runs.run_state import Epoch, RunState
 from gputui.engine.runs.run_cluster import Cluster, port_of
 from gputui.engine.runs.titles import Notes, Title, record as titles_record, title as titles_title
 from gputui.engine.runs.trash import Trash, delete_all, sweep

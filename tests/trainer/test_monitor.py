@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -195,7 +195,7 @@ def test_a_fit_is_judged_by_its_wait_for_input_and_without_a_verdict_says_why(sl
     told = " ".join(str(remedy["reason"]) for remedy in found.remedies)
     assert ("prefetch(tf.data.AUTOTUNE)" if slow else "gputui init writes one") in told
     assert not any(remedy["changes"] for remedy in found.remedies)
-    assert next_step(asdict(found)) == "", "tune cannot try anything with a script"
+    assert next_step(found) == "", "tune cannot try anything with a script"
 
 
 def test_each_fit_is_a_run_of_its_own_and_early_stopping_ends_it_as_done(cpus: Any) -> None:

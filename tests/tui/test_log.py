@@ -9,11 +9,10 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import Input
 
-from tests.doors.engine import RESUMED
+from tests.doors.engine import RESUMED, Epoch
 from tests.doors.tui import (
     PLAIN,
     RICH,
-    Epoch,
     LiveScreen,
     LogLines,
     LogPanel,

@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from tests.doors.engine import LOSS, Notes, Run, RunState, Title, all_runs, baseline, titles
+from tests.doors.engine import LOSS, Notes, Run, StateName, Title, all_runs, baseline, recalled, titles
 from tests.doors.tui import (
     COLUMNS,
     THEMES,
@@ -337,7 +337,7 @@ async def test_a_gain_has_the_colour_of_success_whether_more_or_less_is_better(
 GIB = 1024**3
 
 
-def entry(name: str, state: RunState = "ok", **more: Any) -> Entry:
+def entry(name: str, state: StateName = "ok", **more: Any) -> Entry:
     return Entry(Run(Path("/runs") / name), state, **more)
 
 
@@ -373,9 +373,12 @@ def test_rows_without_a_value_come_last_in_both_directions() -> None:
     assert [row.run.id for row in ordered(titled, "run", False)] == ["c", "a", "b"]
 
 
+AT_A_THIRD: Any = recalled({"t": 1.0, "type": "progress", "step": 1, "steps": 3})
+
+
 def test_the_texts_of_the_columns() -> None:
     full = entry("id-2", "running", title=Title("fast", ("xla",)), number=42, notes=Notes("a\n note", ("a", "b")),
-                 description="of  a\tpreset", size=3 * GIB, latest={"step": 1, "steps": 3},
+                 description="of  a\tpreset", size=3 * GIB, latest=AT_A_THIRD,
                  figures={"eta_seconds": 90.0, "metrics.loss": 0.123456, "samples_per_second": 9876.54,
                           "step_ms.p50": 12.34, "input_wait": 0.075, "peak_memory_bytes": 2.5 * GIB},
                  validation=("val_mean_absolute_error", 0.98765))  # fmt: skip

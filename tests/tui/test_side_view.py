@@ -12,8 +12,9 @@ from textual.app import ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.engine import UNREAD, Notes, Run, Title
-from tests.doors.tui import Chart, Entry, Message, Panel, Picture, SideView, Snapshot, SweepEntry, Waiting, runs_screen
+from tests.doors.engine import UNREAD, Notes, Run, RunState, Title, recalled
+from tests.doors.engine import events_Fault as Fault
+from tests.doors.tui import Chart, Entry, Panel, Picture, SideView, Snapshot, SweepEntry, Waiting, runs_screen
 from tests.doors.tui import series_Line as Line
 from tests.support.tiny import Tiny, text_of, wait_for
 
@@ -29,12 +30,19 @@ def entry(name: str, state: Any = "ok", **more: Any) -> Entry:
 
 LINE = Line(array("d", [0.0, 1.0]), array("d", [2.0, 1.0]), last=1.0)
 LINES = {"samples_per_second": LINE, "loss": LINE}
-VERDICT = {"verdict": "input_bound", "sentence": f"waits for its input; {WORDS}", "confidence": 0.8}
-TRAINS = Snapshot(
-    phase="training", started={"step": 0}, progress={"step": 30, "steps": 90}, diagnosis=VERDICT, lines=LINES
-)
-FAILED = Snapshot(outcome="oom", error=Message("oom", f"no memory {WORDS}", f"try input.batch_size=16 {WORDS}"))
-DONE = Snapshot(outcome="ok", summary={"samples_per_second": 3000.0, "step_ms": {"p50": 10.0}}, lines=LINES)
+TOLD = (
+    {"t": 1.0, "type": "phase", "phase": "training"},
+    {"t": 2.0, "type": "started"},
+    {"t": 3.0, "type": "progress", "step": 30, "steps": 90},
+    {"t": 4.0, "type": "diagnosis", "verdict": "input_bound", "sentence": f"waits for its input; {WORDS}",
+     "confidence": 0.8},
+)  # fmt: skip
+TRAINS = Snapshot(**vars(RunState.of(map(recalled, TOLD))) | {"lines": LINES})
+NO_MEMORY = Fault(kind="oom", message=f"no memory {WORDS}", hint=f"try input.batch_size=16 {WORDS}")
+FAILED = Snapshot(outcome="oom", error=NO_MEMORY)
+SUMMARY = {"samples_per_second": 3000.0, "step_ms": {"p50": 10.0}}
+ENDED = {"t": 9.0, "type": "finished", "outcome": "ok", "summary": SUMMARY}
+DONE = Snapshot(**vars(RunState.of([recalled(ENDED)])) | {"lines": LINES})
 PICTURES = {"100000": Picture(TRAINS), "110000": Picture(FAILED), "120000": Picture(DONE)}
 FULL_NOTES = Notes(f"slow [disk] {WORDS}", ("best", "a"))
 ROWS = {

@@ -18,7 +18,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.engine import EventWriter, Run, compare, fields_of, line_up, open_regular, reading, recalled
+from tests.doors.engine import EventWriter, Run, compare, fields_of, line_up, open_regular, parsing, reading, recalled
 from tests.doors.engine import events_Progress as Progress
 from tests.doors.engine import runs_Tail as Tail
 from tests.doors.tui import (
@@ -51,7 +51,8 @@ def opened(run: Run) -> Snapshot:
 
 def fed(*events: Mapping[str, object]) -> Snapshot:
     store = Store()
-    store.feed(recalled({"t": 100.0 + number, **event}) for number, event in enumerate(events))
+    lines = (json.dumps({"t": 100.0 + number, "run": "r", **event}) for number, event in enumerate(events))
+    store.feed(event for line in lines if (event := parsing.parse_line(line)) is not None)
     return store.snapshot()
 
 
@@ -85,27 +86,39 @@ def test_unknown_types_and_absent_fields_are_no_obstacle() -> None:
     assert not len(now.line("loss"))
 
 
+def verdict(now: Snapshot) -> str:
+    assert now.diagnosis is not None
+    return now.diagnosis.verdict
+
+
+def step(now: Snapshot) -> int:
+    assert now.progress is not None
+    return now.progress.step
+
+
 def test_the_newest_diagnosis_stands_and_a_resumed_run_begins_anew() -> None:
     told: list[Mapping[str, object]] = [
         {"type": "diagnosis", "verdict": "undecided"},
-        {"type": "input_stages", "stages": [{"name": "read"}]},
+        {"type": "input_stages", "stages": [{"name": "read", "ms_per_batch": 1.0}]},
         {"type": "diagnosis", "verdict": "healthy"},
     ]
     now = fed(*told)
-    assert now.diagnosis["verdict"] == "healthy"
-    assert now.input_stages["stages"] == [{"name": "read"}]
+    assert verdict(now) == "healthy"
+    assert now.input_stages is not None
+    assert now.input_stages.stages == [{"name": "read", "ms_per_batch": 1.0}]
     again = fed({"type": "phase", "phase": "training"}, *told, {"type": "phase", "phase": "importing"})
-    assert again.diagnosis["verdict"] == "healthy", "until there are enough steps"
+    assert verdict(again) == "healthy", "until there are enough steps"
     assert not again.input_stages
     resumed = {"type": "phase", "phase": "training"}, *told, {"type": "phase", "phase": "importing"}
     few = fed(*resumed, {"type": "diagnosis", "verdict": "undecided", "confidence": 0.0})
-    assert few.diagnosis["verdict"] == "healthy"
-    sure = replace(few, diagnosis={**few.diagnosis, "confidence": 0.9})
+    assert verdict(few) == "healthy"
+    assert few.diagnosis is not None
+    sure = replace(few, diagnosis=replace(few.diagnosis, confidence=0.9))
     assert "(before it was resumed)" in plain(head.verdict_rows(sure, 80, RICH)[0])
     later = fed(
         *resumed, {"type": "diagnosis", "verdict": "input_bound"}, {"type": "diagnosis", "verdict": "undecided"}
     )
-    assert later.diagnosis["verdict"] == "undecided"
+    assert verdict(later) == "undecided"
 
 
 def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:
@@ -200,7 +213,7 @@ def test_a_long_run_is_read_in_bounded_pieces_and_thinned(home: Path, monkeypatc
     assert read == sorted(read, key=lambda event: event.t)
     now = opened(run)
     assert now.outcome == "ok"
-    assert now.progress["step"] == 5880
+    assert step(now) == 5880
 
 
 def test_replay_keeps_the_recorded_pace(home: Path) -> None:
@@ -233,7 +246,7 @@ def test_a_feed_goes_on_when_the_run_does(home: Path) -> None:
     with run.file("events.jsonl").open("a") as stream:
         stream.write(json.dumps({"t": recorded.BEGAN + 31, "type": "progress", "step": 999}) + "\n")
     feed.poll()
-    assert feed.picture.snapshot.progress["step"] == 999
+    assert step(feed.picture.snapshot) == 999
     assert math.isfinite(feed.picture.snapshot.elapsed)
     with run.file("events.jsonl").open("a") as stream:
         stream.write(json.dumps({"t": recorded.BEGAN + 32, "type": "phase", "phase": "ended"}) + "\n")
@@ -253,8 +266,9 @@ def test_time_and_goodput_of_a_resumed_run_are_those_of_all_its_sittings_in_ever
     run.file("result-2.json").write_text("damaged")
     now, listed = opened(run), entry_of(run).figures
     table = {row.key: row.values[0] for row in compare(line_up([run, run])).figures}
-    assert now.elapsed == now.summary["seconds"] == listed["seconds"] == table["seconds"] == 40
-    assert now.summary["goodput"] == listed["goodput"] == table["goodput"] == pytest.approx(0.8)
+    assert now.summary is not None
+    assert now.elapsed == now.summary.seconds == listed["seconds"] == table["seconds"] == 40
+    assert now.summary.goodput == listed["goodput"] == table["goodput"] == pytest.approx(0.8)
 
 
 def test_a_view_that_still_reads_shows_no_state_of_the_past(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +285,7 @@ def test_a_view_that_still_reads_shows_no_state_of_the_past(home: Path, monkeypa
     first = next(given)
     leaving.set()
     reports = [event for event in map(json.loads, events) if event["type"] == "progress"]
-    assert first.snapshot.progress["step"] == reports[-1]["step"]
+    assert step(first.snapshot) == reports[-1]["step"]
     drawn = head.rows(head.RunName("a", "b", ""), "", NOTHING_READ.snapshot, 80, RICH)
     assert "catching up" in plain(drawn[0])
 
@@ -358,7 +372,7 @@ def test_a_result_keeps_what_the_events_knew() -> None:
     assert fed_of_snapshot(*begun, {**done, "outcome": "stopped"}).snapshot().error is None
     assert fed_of_snapshot(*begun, {**done, "outcome": None, "summary": {"outcome": "oom"}}).snapshot().outcome == "oom"
     again = fed_of_snapshot(*begun, fault, done, {"t": 6.0, "type": "started"}).snapshot()
-    assert (again.outcome, again.error, dict(again.summary)) == (None, None, {})
+    assert (again.outcome, again.error, again.summary) == (None, None, None)
 
 
 # ---- lines --------------------------------------------------------------------------------------

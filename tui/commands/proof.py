@@ -26,6 +26,7 @@ from ...engine.proof.markdown import as_markdown, without_private
 from ...engine.proof.request import ProofError, Request
 from ...engine.queue import adding
 from ...engine.runs import Run, event_reading, run_cluster
+from ...engine.runs.events import Diagnosis
 from ...engine.runs.run import WAITING
 from ...engine.scaling import scaling_request
 from ...engine.sweep import sweep_request, swept_values
@@ -614,27 +615,27 @@ def _show_run(run: Run, as_json: bool) -> int:
     events = event_reading.read_events(run.path)
     for damage in events.damage:
         complain(f"{run.name}: {damage}")
-    findings = asdict(diagnosis.of_run(run, events))
+    findings = diagnosis.of_run(run, events)
     if as_json:
-        print(to_json(findings | _profile(run), indent=1))
+        print(to_json(asdict(findings) | _profile(run), indent=1))
         return DONE
-    diagnosis_tables.show(findings)
+    diagnosis_tables.show(asdict(findings))
     if run.file("profile").is_dir():
         print()
         show_profile(run)
-    if any(remedy["changes"] for remedy in findings["remedies"]) and request.can_be_trained(run):
+    if any(remedy["changes"] for remedy in findings.remedies) and request.can_be_trained(run):
         print(f"\n{how_to_try(run)}")
     elif _ended_too_soon(run, findings) and request.can_be_trained(run):
         print(f"\ngputui diagnose {run.name} --apply measures the same training for longer, and tries what could help")
-    elif findings["verdict"] == "undecided" and (error := (run.result or {}).get("error")):
+    elif findings.verdict == "undecided" and (error := (run.result or {}).get("error")):
         print(clean(f"\n{error_text(error)}"))
     elif following := next_step(findings):
         print(f"\n{following}")
     return DONE
 
 
-def _ended_too_soon(run: Run, findings: Mapping[str, Any]) -> bool:
-    unknown = findings["verdict"] == "undecided" and not findings["evidence"]
+def _ended_too_soon(run: Run, findings: Diagnosis) -> bool:
+    unknown = findings.verdict == "undecided" and not findings.evidence
     return unknown and run.result is not None and run.result["outcome"] == "ok" and run_cluster.of_run(run) is None
 
 

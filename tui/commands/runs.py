@@ -35,6 +35,7 @@ from ...engine.runs import Run, RunError, event_reading, history, run_cluster, t
 from ...engine.runs.event_reading import RunEvents
 from ...engine.runs.events import fields_of
 from ...engine.runs.run import STATE_LABELS, WAITING
+from ...engine.runs.run_state import Epoch
 from ...engine.runs.trash import Deletable, Reserve
 from ...engine.units import counted, size
 from ..base.errors import DONE, FAILED, INTERRUPTED, STDOUT, WRONG, Refused, clean, complain
@@ -42,7 +43,6 @@ from ..base.glyphs import takes_keys
 from ..drawing.log_rows import epoch_text, judged
 from ..printing.plain_tables import show_table
 from ..reading.run.reader import EpochTail
-from ..reading.run.snapshot import Epoch
 from ..reading.run_columns import COLUMNS, ONLY_GOING_ON, SPEED, STEP_TIME
 from ..reading.run_list import Entry, entry_of, folded, measured
 from .train import code_of
@@ -125,7 +125,7 @@ def _as_json(entry: Entry) -> dict[str, object]:
         "bytes": entry.size,
         "workers": list(entry.workers),
         "sweep": entry.sweep or None,
-        "progress": dict(entry.latest) if entry.is_active and entry.latest else None,
+        "progress": fields_of(entry.latest) if entry.is_active and entry.latest else None,
         "result": entry.run.result or {},
     }
 

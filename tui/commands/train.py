@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
@@ -38,9 +38,10 @@ from ...engine.options import Options
 from ...engine.presets import Preset
 from ...engine.process import launch, resuming
 from ...engine.runs import Follower, Run, RunError, checkpoint_files, code_files, events, titles
-from ...engine.runs.events import Event, Finished, fields_of
+from ...engine.runs.events import Event, Finished, Summary, fields_of
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.runs.run import WAITING
+from ...engine.runs.run_state import RunState
 from ...engine.system import stop_signals
 from ...engine.units import NONE, amount, counted, seconds
 from ..base.errors import (
@@ -59,7 +60,7 @@ from ..base.errors import (
 )
 from ..base.glyphs import draws_again
 from ..printing.plain_tables import console
-from ..reading.run.epoch_mean import of_result
+from ..reading.run.snapshot import EpochMean
 from ..wording import run as best_epochs
 from ..wording import run as wording
 from ..wording.run import DOING, ENDED, compiling, doing, is_early, scaled_learning_rate
@@ -406,15 +407,11 @@ class LineView:
     """Prints the events as plain lines: phases, a line of progress every few seconds, every epoch, every warning."""
 
     def __init__(self, run: Run, out: Console) -> None:
-        self.run, self.out = run, out
+        self.run, self.out, self.state = run, out, RunState()
         self.gpu: Gpu | None = None  # the busiest of those that train
-        self._training_gpus: Sequence[str] = ()
-        self._devices: Sequence[str] = ()
         self._next_line = 0.0
         self._doing = ""
-        self._workers: events.WorkerReadings | None = None
         self._slowest: int | None = None
-        self._step, self._steps = 0, 0
 
     def findings(self, findings: Sequence[Finding]) -> None:
         for finding in findings:
@@ -426,10 +423,7 @@ class LineView:
         self.out.print(Text(clean(text)), soft_wrap=True)
 
     def show(self, event: Event) -> None:
-        if isinstance(event, events.Progress | events.EpochEnd):
-            self._step = max(self._step, event.step)
-        if isinstance(event, events.Progress):
-            self._steps = event.steps
+        self.state.fold(event)
         handler = getattr(self, f"on_{event.type}", None)
         if handler is not None:
             handler(event)
@@ -447,7 +441,6 @@ class LineView:
         self._doing = now
 
     def on_started(self, event: events.Started) -> None:
-        self._training_gpus, self._devices = event.gpus, event.devices
         where = ", ".join(name.split("device:")[-1] for name in event.devices)
         replicas = f", {event.replicas} replicas" if (event.replicas or 1) > 1 else ""
         if event.worker is not None and event.workers:
@@ -457,14 +450,15 @@ class LineView:
             f"TensorFlow {event.versions.get('tensorflow', NONE)} on {where}{replicas}; global batch "
             f"{event.global_batch_size}, {counted(event.steps_per_epoch, 'steps')} per epoch, "
             f"{counted(event.epochs, 'epochs')}"
-            + (f"; {rate}" if (rate := scaled_learning_rate(fields_of(event))) else "")
+            + (f"; {rate}" if (rate := scaled_learning_rate(event)) else "")
             + (f"; resumed after step {resumed}" if resumed is not None else "")
         )
 
     def on_gpu(self, event: events.GpuReadings) -> None:
         if event.missing:
             self.line(f"no GPU readings: {event.missing}")
-        training = [gpu for gpu in event.gpus if gpu.uuid in self._training_gpus]
+        used = self.state.started.gpus if self.state.started else ()
+        training = [gpu for gpu in event.gpus if gpu.uuid in used]
         self.gpu = max(training, key=lambda gpu: gpu.busy or -1, default=None)
 
     def on_warning(self, event: events.Warn) -> None:
@@ -488,29 +482,30 @@ class LineView:
         return "  ".join(parts)
 
     def on_workers(self, event: events.WorkerReadings) -> None:
-        self._workers = event
         if event.slowest != self._slowest:
             self._slowest = event.slowest
             self._say_workers()
 
     def _say_workers(self) -> None:
-        for line in wording.worker_lines(fields_of(self._workers)) if self._workers else ():
+        for line in wording.worker_lines(self.state.workers):
             self.line(line)
 
     def on_finished(self, event: events.Finished) -> None:
         self.close()
-        summary = event.summary
-        error = summary.get("error")
+        state = self.state
+        assert state.summary is not None  # of this event
+        summary, error = state.summary, state.summary.error
         if error:
             complain(error_text(error), limit=len(error_text(error)))
         self._say_workers()
-        self.out.print(summary_table(summary, self._devices))
+        self.out.print(summary_table(summary, state.started.devices if state.started else ()))
         for sentence in best_epochs.sentences(summary):
             self.line(sentence)
-        if summary.get("learning"):
-            self.line(clean(summary["learning"]))
-        early = is_early(event.outcome, self._step, self._steps) and not best_epochs.stopped_early(summary)
-        at = f" early: a callback ended the training after step {self._step:,} of {self._steps:,}" if early else ""
+        if summary.learning:
+            self.line(clean(summary.learning))
+        steps = state.progress.steps if state.progress else 0
+        early = is_early(event.outcome, state.step, steps) and not best_epochs.stopped_early(summary)
+        at = f" early: a callback ended the training after step {state.step:,.0f} of {steps:,}" if early else ""
         ended, why = ENDED.get(event.outcome, event.outcome), clean((error or {}).get("message", "")).partition("\n")[0]
         ended = why if why.startswith(ended) else f"{ended}: {why}" if why else ended
         self.line(f"{ended}{at}; everything is in {self.run.path}")
@@ -573,15 +568,15 @@ class BarView(LineView):
             self._started = False
 
 
-def summary_table(summary: Mapping[str, Any], devices: Sequence[str]) -> Table:
+def summary_table(summary: Summary, devices: Sequence[str]) -> Table:
     """Return a table of the results of a run, `summary` of its last event, with names and values. `devices` are the
     names of the devices that have trained."""
     table = Table(box=None, show_header=False, pad_edge=False)
     rows = [(figure.label, figure.text(at(summary, figure.key))) for figure in summed_up(devices) if figure is not LOSS]
-    metrics = summary.get("metrics") or {}
+    metrics = summary.metrics
     rows += [(metric(name).label, metric(name).text(value)) for name, value in metrics.items()]
     if metrics:
-        rows.append(("loss, metrics", f"means of the {of_result(summary, next(iter(metrics))).steps}"))
+        rows.append(("loss, metrics", f"means of the {EpochMean.of_result(summary, next(iter(metrics))).steps}"))
     rows = [(name, value) for name, value in rows if value != NONE]
     for name, value in rows:
         table.add_row(Text(clean(name), style="bold"), Text(clean(value)))

@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...engine import figures
-from ...engine.files.values import EMPTY, number
+from ...engine.files.values import EMPTY
 from ...engine.units import GIB, percent
 from ..base.glyphs import Glyphs
 from ..base.settings import Charts
-from ..reading.run import epoch_mean
 from ..reading.run.series import NOTHING, Line, along
-from ..reading.run.snapshot import Snapshot
+from ..reading.run.snapshot import SO_FAR, UNFINISHED, WHOLE, Snapshot
 from ..reading.run.store import GPU_LINES
 from ..wording.run import brief
 from .live import phases
@@ -26,7 +25,7 @@ from .plot.viewport import Viewport, Window
 from .rows import Row, kept_items, length, spread
 
 # The remark on a metric's mean that does not cover a whole epoch.
-NOTES = {"": "", epoch_mean.WHOLE: "", epoch_mean.SO_FAR: "so far", epoch_mean.UNFINISHED: "unfinished epoch"}
+NOTES = {"": "", WHOLE: "", SO_FAR: "so far", UNFINISHED: "unfinished epoch"}
 AS_DECLARED = Charts()
 _SEEN_SPELL = 0.01  # of the visible time, from which on a phase between steps is marked
 _BEFORE_GPUS = 5  # charts that are more important than those of the GPUs
@@ -81,14 +80,15 @@ def _step_time(now: Snapshot) -> Plot:
 
 
 def _mfu(now: Snapshot) -> str:
-    reached = number(now.summary.get(_MFU.key) if now.outcome else now.progress.get(_MFU.progress))
+    of = now.summary if now.outcome else now.progress
+    reached = of.mfu if of else None
     return f"{_MFU.label} {percent(reached)}" if reached is not None else ""
 
 
 def _of_steps(now: Snapshot, name: str) -> Plot:
     """The loss or metric `name`: values of steps (only the loss), Keras' means of whole epochs, and values of
     validation."""
-    mean = epoch_mean.of_run(now, name)
+    mean = now.epoch_mean(name)
     line = now.line(name)
     curves = [Curve("train", line, lesser=True)] if name == "loss" and now.windowed else []
     means = now.line(f"epoch {name}") if curves else line
@@ -129,7 +129,7 @@ def _end(now: Snapshot, axis: str, curves: tuple[Curve, ...]) -> float:
 def _is_final(now: Snapshot, axis: str, end: float) -> bool:
     if now.outcome is not None:
         return True
-    steps = number(now.progress.get("steps"))
+    steps = now.progress.steps if now.progress else None
     return axis != "time" and steps is not None and end >= now.pace.place(axis, 0.0, steps)
 
 

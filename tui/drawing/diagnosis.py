@@ -10,16 +10,16 @@ from typing import Any
 from ...engine.diagnosis import label
 from ...engine.diagnosis.measurements import stage_ms
 from ...engine.figures import evidence, of_run
-from ...engine.files.values import mapping, number
+from ...engine.runs.events import Diagnosis, InputStages
 from ...engine.trials import proof_sentences
 from ...engine.units import NONE, counted, share, times
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
+from ..reading.run.snapshot import Snapshot
 from ..wording.run import next_step
 from .live.head import confidence, mark, sentence
 from .rows import Row, fit, fitting, gauge, headline, length
 
-Told = Mapping[str, Any]
 SIGNAL, WIDE_SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 24, 10, 11, 42
 WIDE = 140  # from this width on the explanation of a figure stands in the same row
 NARROW = 100  # below this width the names are shorter
@@ -29,28 +29,22 @@ FILLING = 2.0  # times the step: the mean time of a stage that is longer include
 ROOMY = 70  # cells for a stage, below which TensorFlow's name of it is left out
 
 
-def rows(diagnosis: Told, stages: Told, width: int, glyphs: Glyphs, step_ms: float | None = None) -> list[Row]:
+def rows(diagnosis: Diagnosis, now: Snapshot, width: int, glyphs: Glyphs, step_ms: float | None = None) -> list[Row]:
     """Return the diagnosis as rows: verdict, remedies (early, to be seen without scrolling), evidence, input stages."""
-    waits = diagnosis.get("verdict") == "input_bound"
     parts = (
-        _verdict(diagnosis, width, glyphs),
+        _verdict(diagnosis, now.diagnosed_before_resume, width, glyphs),
         _remedies(diagnosis, width, glyphs),
         _evidence(diagnosis, width, glyphs),
-        _stages(stages, waits, step_ms, width, glyphs),
+        stage_rows(now.input_stages, diagnosis.verdict == "input_bound", step_ms, width, glyphs),
     )
-    judgement = clean(diagnosis.get("learning") or "")
+    judgement = clean(diagnosis.learning)
     drawn: list[Row] = _wrapped(f"{glyphs.warn} {judgement}", width, 0, "warn") if judgement else []
     for part in parts:
         drawn += ([[]] if drawn and part else []) + part
     return drawn
 
 
-def _listed(event: Told, name: str) -> list[Any]:
-    listed = event.get(name)
-    return list(listed) if isinstance(listed, list | tuple) else []
-
-
-def _wrapped(text: Any, width: int, indent: int, style: str) -> list[Row]:
+def _wrapped(text: str, width: int, indent: int, style: str) -> list[Row]:
     lines = textwrap.wrap(clean(text).replace("\n", " "), max(10, width - indent))
     return [[(" " * indent, ""), (line, style)] for line in lines]
 
@@ -58,40 +52,31 @@ def _wrapped(text: Any, width: int, indent: int, style: str) -> list[Row]:
 # ---- the verdict -----------------------------------------------------------------------------------
 
 
-def _verdict(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
+def _verdict(diagnosis: Diagnosis, before_resume: bool, width: int, glyphs: Glyphs) -> list[Row]:
     sign = mark(diagnosis, glyphs)
     indent = length([sign]) + 1
     lines = _wrapped(sentence(diagnosis), width, indent, "title")
     lines[0] = [sign, (" ", ""), lines[0][1]]
-    rests_on: list[Row] = [[(" " * indent, ""), (basis, "label")]] if (basis := _rests_on(diagnosis)) else []
-    return [*lines, *rests_on, *_others(diagnosis, width, indent)]
-
-
-def _rests_on(diagnosis: Told) -> str:
-    steps, word = number(diagnosis.get("steps")), confidence(diagnosis)
-    on = f"from {counted(steps, of_run('measured_steps').label)}" if steps else ""
-    return ", ".join(part for part in (word, on) if part)
-
-
-def _others(diagnosis: Told, width: int, indent: int) -> list[Row]:
-    names = [clean(label(name)) for name in _listed(diagnosis, "others")]
-    if not names:
-        return []
-    listed = ", ".join(name[:1].lower() + name[1:] for name in names)
-    return _wrapped(f"also found, but weaker: {listed}", width, indent, "value")
+    on = f"from {counted(diagnosis.steps, of_run('measured_steps').label)}" if diagnosis.steps else ""
+    rests_on = ", ".join(filter(None, (confidence(diagnosis, before_resume), on)))
+    lines += [[(" " * indent, ""), (rests_on, "label")]] if rests_on else []
+    names = [clean(label(name)) for name in diagnosis.others]
+    if names:
+        listed = ", ".join(name[:1].lower() + name[1:] for name in names)
+        lines += _wrapped(f"also found, but weaker: {listed}", width, indent, "value")
+    return lines
 
 
 # ---- the evidence ----------------------------------------------------------------------------------
 
 
-def _evidence(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
-    pieces = [mapping(piece) for piece in _listed(diagnosis, "evidence")]
-    if not pieces:
+def _evidence(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> list[Row]:
+    if not diagnosis.evidence:
         return []
     wide = width >= WIDE
     names: Row = [(f"{'measured':>{VALUE}}{'threshold':>{THRESHOLD}}  {'source':<{_source_width(width)}}", "label")]
     head = [*fit([("evidence", "title")], _signal_width(width)), *names, *([("says", "label")] if wide else [])]
-    return [head, *(row for piece in pieces for row in _piece(piece, width, wide, glyphs))]
+    return [head, *(row for piece in diagnosis.evidence for row in _piece(piece, width, wide, glyphs))]
 
 
 def _signal_width(width: int) -> int:
@@ -102,20 +87,20 @@ def _source_width(width: int) -> int:
     return WIDE_SOURCE + 2 if width >= WIDE else max(10, width - _signal_width(width) - VALUE - THRESHOLD - 2)
 
 
-def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
+def _piece(piece: Mapping[str, Any], width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
     """One piece of evidence: a figure, its threshold with the source, and the same in words, below it unless `wide`."""
-    figure = evidence(str(piece.get("signal") or NONE), str(piece.get("unit") or ""))
+    figure = evidence(piece["signal"] or NONE, piece["unit"])
     name = _signal_width(width)
     signal = fitting(clean(figure.label), name - 1, glyphs)
     room = _source_width(width)
-    source = fitting(clean(piece.get("source") or NONE), room - 2 * wide, glyphs)
+    source = fitting(clean(piece["source"] or NONE), room - 2 * wide, glyphs)
     row: Row = [
         (f"{signal:<{name}}", "value"),
-        (f"{figure.text(number(piece.get('value'))):>{VALUE}}", "title"),
-        (f"{figure.text(number(piece.get('threshold'))):>{THRESHOLD}}", "value"),
+        (f"{figure.text(piece['value']):>{VALUE}}", "title"),
+        (f"{figure.text(piece['threshold']):>{THRESHOLD}}", "value"),
         (f"  {source:<{room}}", "label"),
     ]
-    text = clean(piece.get("text") or "")
+    text = clean(piece["text"])
     if wide:
         return [[*row, (fitting(text, width - length(row), glyphs), "value")]]
     return [row, *_wrapped(text, width, 2, "label")]
@@ -124,13 +109,12 @@ def _piece(piece: Told, width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
 # ---- the input -------------------------------------------------------------------------------------
 
 
-def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs: Glyphs) -> list[Row]:
-    """The stages work at the same time, so the sum of their times has no meaning. `step_ms` is a step's time to
-    compare."""
-    listed = [mapping(stage) for stage in _listed(event, "stages")]
-    if not listed:
+def stage_rows(event: InputStages | None, warns: bool, step_ms: float | None, width: int, glyphs: Glyphs) -> list[Row]:
+    """Return the stages, which work at the same time, so that the sum of their times has no meaning. `step_ms` is a
+    step's time to compare."""
+    if event is None or not event.stages:
         return []
-    fill = number(event.get("buffer_fill"))
+    listed, fill = event.stages, event.buffer_fill
     right: Row = [("  prefetch buffer ", "label"), (f"{share(fill)} full", "value")] if fill is not None else []
     head: Row = [("input stages", "title"), ("  time from one batch to the next", "label")]
     out = [headline(head, right, width, glyphs.rule)]
@@ -150,7 +134,13 @@ def _stages(event: Told, warns: bool, step_ms: float | None, width: int, glyphs:
 
 
 def _stage(
-    stage: Told, time: float | None, most: float, slowest: str, width: int, glyphs: Glyphs, bar: str = "curve1"
+    stage: Mapping[str, Any],
+    time: float | None,
+    most: float,
+    slowest: str,
+    width: int,
+    glyphs: Glyphs,
+    bar: str = "curve1",
 ) -> Row:
     """The row of an input stage, whose time for a batch is `time` ms; a full bar means `most` ms."""
     name = clean(stage.get("name") or NONE)
@@ -168,12 +158,12 @@ def _stage(
     return [*lead, *drawn, *tail]
 
 
-def _calls(stage: Told, width: int) -> str:
-    parallel = number(stage.get("parallelism"))
+def _calls(stage: Mapping[str, Any], width: int) -> str:
+    parallel = stage.get("parallelism")
     if parallel is None or parallel <= 1:
         return ""
     several = f"{parallel:.0f} at a time"
-    return f"{several}: {_ms(number(stage.get('ms_per_batch')))} ms of work" if width >= NARROW else several
+    return f"{several}: {_ms(stage['ms_per_batch'])} ms of work" if width >= NARROW else several
 
 
 def _ms(time: float | None) -> str:
@@ -183,40 +173,35 @@ def _ms(time: float | None) -> str:
 # ---- what to do ------------------------------------------------------------------------------------
 
 
-def changing(diagnosis: Told) -> list[Told]:
-    return [remedy for remedy in map(mapping, _listed(diagnosis, "remedies")) if mapping(remedy.get("changes"))]
+def changing(diagnosis: Diagnosis | None) -> list[Mapping[str, Any]]:
+    return [remedy for remedy in diagnosis.remedies if remedy["changes"]] if diagnosis else []
 
 
-def _remedies(diagnosis: Told, width: int, glyphs: Glyphs) -> list[Row]:
-    remedies = [mapping(remedy) for remedy in _listed(diagnosis, "remedies")]
-    if not remedies:
+def _remedies(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> list[Row]:
+    if not diagnosis.remedies:
         return _wrapped(next_step(diagnosis), width, 0, "label")
     changes = changing(diagnosis)
-    advice = [remedy for remedy in remedies if not remedy.get("changes")]
+    advice = [remedy for remedy in diagnosis.remedies if not remedy["changes"]]
     which = "1 puts it" if len(changes) == 1 else f"1 to {min(len(changes), 9)} put one"
     keys: Row = [(f" {which} into the form", "label")] if changes else []
     out = [headline([("remedies", "title"), ("  in the order to try them", "label")], keys, width, glyphs.rule)]
     for order, remedy in enumerate(changes, 1):
         out += _remedy(order, remedy, width)
     for remedy in advice:
-        lines = _wrapped(remedy.get("reason") or "", width, 3, "value")
+        lines = _wrapped(remedy["reason"], width, 3, "value")
         lines[:1] = [[(f"{glyphs.hint:<3}", "label"), *line[1:]] for line in lines[:1]]
         out += lines
-    out += [[(f"   {clean(line)}", "title")] for line in proof_sentences.code_of(remedies)]
+    out += [[(f"   {clean(line)}", "title")] for line in proof_sentences.code_of(diagnosis.remedies)]
     return out
 
 
-def _remedy(order: int, remedy: Told, width: int) -> list[Row]:
+def _remedy(order: int, remedy: Mapping[str, Any], width: int) -> list[Row]:
     """The rows of a remedy: its number and changes with the greatest possible gain, below them the reason."""
-    gain = number(remedy.get("expected_gain"))
+    gain = remedy.get("expected_gain")
     most = f"at most {times(gain)} as fast" if gain is not None else "gain unknown until measured"
     learns = ", changes what is learnt" if remedy.get("changes_learning") else ""
-    changes = clean(proof_sentences.changes(mapping(remedy.get("changes"))))
+    changes, reason = clean(proof_sentences.changes(remedy["changes"])), _wrapped(remedy["reason"], width, 3, "label")
     row: Row = [(f"{order:>2} ", "label"), (changes, "title"), (f"  {most}", "value"), (learns, "warn")]
     if length(row) > width:
-        return [
-            row[:2],
-            *_wrapped(f"{most}{learns}", width, 3, "value"),
-            *_wrapped(remedy.get("reason") or "", width, 3, "label"),
-        ]
-    return [row, *_wrapped(remedy.get("reason") or "", width, 3, "label")]
+        return [row[:2], *_wrapped(f"{most}{learns}", width, 3, "value"), *reason]
+    return [row, *reason]

@@ -4,18 +4,17 @@ figure is not available, the reason is shown in a word."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ...engine.figures import GPU, HOST, of_run
-from ...engine.files.values import EMPTY, number
+from ...engine.figures import GPU, HOST, at, of_run
+from ...engine.files.values import EMPTY
 from ...engine.gpu import EccErrors, GpuProcess, MigInstance
+from ...engine.runs.events import HostReading
 from ...engine.units import clock, count, gibibytes, percent, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.run.gpu_reading import FREE, ShownGpu
 from ..reading.run.snapshot import Snapshot
-from ..reading.run.store import MEAN
 from .plot.axes import soon
 from .plot.canvas import curve_rows, draw
 from .plot.curves import Curve, Plot
@@ -322,14 +321,15 @@ def no_gpu(now: Snapshot, width: int) -> list[Row]:
 
 
 def _no_gpu(now: Snapshot) -> str:
-    what = "no GPU readings" if any("GPU" in str(name) for name in now.started.get("devices") or ()) else "no GPU"
+    on_gpu = now.started is not None and any("GPU" in name for name in now.started.devices)
+    what = "no GPU readings" if on_gpu else "no GPU"
     return f"{what}: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no GPU readings so far"
 
 
 def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) -> Row:
     """Return the host's figures in one row, as there is room. `alone`: on a screen without a run."""
-    name = "host  " if now.outcome is None else "mean  " if now.host.get(MEAN) else "last  "  # as narrow
-    cpu: Row = [(name, "label"), (_CPU, "label"), _load(number(now.host.get("cpu")))]
+    name = "host  " if now.outcome is None else "mean  " if now.host_is_mean else "last  "  # as narrow
+    cpu: Row = [(name, "label"), (_CPU, "label"), _load(at(now.host, "cpu"))]
     memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
     room = width - length(cpu) - LEAST_GAUGE - 1
     items = kept_items([memory, *([] if alone else _own_processes(now)), *_further(now)], room)
@@ -337,10 +337,10 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
     left = width - length(row) - 1
     if left < LEAST_GAUGE or memory not in items:
         return row
-    at = row.index(memory[0]) + 1
+    place = row.index(memory[0]) + 1
     history = min(MOST_HISTORY, left - LEAST_GAUGE - 2)
     gauge_width = min(MOST_GAUGE, left - (history + 2 if history >= LEAST_GAUGE else 0))
-    row[at:at] = [*_host_gauge(now, gauge_width, glyphs), (" ", "")]
+    row[place:place] = [*_host_gauge(now, gauge_width, glyphs), (" ", "")]
     if history >= LEAST_GAUGE:
         row[3:3] = [("  ", ""), *_history(now, history, glyphs)]
     return row
@@ -348,9 +348,9 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
 
 def _own_processes(now: Snapshot) -> list[Row]:
     """Return items of the row: the trainer's CPU use and memory, unless it has ended, and the engine's memory."""
-    trainer, engine = (size(number(now.host.get(f"{name}_bytes"))) for name in ("trainer", "engine"))
+    trainer, engine = (size(at(now.host, f"{name}_bytes")) for name in ("trainer", "engine"))
     items: list[Row] = [[(_TRAINER, "label"), (_cores(now.host), "value")], [(f" {trainer:>8}", "value")]]
-    if now.outcome is not None and not now.host.get("trainer_bytes"):  # its process had ended before the last reading
+    if now.outcome is not None and not at(now.host, "trainer_bytes"):  # its process had ended before the last reading
         items = []
     return [*items, [(f"  {HOST['engine_bytes'].label} ", "label"), (engine, "value")]]
 
@@ -363,9 +363,9 @@ def _history(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
 def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = False) -> list[Row]:
     """Return the host in place of the GPUs: why there is none (not if `alone`), CPU use, memory and TensorFlow's
     share."""
-    name = "host  " if now.outcome is None else "mean while training  " if now.host.get(MEAN) else "last reading  "
+    name = "host  " if now.outcome is None else "mean while training  " if now.host_is_mean else "last reading  "
     left = [(name, "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
-    right = [(f"  {_CPU}", "label"), _load(number(now.host.get("cpu")))]
+    right = [(f"  {_CPU}", "label"), _load(at(now.host, "cpu"))]
     for more in (*_further(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):
         right += more if length(left) + length(right) + length(more) <= width else []
     head = headline(left, right, width, glyphs.rule)
@@ -378,7 +378,7 @@ def _load(cpu: float | None) -> Piece:
 
 
 def _further(now: Snapshot) -> list[Row]:
-    shown = ((figure, number(now.host.get(figure.key))) for figure in HOST.values() if "host" in figure.shown)
+    shown = ((figure, at(now.host, figure.key)) for figure in HOST.values() if "host" in figure.shown)
     return [
         [(f"  {figure.label} ", "label"), (percent(value) if figure.unit == "share" else figure.text(value), "value")]
         for figure, value in shown
@@ -387,28 +387,28 @@ def _further(now: Snapshot) -> list[Row]:
 
 
 def _host_memory(now: Snapshot, width: int, glyphs: Glyphs, alone: bool) -> Row:
-    tensors = number(now.tf_host.get("peak_bytes"))
+    tensors, trainer = now.tf_host.get("peak_bytes"), at(now.host, "trainer_bytes")
     right = [(f" {_used_of_total(now.host)}", "value")]
-    if not alone and now.host.get("trainer_bytes"):  # 0 once its process has ended
-        right += [(_TRAINER, "label"), (size(number(now.host.get("trainer_bytes"))), "value")]
+    if not alone and trainer:  # 0 once its process has ended
+        right += [(_TRAINER, "label"), (size(trainer), "value")]
     if tensors is not None:
         right += [("  tensors", "label")]
-        right += [] if now.host.get(MEAN) else [(f" {size(number(now.tf_host.get('current_bytes')))}", "value")]
+        right += [] if now.host_is_mean else [(f" {size(now.tf_host.get('current_bytes'))}", "value")]
         right += [(" peak ", "label"), (size(tensors), "value")]
     room = max(4, width - length(right) - 8)
     return fit([(_MEMORY, "label"), *_host_gauge(now, room, glyphs), *right], width)
 
 
 def _host_gauge(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    used, total = (number(now.host.get(f"memory_{name}_bytes")) for name in ("used", "total"))
-    return gauge(width, used, total, glyphs, number(now.host.get("trainer_bytes")))
+    used, total, trainer = (at(now.host, key) for key in ("memory_used_bytes", "memory_total_bytes", "trainer_bytes"))
+    return gauge(width, used, total, glyphs, trainer)
 
 
-def _used_of_total(host: Mapping[str, Any]) -> str:
-    used, total = (number(host.get(f"memory_{name}_bytes")) for name in ("used", "total"))
+def _used_of_total(host: HostReading | None) -> str:
+    used, total = (at(host, key) for key in ("memory_used_bytes", "memory_total_bytes"))
     return f"{gibibytes(used):>4}/{gibibytes(total):>4} GiB"
 
 
-def _cores(host: Mapping[str, Any]) -> str:
+def _cores(host: HostReading | None) -> str:
     figure = HOST["trainer_cpu"]
-    return f"{figure.bare(number(host.get(figure.key))):>4} {figure.unit}"
+    return f"{figure.bare(at(host, figure.key)):>4} {figure.unit}"

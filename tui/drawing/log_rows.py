@@ -14,10 +14,10 @@ from typing import NamedTuple
 from rich.cells import chop_cells
 
 from ...engine.process.known_failures import RESUMED
+from ...engine.runs.run_state import Epoch
 from ...engine.units import counted, seconds, three_digits
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
-from ..reading.run.snapshot import Epoch
 
 # How absl's C++ log (TensorFlow 2.21) begins a line: with a Unix time, or a date once it is initialised; and how
 # TensorFlow's own log did before.

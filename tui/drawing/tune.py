@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ...engine import figures
-from ...engine.files.values import number
 from ...engine.trials import proof_sentences
 from ...engine.trials.record import Candidate, Memory, MemoryPoint, Record, Trial, search_of
 from ...engine.tune.report import memory_sentences, search_sentences
@@ -442,11 +441,11 @@ def trial_line(name: str, now: Snapshot | None, width: int) -> Row:
     if now is None:
         return [("trial   ", "label"), ("none is running", "label")]
     row: Row = [("trial   ", "label"), (clean(name), "value")]
-    speed, loss = number(now.progress.get(_SPEED.progress)), now.line("loss").last
-    if speed is None:
+    progress, loss = now.progress, now.line("loss").last
+    if progress is None or progress.samples_per_second is None:
         return [*row, (f"  {doing(now.phase, now.phase_detail)} {seconds(now.phase_seconds)}", "label")]
-    step = number(now.progress.get(_STEP.progress))
-    for figure in (_SPEED.text(speed), f"loss {amount(loss)}", f"step {_STEP.text(step)}"):
+    speed, step = _SPEED.text(progress.samples_per_second), _STEP.text(progress.step_ms_p50)
+    for figure in (speed, f"loss {amount(loss)}", f"step {step}"):
         row += [("  ", ""), (figure, "value")] if length(row) + len(figure) + 2 <= width else []
     return row
 

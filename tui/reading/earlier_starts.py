@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY
 from ...engine.runs import Run
-from ...engine.runs.events import EVENTS_FILE
+from ...engine.runs.events import EVENTS_FILE, Phase
 from ...engine.runs.launched_with import options_of
 from ...engine.runs.parsing import parse_line
+from ...engine.runs.run_state import RunState, Span
 from ...engine.runs.titles import title_of
 from ...engine.system.identity import Place
 from ...engine.units import seconds
 from .queue_places import newest_runs
-from .run.snapshot import PhaseTimes
 
 MOST = 5  # runs that an estimate rests on
 HEAD_BYTES = 65_536  # of the events, in which a start is found
@@ -88,7 +88,7 @@ def _what_matters(run: Run) -> dict[str, object]:
 
 def start_of(run: Run) -> dict[str, float]:
     """Return the seconds of each phase of the run's first start. Empty if its training did not begin."""
-    times, begun = PhaseTimes(), False
+    state = RunState()
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
             lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
@@ -96,22 +96,18 @@ def start_of(run: Run) -> dict[str, float]:
         return {}
     for line in lines:
         event = parse_line(line) if '"phase"' in line else None
-        if event is None or event.type != "phase":
-            continue
-        if not begun:
-            times.since, begun = event.t, True
-        times.begin(event.t, str(getattr(event, "phase", "")), str(getattr(event, "detail", "") or ""))
-        if times.started:
-            return _summed(times)
+        if isinstance(event, Phase):
+            state.fold(event)
+        if state.has_trained:
+            return _summed(state.start)
     return {}
 
 
-def _summed(times: PhaseTimes) -> dict[str, float]:
+def _summed(spans: Iterable[Span]) -> dict[str, float]:
     by_phase: dict[str, float] = {}
-    for span in times.start:
-        if span.of_others:
-            continue
-        by_phase[span.phase] = by_phase.get(span.phase, 0.0) + span.seconds
+    for span in spans:
+        if not span.of_others:
+            by_phase[span.phase] = by_phase.get(span.phase, 0.0) + span.seconds
     return by_phase
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...engine import runs
 from ...engine.files.reading import read_object
-from ...engine.files.values import mapping, number
+from ...engine.files.values import mapping
 from ...engine.options import options_json
 from ...engine.runs import Run
 from ...engine.runs.run import STATE_LABELS
@@ -138,6 +138,6 @@ def _ended(run: Run) -> EndedRun | None:
         changed(run, "preset.yaml"),
         {f"{group}.{name}": value for group, values in groups.items() for name, value in mapping(values).items()},
         STATE_LABELS.get(str(result["outcome"]), str(result["outcome"])),
-        number(result.get("samples_per_second")),
-        validation(mapping(result.get("metrics"))),
+        result.get("samples_per_second"),
+        validation(result.get("metrics") or {}),
     )

@@ -21,9 +21,10 @@ from ...engine.queue.free_devices import Device
 from ...engine.queue.jobs import Job, ProofJob, RunJob, job_of, state_if_not_ended
 from ...engine.queue.queue_settings import Settings
 from ...engine.runs import Run, titles
+from ...engine.runs.events import Progress
 from ...engine.runs.run import PROOF
 from ...engine.units import clock
-from .queue_places import Queue, Waiting, last_progress
+from .queue_places import Queue, Waiting, last_event
 
 FORECAST_SECONDS = 5.0
 
@@ -129,7 +130,8 @@ class _Times:
         # By its own last estimate, else as earlier runs did.
         if isinstance(entry.job, ProofJob):
             return _seconds_of_proof(entry.job)
-        own = number(last_progress(entry.folder).get("eta_seconds")) if entry.state != "running" else None
+        progress = last_event(entry.folder, Progress) if entry.state != "running" else None
+        own = progress.eta_seconds if progress else None
         return self._durations.expected_seconds(entry.folder) if own is None else own
 
     @cached_property
@@ -147,7 +149,8 @@ def _settings(_path: Path, _written_at: float) -> Settings:
 def _left_of(job: Job) -> float | None:
     if isinstance(job, ProofJob):
         return job.seconds_left()
-    return number(last_progress(Run(job.path)).get("eta_seconds"))
+    progress = last_event(Run(job.path), Progress)
+    return progress.eta_seconds if progress else None
 
 
 def _job_at(path: Path) -> Job:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 from ...engine import runs
 from ...engine.files.reading import open_regular
 from ...engine.runs import Run
-from ...engine.runs.events import EVENTS_FILE, fields_of
+from ...engine.runs.event_reading import E
+from ...engine.runs.events import EVENTS_FILE, Progress
 from ...engine.runs.parsing import parse_line
 from ...engine.runs.run import WAITING
 
@@ -76,17 +76,20 @@ def newest_runs(waits: Callable[[Run], bool] = waits, of: Iterable[Run] | None =
 TAIL_BYTES = 16384
 
 
-def last_progress(run: Run) -> Mapping[str, Any]:
-    return last_event(run, "progress")
-
-
-def last_event(run: Run, kind: str) -> Mapping[str, Any]:
-    """Return the fields of the last event of the type `kind`. Empty if there is none near the end of the file."""
+def last_event(run: Run, kind: type[E]) -> E | None:
+    """Return the last event of this type; None if there is none near the end of the file."""
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
             stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
             lines = stream.read().decode("utf-8", "replace").splitlines()
     except OSError:
-        return {}
-    events = (parse_line(line) for line in reversed(lines) if f'"type":"{kind}"' in line)
-    return next((fields_of(event) for event in events if event), {})
+        return None
+    events = (parse_line(line) for line in reversed(lines) if f'"type":"{kind.type}"' in line)
+    return next((event for event in events if isinstance(event, kind)), None)
+
+
+def share_done(progress: Progress | None) -> float | None:
+    """Return the share of its steps that a run has done, from 0 to 1; None if it is not known."""
+    if progress is None or progress.step is None or not progress.steps:
+        return None
+    return min(1.0, progress.step / progress.steps)

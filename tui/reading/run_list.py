@@ -14,15 +14,15 @@ from ...engine import figures, runs
 from ...engine.figures import LOSS, Figure, at
 from ...engine.files import located_yaml, writing
 from ...engine.files.located_yaml import YamlFault
-from ...engine.files.values import EMPTY, harmless, mapping, number
+from ...engine.files.values import EMPTY, harmless
 from ...engine.queue import any_entry
 from ...engine.runs import ACTIVE_STATES, Run, code_copy, part_of_sweep, run_cluster, titles
 from ...engine.runs.checkpoint_files import steps_in
-from ...engine.runs.run import STATE_LABELS, WAITING, RunState
+from ...engine.runs.events import EpochEnd, Progress
+from ...engine.runs.run import STATE_LABELS, WAITING, StateName
 from ...engine.runs.titles import Notes, Title, title_of
 from ..word_search import Place, place
-from .queue_places import Queue, Waiting, last_event, last_progress, newest_runs
-from .run import epoch_mean
+from .queue_places import Queue, Waiting, last_event, newest_runs, share_done
 
 if TYPE_CHECKING:
     from ...engine.trials.record import Record
@@ -43,7 +43,7 @@ class Entry:
     """A run in the table, as it was read. A running run has its latest figures."""
 
     run: Run
-    state: RunState
+    state: StateName
     title: Title = field(default_factory=lambda: Title(""))
     description: str = ""
     figures: Mapping[str, float | None] = field(default_factory=lambda: EMPTY)  # by the keys of FIGURES, and LEFT
@@ -51,7 +51,7 @@ class Entry:
     host: str = ""  # the other machine that it runs on, if any
     damage: str = ""  # which of its files are damaged
     notes: Notes = NO_NOTES
-    latest: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  # its newest progress, if needed
+    latest: Progress | None = None  # its newest progress, if needed
     has_checkpoint: bool = False
     validation: tuple[str, float | None] = ("", None)  # a metric of the newest evaluation, by Keras's name of it
     workers: tuple[str, ...] = ()  # of a chief: the runs of its other workers in the same home
@@ -89,8 +89,7 @@ class Entry:
     @property
     def done(self) -> float | None:
         """The share of its steps that a running run has done, from 0 to 1; None for an ended run, or if not known."""
-        step, steps = at(self.latest, "step"), at(self.latest, "steps")
-        return min(1.0, step / steps) if self.is_active and step is not None and steps else None
+        return share_done(self.latest) if self.is_active else None
 
     @property
     def state_word(self) -> str:
@@ -219,7 +218,7 @@ def _written(path: Path) -> float:
 def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
     """Return a run's present entry; parts that never change are copied from `earlier`."""
     result = run.whole_result
-    latest = {} if at(result, LOSS.key) is not None else last_progress(run)
+    latest = None if at(result, LOSS.key) is not None else last_event(run, Progress)
     now = run.liveness
     state = run.state_of(now)
     return Entry(
@@ -236,7 +235,7 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         titles.read_notes(run),
         latest,
         bool(steps_in(run.file("checkpoints"))),
-        validation(mapping(result.get("metrics")) or mapping(last_event(run, "epoch").get("metrics"))),
+        validation(result.get("metrics") or (epoch.metrics if (epoch := last_event(run, EpochEnd)) else EMPTY)),
         earlier.workers if earlier and earlier.workers else _workers(run),
         number=run.number,
         learning=str(result.get("learning") or ""),
@@ -256,20 +255,21 @@ def folded(entries: Iterable[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.run.id not in others] if others else entries
 
 
-def _figures(result: Mapping[str, Any], latest: Mapping[str, Any], is_active: bool) -> dict[str, float | None]:
+def _figures(result: Mapping[str, Any], latest: Progress | None, is_active: bool) -> dict[str, float | None]:
     # The loss is the mean that the live view shows. Only a running run has a time left.
     values = {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES}
-    values[LOSS.key] = epoch_mean.latest(result, latest).value
-    values[LEFT.key] = at(latest, LEFT.progress) if is_active else None
+    if latest is not None:
+        values[LOSS.key] = latest.loss
+    values[LEFT.key] = latest.eta_seconds if latest is not None and is_active else None
     return values
 
 
-def validation(metrics: Mapping[str, Any]) -> tuple[str, float | None]:
+def validation(metrics: Mapping[str, float | None]) -> tuple[str, float | None]:
     """Return name and value of the first validation metric, else of the validation loss; else an empty name and
     None."""
-    names = [name for name in metrics if name.startswith("val_") and number(metrics[name]) is not None]
+    names = [name for name in metrics if name.startswith("val_") and metrics[name] is not None]
     chosen = next((name for name in names if name != "val_loss"), "".join(names[:1]))
-    return chosen, number(metrics.get(chosen))
+    return chosen, metrics.get(chosen)
 
 
 def description(run: Run) -> str:
@@ -305,7 +305,7 @@ class Ended:
 
     title: str
     id: str
-    state: RunState
+    state: StateName
 
 
 @dataclass(frozen=True)
@@ -342,9 +342,10 @@ class RunningRuns:
         first = next(iter(running.values()), None)
         if first is None:
             return Now(ended=ended, queue=queue)
-        return Now(tuple(running.values()), titles.with_name(first), _done(last_progress(first)), ended, queue)
+        done = share_done(last_event(first, Progress))
+        return Now(tuple(running.values()), titles.with_name(first), done, ended, queue)
 
-    def _state(self, run: Run) -> RunState | None:
+    def _state(self, run: Run) -> StateName | None:
         """None if it was deleted, or if it has ended and has not changed since the last call."""
         written = changed(run, "status.json")
         if written and self._over.get(run.id) == written:
@@ -355,8 +356,3 @@ class RunningRuns:
         if state not in ACTIVE_STATES:
             self._over[run.id] = written
         return state
-
-
-def _done(progress: Mapping[str, Any]) -> float | None:
-    step, steps = number(progress.get("step")), number(progress.get("steps"))
-    return min(1.0, step / steps) if step is not None and steps else None

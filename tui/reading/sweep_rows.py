@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ...engine.proof.folder import Proof, proofs_folder
 from ...engine.runs import Run
-from ...engine.runs.run import WAITING, RunState
+from ...engine.runs.run import WAITING, StateName
 from ...engine.runs.titles import Notes, Title, name_of
 from ...engine.trials import sweep_record, sweep_sentences
 from ...engine.trials.change_texts import short, value
@@ -18,7 +18,7 @@ from ...engine.units import amount
 from .run_list import Entry
 
 # The state of a sweep as that of a run; a sweep without a record has that of its trials.
-_STATES: Mapping[str, RunState] = {
+_STATES: Mapping[str, StateName] = {
     "running": "running", "waiting": WAITING, "done": "ok", "failed": "error", "stopped": "stopped",
     "crashed": "crashed",
 }  # fmt: skip

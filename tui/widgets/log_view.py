@@ -14,6 +14,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widgets import Input
 
+from ...engine.runs.run_state import Epoch
 from ...engine.units import counted
 from ..base import keys
 from ..base.base_app import BaseApp
@@ -22,7 +23,6 @@ from ..drawing import log_rows
 from ..drawing.log_rows import LogRow
 from ..drawing.rows import Row, headline
 from ..reading.run.reader import Picture
-from ..reading.run.snapshot import Epoch
 from ..upstream.textual_widgets import ScrollRequests
 from .row_widgets import Painted
 

@@ -4,14 +4,16 @@ Deferred imports: the first paint needs no runs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...engine import figures
 from ...engine.figures import GPU
-from ...engine.files.values import mapping, number, whole
 from ...engine.options.training import EARLY_STOP, KEEP_BEST
 from ...engine.units import amount, counted
 from ..base.glyphs import Glyphs
+
+if TYPE_CHECKING:
+    from ...engine.runs.events import Diagnosis, Started, Summary, WorkerReadings
 
 DOING = {
     "starting": "starting the engine", "importing": "importing TensorFlow",
@@ -79,17 +81,17 @@ def doing(phase: str, detail: str) -> str:
 WITHOUT_VERDICT = "no change is proposed; gputui tune (T in the form) tries changes without a diagnosis"
 
 
-def next_step(diagnosis: Mapping[str, Any]) -> str:
+def next_step(diagnosis: Diagnosis) -> str:
     """Return a sentence that proposes what to do; empty if the diagnosis has a verdict or a remedy."""
-    return "" if diagnosis.get("verdict") != "undecided" or diagnosis.get("remedies") else WITHOUT_VERDICT
+    return "" if diagnosis.verdict != "undecided" or diagnosis.remedies else WITHOUT_VERDICT
 
 
 _SHOWN = ("samples_per_second", "step_ms.p50", "input_wait")
 
 
-def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
+def worker_lines(event: WorkerReadings | None) -> Iterator[str]:
     """Yield a line for each worker of an event `workers`, then a line about the slowest worker."""
-    for worker in event.get("workers") or ():
+    for worker in event.workers if event else ():
         who = f"worker {worker['index']} ({worker['address']})"
         if worker.get("missing"):
             yield f"{who}: {worker['missing']}"
@@ -97,30 +99,29 @@ def worker_lines(event: Mapping[str, Any]) -> Iterator[str]:
         phrases = [figure.phrase(worker.get(figure.progress)) for figure in map(figures.of_run, _SHOWN)]
         phrases += [GPU["busy"].phrase(busy) for busy in worker.get("gpus_busy") or ()]
         yield f"{who}: {'  '.join(phrases)}"
-    if event.get("slowest") is not None:
-        yield f"the others wait for worker {event['slowest']}, which waits longest for its input"
+    if event is not None and event.slowest is not None:
+        yield f"the others wait for worker {event.slowest}, which waits longest for its input"
 
 
-def scaled_learning_rate(started: Mapping[str, Any]) -> str:
+def scaled_learning_rate(started: Started) -> str:
     """Return a text such as `learning rate 0.004 (linear over 4 replicas)`, made from the event `started`. Empty if the
     learning rate was not scaled."""
-    how = mapping(mapping(started.get("options")).get("train")).get("learning_rate_scaling")
-    highest, replicas = number(mapping(started.get("actual")).get("learning_rate")), number(started.get("replicas"))
-    applies = "train.learning_rate_scaling" not in mapping(started.get("inapplicable"))
-    if how not in ("linear", "sqrt") or highest is None or (replicas or 1) < 2 or not applies:
+    how = started.option("train.learning_rate_scaling")
+    highest, applies = started.actual.get("learning_rate"), "train.learning_rate_scaling" not in started.inapplicable
+    if how not in ("linear", "sqrt") or highest is None or (started.replicas or 1) < 2 or not applies:
         return ""
-    return f"learning rate {amount(highest)} ({how} over {replicas:.0f} replicas)"
+    return f"learning rate {amount(highest)} ({how} over {started.replicas} replicas)"
 
 
-def sentences(summary: Mapping[str, Any]) -> Iterator[str]:
+def sentences(summary: Summary) -> Iterator[str]:
     """Yield the sentences about the best epochs of a run. `summary` is that of its last event, or its result.json. None
     if the options asked for no best epoch, or no epoch has ended."""
-    best = {entry["option"]: entry for entry in summary.get("best") or ()}
+    best = {entry["option"]: entry for entry in summary.best}
     early, kept = best.get(EARLY_STOP), best.get(KEEP_BEST)
     same = early and kept and (early["figure"], early["epoch"]) == (kept["figure"], kept["epoch"])
     where = _where(kept)
     if early:
-        ends = ", whose weights the model has" if early.get("restores") and summary.get("ended_by") else ""
+        ends = ", whose weights the model has" if early.get("restores") and summary.ended_by else ""
         ends += where if same else ""
         begin = stopped_early(summary)
         text = _best(early)
@@ -129,15 +130,14 @@ def sentences(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"best {kept['figure']} {_best(kept)}{where}"
 
 
-def stopped_early(summary: Mapping[str, Any]) -> str:
+def stopped_early(summary: Summary) -> str:
     """Return why train.early_stop has ended the training: `stopped early after epoch 12: val_loss has not improved for
     5 epochs`. Empty if the training has ended in another way."""
-    early = next((entry for entry in summary.get("best") or () if entry["option"] == EARLY_STOP), None)
-    epochs = whole(summary.get("epochs"))
-    if summary.get("ended_by") != "early_stop" or early is None or epochs is None:
+    early = next((entry for entry in summary.best if entry["option"] == EARLY_STOP), None)
+    if summary.ended_by != "early_stop" or early is None or summary.epochs is None:
         return ""
-    since = counted(epochs - early["epoch"], "epochs")
-    return f"stopped early after epoch {epochs}: {early['figure']} has not improved for {since}"
+    since = counted(summary.epochs - early["epoch"], "epochs")
+    return f"stopped early after epoch {summary.epochs}: {early['figure']} has not improved for {since}"
 
 
 def _best(entry: Mapping[str, Any]) -> str:

@@ -4,20 +4,16 @@ cleaned."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ....engine.figures import LOSS, at, of_run, summed_up
-from ....engine.files.values import mapping, number
-from ....engine.runs.events import LATER_COMPILING, waits_for_others
+from ....engine.runs.events import LATER_COMPILING, Diagnosis, Fault, Started, Warn, waits_for_others
 from ....engine.trials import proof_sentences
 from ....engine.units import NONE, abbreviated, amount, clock, counted, named, percent, seconds
 from ...base.errors import clean
 from ...base.glyphs import Glyphs
 from ...form.form_state import proposed
-from ...reading.run.epoch_mean import UNFINISHED, of_result
-from ...reading.run.snapshot import Message, Snapshot
-from ...reading.run.store import BEFORE_RESUME
+from ...reading.run.snapshot import UNFINISHED, EpochMean, Snapshot
 from ...wording import run as best_epochs
 from ...wording.run import DOING, ENDED, ENDLESS, compiling, ending, is_early, scaled_learning_rate
 from ..plot.curves import style_of
@@ -75,15 +71,16 @@ def _state(now: Snapshot, glyphs: Glyphs) -> Row:
         turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
         return [(f"{turn} ", "curve2"), (doing, "value"), (f" {clock(now.phase_seconds):>5}", "value")]
     mark, style = (glyphs.warn, "warn") if now.learning and now.outcome == "ok" else ending(now.outcome, glyphs)
-    early = is_early(now.outcome, number(now.progress.get("step")), number(now.progress.get("steps")))
-    by = "train.early_stop" if best_epochs.stopped_early(now.summary) else "a callback"
+    early = now.progress is not None and is_early(now.outcome, now.progress.step, now.progress.steps)
+    by = "train.early_stop" if now.summary and best_epochs.stopped_early(now.summary) else "a callback"
     return [(f"{mark} {ENDED.get(now.outcome, clean(now.outcome))}{f' early, by {by}' * early}", style)]
 
 
 def _progress(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    step, steps = number(now.progress.get("step")), number(now.progress.get("steps"))
+    progress = now.progress
+    step, steps = (progress.step, progress.steps) if progress else (None, None)
     done = step / steps if step is not None and steps else None
-    epoch = _of(now.progress.get("epoch"), now.progress.get("epochs"))
+    epoch = _of(progress.epoch, progress.epochs) if progress else NONE
     left = [("epoch ", "label"), (epoch, "value"), ("  step ", "label"), (_of(step, steps), "value")]
     if (steps or 0) >= ENDLESS:  # ended by its time
         left, done = [("step ", "label"), (_count(step), "value")], None
@@ -99,18 +96,17 @@ def _times(now: Snapshot) -> list[Row]:
     elapsed: Row = [(f"{clock(now.elapsed):>9}", "value"), (" elapsed", "label")]
     if now.outcome is not None:
         return [elapsed]
-    left = clock(number(now.progress.get("eta_seconds")))
+    left = clock(now.progress.eta_seconds if now.progress else None)
     return [elapsed, [(f"{left:>9}", "value"), (" left", "label")]]
 
 
-def _of(part: Any, whole: Any) -> str:
+def _of(part: float | None, whole: float | None) -> str:
     # In the width that it will have at the end.
-    most = amount(number(whole))
-    return f"{_count(part):>{len(_count(whole))}}/{_count(whole)}" if most != "-" else "-"
+    return NONE if whole is None else f"{_count(part):>{len(_count(whole))}}/{_count(whole)}"
 
 
-def _count(value: Any) -> str:
-    return "-" if number(value) is None else f"{value:,.0f}"
+def _count(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}"
 
 
 def _facts(now: Snapshot, width: int) -> Row:
@@ -119,39 +115,33 @@ def _facts(now: Snapshot, width: int) -> Row:
     started = now.started
     parts: list[str] = []
     if started:
-        versions = started.get("versions") if isinstance(started.get("versions"), Mapping) else {}
-        parts.append(f"TensorFlow {clean((versions or {}).get('tensorflow', '-'))}")
+        parts.append(f"TensorFlow {clean(started.versions.get('tensorflow', NONE))}")
         parts.append(_devices(started))
         parts += _together(started)
-        parts.append(f"batch {_count(started.get('global_batch_size'))}")
+        parts.append(f"batch {_count(started.global_batch_size)}")
         parts += filter(None, [scaled_learning_rate(started)])
-    reached = number(now.progress.get(MFU.progress)) if now.outcome is None else None
-    if reached is not None:
-        parts.append(f"{MFU.label} {percent(reached)}")
+    if now.outcome is None and now.progress and now.progress.mfu is not None:
+        parts.append(f"{MFU.label} {percent(now.progress.mfu)}")
     if now.first_step_seconds is not None:
         parts.append(f"first step (tracing, compiling) {seconds(now.first_step_seconds)}")
-    actual = started.get("actual")
-    parameters = number(actual.get("parameters")) if isinstance(actual, Mapping) else None
-    if parameters is not None:
+    if started and (parameters := started.actual.get("parameters")) is not None:
         parts.append(f"{abbreviated(parameters)} {named(parameters, 'parameters')}")
     while len(", ".join(parts)) > width and len(parts) > 1:
         parts.pop()
     return fit([(", ".join(parts), "label")], width)
 
 
-def _together(started: Mapping[str, Any]) -> list[str]:
+def _together(started: Started) -> list[str]:
     # This worker, and the replicas on all machines.
-    workers, index = started.get("workers"), number(started.get("worker"))
-    if not isinstance(workers, list | tuple) or not workers or index is None:
+    if not started.workers or started.worker is None:
         return []
-    replicas = number(started.get("replicas"))
-    return [f"worker {index:.0f} of {len(workers)}", f"{_count(replicas)} {named(replicas, 'replicas')} on all"]
+    on_all = f"{_count(started.replicas)} {named(started.replicas, 'replicas')} on all"
+    return [f"worker {started.worker} of {len(started.workers)}", on_all]
 
 
-def _devices(started: Mapping[str, Any]) -> str:
-    names = started.get("devices")
-    kinds = [clean(name).split("device:")[-1].partition(":")[0] for name in names] if isinstance(names, list) else []
-    return f"{len(kinds)} {kinds[0]}s" if len(kinds) > 1 else kinds[0] if kinds else "-"
+def _devices(started: Started) -> str:
+    kinds = [clean(name).split("device:")[-1].partition(":")[0] for name in started.devices]
+    return f"{len(kinds)} {kinds[0]}s" if len(kinds) > 1 else kinds[0] if kinds else NONE
 
 
 # ---- the verdict ----------------------------------------------------------------------------------
@@ -165,14 +155,14 @@ _BEGUN = ("training", "evaluating", "saving")
 def is_due(now: Snapshot) -> bool:
     """Return True if the run has a diagnosis, or if training has begun so that a diagnosis will follow."""
     compiles_again = now.phase == "compiling" and now.phase_detail in LATER_COMPILING
-    return bool(now.diagnosis) or (now.outcome is None and (now.phase in _BEGUN or compiles_again))
+    return now.diagnosis is not None or (now.outcome is None and (now.phase in _BEGUN or compiles_again))
 
 
 def verdict_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_ROWS) -> list[Row]:
     """Return that the training learns nothing, if known, then the verdict on the speed with its certainty, if due."""
     drawn = learning_rows(now, width, glyphs)
     if is_due(now):
-        drawn += _speed_rows(now, width, glyphs, most) if now.diagnosis else [[(MEASURING, "label")]]
+        drawn += _speed_rows(now, now.diagnosis, width, glyphs, most) if now.diagnosis else [[(MEASURING, "label")]]
     return drawn[:most]
 
 
@@ -185,37 +175,32 @@ def learning_rows(now: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
     ]
 
 
-def _speed_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int) -> list[Row]:
-    sign, sure = mark(now.diagnosis, glyphs), confidence(now.diagnosis)
+def _speed_rows(now: Snapshot, diagnosis: Diagnosis, width: int, glyphs: Glyphs, most: int) -> list[Row]:
+    sign, sure = mark(diagnosis, glyphs), confidence(diagnosis, now.diagnosed_before_resume)
     lead, after = length([sign]) + 1, f" ({sure})" if sure else ""
-    lines = whole_lines(sentence(now.diagnosis), width - lead - len(after), glyphs, most)
+    lines = whole_lines(sentence(diagnosis), width - lead - len(after), glyphs, most)
     drawn: list[Row] = [[(" " * lead, ""), (line, "value")] for line in lines]
     drawn[0][:1] = [sign, (" ", "")]
     drawn[-1].append((after, "label"))
     return [fit(row, width) for row in drawn]
 
 
-def sentence(diagnosis: Mapping[str, Any]) -> str:
-    return clean(diagnosis.get("sentence") or diagnosis.get("verdict") or "-").replace("\n", " ")
+def sentence(diagnosis: Diagnosis) -> str:
+    return clean(diagnosis.sentence or diagnosis.verdict or NONE).replace("\n", " ")
 
 
-def is_open(diagnosis: Mapping[str, Any]) -> bool:
-    return diagnosis.get("verdict") in (None, "undecided")
-
-
-def mark(diagnosis: Mapping[str, Any], glyphs: Glyphs) -> Piece:
-    if diagnosis.get("verdict") == "healthy":
+def mark(diagnosis: Diagnosis, glyphs: Glyphs) -> Piece:
+    if diagnosis.verdict == "healthy":
         return glyphs.ok, "good"
-    return (glyphs.more, "label") if is_open(diagnosis) else (glyphs.warn, "warn")
+    return (glyphs.more, "label") if diagnosis.verdict in ("", "undecided") else (glyphs.warn, "warn")
 
 
-def confidence(diagnosis: Mapping[str, Any]) -> str:
-    value = number(diagnosis.get("confidence"))
-    if value is None or is_open(diagnosis):
+def confidence(diagnosis: Diagnosis, before_resume: bool = False) -> str:
+    if diagnosis.confidence is None or diagnosis.verdict in ("", "undecided"):
         return ""
-    if diagnosis.get(BEFORE_RESUME):
+    if before_resume:
         return "before it was resumed"
-    return "sure" if value >= SURE else "likely" if value >= LIKELY else "preliminary"
+    return "sure" if diagnosis.confidence >= SURE else "likely" if diagnosis.confidence >= LIKELY else "preliminary"
 
 
 # ---- the result -----------------------------------------------------------------------------------
@@ -226,10 +211,9 @@ LEAST_CELL, LEAST_NAME, VALUE = 24, 12, 9  # columns of an item, of its name, an
 
 
 def items(now: Snapshot) -> list[tuple[str, str]]:
-    names = now.started.get("devices")
-    devices = [str(name) for name in names] if isinstance(names, list | tuple) else []
+    devices = now.started.devices if now.started else ()
     results = {figure: figure.item(at(now.summary, figure.key)) for figure in summed_up(devices)}
-    if of_result(now.summary).steps == UNFINISHED:
+    if EpochMean.of_result(now.summary).steps == UNFINISHED:
         results[LOSS] = (f"{LOSS.name} so far", results[LOSS][1])
     if (throughput := of_run("samples_per_second")) in results:  # the chart of it has the last value
         results[throughput] = (f"mean {results[throughput][0]}", results[throughput][1])
@@ -238,7 +222,7 @@ def items(now: Snapshot) -> list[tuple[str, str]]:
 
 
 def _learnt(now: Snapshot, loss: tuple[str, str]) -> list[tuple[str, str]]:
-    values = {str(name): number(value) for name, value in mapping(now.summary.get("metrics")).items() if name != "loss"}
+    values = {name: value for name, value in now.summary.metrics.items() if name != "loss"} if now.summary else {}
     names = sorted(values, key=lambda name: not name.startswith("val_"))
     others = [(name.replace("_", " "), amount(values[name])) for name in names if values[name] is not None]
     return [*others[:MOST_METRICS], *([loss] if loss[1] != NONE else [])]
@@ -251,7 +235,7 @@ def result_rows(now: Snapshot, width: int) -> list[Row]:
     columns = max(1, width // cell)
     cell = width // columns
     widths = [_name_width(results[column::columns], cell) for column in range(columns)]
-    sentences = (clean(sentence) for sentence in best_epochs.sentences(now.summary))
+    sentences = (clean(sentence) for sentence in (best_epochs.sentences(now.summary) if now.summary else ()))
     lines = (line for sentence in sentences for line in textwrap.wrap(sentence, max(1, width)))
     drawn: list[Row] = [fit([(line, "value")], width) for line in lines]
     for start in range(0, len(results), columns):
@@ -278,7 +262,7 @@ def message_rows(now: Snapshot, width: int, height: int, glyphs: Glyphs, apply_k
     """Return the error that ended the run with its hint, then warnings, the newest last; those without room are
     counted."""
     drawn = error(now, width, glyphs, apply_key)
-    warnings = [_message(warning, glyphs.warn, "warn", width, glyphs) for warning in now.warnings]
+    warnings = [_message(warning, warning.option, glyphs.warn, "warn", width, glyphs) for warning in now.warnings]
     room = height - len(drawn)
     if sum(map(len, warnings)) <= room:
         return [*drawn, *(row for warning in warnings for row in warning)]
@@ -292,7 +276,7 @@ def error(now: Snapshot, width: int, glyphs: Glyphs, apply_key: str = "") -> lis
     """Return the error that ended the run, its hint, and the key that puts the hint's values into the form."""
     if now.error is None:
         return []
-    return _with_offer(_message(now.error, glyphs.failed, "bad", width, glyphs), now.error.hint, apply_key, width)
+    return _with_offer(_message(now.error, "", glyphs.failed, "bad", width, glyphs), now.error.hint, apply_key, width)
 
 
 def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[Row]:
@@ -305,9 +289,8 @@ def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[
     return [*rows, fit([("  ", ""), *offer], width)]
 
 
-def _message(message: Message, mark: str, style: str, width: int, glyphs: Glyphs) -> list[Row]:
-    names_it = message.message.startswith(message.option)
-    about = "" if names_it else f"{message.option}: "
+def _message(message: Warn | Fault, option: str, mark: str, style: str, width: int, glyphs: Glyphs) -> list[Row]:
+    about = "" if message.message.startswith(option) else f"{option}: "
     rows: list[Row] = []
     for text, sign, look in ((about + message.message, mark, style), (message.hint, glyphs.hint, "value")):
         for number_, line in enumerate(wrapped(text, width - len(sign) - 2)):

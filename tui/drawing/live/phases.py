@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ....engine import figures
-from ....engine.files.values import mapping, number
-from ....engine.runs.events import waits_for_others
+from ....engine.runs.events import Started, waits_for_others
+from ....engine.runs.run_state import Span
 from ....engine.units import abbreviated, clock, count, counted, estimate, named, seconds
 from ...base.errors import clean
 from ...base.glyphs import Glyphs
 from ...reading.earlier_starts import EarlierStarts
 from ...reading.queue_places import Waiting
-from ...reading.run.snapshot import Snapshot, Span
+from ...reading.run.snapshot import Snapshot
 from ...wording.run import ENDED, brief, doing, ending
 from ..rows import Row, fit, length, spread, whole_words
 
@@ -28,7 +27,7 @@ _LEAST_SECONDS = 0.05  # a shorter phase is not shown
 
 def is_due(now: Snapshot) -> bool:
     """True if the phases of the start are to be shown: no step was measured yet, or the run ended without one."""
-    return not now.progress
+    return now.progress is None
 
 
 def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
@@ -138,24 +137,22 @@ def _to_come(phase: str, earlier: EarlierStarts, width: int) -> Row:
 def _object(now: Snapshot, width: int) -> list[Row]:
     """One row about the model while XLA or TensorFlow compiles it."""
     started = now.started
-    if not started or now.phase != "compiling":
+    if started is None or now.phase != "compiling":
         return []
-    actual, workload = mapping(started.get("actual")), mapping(mapping(started.get("options")).get("workload"))
-    what = clean(workload.get("entry") or workload.get("model") or "the model")
-    with_xla = actual.get("jit_compile") is True or "XLA" in now.phase_detail
+    what = clean(started.option("workload.entry") or started.option("workload.model") or "the model")
+    with_xla = started.actual.get("jit_compile") is True or "XLA" in now.phase_detail
     words = [f"{'XLA compiles' if with_xla else 'TensorFlow traces'} {what}"]
-    if (parameters := number(actual.get("parameters"))) is not None:
+    if (parameters := started.actual.get("parameters")) is not None:
         words.append(f"{abbreviated(parameters)} {named(parameters, 'parameters')}")
-    if (batch := number(started.get("global_batch_size"))) is not None:
-        words.append(f"batch {count(batch)}")
-    words += _together(mapping(started.get("options")), started)
-    return [fit([("    ", ""), (", ".join(words), "label")], width)]
+    if started.global_batch_size is not None:
+        words.append(f"batch {count(started.global_batch_size)}")
+    return [fit([("    ", ""), (", ".join([*words, *_together(started)]), "label")], width)]
 
 
-def _together(options: Mapping[str, Any], started: Mapping[str, Any]) -> list[str]:
-    steps, replicas = number(mapping(options.get("compile")).get("steps_per_execution")), started.get("replicas")
-    parts = [f"{steps:.0f} steps in one graph"] if steps and steps > 1 else []
-    return parts + ([f"{replicas} replicas"] if isinstance(replicas, int) and replicas > 1 else [])
+def _together(started: Started) -> list[str]:
+    steps = started.actual.get("steps_per_execution") or 1
+    parts = [f"{steps} steps in one graph"] if steps > 1 else []
+    return parts + ([f"{started.replicas} replicas"] if (started.replicas or 1) > 1 else [])
 
 
 def _estimate(

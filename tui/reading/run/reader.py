@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType
 
 from ....engine.files.reading import GrowingFile, why
-from ....engine.files.values import EMPTY, number
+from ....engine.files.values import EMPTY
 from ....engine.runs import Follower, Run, quick_json
 from ....engine.runs.event_reading import Damage, Tail
 from ....engine.runs.events import EVENT_FILES, EVENTS_FILE, Event
@@ -25,7 +24,7 @@ from ....engine.runs.parsing import parse_line, recalled
 from ...base.errors import clean
 from .series import Line, along
 from .snapshot import Snapshot
-from .store import Store
+from .store import LEFT_OUT, Store
 
 quick_json.use()
 EVENTS_A_READ = 4000
@@ -33,7 +32,6 @@ PARSED_BYTES = 3_000_000  # of a backlog larger than this, only part of the freq
 FRESH_BYTES = 200_000  # the end of a file is always read completely
 LONGEST_PAUSE = 30.0
 _DENSE = re.compile(rb'\{"t":([0-9.]+),"type":"(gpu|host|allocator|progress|input_stages)"')
-_LEFT_OUT = "left_out"  # the type that a frequent reading gets if only its time is read
 
 
 class _ThinnedTail(Tail):
@@ -67,7 +65,7 @@ class _ThinnedTail(Tail):
         if self._span is None or (dense := _DENSE.match(line)) is None or not line.endswith(b"}\n"):
             return None
         t = float(dense[1])
-        return None if self._span[0] <= t <= self._span[1] else recalled({"t": t, "type": _LEFT_OUT})
+        return None if self._span[0] <= t <= self._span[1] else recalled({"t": t, "type": LEFT_OUT})
 
     def _is_used(self, line: bytes, every: int) -> bool:
         # Every rare event, and one of `every` events of a kind that is recorded each second.
@@ -206,9 +204,9 @@ class RunReader:
         if snapshot.phase == "ended" and snapshot.outcome is None and self._is_resumed():
             snapshot = replace(snapshot, phase="starting", phase_detail="")
         whole = self.run.whole_result if self.ended and self._replay is None else {}
-        if (seconds := number(whole.get("seconds"))) is not None:  # as in the table of runs
-            summary = {**snapshot.summary, "seconds": seconds, "goodput": whole.get("goodput")}
-            snapshot = replace(snapshot, elapsed=seconds, summary=MappingProxyType(summary))
+        if snapshot.summary and (seconds := whole.get("seconds")) is not None:  # as in the table of runs
+            summary = replace(snapshot.summary, seconds=seconds, goodput=whole.get("goodput"))
+            snapshot = replace(snapshot, elapsed=seconds, summary=summary)
         self.picture = Picture(snapshot, self._log.lines, self._log.arrived, self._log.count, behind)
         self._sizes_at_end = self._sizes() if self.ended else ()
         return behind

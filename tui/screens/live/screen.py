@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -17,9 +17,9 @@ from textual.widgets import Input
 from textual.worker import get_current_worker
 
 from ....engine import figures
-from ....engine.files.values import EMPTY, mapping, number
 from ....engine.runs import Run, all_runs, title
 from ....engine.runs.checkpoint_files import steps_in
+from ....engine.runs.events import Diagnosis
 from ....engine.runs.titles import read_notes
 from ....engine.units import counted
 from ...base import keys
@@ -27,7 +27,7 @@ from ...base.errors import clean
 from ...base.settings import Charts
 from ...drawing import charts as foot
 from ...drawing.charts import on_one_axis
-from ...drawing.diagnosis import changing, rows
+from ...drawing.diagnosis import changing, rows, stage_rows
 from ...drawing.gpu_details import host, host_line, no_gpu
 from ...drawing.live import head, phases
 from ...drawing.live.head import MEASURING, is_due
@@ -607,7 +607,7 @@ class DiagnosisScreen(AppScreen):
         super().__init__()
         self.source, self.run_folder = live, live.run_folder
         self.kept_as, self._run_name = live.kept_as, clean(live.run_folder.name)
-        self._of_folder: Mapping[str, Any] = EMPTY  # of a run that has ended
+        self._of_folder: Diagnosis | None = None  # of a run that has ended
         self._folder_read = False
         self._shown: tuple[object, ...] = ()
 
@@ -616,8 +616,8 @@ class DiagnosisScreen(AppScreen):
         return self.source.now
 
     @property
-    def diagnosis(self) -> Mapping[str, Any]:
-        return self.now.diagnosis or (self._of_folder if self.now.outcome is not None else EMPTY)
+    def diagnosis(self) -> Diagnosis | None:
+        return self.now.diagnosis or (self._of_folder if self.now.outcome is not None else None)
 
     @property
     def keys_without_use(self) -> tuple[str, ...]:
@@ -639,7 +639,7 @@ class DiagnosisScreen(AppScreen):
         if now.outcome is not None and not now.diagnosis and not self._folder_read:
             self._folder_read = True
             self._read_folder()
-        shown = (self.diagnosis, now.input_stages, now.outcome, is_due(now))
+        shown = (self.diagnosis, now.diagnosed_before_resume, now.input_stages, now.outcome, is_due(now))
         if any(new is not old for new, old in zip(shown, self._shown, strict=False)) or not self._shown:
             self._shown = shown
             self.query_one(Page).repaint()
@@ -650,10 +650,9 @@ class DiagnosisScreen(AppScreen):
     def _read_folder(self) -> None:
         from ....engine.diagnosis import of_run  # only for a run that left no diagnosis
 
-        diagnosis = asdict(of_run(self.run_folder))
-        self.app.call_from_thread(self._take, diagnosis)
+        self.app.call_from_thread(self._take, of_run(self.run_folder))
 
-    def _take(self, diagnosis: Mapping[str, Any]) -> None:
+    def _take(self, diagnosis: Diagnosis) -> None:
         self._of_folder = diagnosis
         self._show_new()
 
@@ -668,9 +667,9 @@ class DiagnosisScreen(AppScreen):
     def _rows(self, width: int) -> list[Row]:
         now = self.now
         if self.diagnosis:
-            return rows(self.diagnosis, now.input_stages, width, self.glyphs, _step_ms(now))
+            return rows(self.diagnosis, now, width, self.glyphs, _step_ms(now))
         text = MEASURING if is_due(now) else READING if now.outcome else NOT_BEGUN
-        stages = rows(EMPTY, now.input_stages, width, self.glyphs, _step_ms(now))[2:] if now.input_stages else []
+        stages = stage_rows(now.input_stages, False, _step_ms(now), width, self.glyphs)
         return [[(text, "label")], *stages]
 
     @work(exclusive=True, group="prove")
@@ -688,12 +687,13 @@ class DiagnosisScreen(AppScreen):
         if number > len(remedies):
             self.app.notify(_no_such(number, len(remedies)))
         else:
-            await put_into_form(self.app, self.run_folder, mapping(remedies[number - 1].get("changes")))
+            await put_into_form(self.app, self.run_folder, remedies[number - 1]["changes"])
 
 
 def _step_ms(now: Snapshot) -> float | None:
-    whole = mapping(now.summary.get("step_ms")).get("p50")
-    return number(now.progress.get("step_ms_p50") if now.outcome is None else whole)
+    if now.outcome is None:
+        return now.progress.step_ms_p50 if now.progress else None
+    return (now.summary.step_ms or {}).get("p50") if now.summary else None
 
 
 def _no_such(number: int, count: int) -> str:

@@ -17,6 +17,7 @@ from ....engine.proof import folder as proof_folder
 from ....engine.proof.folder import Proof
 from ....engine.proof.markdown import as_markdown
 from ....engine.runs import Run, RunError
+from ....engine.runs.events import Diagnosis
 from ....engine.trials import KEEPS, proof_sentences
 from ....engine.tune.report.search_results import limit_seconds
 from ....engine.tune.report.search_sentences import more_minutes
@@ -223,18 +224,19 @@ WEAK, STRONG, CANCEL, PROVE, MEASURE = "Weak", "Strong", "Cancel", "Prove", "Mea
 # ---- a proof of a diagnosis -----------------------------------------------------------------------
 
 
-async def prove(app: BaseApp, run: Run, diagnosis: Mapping[str, Any]) -> None:
+async def prove(app: BaseApp, run: Run, diagnosis: Diagnosis | None) -> None:
     """Ask, then start the proof of the run's remedies. If the run has not ended, only ask whether to stop it."""
     state = await asyncio.to_thread(lambda: run.state)
     if state in runs.ACTIVE_STATES:
         await _stop_first(app, run)
         return
-    if not any(remedy.get("changes") for remedy in diagnosis.get("remedies") or ()):
+    count = sum(bool(remedy["changes"]) for remedy in diagnosis.remedies) if diagnosis else 0
+    if not count:
         app.notify("there is nothing to prove: the diagnosis proposes no change of options")
         return
     try:
         request, seconds = await asyncio.to_thread(_request, run)
-        question = _question(request, seconds, diagnosis, app.key("stop"))
+        question = _question(request, seconds, count, app.key("stop"))
         await _begin(app, request, question, PROVE, f"the proof of {request.preset_name}")
     except (PresetError, RunError, OSError, ValueError) as reason:
         app.complain(f"cannot be proved: {reason}")
@@ -267,11 +269,10 @@ def _request(run: Run) -> tuple[Request, float]:
     return asked, duration.of_request(asked) * 2 * asked.repeats
 
 
-def _question(request: Request, seconds: float, diagnosis: Mapping[str, Any], stop: str) -> str:
-    """What the proof measures, and how long that takes at most. `seconds` is the duration of one comparison."""
-    count = sum(bool(remedy.get("changes")) for remedy in diagnosis.get("remedies") or ())
+def _question(request: Request, seconds: float, count: int, stop: str) -> str:
+    """What the proof of `count` changes measures, and how long that takes at most, of which each takes `seconds`."""
     return (
-        f"Prove it by measuring? {counted(max(1, count), 'changes')} to try, one after the other, each in "
+        f"Prove it by measuring? {counted(count, 'changes')} to try, one after the other, each in "
         f"{counted(request.repeats, 'pairs')} of trials of {request.measure_seconds:g} s (at least {LEAST_STEPS} "
         "steps), with and without it; what is not clearly faster is not kept.\n\n"
         f"Each change takes about {estimate(seconds)}, all of them about {estimate(count * seconds)}. "

@@ -16,7 +16,6 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import DataTable, Input
 
 from ....engine.compare import baseline
-from ....engine.files.values import EMPTY
 from ....engine.runs import Run
 from ....engine.runs.run import WAITING
 from ....engine.units import counted
@@ -664,7 +663,7 @@ class SideView(Vertical):
             lead = f"{name:<9}" if name else ""
             lines = wrapped(clean(text), width - len(lead), self._glyphs, 3) if text.strip() else []
             rows += [[(lead if not at else " " * len(lead), "label"), (line, "value")] for at, line in enumerate(lines)]
-        return [*rows, *(head.result_rows(self.now, width) if self.now.summary is not EMPTY else [])]
+        return [*rows, *(head.result_rows(self.now, width) if self.now.summary else [])]
 
 
 def _newest(reader: RunReader) -> Picture:
