@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputui.engine.follow import start, targets
+from gputui.engine.follow import start
 from gputui.engine.runs import Run, request_stop
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import Progress
@@ -63,7 +63,7 @@ def failures(folder: Path) -> Iterator[list[Failure]]:
     """A context with the failures that this machine can have. `folder` is used for what they need."""
     with ExitStack() as stack:
         ways = [Failure("killed each second", "tensorboard", {}, is_killed=True)]
-        if targets.TARGETS["mlflow"].missing:
+        if start.TARGETS["mlflow"].missing:
             print("left out: MLflow is not installed")
         else:
             silent, closed = (stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2))

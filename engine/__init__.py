@@ -6,10 +6,7 @@ __version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Return the Keras callback for `from gputui.engine import Monitor`. It is loaded here, as it imports Keras.
-
-    Raises AttributeError for any other name.
-    """
+    """`from gputui.engine import Monitor` loads the Keras callback here, as it imports Keras."""
     if name == "Monitor":
         from importlib import import_module  # by name: nothing here may load TensorFlow before it is asked for
 

@@ -1,7 +1,5 @@
-"""Checks `workload.entry` without running it: whether the file and the function exist and are valid Python.
-
-The user's code is parsed and not imported. A missing file or function or a syntax error is reported with file and line
-before anything is launched. Only the trainer runs the code.
+"""Checks `workload.entry` without running it: whether the file and the function exist and are valid Python. A fault is
+reported with file and line before anything is launched. Only the trainer runs the code.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ MAX_SOURCE_BYTES = 1024**2  # a larger file was not written by a person, and tak
 
 @dataclass(frozen=True)
 class Entry:
-    """A function, and the file or the module that contains it. Either `file` or `module` is None."""
+    """Either `file` or `module` is None."""
 
     file: str | None
     module: str | None
@@ -37,10 +35,7 @@ class Entry:
 
 
 class EntryFault(Exception):
-    """The user's code that workload.entry names cannot be used.
-
-    `message` gives the reason, with file and line if they are known; `change` says in a sentence what to do about it.
-    """
+    """The user's code that workload.entry names cannot be used; `change` says what to do."""
 
     def __init__(self, message: str, change: str) -> None:
         self.message, self.change = brief(harmless(message)), change
@@ -48,7 +43,7 @@ class EntryFault(Exception):
 
 
 def parse(text: str) -> Entry:
-    """Return the function, and the file or module, that `text` names. `text` is a valid value of workload.entry."""
+    """`text` is a valid value of workload.entry."""
     match = ENTRY.fullmatch(text)
     assert match is not None, "the option has been validated"
     place, function = match["place"], match["function"]
@@ -56,10 +51,8 @@ def parse(text: str) -> Entry:
 
 
 def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = None) -> Path:
-    """Return the file that contains the function's module. The function itself is not searched.
-
-    A file is searched in `folder`. A module is searched in `folder`, then in `search_path`, the sys.path of the Python
-    that trains (by default of this Python). Raises EntryFault if there is none.
+    """A file is searched in `folder`, a module in `folder` and `search_path` (by default this Python's). Raises
+    EntryFault. The function itself is not searched.
     """
     if entry.file is not None:
         path = folder / os.path.expanduser(entry.file)
@@ -77,11 +70,8 @@ def source_file(entry: Entry, folder: Path, search_path: Sequence[str] | None = 
 
 
 def examine(text: str, folder: Path, search_path: Sequence[str] | None = None, newer_python: bool = False) -> None:
-    """Raise EntryFault if the entry's code cannot run. `text` is the value of workload.entry.
-
-    The reason is a missing file or function, a file that is not valid Python, or a function that does not accept one
-    argument. The file is searched as by `source_file`. With `newer_python`, a syntax error is ignored, as the Python
-    that trains may accept the code.
+    """EntryFault for a missing file or function, invalid Python, or one that does not accept one argument. With
+    `newer_python`, a syntax error is ignored, as the Python that trains may accept the code.
     """
     entry = parse(text)
     path = source_file(entry, folder, search_path)
@@ -105,10 +95,8 @@ def examine(text: str, folder: Path, search_path: Sequence[str] | None = None, n
 
 
 def source_text(text: str, folder: Path) -> str | None:
-    """Return the text of the entry's file and of all files in `folder` that it imports, one after the other.
-
-    `text` is the value of workload.entry. None if there is no such file in the folder, if a file is not valid Python,
-    or if the function is imported from another place, so that its text is not known.
+    """Return the text of the entry's file and of all files in `folder` that it imports. None if a file is missing or
+    not valid Python, or if the function is imported from another place.
     """
     entry, texts = parse(text), []
     try:
@@ -124,7 +112,7 @@ def source_text(text: str, folder: Path) -> str | None:
 
 
 def _imported(tree: ast.Module, file: Path, folder: Path) -> Iterator[Path]:
-    """Yield the existing files of modules that `file` imports from its folder or from `folder`."""
+    """The files that `file` imports from its folder or from `folder`."""
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         places = [file.parent, folder]
@@ -156,11 +144,7 @@ def _parsed(path: Path, shown: str) -> ast.Module:
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """Yield the name and the statement of each definition at the top level of a module, also of those inside
-    conditions.
-
-    `body` has the statements of the module. The name `*` stands for an import of unknown names.
-    """
+    """Names and statements of definitions, also inside conditions. `*` stands for an import of unknown names."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node
@@ -192,11 +176,7 @@ def _takes_one_argument(node: ast.stmt | None, name: str, shown: str) -> None:
 
 
 def _find_module(name: str, folder: Path, search_path: Sequence[str]) -> ModuleSpec | None:
-    """Return the specification of the module `name`, which is searched in `folder` and then in `search_path`; None if
-    there is no such module.
-
-    Neither the module nor its packages are imported.
-    """
+    """Neither the module nor its packages are imported."""
     places: list[str] | None = [str(folder), *search_path]
     spec = None
     for length, _ in enumerate(name.split("."), start=1):

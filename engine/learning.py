@@ -23,14 +23,14 @@ NEAR_CHANCE = 1.05
 
 @dataclass
 class EpochsSeen:
-    """The metrics of the first and of the newest epoch of a training, with their numbers from 1."""
+    """The metrics of the first and of the newest epoch, with their numbers from 1."""
 
     first: tuple[int, Mapping[str, Any]] | None = None
     last: tuple[int, Mapping[str, Any]] | None = None
     step: int = 0
 
     def take(self, epoch: int | None, step: int | None, metrics: Mapping[str, Any] | None) -> None:
-        """Record an epoch that has ended. An event whose fields cannot be read is left out."""
+        """An event whose fields cannot be read is left out."""
         if epoch is None or step is None:
             return
         self.last, self.step = (epoch, metrics or {}), step
@@ -39,9 +39,7 @@ class EpochsSeen:
 
 
 def judged(epochs: EpochsSeen, options: Mapping[str, Any]) -> str:
-    """Return in one sentence that the training has diverged or learns nothing, with the figures on which that rests.
-    Empty if neither is known. `options` are at least those of the group workload, by `group.name`.
-    """
+    """Return the sentence that it has diverged or learns nothing; else empty. `options` have at least workload.*."""
     if epochs.first is None or epochs.last is None:
         return ""
     (first, before), (last, now) = epochs.first, epochs.last
@@ -70,7 +68,7 @@ def judged(epochs: EpochsSeen, options: Mapping[str, Any]) -> str:
 
 
 def _classes(options: Mapping[str, Any]) -> int | None:
-    """Return the number of classes of gputui's own data, None if it is not known. Own code may have any loss."""
+    """Return the number of classes of gputui's own data; own code may have any loss."""
     if options.get("workload.entry") is not None:
         return None
     data = str(options.get("workload.data"))

@@ -1,7 +1,6 @@
-"""Calculates the steps, batches, samples and replicas of a training, and how long is enough for a measurement.
-
-These plain numbers are known before anything is built. The trainer, proofs, checks and views all use these functions,
-and exported scripts contain the same functions (export/engine_source.py). Imports nothing at run time.
+"""Calculates the steps, batches, samples and replicas of a training, and how long is enough for a measurement. Trainer,
+proofs, checks and views use these functions, and exported scripts contain them (export/engine_source.py). Imports
+nothing at run time.
 """
 
 from __future__ import annotations
@@ -46,27 +45,19 @@ def batches_per_pass(samples: int, global_batch: int, replicas: int = 1, drop_re
 
 
 def samples_seen(steps: int, samples: int, global_batch: int, batches: int) -> int:
-    """Return the number of samples that `steps` steps train on, in passes over `samples` samples.
-
-    A pass has `batches` batches of `global_batch` samples each; its last batch may be smaller.
-    """
+    """Return the samples of `steps` steps, in passes of `batches` batches, of which the last may be smaller."""
     passes, rest = divmod(steps, batches)
     of_a_pass = min(samples, batches * global_batch)
     return passes * of_a_pass + min(rest * global_batch, of_a_pass)
 
 
 def smaller_last_batch(samples: int, global_batch: int, batches: int) -> bool:
-    """Return True if the last of the `batches` batches of a pass over `samples` samples is smaller than
-    `global_batch`.
-    """
+    """Return True if the last batch of a pass is smaller than `global_batch`."""
     return batches * global_batch > samples
 
 
 def training_samples(workload: Workload, train: Train) -> int | None:
-    """Return the number of samples in one pass of the training, without the validation samples of a split.
-
-    None if the data would have to be opened to know it, as for a user's own code and for files.
-    """
+    """Return the samples of one pass, without a split's; None if the data would have to be opened to know it."""
     if workload.entry is not None:
         return None
     kind = workload.source[0]
@@ -81,15 +72,12 @@ def training_samples(workload: Workload, train: Train) -> int | None:
 
 
 def devices(options: Options, gpus: int) -> int:
-    """Return the number of logical devices on `gpus` GPUs; without a GPU, the number on the CPU."""
+    """The logical devices; without a GPU, of the CPU."""
     return max(1, gpus) * options.device.logical_devices
 
 
 def replicas(strategy: Strategy, devices: int, workers: int = 1) -> int:
-    """Return the number of replicas of the model that train in parallel, over all workers.
-
-    `devices` is the number of logical devices of each worker. Only multi_worker counts the workers.
-    """
+    """Return the replicas of all workers. `devices` are the logical devices of each worker."""
     if strategy.kind not in SEVERAL_REPLICAS:
         return 1
     here = devices if strategy.devices == "all" else max(1, len(strategy.devices))
@@ -97,12 +85,10 @@ def replicas(strategy: Strategy, devices: int, workers: int = 1) -> int:
 
 
 def global_batch(options: Options, replicas: int) -> int:
-    """Return the number of samples in one step, over all replicas."""
     return options.input.batch_size * replicas
 
 
 def gpus_used(replicas: int, logical_devices: int) -> int:
-    """Return the number of GPUs on which `replicas` replicas train. Each GPU has `logical_devices` logical devices."""
     return -(-replicas // logical_devices)
 
 
@@ -122,12 +108,11 @@ def rate_factor(scaling: str, growth: float) -> float:
 
 
 def steps_per_epoch(train: Train, batches: int) -> int:
-    """Return `train.steps_per_epoch`, or if it is not given, `batches`, the number of batches of one pass."""
     return train.steps_per_epoch or batches
 
 
 def training_steps(options: Options) -> int | None:
-    """Return the number of steps of a training on one replica; None if the data would have to be opened."""
+    """Return the steps on one replica; None if the data would have to be opened."""
     train, given = options.train, options.input
     samples = training_samples(options.workload, train)
     if samples is None and train.steps_per_epoch is None:
@@ -151,7 +136,7 @@ def decay_steps(train: Train, steps: int, steps_per_epoch: int) -> int:
 
 
 def whole_executions(steps: int, together: int) -> int:
-    """Return the largest multiple of `together` that is at most `steps`."""
+    """The largest multiple of `together` that is at most `steps`."""
     return steps // together * together
 
 
@@ -167,33 +152,21 @@ def steps_together(steps_per_epoch: int, together: int) -> int:
 
 
 def warmup_steps(steps: int) -> int:
-    """Return how many of the `steps` steps are left out of the figures: 20, or a fifth of a short run, but at least
-    one.
-    """
+    """The steps that are left out of the figures: 20, or a fifth of a short run."""
     return max(1, min(WARMUP_STEPS, steps // 5))
 
 
 def enough(seconds: float, steps: int, asked: float) -> bool:
-    """Return True if a run with `run.measure_seconds` (`asked`) has measured enough.
-
-    `seconds` and `steps` were measured up to now. A run with fewer than 20 steps continues up to 12 times the requested
-    seconds.
-    """
+    """Return True if run.measure_seconds (`asked`) has passed. Fewer than 20 steps go on up to 12 times as long."""
     return seconds >= asked and (steps >= LEAST_STEPS or seconds >= MOST_TIMES * asked)
 
 
 def expected_seconds(asked: float, step_seconds: float) -> float:
-    """Return the seconds that will be measured if `asked` seconds are requested and a step takes `step_seconds`."""
     return max(asked, min(MOST_TIMES * asked, LEAST_STEPS * step_seconds))
 
 
 def seconds_to_ask(step_seconds: float) -> int:
-    """Return the whole seconds to request as run.measure_seconds, so that about 30 steps of `step_seconds` each are
-    measured.
-
-    That is 20 steps and a margin of a half. The result is much less than the time of 20 steps, as a run with few steps
-    measures up to 12 times as long as requested.
-    """
+    """Return the seconds for 20 steps and a margin: few steps go on up to 12 times as long as requested."""
     return int(1.5 * LEAST_STEPS * step_seconds / MOST_TIMES) + 1
 
 
@@ -205,10 +178,7 @@ _ROUNDS = 20
 
 @dataclass(frozen=True)
 class Line:
-    """Memory in bytes as a line over the batch size: base + bytes_per_sample * batch size.
-
-    `bytes_per_sample` is at least 0, as a larger batch does not take less memory.
-    """
+    """Memory in bytes over the batch size; a larger batch does not take less memory."""
 
     base: float
     bytes_per_sample: float
@@ -218,10 +188,8 @@ class Line:
 
 
 def through(points: Points) -> Line | None:
-    """Return the line through the points, pairs of a batch size and bytes. None if they have fewer than two different
-    batch sizes.
-
-    It is fitted by least squares, in which points far from the line count less.
+    """Return the line by least squares, in which points (batch size, bytes) far from it count less; None for one batch
+    size.
     """
     if len({batch for batch, _ in points}) < 2:
         return None

@@ -12,11 +12,8 @@ class Code(str):
 
 @dataclass(frozen=True)
 class Table:
-    """The head and the rows of a table; each cell is a text.
-
-    `right` has the indexes of the columns of figures, which are aligned at their right edges. `spare` has the indexes
-    of columns that a narrow view may leave out, beginning with the last. The cells of the columns in `drawn` are
-    pictures, whose blanks count.
+    """`right` has the columns of figures, `spare` those that a narrow view may leave out (the last first), and `drawn`
+    those of pictures, whose blanks count.
     """
 
     head: Sequence[str]
@@ -26,7 +23,7 @@ class Table:
     drawn: Collection[int] = ()
 
     def with_column(self, at: int, head: str, cells: Sequence[str]) -> Table:
-        """Return the table with an additional column of pictures at the index `at`."""
+        """An additional column of pictures at the index `at`."""
         rows = [[*row[:at], cell, *row[at:]] for row, cell in zip(self.rows, cells, strict=True)]
         right, spare, drawn = (
             [column + (column >= at) for column in columns] for columns in (self.right, self.spare, self.drawn)
@@ -34,24 +31,22 @@ class Table:
         return Table([*self.head[:at], head, *self.head[at:]], rows, right, spare, [*drawn, at])
 
     def markdown(self, aligned: bool = False) -> str:
-        """Return the table in Markdown. With `aligned`, the columns in `right` are aligned at the right in Markdown,
-        too.
-        """
+        """If `aligned`, the columns in `right` are aligned in Markdown, too."""
         rule = ["---:" if aligned and column in self.right else "---" for column in range(len(self.head))]
         lines = [self.head, rule, *self.rows]
-        return "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
+        cells = (
+            [f"`{escaped(text)}`" if isinstance(text, Code) and text else escaped(text).rstrip() for text in line]
+            for line in lines
+        )
+        return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
     def numbered(self) -> Table:
-        """Return the table with an additional first column that counts the rows, from 1."""
+        """An additional first column counts the rows, from 1."""
         rows = [[str(number), *row] for number, row in enumerate(self.rows, 1)]
         right, spare, drawn = ([column + 1 for column in columns] for columns in (self.right, self.spare, self.drawn))
         return Table(["", *self.head], rows, right, spare, drawn)
 
 
-def _markdown_cell(text: str) -> str:
-    return f"`{escaped(text)}`" if isinstance(text, Code) and text else escaped(text).rstrip()
-
-
 def escaped(text: str) -> str:
-    """Return the text for a cell of Markdown: on one line, and with the bars that divide cells escaped."""
+    """Return the text for a cell of Markdown: on one line, with `|` escaped."""
     return str(text).replace("|", "\\|").replace("\n", " ")

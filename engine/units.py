@@ -1,9 +1,6 @@
-"""Values as text, in one form everywhere: bytes, shares, durations, rates and counts.
-
-A space stands before every unit, also before `%` and `°C`, as in ISO 80000-1 and the SI brochure: `82 %`. Bytes and
-rates of bytes have the binary units of IEC 80000-13 (KiB, MiB, GiB), in which GPUs, containers and TensorFlow count
-their memory. Files keep the unit that their key names (`peak_memory_bytes`, `device.memory_limit_mb`). Numbers have
-about three significant digits and commas between thousands. An unknown value is a dash, never 0.
+"""Values as text, in one form everywhere: bytes, shares, durations, rates and counts. A space stands before every unit,
+also `%` and `°C` (ISO 80000-1). Bytes have the binary units of IEC 80000-13 (KiB, MiB, GiB), in which GPUs, containers
+and TensorFlow count their memory. An unknown value is a dash, never 0.
 """
 
 from __future__ import annotations
@@ -20,10 +17,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
 def amount(value: float | None, decimals: int | None = None) -> str:
-    """Return a number with `decimals` decimals, or by default with about three significant digits.
-
-    Examples are 0.0123, 1.23, 123, 12,346 and 1.57e+19. None becomes a dash.
-    """
+    """By default the number has about three significant digits: 0.0123, 1.23, 123, 12,346 and 1.57e+19."""
     if value is None:
         return NONE
     if decimals is not None or 100 <= abs(value) < WITH_EXPONENT:
@@ -32,20 +26,17 @@ def amount(value: float | None, decimals: int | None = None) -> str:
 
 
 def three_digits(value: float | None) -> str:
-    """Return a number with exactly three significant digits, so that numbers in a column align: 1.00, 0.110, 0.0607.
-
-    Numbers from 100 on are written as by `amount`.
-    """
+    """Exactly three significant digits, so that a column aligns: 1.00, 0.110, 0.0607; from 100 on as `amount`."""
     return amount(value) if value is None or abs(value) >= 99.95 else f"{value:#.3g}"
 
 
 def count(value: float | None) -> str:
-    """Return a number rounded to a whole number, such as 12,346. None becomes a dash."""
+    """A whole number: 12,346."""
     return amount(value, 0)
 
 
 def abbreviated(value: float | None) -> str:
-    """Return a large number in a short form: 23.5 M, 1.2 G; below 1,000 as by `count`."""
+    """23.5 M, 1.2 G; below 1,000 as by `count`."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value is not None and value >= 0.9995 * limit:  # also a value that is rounded to 1,000 of the smaller unit
             return f"{value / limit:.3g} {letter}"
@@ -53,12 +44,12 @@ def abbreviated(value: float | None) -> str:
 
 
 def counted(number: int | float | None, things: str) -> str:
-    """Return a number and its noun; `things` is the noun in the plural: 1 step, 12,346 steps; of None: - steps."""
+    """`things` is the plural: 1 step, 12,346 steps; of None: - steps."""
     return f"{count(number)} {named(number, things)}"
 
 
 def named(number: int | float | None, things: str) -> str:
-    """Return the noun in the form that the number needs; `things` is the noun in the plural: step, steps."""
+    """The noun in the form that the number needs; `things` is the plural."""
     if number != 1 or not things.endswith("s"):
         return things
     ending = next((ending for ending in _PLURALS if things.endswith(ending)), "s")
@@ -66,35 +57,27 @@ def named(number: int | float | None, things: str) -> str:
 
 
 def share(value: float | None, decimals: int = 0) -> str:
-    """Return a part of a whole, given from 0 to 1, in percent: 82 %."""
+    """A part of a whole (0 to 1) in percent: 82 %."""
     return NONE if value is None else f"{100 * value:.{decimals}f} %"
 
 
 def percent(value: float | None) -> str:
-    """Return a share (0 to 1) in percent with at least five characters, so that repainted places keep their width.
-
-    Examples are ` 82 %` and, for None, ` - %`.
-    """
+    """The text has at least five characters, so that repainted places keep their width: ` 82 %`, ` - %`."""
     return f"{NONE:>3} %" if value is None else f"{share(value):>5}"
 
 
 def change(value: float | None, unit: str = "%") -> str:
-    """Return a relative difference, given as a share (0.05 is 5 %), with its sign: +131 %, -3.2 %. None becomes a dash.
-
-    For the difference of two shares, the unit is `points`.
-    """
+    """A relative difference (0.05 is 5 %) with its sign: +131 %, -3.2 %."""
     return NONE if value is None else f"{100 * value:+.{_change_decimals(value)}f} {unit}"
 
 
 def change_label(value: float) -> str:
-    """Return a relative difference, given as a share, as the label of a scale: `+10 %`, `-2.5 %`, and `0`."""
+    """Return the label of a scale: `+10 %`, `-2.5 %`, and `0`."""
     return f"{'+' if value > 0 else ''}{amount(100 * value)} %" if value else "0"
 
 
 def spread(value: float | None, unit: str = "%") -> str:
-    """Return the spread of relative differences, given as a share, with as many decimals as `change` and no sign: 3.2
-    %.
-    """
+    """It has as many decimals as `change` and no sign: 3.2 %."""
     return NONE if value is None else f"{100 * value:.{_change_decimals(value)}f} {unit}"
 
 
@@ -103,12 +86,12 @@ def _change_decimals(value: float) -> int:
 
 
 def times(factor: float | None) -> str:
-    """Return a factor as text: 2.31 times."""
+    """2.31 times."""
     return NONE if factor is None else f"{factor:.{2 if factor < 10 else 1}f} times"
 
 
 def size(value: float | None) -> str:
-    """Return a number of bytes as text: 70 B, 1.5 MiB, 512 GiB."""
+    """70 B, 1.5 MiB, 512 GiB."""
     if value is None:
         return NONE
     power = next((power for power in range(3) if round(abs(value) / 1024**power) < 1024), 3)
@@ -117,27 +100,27 @@ def size(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Return a number of bytes per second as text: 1.5 MiB/s."""
+    """1.5 MiB/s."""
     return NONE if value is None else f"{size(value)}/s"
 
 
 def gibibytes(value: float | None) -> str:
-    """Return a number of bytes in GiB without the unit: 61.4, 512. The unit follows once after several numbers."""
+    """61.4, 512: the unit follows once after several numbers."""
     return NONE if value is None else f"{value / GIB:.{0 if value >= 99.95 * GIB else 1}f}"
 
 
 def performance_state(value: float | None) -> str:
-    """Return a performance state in NVIDIA's form: P0."""
+    """NVIDIA's form: P0."""
     return NONE if value is None else f"P{value:.0f}"
 
 
 def seconds(value: float | None) -> str:
-    """Return a duration, given in seconds: 4.2 s, 3:07, 2:05:09."""
+    """4.2 s, 3:07, 2:05:09."""
     return f"{value:.1f} s" if value is not None and value < 59.95 else clock(None if value is None else round(value))
 
 
 def clock(value: float | None) -> str:
-    """Return a duration, given in seconds, without fractions of a second: 0:09, 2:05:09."""
+    """Seconds without fractions: 0:09, 2:05:09."""
     if value is None:
         return NONE
     minutes, rest = divmod(int(value), 60)
@@ -146,19 +129,14 @@ def clock(value: float | None) -> str:
 
 
 def since(then: float, now: float | None = None) -> str:
-    """Return `since 14:05` for a Unix time, with its day if that is not today: `since Nov 26 14:05`, with the year if
-    that is another one. `now` is the present time if it is None.
-    """
+    """`since 14:05`, with its day (`Nov 26`) if that is not today, and the year if that is another one."""
     moment, today = time.localtime(then), time.localtime(now)
     day = "" if moment[:3] == today[:3] else "%b %d " if moment[0] == today[0] else "%Y-%m-%d "
     return time.strftime(f"since {day}%H:%M", moment)
 
 
 def axis_time(value: float) -> str:
-    """Return a duration, given in seconds, for the tick of an axis, in the shortest form: 0, 20 s, 5 min, 1:30 h, 2 d.
-
-    From an hour on, it is cut to minutes, and from two days on rounded to three digits.
-    """
+    """The shortest form: 0, 20 s, 5 min, 1:30 h, 2 d; cut to minutes from an hour on."""
     if value < MINUTE:
         return f"{value:.0f} s" if value else "0"
     if value < HOUR:
@@ -171,7 +149,7 @@ def axis_time(value: float) -> str:
 
 
 def estimate(value: float) -> str:
-    """Return an estimated duration, given in seconds, rounded coarsely: 10 s (the least), 90 s, 4 min, 2.5 h."""
+    """Rounded coarsely: 10 s (the least), 90 s, 4 min, 2.5 h."""
     if value < 100:
         return f"{max(10, round(value, -1)):.0f} s"
     return f"{value / MINUTE:.0f} min" if value < 100 * MINUTE else f"{value / HOUR:.1f} h"
@@ -180,41 +158,24 @@ def estimate(value: float) -> str:
 # ---- by the name of a unit --------------------------------------------------------------------
 
 _FORMS: dict[str, Callable[[float | None], str]] = {
-    "count": count,
-    "share": share,
-    "change": change,
-    "spread": spread,
-    "times": times,
-    "bytes": size,
-    "bytes/s": rate,
-    "seconds": seconds,
-    "P": performance_state,
-}
+    "count": count, "share": share, "change": change, "spread": spread, "times": times, "bytes": size,
+    "bytes/s": rate, "seconds": seconds, "P": performance_state,
+}  # fmt: skip
 _UNITLESS = ("value", "")
 
 
 def is_plain(unit: str) -> bool:
-    """Return True if values of the unit are written as plain numbers, followed by the unit if it has one.
-
-    False for units with a form of their own, such as `share`, `bytes` and `seconds`.
-    """
+    """A plain number with its unit, and no form of its own as `share`, `bytes` and `seconds`."""
     return unit not in _FORMS
 
 
 def bare(value: float | None, unit: str, decimals: int | None = None) -> str:
-    """Return a value without its unit, except for units whose form includes the unit, such as 82 % and 1.5 GiB.
-
-    `unit` is the name of a form such as `share` or `bytes`, or any unit such as `ms`. `decimals` is used only for the
-    latter.
-    """
+    """Leave out the unit, unless it belongs to the form, such as 82 % and 1.5 GiB; these have no `decimals`."""
     form = _FORMS.get(unit)
     return form(value) if form is not None else amount(value, decimals)
 
 
 def with_unit(value: float | None, unit: str, decimals: int | None = None) -> str:
-    """Return a value with its unit: 12.3 ms, 1,234 samples/s. None becomes a dash without a unit.
-
-    `unit` and `decimals` are as for `bare`.
-    """
+    """12.3 ms, 1,234 samples/s; a dash without a unit."""
     needs_none = value is None or unit in _FORMS or unit in _UNITLESS
     return bare(value, unit, decimals) + ("" if needs_none else f" {unit}")

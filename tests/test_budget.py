@@ -13,18 +13,18 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1325, "engine/bootstrap": 26, "engine/checks": 1660, "engine/compare": 510, "engine/diagnosis": 2155,
-    "engine/doctor": 1850, "engine/export": 2280, "engine/figures": 425, "engine/files": 1690, "engine/follow": 1340,
-    "engine/interpreter": 1210, "engine/job": 1945, "engine/leases": 1225, "engine/notify": 420, "engine/options": 2330,
-    "engine/prepare": 850, "engine/presets": 1200, "engine/process": 2770, "engine/profile": 595, "engine/proof": 2010,
-    "engine/queue": 3055, "engine/runs": 3744, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1230,
-    "engine/telemetry": 2620, "engine/trainer": 16050, "engine/trials": 2550, "engine/tune": 4950, "tui": 665,
-    "tui/base": 1660, "tui/cli": 1670, "tui/commands": 3066, "tui/drawing": 4722, "tui/form": 645, "tui/printing": 710,
+    "engine": 1220, "engine/bootstrap": 26, "engine/checks": 1310, "engine/compare": 510, "engine/diagnosis": 2155,
+    "engine/doctor": 1580, "engine/export": 2230, "engine/figures": 425, "engine/files": 1690, "engine/follow": 1210,
+    "engine/interpreter": 1060, "engine/job": 1945, "engine/leases": 1225, "engine/notify": 380, "engine/options": 2180,
+    "engine/prepare": 850, "engine/presets": 1030, "engine/process": 2370, "engine/profile": 590, "engine/proof": 2010,
+    "engine/queue": 2630, "engine/runs": 3744, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1070,
+    "engine/telemetry": 2620, "engine/trainer": 15620, "engine/trials": 2550, "engine/tune": 4950, "tui": 665,
+    "tui/base": 1660, "tui/cli": 1450, "tui/commands": 3066, "tui/drawing": 4722, "tui/form": 645, "tui/printing": 710,
     "tui/reading": 2840, "tui/screens": 8910, "tui/upstream": 1225, "tui/widgets": 2840, "tui/wording": 490,
 }  # fmt: skip
 COUNTS = {
-    "files": 480, "files below 100 lines": 138, "lines of docstrings": 10215, "functions": 7425,
-    "imports in functions": 335, "class names in two modules": 45,
+    "files": 474, "files below 100 lines": 138, "lines of docstrings": 8130, "functions": 7310,
+    "imports in functions": 293, "class names in two modules": 45,
 }  # fmt: skip
 
 

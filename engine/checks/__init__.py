@@ -1,34 +1,82 @@
-"""Checks options against this machine before anything starts.
-
-`__all__` has the names that other packages use.
+"""Checks options against this machine before anything starts. Each rule of RULES is one function, which yields findings
+that say what to change. None starts a training or computes on a GPU.
 """
 
 from __future__ import annotations
 
-from ..job.machine_gpus import training_gpus, visible_gpus
-from .all_checks import RULES, check, of_options, of_preset, on_screen
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from ..interpreter import installed, interpreter
+from ..job.machine_gpus import Machine, training_gpus, visible_gpus
+from ..options import Options
+from ..presets import Preset, paths
+from . import file_rules, gpu_checks, multi_worker, option_rules
 from .file_rules import of_packages, of_resumed, own_batch
 from .gpu_checks import on_cpu, replicas
 from .multi_worker import by_command, measured_alone, of_job, of_kind, of_remarks
 from .option_finding import Finding
 
 __all__ = [
-    "RULES",
-    "Finding",
-    "by_command",
-    "check",
-    "measured_alone",
-    "of_job",
-    "of_kind",
-    "of_options",
-    "of_packages",
-    "of_preset",
-    "of_remarks",
-    "of_resumed",
-    "on_cpu",
-    "on_screen",
-    "own_batch",
-    "replicas",
-    "training_gpus",
+    "RULES", "Finding", "by_command", "check", "measured_alone", "of_job", "of_kind", "of_options", "of_packages",
+    "of_preset", "of_remarks", "of_resumed", "on_cpu", "on_screen", "own_batch", "replicas", "training_gpus",
     "visible_gpus",
-]
+]  # fmt: skip
+
+Rule = Callable[[Options, Machine], Iterator[Finding]]
+
+
+def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
+    """Return the findings of `check`, and a warning if much training has no checkpoint. An error about a relative path
+    says if the path would exist in the current folder.
+    """
+    return [
+        *(_with_remedy(finding, preset) for finding in check(preset.options, machine)),
+        *option_rules.unkept(preset),
+    ]
+
+
+def on_screen(preset: Preset, machine: Machine) -> list[Finding]:
+    """A training on several machines cannot be started from a screen."""
+    elsewhere = multi_worker.by_command(preset.options.strategy.kind)
+    findings = of_preset(preset, machine)
+    return [*elsewhere, *(finding for finding in findings if not elsewhere or finding.options != (multi_worker.KEY,))]
+
+
+def _with_remedy(finding: Finding, preset: Preset) -> Finding:
+    for key in finding.options if finding.level == "error" else ():
+        file, line = preset.origins.get(key, ("", None))
+        if line is not None and (text := paths.typed_here(key, preset.options, file)):
+            change = f"paths are relative to {os.path.basename(file)}; for the current folder give --set {key}={text}"
+            return replace(finding, change=change)
+    return finding
+
+
+def check(options: Options, machine: Machine) -> list[Finding]:
+    """Errors first, then warnings, then notes."""
+    with installed.of(interpreter.chosen(options.run.python)):
+        findings = [finding for rule in RULES for finding in rule(options, machine)]
+    return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
+
+
+def of_options(options: Options, machine: Machine) -> list[Finding]:
+    """Errors of options that contradict each other on any machine."""
+    rules = (rule for rule in RULES if rule.__module__ == option_rules.__name__)
+    return [finding for rule in rules for finding in rule(options, machine) if finding.level == "error"]
+
+
+RULES: tuple[Rule, ...] = (
+    file_rules.packages, file_rules.follow_targets, multi_worker.others, multi_worker.together,
+    multi_worker.on_one_node, option_rules.time_limit, option_rules.stop_signal, gpu_checks.none_shown,
+    gpu_checks.missing_gpus, gpu_checks.allocation, gpu_checks.usable, gpu_checks.too_old, gpu_checks.alike,
+    gpu_checks.memory_modes, gpu_checks.partitions, gpu_checks.per_gpu, gpu_checks.gpu_only, gpu_checks.precision,
+    gpu_checks.build, gpu_checks.driver, gpu_checks.cudnn, gpu_checks.xla_on_the_chip, gpu_checks.xla,
+    gpu_checks.strategy, multi_worker.devices, multi_worker.communication, option_rules.determinism,
+    option_rules.clipping, option_rules.accumulation, option_rules.micro_batches, option_rules.give_way,
+    gpu_checks.allocator, gpu_checks.launching_threads, gpu_checks.xla_flags, option_rules.cast,
+    option_rules.optimizer, option_rules.scaling, option_rules.early_stop, option_rules.keep_best,
+    option_rules.plateau, file_rules.validation, option_rules.without_effect, option_rules.steps,
+    option_rules.large_batch, option_rules.shuffle, option_rules.one_batch, file_rules.entry_alone,
+    file_rules.entry, file_rules.copied_code, file_rules.data_and_cache, option_rules.data_fits_model,
+)  # fmt: skip

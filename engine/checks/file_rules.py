@@ -1,7 +1,5 @@
 """Rules about the user's own code and what cannot be set next to it, about data sets, and about folders to write to.
-
-Faults of data sets are found without TensorFlow, by their files: missing, empty, or of the wrong kind. The data itself
-is read by the trainer (trainer/data/).
+Faults of data sets are found without TensorFlow, by their files; the trainer reads the data (trainer/data/).
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ from .. import entry as entries
 from ..files.places import IMAGE_SUFFIXES, KERAS_FILES, keras_folder
 from ..files.values import NO_NAME, nameable
 from ..interpreter import installed, interpreter, supported_versions
-from ..interpreter.interpreter import Interpreter, Unusable
-from ..interpreter.supported_versions import Remark
+from ..interpreter.interpreter import Unusable
 from ..job.machine_gpus import Machine
 from ..options import OPTIONS, Options
 from ..options.catalogue import About, nearest
@@ -31,7 +28,7 @@ from ..presets import paths
 from ..presets.paths import near
 from ..runs import launched_with
 from ..units import counted
-from .option_finding import Finding, error
+from .option_finding import Finding, error, note, warning
 
 
 def entry_alone(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -39,26 +36,22 @@ def entry_alone(options: Options, _machine: Machine) -> Iterator[Finding]:
         for name in ("args", "folder"):
             if getattr(options.workload, name):
                 what = "does nothing without workload.entry"
-                yield Finding("warning", (f"workload.{name}",), what, "remove it, or set workload.entry")
+                yield warning((f"workload.{name}",), what, "remove it, or set workload.entry")
         return
     for info in OPTIONS:
         about: About = info.about
         if about.own == "replaced" and getattr(options.workload, info.name) != info.default:
-            yield Finding(
-                "error",
-                (info.key, "workload.entry"),
-                "your own code takes the place of gputui's model and data",
-                f"remove one of the two: {info.name} or entry",
-            )
+            yield error((info.key, "workload.entry"), "your own code takes the place of gputui's model and data",
+                        f"remove one of the two: {info.name} or entry")  # fmt: skip
 
 
 def copied_code(options: Options, _machine: Machine) -> Iterator[Finding]:
     workload, key = options.workload, "run.code"
     if options.run.code == "copy" and workload.entry is None:
-        yield Finding("warning", (key,), "copy does nothing without workload.entry", "remove it, or set workload.entry")
+        yield warning(key, "copy does nothing without workload.entry", "remove it, or set workload.entry")
     elif options.run.code == "copy" and workload.entry and entries.parse(workload.entry).file is None:
         what = "the code of a module is not copied: the run trains the module as it is"
-        yield Finding("warning", (key, "workload.entry"), what, "name a file in workload.entry, such as train.py:build")
+        yield warning((key, "workload.entry"), what, "name a file in workload.entry, such as train.py:build")
 
 
 def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -91,14 +84,11 @@ def _no_effect(options: Options) -> Iterator[Finding]:
         why = earlier.inapplicable.get(info.key) if earlier else None
         if why and getattr(getattr(options, info.group), info.name) != info.default:
             message = f"did nothing in the last run of this code: {why}"
-            yield Finding("warning", (info.key,), message, remedy(info.key, why) or "remove it")
+            yield warning((info.key,), message, remedy(info.key, why) or "remove it")
 
 
 def own_batch(options: Options) -> int | None:
-    """Return the global batch size of the user's code in its last run, if the code did not use input.batch_size.
-
-    None if it did, or if there is no earlier run of this code.
-    """
+    """The global batch size of the user's code in its last run, if the code did not use input.batch_size."""
     earlier = launched_with.of_same_code(options)
     return earlier.global_batch_size if earlier and "input.batch_size" in earlier.inapplicable else None
 
@@ -111,19 +101,11 @@ def data_and_cache(options: Options, _machine: Machine) -> Iterator[Finding]:
         if not nameable(path):
             yield error(key, f"{paths.near(path)} {NO_NAME}", "give another path")
     cache = options.input.cache
-    if cache not in ("off", "memory") and (what := _no_folder(cache)):
+    if cache not in WORDS and (what := _no_folder(cache)):
         yield error("input.cache", f"{paths.near(cache)} {what}", "give a folder, off or memory")
-    elif word := _misspelt(cache):
+    elif not (cache in WORDS or os.path.isdir(cache)) and (word := nearest(os.path.basename(cache), WORDS)):
         what = f"{paths.near(cache)} is taken as a folder, which will be made"
-        yield Finding("warning", ("input.cache",), what, f"did you mean {word}?")
-
-
-def _misspelt(cache: str) -> str | None:
-    """Return `off` or `memory` if `cache`, the name of a folder that does not exist, is similar to this word; else
-    None.
-    """
-    words = ("off", "memory")
-    return None if cache in words or os.path.isdir(cache) else nearest(os.path.basename(cache), words)
+        yield warning("input.cache", what, f"did you mean {word}?")
 
 
 def validation(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -132,26 +114,16 @@ def validation(options: Options, _machine: Machine) -> Iterator[Finding]:
         return
     kind, place = workload.source
     if kind not in TESTED_SOURCES:
-        yield Finding(
-            "error",
-            ("train.validation", "workload.data"),
-            f"{kind} has no test part",
-            f"set train.validation=split, or use {', '.join(TESTED_SOURCES)}",
-        )
+        yield error(("train.validation", "workload.data"), f"{kind} has no test part",
+                    f"set train.validation=split, or use {', '.join(TESTED_SOURCES)}")  # fmt: skip
     elif kind == "npz" and (missing := _missing_test_part(place)):
-        yield Finding(
-            "error",
-            ("train.validation", "workload.data"),
-            f"{paths.near(place)} has no array {' and no array '.join(missing)}",
-            "add it, or set train.validation=split",
-        )
+        yield error(("train.validation", "workload.data"),
+                    f"{paths.near(place)} has no array {' and no array '.join(missing)}",
+                    "add it, or set train.validation=split")  # fmt: skip
 
 
 def _missing_test_part(place: str) -> list[str]:
-    """Return the names of the arrays of a test part (x_test, y_test) that the .npz file `place` does not have.
-
-    Empty also if the file cannot be read, which another rule reports.
-    """
+    """None also of a file that cannot be read, which another rule reports."""
     try:
         there = arrays_of_npz(place)
     except (OSError, *NO_ZIP):
@@ -160,7 +132,7 @@ def _missing_test_part(place: str) -> list[str]:
 
 
 def _no_folder(path: str) -> str:
-    """Return the end of a sentence on why the path cannot be a folder; empty if it is a folder or does not exist."""
+    """The end of a sentence; empty if it is a folder or does not exist."""
     try:
         return "" if stat.S_ISDIR(os.stat(path).st_mode) else "is a file"
     except FileNotFoundError:
@@ -173,26 +145,23 @@ def _no_folder(path: str) -> str:
 
 
 NO_ZIP = (zipfile.BadZipFile, ValueError, NotImplementedError)
+WORDS = ("off", "memory")  # of input.cache; another value is a folder
 LOOKED_AT = 100  # class folders that are looked into: on a network file system each one takes a request
 Fault = tuple[str, str, str]  # level, what is wrong, what to do
 
 
 def dataset_faults(kind: str, place: str) -> Iterator[Fault]:
-    """Yield the faults of a data source that can be recognized without reading its data.
-
-    `kind` and `place` are the two parts of workload.data. There are no faults for other kinds of data.
+    """Yield the faults that can be recognized without reading the data. `kind` and `place` are the parts of
+    workload.data.
     """
     if kind in KERAS_FILES:
         yield from _download(kind)
         return
     try:
-        yield from _LOOKS.get(kind, _nothing)(place)
+        if kind in _LOOKS:
+            yield from _LOOKS[kind](place)
     except OSError as fault:
         yield "error", f"{near(place)} cannot be read: {fault.strerror or fault}", "check its owner and permissions"
-
-
-def _nothing(_place: str) -> Iterator[Fault]:
-    yield from ()
 
 
 def _download(name: str) -> Iterator[Fault]:
@@ -204,11 +173,7 @@ def _download(name: str) -> Iterator[Fault]:
 
 
 def arrays_of_npz(place: str) -> list[str]:
-    """Return the names of the arrays in the .npz file `place`.
-
-    Raises OSError if the file cannot be read, and BadZipFile, ValueError or NotImplementedError if it is no valid .npz
-    file.
-    """
+    """The names of its arrays. Raises OSError, or one of NO_ZIP for no valid .npz file."""
     with zipfile.ZipFile(place) as file:
         return [name.removesuffix(".npy") for name in file.namelist()]
 
@@ -265,31 +230,29 @@ _WAYS = f"{KEY} (or {interpreter.VARIABLE})"  # to name one
 
 
 def of_packages(option: str | None) -> list[Finding]:
-    """Return the findings about the Python that trains and its packages; empty if gputui's own Python fits.
-
-    `option` is the value of run.python. The findings do not depend on other options.
-    """
+    """About the Python that trains (run.python is `option`) and its packages; none if gputui's own Python fits."""
     python = interpreter.chosen(option)
     own = interpreter.is_own(python)
     keys = () if own else (KEY,)
     try:
         described = interpreter.require(python)
     except Unusable as fault:
-        return [Finding("error", keys, _from(option, str(fault)), fault.change)]
+        return [error(keys, _from(option, str(fault)), fault.change)]
     if described.place is None:
         change = _OR_ANOTHER.format(_WAYS, described.install(supported_versions.TENSORFLOW))
-        return [Finding("error", keys, "TensorFlow is not installed", change)]
+        return [error(keys, "TensorFlow is not installed", change)]
     remarks = supported_versions.remarks(described.tensorflow, described.keras, described.install)
-    findings = [_remark(remark, keys, described) for remark in remarks]
+    path = f"{described.python}: " if keys else ""
+    findings = [Finding(remark.level, keys, f"{path}{remark.what}", remark.remedy) for remark in remarks]
     blocked = any(finding.level == "error" for finding in findings)
-    return findings if own or blocked else [*findings, _trains(option, described)]
+    if own or blocked:
+        return findings
+    named_by = f"{interpreter.VARIABLE} names it" if option is None else "the preset or --set names it"
+    return [*findings, note(KEY, f"trains in {described}", named_by)]
 
 
 def of_resumed(python: str, preset_file: str) -> list[Finding]:
-    """Return the findings of `of_packages` for a run that is resumed in the Python that its own preset names.
-
-    Their remedies name run.python in `preset_file`.
-    """
+    """Return the findings for a run that is resumed in the Python of its own preset: remedies name `preset_file`."""
     where = f"{KEY} in {preset_file}"
     return [replace(finding, change=_of_resumed(finding, where)) for finding in of_packages(python)]
 
@@ -306,23 +269,16 @@ def packages(options: Options, _machine: Machine) -> Iterator[Finding]:
     yield from of_packages(options.run.python)
 
 
-def _trains(option: str | None, described: Interpreter) -> Finding:
-    named_by = f"{interpreter.VARIABLE} names it" if option is None else "the preset or --set names it"
-    return Finding("note", (KEY,), f"trains in {described}", named_by)
-
-
 def _from(option: str | None, what: str) -> str:
-    """Return the text `what`, followed by `(GPUTUI_PYTHON)` if this variable has chosen the interpreter.
-
-    That is so if run.python (`option`) is not set and the variable is.
-    """
     return f"{what} ({interpreter.VARIABLE})" if option is None and interpreter.from_environment() else what
 
 
-def _remark(remark: Remark, keys: tuple[str, ...], described: Interpreter) -> Finding:
-    """Return a remark on the packages of the interpreter `described` as a finding about the options `keys`.
+def follow_targets(options: Options, _machine: Machine) -> Iterator[Finding]:
+    if not options.run.follow:
+        return
+    from ..follow import start  # not for the first paint of the form
 
-    If `keys` is not empty, the interpreter is not gputui's own, and the message begins with its path.
-    """
-    what = f"{described.python}: {remark.what}" if keys else remark.what
-    return Finding(remark.level, keys, what, remark.remedy)
+    for name in options.run.follow:
+        if line := start.missing([name]):
+            what, _, change = line[0].partition("; ")
+            yield error("run.follow", what, change)

@@ -15,7 +15,7 @@ from ..options.catalogue import About
 from ..telemetry import chips
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..units import size
-from .option_finding import Finding, error
+from .option_finding import Finding, error, note, warning
 
 KEY = "device.visible"
 ON_THE_CPU = "device.visible=none trains on the CPU"
@@ -23,16 +23,13 @@ _OTHER = f"choose another GPU with {KEY}"
 
 
 def replicas(options: Options, machine: Machine) -> int:
-    """Return the number of replicas of the model that train in parallel, over all workers."""
     workers = len(machine.cluster.workers) if machine.cluster else 1
     return plan.replicas(options.strategy, plan.devices(options, len(visible_gpus(options, machine))), workers)
 
 
 def on_cpu(options: Options, machine: Machine) -> bool:
-    """Return True if it is certain that no GPU trains.
-
-    It is not certain if NVML cannot be read, if the driver does not work, or if device.visible names a MIG instance,
-    which NVML may not know. device.visible=none is always certain.
+    """Return True if no GPU trains for certain. It is not certain if NVML or the driver fails, or if device.visible
+    names a MIG instance, which NVML may not know.
     """
     visible = options.device.visible
     stopped = machine.fault is not None and machine.fault.level == "error"
@@ -45,7 +42,7 @@ def on_cpu(options: Options, machine: Machine) -> bool:
 
 
 def share_a_gpu(options: Options, machine: Machine) -> bool:
-    """Return True if two replicas train on partitions of the same GPU."""
+    """Two replicas train on partitions of the same GPU."""
     gpu_of_each = positions(options, len(visible_gpus(options, machine)))
     return len(set(gpu_of_each)) < len(gpu_of_each)
 
@@ -54,10 +51,7 @@ def share_a_gpu(options: Options, machine: Machine) -> bool:
 
 
 def none_shown(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield findings if a machine with GPUs would train on the CPU, or on other GPUs than the user means.
-
-    Nothing is yielded if the options or CUDA_VISIBLE_DEVICES choose the CPU.
-    """
+    """Report that a machine with GPUs would train on the CPU, or on other GPUs than the user means."""
     if options.device.visible == "none" or (options.device.visible == "all" and machine.on_cpu_by_variable):
         return
     if machine.fault and not machine.missing:
@@ -68,11 +62,11 @@ def none_shown(options: Options, machine: Machine) -> Iterator[Finding]:
         value = machine.visible_devices
         if value is None and machine.gpus and not machine.shown:
             yield error(KEY, gpu_faults.NO_INSTANCE, f"{gpu_faults.NEW_INSTANCE}; or {ON_THE_CPU}")
-        yield from (
-            _of_fault(fault)
-            for fault in gpu_faults.of_visible_devices(value, machine.gpus)
-            if _matters(fault, options, machine)
-        )
+        # A misleading order does not matter if all GPUs train.
+        all_train = value is None and options.strategy.kind in plan.SEVERAL_REPLICAS
+        for fault in gpu_faults.of_visible_devices(value, machine.gpus):
+            if not (fault.about == gpu_faults.ORDER and all_train):
+                yield _of_fault(fault)
 
 
 def _of_fault(fault: Fault) -> Finding:
@@ -80,21 +74,8 @@ def _of_fault(fault: Fault) -> Finding:
     return Finding(fault.level, (KEY,), fault.what, f"{fault.remedy}{on_cpu}")
 
 
-def _matters(fault: Fault, options: Options, machine: Machine) -> bool:
-    """Return True if the fault of the choice of GPUs is to be reported.
-
-    The only fault that is not reported is a misleading order of the GPUs, if all GPUs train: if CUDA_VISIBLE_DEVICES is
-    not set and the strategy has several replicas.
-    """
-    all_train = machine.visible_devices is None and options.strategy.kind in plan.SEVERAL_REPLICAS
-    return not (fault.about == gpu_faults.ORDER and all_train)
-
-
 def usable(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield findings about GPUs on which the run would train but cannot, or whose memory other processes use.
-
-    There are none for a choice such as `free:2`: the start chooses among the GPUs that work, and waits for them.
-    """
+    """GPUs that cannot train, or whose memory is used. A choice such as `free:2` waits for those that work."""
     if gpu_choice.parse(options.device.visible) is not None:
         return
     gpus = training_gpus(options, machine)
@@ -111,19 +92,19 @@ def usable(options: Options, machine: Machine) -> Iterator[Finding]:
         elif gpu.is_taken and gpu.memory_used_bytes and gpu.memory_total_bytes:
             taken = f"{size(gpu.memory_used_bytes)} of {size(gpu.memory_total_bytes)}"
             by = f" by {', '.join(process.title for process in gpu.processes[:3])}" if gpu.processes else ""
-            yield Finding("warning", (KEY,), f"GPU {gpu.index}: {taken} are already in use{by}", _OTHER)
+            yield warning(KEY, f"GPU {gpu.index}: {taken} are already in use{by}", _OTHER)
 
 
 def alike(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield a warning if replicas train on GPUs of different models."""
+    """Replicas on GPUs of different models."""
     models = dict.fromkeys(gpu.name for gpu in training_gpus(options, machine))
     if len(models) > 1 and options.strategy.kind in plan.SEVERAL_REPLICAS:
         message = f"replicas on different GPUs ({', '.join(map(str, models))}): each step waits for the slowest"
-        yield Finding("warning", ("strategy.kind", KEY), message, f"name GPUs of one model in {KEY}")
+        yield warning(("strategy.kind", KEY), message, f"name GPUs of one model in {KEY}")
 
 
 def too_old(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield an error if TensorFlow has no code for any of the chosen GPUs, and would therefore train on the CPU."""
+    """TensorFlow has no code for any of the chosen GPUs, and would train on the CPU."""
     visible = options.device.visible
     if visible == "none":
         return
@@ -142,23 +123,17 @@ def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
     for name in dict.fromkeys(visible):
         if not machine.missing and not machine.finds(name) and not str(name).startswith("MIG-"):
             have = f"this machine has {len(machine.gpus)}" if machine.gpus else machine.no_gpu_reason
-            yield error(
-                KEY,
-                f"there is no GPU {name} ({have})",
-                "set it to all, none, or the numbers of existing GPUs",
-            )
+            yield error(KEY, f"there is no GPU {name} ({have})",
+                        "set it to all, none, or the numbers of existing GPUs")  # fmt: skip
     if len(set(visible)) != len(visible):
         yield error(KEY, "names a GPU twice", "name each once")
     if len({str(name)[:4] if isinstance(name, str) else "" for name in visible}) > 1:
-        yield error(
-            "device.visible",
-            "mixes indices and UUIDs; CUDA reads only those of the same kind as the first",
-            "use only indices, or only UUIDs",
-        )
+        yield error("device.visible", "mixes indices and UUIDs; CUDA reads only those of the same kind as the first",
+                    "use only indices, or only UUIDs")  # fmt: skip
 
 
 def _too_few(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield errors for a choice such as `free:2`: too few GPUs, or shared GPUs without a limit of their memory."""
+    """Report too few GPUs for a choice such as `free:2`, and shared GPUs without a limit of their memory."""
     choice = gpu_choice.parse(options.device.visible)
     if choice is None or machine.missing:
         return
@@ -171,14 +146,11 @@ def _too_few(options: Options, machine: Machine) -> Iterator[Finding]:
         yield error(KEY, what, "ask for fewer, or for another kind")
     if choice.shared and not options.device.grows and options.device.memory_limit_mb is None:
         message = f"{choice} shares a GPU with others, but TensorFlow would take nearly all of its memory"
-        yield Finding("error", (KEY, "device.memory_growth"), message, "set memory_growth=auto, or a memory_limit_mb")
+        yield error((KEY, "device.memory_growth"), message, "set memory_growth=auto, or a memory_limit_mb")
 
 
 def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield findings about GPUs that the run would use although they are not allocated to this job.
-
-    Nothing is yielded without an allocation, or for a choice such as `free:2`, which uses only allocated GPUs.
-    """
+    """GPUs that are not allocated to this job. A choice such as `free:2` uses only allocated GPUs."""
     given, visible = machine.allocation, options.device.visible
     if given is None or visible == "none" or gpu_choice.parse(visible):
         return
@@ -187,7 +159,7 @@ def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
         if beyond:
             own = ",".join(given.names)
             message = f"{given}, but CUDA_VISIBLE_DEVICES does not hide the others"
-            yield Finding("warning", (KEY,), message, f"set it to {own}" if own else "set it to none")
+            yield warning(KEY, message, f"set it to {own}" if own else "set it to none")
         return
     for name in dict.fromkeys(visible):
         if not given.allows(name, machine.gpus):
@@ -208,30 +180,21 @@ def precision(options: Options, machine: Machine) -> Iterator[Finding]:
         if needed and gpu.compute_capability and tuple(gpu.compute_capability) < needed:
             yield _too_old(gpu, gpu.compute_capability, needed)
     if options.precision.policy == "mixed_float16" and on_cpu(options, machine):
-        yield Finding(
-            "warning",
-            ("precision.policy",),
-            "float16 is slower than float32 on a CPU",
-            "use mixed_bfloat16, which is faster on CPUs with AVX-512 BF16 or AMX",
-        )
+        yield warning("precision.policy", "float16 is slower than float32 on a CPU",
+                      "use mixed_bfloat16, which is faster on CPUs with AVX-512 BF16 or AMX")  # fmt: skip
 
 
 def _too_old(gpu: Gpu, capability: tuple[int, int], needed: tuple[int, int]) -> Finding:
     if needed == FLOAT16_CAPABILITY and capability in chips.FAST_FLOAT16_WITHOUT_TENSOR_CORES:
         message = f"GPU {gpu.index} (compute capability {dotted(capability)}) has no tensor cores: float16 gains little"
-        return Finding("warning", ("precision.policy",), message, "compare with float32: gputui ab measures both")
-    return error(
-        "precision.policy",
+        return warning("precision.policy", message, "compare with float32: gputui ab measures both")
+    return error("precision.policy",
         f"it needs compute capability {dotted(needed)}, but GPU {gpu.index} has {dotted(capability)}",
-        "set it to float32" if needed == FLOAT16_CAPABILITY else "set it to mixed_float16 or float32",
-    )
+        "set it to float32" if needed == FLOAT16_CAPABILITY else "set it to mixed_float16 or float32")  # fmt: skip
 
 
 def compiled(options: Options, machine: Machine) -> bool:
-    """Return True if XLA compiles the training step on GPUs, according to the options and chips; False without a GPU.
-
-    For `auto` the rules are those of trainer/setup/xla.py, which also considers the layers.
-    """
+    """XLA compiles the training step on GPUs; for `auto` by the rules of trainer/setup/xla.py, but for the layers."""
     gpus = training_gpus(options, machine)
     if options.compile.xla != "auto":
         return options.compile.xla and bool(gpus)
@@ -274,10 +237,7 @@ def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[Finding]:
-    """Yield a finding with `message` if the model has convolutions, or is a user's model, which may have some.
-
-    `message` says that XLA fails at convolutions. The remedy depends on the chips of `gpus`.
-    """
+    """XLA fails at convolutions (`message`): if the model has some, or is a user's, which may have some."""
     has_convolutions = _has_convolutions(options)
     if not has_convolutions and options.workload.entry is None:
         return
@@ -289,10 +249,6 @@ def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[F
 
 
 def _has_convolutions(options: Options) -> bool:
-    """Return True if the model is gputui's and has layers of cuDNN.
-
-    False for a user's model, whose layers are not known.
-    """
     return options.workload.entry is None and options.workload.model in _WITH_CUDNN
 
 
@@ -320,33 +276,23 @@ def allocator(options: Options, _machine: Machine) -> Iterator[Finding]:
     if device.allocator == "default":
         return
     for key in device.divided:
-        yield Finding(
-            "error",
-            ("device.allocator", key),
-            "cuda_malloc_async supports neither a memory limit nor partitions of a GPU",
-            "set device.allocator=default",
-        )
+        yield error(("device.allocator", key),
+                    "cuda_malloc_async supports neither a memory limit nor partitions of a GPU",
+                    "set device.allocator=default")  # fmt: skip
 
 
 def launching_threads(options: Options, _machine: Machine) -> Iterator[Finding]:
     device = options.device
     if device.gpu_thread_count != "auto" and device.gpu_thread_mode == "global":
-        yield Finding(
-            "warning",
-            ("device.gpu_thread_count", "device.gpu_thread_mode"),
-            "it has no effect with gpu_thread_mode=global, which has no threads of its own for GPUs",
-            "set device.gpu_thread_mode=gpu_private, or device.gpu_thread_count=auto",
-        )
+        yield warning(("device.gpu_thread_count", "device.gpu_thread_mode"),
+                      "it has no effect with gpu_thread_mode=global, which has no threads of its own for GPUs",
+                      "set device.gpu_thread_mode=gpu_private, or device.gpu_thread_count=auto")  # fmt: skip
 
 
 def xla_flags(options: Options, _machine: Machine) -> Iterator[Finding]:
     if options.compile.xla_flags and options.compile.xla is False:
-        yield Finding(
-            "warning",
-            ("compile.xla_flags", "compile.xla"),
-            "XLA compiles nothing, so its flags have no effect",
-            "set compile.xla=true, or remove compile.xla_flags",
-        )
+        yield warning(("compile.xla_flags", "compile.xla"), "XLA compiles nothing, so its flags have no effect",
+                      "set compile.xla=true, or remove compile.xla_flags")  # fmt: skip
 
 
 def memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -354,12 +300,9 @@ def memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
     if device.memory_growth is not True or on_cpu(options, machine):
         return
     for key in device.divided:
-        yield Finding(
-            "error",
-            ("device.memory_growth", key),
-            "TensorFlow ignores memory growth when memory is limited or partitioned",
-            "set device.memory_growth=auto",
-        )
+        yield error(("device.memory_growth", key),
+                    "TensorFlow ignores memory growth when memory is limited or partitioned",
+                    "set device.memory_growth=auto")  # fmt: skip
 
 
 def partitions(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -368,32 +311,27 @@ def partitions(options: Options, machine: Machine) -> Iterator[Finding]:
         total = gpu.memory_total_bytes or 0
         limit = (device.memory_limit_mb or 0) * 1024**2
         if total and limit * device.logical_devices > total:
-            yield error(
-                "device.memory_limit_mb",
-                f"{device.logical_devices} x {size(limit)} is more than GPU {gpu.index} has ({size(total)})",
-                f"give at most {total // 1024**2 * 9 // 10 // device.logical_devices}",
-            )
+            yield error("device.memory_limit_mb",
+                        f"{device.logical_devices} x {size(limit)} is more than GPU {gpu.index} has ({size(total)})",
+                        f"give at most {total // 1024**2 * 9 // 10 // device.logical_devices}")  # fmt: skip
     if device.logical_devices > 1 and on_cpu(options, machine):
-        yield Finding(
-            "note",
-            ("device.logical_devices",),
+        yield note("device.logical_devices",
             f"no GPU is used: the CPU is split into {device.logical_devices} logical devices, to try a strategy",
-            "do not expect a speed-up",
-        )
+            "do not expect a speed-up")  # fmt: skip
 
 
 def per_gpu(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield an error if queued runs with these options cannot share one GPU."""
+    """Queued runs with these options cannot share one GPU."""
     count, key = options.run.per_gpu, "run.per_gpu"
     if count == 1 or on_cpu(options, machine):
         return
     choice = gpu_choice.parse(options.device.visible)
     if conflict := gpu_parts.conflict(options, on_cpu=False):
         other, why, change = conflict
-        yield Finding("error", (key, other), why, f"set {change}, or {key}=1")
+        yield error((key, other), why, f"set {change}, or {key}=1")
     elif choice is None or choice.shared or choice.count != 1:
         why = "the queue chooses the GPU that the runs share"
-        yield Finding("error", (key, "device.visible"), why, f"set device.visible=free:1, or {key}=1")
+        yield error((key, "device.visible"), why, f"set device.visible=free:1, or {key}=1")
     else:
         try:
             gpu_parts.of_each(options, machine, count)
@@ -408,26 +346,20 @@ def gpu_only(options: Options, machine: Machine) -> Iterator[Finding]:
         about: About = info.about
         value = getattr(getattr(options, info.group), info.name)
         if about.gpu_only and value != info.default:
-            yield Finding("note", (info.key,), "does nothing without a GPU", "training continues without it")
+            yield note((info.key,), "does nothing without a GPU", "training continues without it")
 
 
 def xla(options: Options, machine: Machine) -> Iterator[Finding]:
     explicit = options.compile.xla is True
     smaller = _has_smaller_batch(options, machine)
     if smaller is not False if explicit else smaller and compiled(options, machine):
-        yield Finding(
-            "warning" if explicit else "note",
-            ("compile.xla", "input.drop_remainder"),
-            "XLA compiles once more for the last, smaller batch of the epoch",
-            "set input.drop_remainder=true",
-        )
+        yield Finding("warning" if explicit else "note", ("compile.xla", "input.drop_remainder"),
+                      "XLA compiles once more for the last, smaller batch of the epoch",
+                      "set input.drop_remainder=true")  # fmt: skip
 
 
 def _has_smaller_batch(options: Options, machine: Machine) -> bool | None:
-    """Return True if some step of the training gets the last, smaller batch of an epoch.
-
-    None if the number of samples is not known.
-    """
+    """Return True if a step gets the last, smaller batch of an epoch; None if the samples are not counted."""
     if options.input.drop_remainder or options.input.one_batch:
         return False
     samples = plan.training_samples(options.workload, options.train)
@@ -445,44 +377,30 @@ def strategy(options: Options, machine: Machine) -> Iterator[Finding]:
     visible = len(visible_gpus(options, machine))
     available, is_known = plan.devices(options, visible), visible or on_cpu(options, machine)
     if kind == "single" and devices != "all":
-        yield Finding("warning", ("strategy.devices",), "single uses the first device only", "set strategy.kind")
+        yield warning("strategy.devices", "single uses the first device only", "set strategy.kind")
     if kind != "single" and devices != "all":
         if len(set(devices)) != len(devices) or not devices:
             yield error("strategy.devices", "must name at least one device, each once", "set it to all")
         elif is_known and max(devices) >= available:
-            yield error(
-                "strategy.devices",
-                f"there is no device {max(devices)}; there are {available}, counted from 0",
-                "name fewer, or raise device.logical_devices",
-            )
+            yield error("strategy.devices", f"there is no device {max(devices)}; there are {available}, counted from 0",
+                        "name fewer, or raise device.logical_devices")  # fmt: skip
     if is_known and kind == "mirrored" and plan.replicas(options.strategy, available) < 2:
         other, change = "device.logical_devices", "device.logical_devices=2 to try the strategy"
         if devices != "all":
             other, change = "strategy.devices", "name several devices in strategy.devices"
-        yield Finding(
-            "warning",
-            ("strategy.kind", other),
-            "mirrored over one device is no faster than single",
-            f"use strategy.kind=single, or {change}",
-        )
+        yield warning(("strategy.kind", other), "mirrored over one device is no faster than single",
+                      f"use strategy.kind=single, or {change}")  # fmt: skip
     if options.strategy.communication == "nccl":
         yield from _nccl(options, machine)
     if options.strategy.communication != "auto" and kind not in plan.SEVERAL_REPLICAS:
-        yield Finding(
-            "warning",
-            ("strategy.communication",),
-            f"strategy {kind} exchanges no gradients, so this has no effect",
-            "set it to auto",
-        )
+        yield warning("strategy.communication", f"strategy {kind} exchanges no gradients, so this has no effect",
+                      "set it to auto")  # fmt: skip
 
 
 def _nccl(options: Options, machine: Machine) -> Iterator[Finding]:
     if on_cpu(options, machine):
         yield error("strategy.communication", "nccl works between GPUs only", "set it to auto")
     elif options.strategy.kind == "mirrored" and share_a_gpu(options, machine):
-        yield Finding(
-            "error",
-            ("strategy.communication", "device.logical_devices"),
-            "NCCL does not support two replicas on one GPU",
-            "set strategy.communication=auto, or device.logical_devices=1",
-        )
+        yield error(("strategy.communication", "device.logical_devices"),
+                    "NCCL does not support two replicas on one GPU",
+                    "set strategy.communication=auto, or device.logical_devices=1")  # fmt: skip

@@ -10,7 +10,7 @@ from ..job.slurm import Remark
 from ..options import Options
 from ..plan import MULTI_WORKER
 from .gpu_checks import on_cpu
-from .option_finding import Finding, error
+from .option_finding import Finding, error, note
 
 KEY = "strategy.kind"
 WITHIN_A_MACHINE = ("hierarchical_copy", "reduction_to_one_device")
@@ -19,53 +19,41 @@ _RUN_OF_ITS_OWN = "measure one machine of it with strategy.kind=mirrored, and co
 
 
 def of_job(machine: Machine) -> list[Finding]:
-    """Return the findings about other tasks of this job, for a training on this machine alone; empty without such
-    tasks.
-    """
+    """About other tasks of this job, for a training on this machine alone."""
     return of_remarks(machine.job)
 
 
 def of_remarks(remarks: Iterable[Remark]) -> list[Finding]:
-    """Return remarks about the job or the cluster as findings about strategy.kind."""
     return [Finding(remark.level, (KEY,), remark.message, remark.change) for remark in remarks]
 
 
 def of_kind(kind: object, machine: Machine) -> list[Finding]:
-    """Return the findings about other tasks and machines for a run with the strategy `kind`."""
+    """About other tasks and machines for a run with the strategy `kind`."""
     return list(_several(machine)) if kind == MULTI_WORKER else of_job(machine)
 
 
 def others(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield the findings of `of_kind`, in the form of a rule."""
+    """`of_kind` as a rule."""
     yield from of_kind(options.strategy.kind, machine)
 
 
 def together(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Yield an error for run.on_oom in a training on several machines, as one worker cannot continue alone.
-
-    The value `stop` is allowed.
-    """
+    """One worker that runs out of memory cannot continue alone."""
     if options.strategy.kind == MULTI_WORKER and options.run.on_oom != "stop":
-        yield Finding(
-            "error",
-            ("run.on_oom", KEY),
-            "one worker whose memory has run out cannot go on alone: all have to begin again together",
-            "set run.on_oom=stop",
-        )
+        yield error(("run.on_oom", KEY),
+                    "one worker whose memory has run out cannot go on alone: all have to begin again together",
+                    "set run.on_oom=stop")  # fmt: skip
 
 
 def measured_alone(kind: str) -> str:
-    """Return the reason why a proof or a search cannot measure the strategy `kind`; empty if it can."""
+    """Return why a proof or a search cannot measure the strategy `kind`; empty if it can."""
     if kind != MULTI_WORKER:
         return ""
     return f"strategy.kind=multi_worker: its trials would have to be started on all machines; {_RUN_OF_ITS_OWN}"
 
 
 def by_command(kind: object) -> list[Finding]:
-    """Return an error if the strategy `kind` trains on several machines, as such a run cannot be started from a screen.
-
-    For another strategy, return no finding.
-    """
+    """A training on several machines cannot be started from a screen."""
     if kind != MULTI_WORKER:
         return []
     change = "save the preset, and start it on every machine: gputui --preset P; gputui resume RUN resumes it there"
@@ -81,15 +69,11 @@ def _several(machine: Machine) -> Iterator[Finding]:
     elif machine.cluster is None:
         yield error(KEY, "nothing names the machines to train on", cluster.HOW)
     else:
-        yield Finding("note", (KEY,), f"this is {machine.cluster}", "its run goes on only while all workers do")
+        yield note(KEY, f"this is {machine.cluster}", "its run goes on only while all workers do")
 
 
 def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield a warning if several workers of a training on several machines run on this host, each with its own GPUs
-    only.
-
-    NCCL must see all GPUs of a node to find every NVLink between them (github.com/NVIDIA/nccl/issues/1066).
-    """
+    """NCCL must see all GPUs of a node to find every NVLink between them (github.com/NVIDIA/nccl/issues/1066)."""
     here = len(machine.cluster.on_this_host) if machine.cluster else 0
     if options.strategy.kind == MULTI_WORKER and here > 1 and not on_cpu(options, machine):
         message = f"{here} workers share this host, and each sees only its own GPUs: NCCL may not find their NVLinks"
@@ -99,10 +83,6 @@ def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def _parts(fault: str) -> tuple[str, str]:
-    """Return the two parts of the text of a fault: the message, and the remedy after the last semicolon.
-
-    If there is no semicolon, the remedy is a general one.
-    """
     message, separator, change = fault.rpartition("; ")
     return (message, change) if separator else (fault, "correct it on every machine")
 
@@ -111,10 +91,7 @@ def _parts(fault: str) -> tuple[str, str]:
 
 
 def devices(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Yield errors for options that choose devices in a training on several machines.
-
-    Each worker uses all of its visible GPUs, or its CPU as one device.
-    """
+    """Each worker uses all of its visible GPUs, or its CPU as one device."""
     if options.strategy.kind != MULTI_WORKER:
         return
     if options.strategy.devices != "all":
@@ -126,10 +103,7 @@ def devices(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 
 def communication(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Yield an error if strategy.communication does not fit strategy.kind.
-
-    Some values are only for one machine, and `ring` is only for several machines.
-    """
+    """Some values are only for one machine, and `ring` is only for several machines."""
     kind, way = options.strategy.kind, options.strategy.communication
     if kind == MULTI_WORKER and way in WITHIN_A_MACHINE:
         yield error(_COMMUNICATION, f"{way} exchanges within one machine", "set it to auto, ring or nccl")

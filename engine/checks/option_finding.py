@@ -9,10 +9,8 @@ from ..files.values import LONGEST_LINE
 
 @dataclass(frozen=True)
 class Finding:
-    """A result of a check. With the level `error` it prevents the launch; a `warning` or a `note` is only shown.
-
-    `options` are the keys of the options concerned; empty if the finding is about installed packages. `change` says
-    what the user can do.
+    """An `error` prevents the launch; a `warning` or a `note` is only shown. `options` are the keys concerned, and
+    `change` is what the user can do.
     """
 
     level: str
@@ -25,13 +23,22 @@ class Finding:
         return f"{about}{self.message}; {self.change}"
 
     def whole(self, line: str) -> str:
-        """Return `line`, which ends with the text of this finding.
-
-        If it is longer than 200 characters, the part that says what to change is put on a second line.
-        """
+        """`line`, which ends with this finding's text, with the change on a second line if it is long."""
         end = f"; {self.change}"
         return line if len(line) <= LONGEST_LINE else f"{line.removesuffix(end)}\n{self.change}"
 
 
-def error(key: str, message: str, change: str) -> Finding:
-    return Finding("error", (key,), message, change)
+def _keys(keys: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (keys,) if isinstance(keys, str) else keys
+
+
+def error(keys: str | tuple[str, ...], message: str, change: str) -> Finding:
+    return Finding("error", _keys(keys), message, change)
+
+
+def warning(keys: str | tuple[str, ...], message: str, change: str) -> Finding:
+    return Finding("warning", _keys(keys), message, change)
+
+
+def note(keys: str | tuple[str, ...], message: str, change: str) -> Finding:
+    return Finding("note", _keys(keys), message, change)

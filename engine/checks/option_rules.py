@@ -1,7 +1,4 @@
-"""Rules about the training, its data and its model: options that contradict each other or have no effect.
-
-Each function is a rule of all_checks.py. It yields no finding if the options fit.
-"""
+"""Rules about the training, its data and its model: options that contradict each other or have no effect."""
 
 from __future__ import annotations
 
@@ -36,26 +33,19 @@ from ..runs.titles import title_of
 from ..system.identity import Place
 from ..units import amount, clock, counted, estimate
 from .gpu_checks import on_cpu, replicas
-from .option_finding import Finding
+from .option_finding import Finding, error, note, warning
 
 
 def accumulation(options: Options, _machine: Machine) -> Iterator[Finding]:
     together, key = options.train.gradient_accumulation, "train.gradient_accumulation"
     if together > 1 and options.strategy.kind in plan.SEVERAL_REPLICAS:
-        yield Finding(
-            "error",
-            (key, "strategy.kind"),
-            "Keras cannot accumulate gradients over several replicas",
-            f"set {key}=1; each replica adds its own batch to the global batch anyway",
-        )
+        yield error((key, "strategy.kind"), "Keras cannot accumulate gradients over several replicas",
+                    f"set {key}=1; each replica adds its own batch to the global batch anyway")  # fmt: skip
     steps = plan.training_steps(options)
     if together > 1 and steps is not None and steps % together:
-        yield Finding(
-            "warning" if steps < together else "note",
-            (key,),
-            f"the gradients of the last {steps % together} of {steps} steps are never applied",
-            f"choose a divisor of {steps}, or another train.epochs or train.steps_per_epoch",
-        )
+        yield Finding("warning" if steps < together else "note", (key,),
+                      f"the gradients of the last {steps % together} of {steps} steps are never applied",
+                      f"choose a divisor of {steps}, or another train.epochs or train.steps_per_epoch")  # fmt: skip
 
 
 def micro_batches(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -63,36 +53,23 @@ def micro_batches(options: Options, _machine: Machine) -> Iterator[Finding]:
     asked = [key] if parts > 1 else []
     asked += ["run.on_oom"] if options.run.on_oom == "accumulate" else []
     if asked and options.strategy.kind in plan.SEVERAL_REPLICAS and options.compile.xla is True:
-        yield Finding(
-            "error",
-            (*asked, "compile.xla"),
-            "XLA cannot compile parts of batches over several replicas",
-            "set compile.xla=false",
-        )
+        yield error((*asked, "compile.xla"), "XLA cannot compile parts of batches over several replicas",
+                    "set compile.xla=false")  # fmt: skip
     if parts > options.input.batch_size and options.workload.entry is None:
-        yield Finding(
-            "warning",
-            (key, "input.batch_size"),
-            f"a batch of {options.input.batch_size} cannot have {parts} parts: each sample is one",
-            f"set {key} to at most {options.input.batch_size}",
-        )
+        yield warning((key, "input.batch_size"),
+                      f"a batch of {options.input.batch_size} cannot have {parts} parts: each sample is one",
+                      f"set {key} to at most {options.input.batch_size}")  # fmt: skip
     if options.run.on_oom == "accumulate" and options.run.checkpoint == "off":
-        yield Finding(
-            "note",
-            ("run.on_oom", "run.checkpoint"),
-            "without checkpoints a training whose memory runs out begins again",
-            "set run.checkpoint=epoch, unless the training is short",
-        )
+        yield note(("run.on_oom", "run.checkpoint"),
+                   "without checkpoints a training whose memory runs out begins again",
+                   "set run.checkpoint=epoch, unless the training is short")  # fmt: skip
 
 
 def give_way(options: Options, _machine: Machine) -> Iterator[Finding]:
     if options.run.give_way and options.run.checkpoint == "off":
-        yield Finding(
-            "error",
-            ("run.give_way", "run.checkpoint"),
-            "a run without checkpoints would begin again each time it gives way",
-            "set run.checkpoint=epoch, or a number of steps",
-        )
+        yield error(("run.give_way", "run.checkpoint"),
+                    "a run without checkpoints would begin again each time it gives way",
+                    "set run.checkpoint=epoch, or a number of steps")  # fmt: skip
 
 
 def cast(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -107,31 +84,21 @@ def cast(options: Options, _machine: Machine) -> Iterator[Finding]:
     elif not options.input.only_moves:
         why, key = NEEDS_FLOATS, "input.augment"
     if why:
-        yield Finding("warning", ("input.cast", key), f"device does nothing here: {why}", "set input.cast=host")
+        yield warning(("input.cast", key), f"device does nothing here: {why}", "set input.cast=host")
 
 
 def determinism(options: Options, _machine: Machine) -> Iterator[Finding]:
     if options.compile.xla is True and options.train.deterministic:
-        yield Finding(
-            "error",
-            ("compile.xla", "train.deterministic"),
-            "Keras turns XLA off when operations must be deterministic",
-            "set one of them to false",
-        )
+        yield error(("compile.xla", "train.deterministic"), "Keras turns XLA off when operations must be deterministic",
+                    "set one of them to false")  # fmt: skip
     if options.train.deterministic and not options.input.deterministic_order:
-        yield Finding(
-            "error",
-            ("train.deterministic", "input.deterministic_order"),
-            "samples in changing order cannot give the same result twice",
-            "set input.deterministic_order=true",
-        )
+        yield error(("train.deterministic", "input.deterministic_order"),
+                    "samples in changing order cannot give the same result twice",
+                    "set input.deterministic_order=true")  # fmt: skip
     if options.run.checkpoint != "off" and not options.input.deterministic_order:
-        yield Finding(
-            "warning",
-            ("run.checkpoint", "input.deterministic_order"),
-            "a run is not resumed exactly when the order of samples changes",
-            "set input.deterministic_order=true",
-        )
+        yield warning(("run.checkpoint", "input.deterministic_order"),
+                      "a run is not resumed exactly when the order of samples changes",
+                      "set input.deterministic_order=true")  # fmt: skip
 
 
 def clipping(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -141,127 +108,87 @@ def clipping(options: Options, _machine: Machine) -> Iterator[Finding]:
             "error", tuple(f"train.{n}" for n in names), "Keras accepts only one kind of clipping", "keep one of them"
         )
     elif names and options.strategy.kind in plan.SEVERAL_REPLICAS:
-        yield Finding(
-            "note",
-            (f"train.{names[0]}", "strategy.kind"),
-            "Keras 3 clips the gradients of each replica, and sums them up afterwards",
-            "divide it by the number of replicas to get the limit of one device",
-        )
+        yield note((f"train.{names[0]}", "strategy.kind"),
+                   "Keras 3 clips the gradients of each replica, and sums them up afterwards",
+                   "divide it by the number of replicas to get the limit of one device")  # fmt: skip
 
 
 def optimizer(options: Options, _machine: Machine) -> Iterator[Finding]:
     train = options.train
     if train.momentum and train.optimizer not in MOMENTUM:
-        yield Finding(
-            "error",
-            ("train.momentum", "train.optimizer"),
-            f"{train.optimizer} takes no momentum",
-            f"set train.optimizer to {' or '.join(MOMENTUM)}, or train.momentum=0",
-        )
+        yield error(("train.momentum", "train.optimizer"), f"{train.optimizer} takes no momentum",
+                    f"set train.optimizer to {' or '.join(MOMENTUM)}, or train.momentum=0")  # fmt: skip
     if train.nesterov and (train.optimizer != "sgd" or not train.momentum):
-        yield Finding(
-            "error",
-            ("train.nesterov", "train.optimizer", "train.momentum"),
-            "Nesterov momentum is for sgd with momentum",
-            "set train.optimizer=sgd and train.momentum=0.9, or train.nesterov=false",
-        )
+        yield error(("train.nesterov", "train.optimizer", "train.momentum"),
+                    "Nesterov momentum is for sgd with momentum",
+                    "set train.optimizer=sgd and train.momentum=0.9, or train.nesterov=false")  # fmt: skip
     if train.hold_steps and train.schedule in BY_NO_STEPS:
-        yield Finding(
-            "warning",
-            ("train.hold_steps", "train.schedule"),
-            f"holding the learning rate does nothing with train.schedule={train.schedule}",
-            "set another train.schedule, or remove train.hold_steps",
-        )
+        yield warning(("train.hold_steps", "train.schedule"),
+                      f"holding the learning rate does nothing with train.schedule={train.schedule}",
+                      "set another train.schedule, or remove train.hold_steps")  # fmt: skip
 
 
 def without_effect(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Yield findings about options that have no effect because of the value of another option."""
+    """Because of the value of another option."""
     workload = options.workload
     if workload.entry is not None:
         return
     if workload.blocks is not None and workload.model != "transformer":
-        yield Finding(
-            "error",
-            ("workload.blocks", "workload.model"),
-            f"{workload.model} has a fixed depth",
-            "remove workload.blocks, or set workload.model=transformer",
-        )
+        yield error(("workload.blocks", "workload.model"), f"{workload.model} has a fixed depth",
+                    "remove workload.blocks, or set workload.model=transformer")  # fmt: skip
     convolutions = ("kernel_size", "stride", "separable")
     given = [f"workload.{name}" for name in convolutions if getattr(workload, name) not in (None, "auto")]
     for key in given if workload.model not in STRIDES else ():
-        yield Finding(
-            "error",
-            (key, "workload.model"),
-            f"{key.partition('.')[2]} does nothing here: {workload.model} has no convolutions",
-            f"remove {key}, or set workload.model=cnn",
-        )
+        yield error((key, "workload.model"),
+                    f"{key.partition('.')[2]} does nothing here: {workload.model} has no convolutions",
+                    f"remove {key}, or set workload.model=cnn")  # fmt: skip
     if options.input.parallel_reads != "off" and workload.source[0] != "tfrecord":
-        yield Finding(
-            "warning",
-            ("input.parallel_reads", "workload.data"),
-            f"{workload.source[0]} data is not read from TFRecord files",
-            "remove input.parallel_reads; input.parallel_calls applies to other data",
-        )
+        yield warning(("input.parallel_reads", "workload.data"),
+                      f"{workload.source[0]} data is not read from TFRecord files",
+                      "remove input.parallel_reads; input.parallel_calls applies to other data")  # fmt: skip
 
 
 def steps(options: Options, _machine: Machine) -> Iterator[Finding]:
     per_epoch, together = options.train.steps_per_epoch, options.compile.steps_per_execution
     if per_epoch is not None and together > per_epoch:
-        yield Finding(
-            "warning",
-            ("compile.steps_per_execution", "train.steps_per_epoch"),
-            f"an execution of {together} steps is cut to the epoch's {per_epoch}",
-            f"set compile.steps_per_execution to at most {per_epoch}",
-        )
+        yield warning(("compile.steps_per_execution", "train.steps_per_epoch"),
+                      f"an execution of {together} steps is cut to the epoch's {per_epoch}",
+                      f"set compile.steps_per_execution to at most {per_epoch}")  # fmt: skip
     elif per_epoch is not None and per_epoch % together:
-        yield Finding(
-            "note",
-            ("compile.steps_per_execution", "train.steps_per_epoch"),
+        yield note(("compile.steps_per_execution", "train.steps_per_epoch"),
             f"the last execution of each epoch has {counted(per_epoch % together, 'steps')} instead of {together}",
-            "choose a divisor of the steps of an epoch to avoid that",
-        )
+            "choose a divisor of the steps of an epoch to avoid that")  # fmt: skip
 
 
 def shuffle(options: Options, _machine: Machine) -> Iterator[Finding]:
     buffer, samples = options.input.shuffle, plan.training_samples(options.workload, options.train)
     if isinstance(buffer, int) and buffer < min(options.input.batch_size, samples or options.input.batch_size):
-        yield Finding(
-            "warning",
-            ("input.shuffle", "input.batch_size"),
-            f"a shuffle buffer of {buffer} is smaller than one batch",
-            "make it several batches, or the whole data set",
-        )
+        yield warning(("input.shuffle", "input.batch_size"), f"a shuffle buffer of {buffer} is smaller than one batch",
+                      "make it several batches, or the whole data set")  # fmt: skip
 
 
 def large_batch(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield a warning if a batch is larger than the named data. Of other data the trainer says it (session.py)."""
+    """Larger than the named data. Of other data the trainer says it (session.py)."""
     samples, count = plan.training_samples(options.workload, options.train), replicas(options, machine)
     batch = plan.global_batch(options, count)
     if samples is not None and batch > samples and not options.input.drop_remainder:
         message, change = too_large_batch(batch, samples, count)
-        yield Finding("warning", ("input.batch_size",), message, change)
+        yield warning("input.batch_size", message, change)
 
 
 def one_batch(options: Options, _machine: Machine) -> Iterator[Finding]:
     if options.input.one_batch:
-        yield Finding(
-            "warning",
-            ("input.one_batch",),
-            "nothing useful is learnt from one batch again and again",
-            "set input.one_batch=false, unless you only measure the speed",
-        )
+        yield warning("input.one_batch", "nothing useful is learnt from one batch again and again",
+                      "set input.one_batch=false, unless you only measure the speed")  # fmt: skip
 
 
 def data_fits_model(options: Options, _machine: Machine) -> Iterator[Finding]:
     workload, source = options.workload, options.workload.source[0]
     images = workload.model in ("cnn", "separable_cnn", "resnet50")
     if workload.entry is None and source == "synthetic" and images and len(workload.shape) != 3:
-        yield Finding(
-            "error",
-            ("workload.model", "workload.shape"),
-            f"{workload.model} needs images, but the shape is {workload.shape}",
-            "give [height, width, channels], or use workload.model=mlp",
-        )
+        yield error(("workload.model", "workload.shape"),
+                    f"{workload.model} needs images, but the shape is {workload.shape}",
+                    "give [height, width, channels], or use workload.model=mlp")  # fmt: skip
 
 
 # ---- the learning rate ---------------------------------------------------------------------------
@@ -271,10 +198,7 @@ _RATE_SCALING = "train.learning_rate_scaling"
 
 
 def scaling(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield notes about the scaled learning rate, only if train.learning_rate_scaling is not `none`.
-
-    Without scaling there is no note, as the learning rate may have been chosen for this global batch.
-    """
+    """Without scaling nothing is reported: the learning rate may have been chosen for this global batch."""
     train, count = options.train, replicas(options, machine)
     factor = plan.rate_factor(train.learning_rate_scaling, count)
     rate = amount(train.learning_rate * factor)
@@ -282,14 +206,11 @@ def scaling(options: Options, machine: Machine) -> Iterator[Finding]:
     is_known = here and (bool(visible_gpus(options, machine)) or on_cpu(options, machine))
     if train.learning_rate_scaling != "none" and count == 1 and is_known:
         what = f"no effect with one replica: the learning rate stays {rate}"
-        yield Finding("note", (_RATE_SCALING,), what, "it takes effect if strategy.kind trains several replicas")
+        yield note(_RATE_SCALING, what, "it takes effect if strategy.kind trains several replicas")
     elif factor > 1 and not train.warmup_steps:
-        yield Finding(
-            "note",
-            (_RATE_SCALING, "train.warmup_steps"),
+        yield note((_RATE_SCALING, "train.warmup_steps"),
             f"{count} replicas begin with {amount(factor)} times the learning rate, {rate}, in their first step",
-            "let it rise in train.warmup_steps; Goyal et al. take the steps of 5 epochs",
-        )
+            "let it rise in train.warmup_steps; Goyal et al. take the steps of 5 epochs")  # fmt: skip
 
 
 _SCHEDULE = "train.schedule"
@@ -303,8 +224,7 @@ def early_stop(options: Options, _machine: Machine) -> Iterator[Finding]:
         return
     yield from _of_gputui(options, key, figure)
     if train.early_stop_patience >= train.epochs:
-        yield Finding(
-            "warning",
+        yield warning(
             ("train.early_stop_patience", "train.epochs"),
             f"a training of {train.epochs} epochs cannot end early after {train.early_stop_patience} without "
             "improvement",
@@ -328,51 +248,38 @@ def plateau(options: Options, _machine: Machine) -> Iterator[Finding]:
         return
     yield from _of_gputui(options, PLATEAU_FIGURE, figure)
     if train.warmup_steps:
-        yield Finding(
-            "error",
-            (_SCHEDULE, "train.warmup_steps"),
-            f"{PLATEAU} follows a figure, and cannot follow a warm-up by steps",
-            "set train.warmup_steps=0, or another train.schedule",
-        )
+        yield error((_SCHEDULE, "train.warmup_steps"),
+                    f"{PLATEAU} follows a figure, and cannot follow a warm-up by steps",
+                    "set train.warmup_steps=0, or another train.schedule")  # fmt: skip
     if train.decay_steps is not None:
-        yield Finding(
-            "warning",
-            (_SCHEDULE, "train.decay_steps"),
-            f"{PLATEAU} does not follow the steps",
-            "remove train.decay_steps",
-        )
+        yield warning((_SCHEDULE, "train.decay_steps"), f"{PLATEAU} does not follow the steps",
+                      "remove train.decay_steps")  # fmt: skip
 
 
 def _without(options: Options, key: str, value: str, part: str) -> Iterator[Finding]:
-    """Yield an error for each option of this part of the group that is set: it has no effect while `key` has this
-    `value`.
-    """
+    """Options of this part of the group have no effect while `key` has this `value`."""
     group = key.partition(".")[0]
     infos = [info for info in OPTIONS if info.group == group and info.about.part == part and info.key != key]
     for info in infos:
         if getattr(getattr(options, group), info.name) != info.default:
             instead = f"set {key}={PLATEAU}" if key == _SCHEDULE else f"set {key}=val_loss or another figure"
             what = f"{info.name} has no effect while {key} is {value}"
-            yield Finding("error", (info.key, key), what, f"{instead}, or remove {info.key}")
+            yield error((info.key, key), what, f"{instead}, or remove {info.key}")
 
 
 def _of_gputui(options: Options, key: str, figure: WatchedFigure) -> Iterator[Finding]:
-    """Yield an error if gputui's own training lacks the figure. The figures of a user's own code are known only when it
-    trains.
-    """
+    """The figures of a user's own code are known only when it trains."""
     if lack := lacks_figure(options, figure):
         why, others = lack
         if figure.name not in OF_OWN_MODELS:
-            yield Finding("error", (key,), why, f"set it to one of {', '.join(others)}")
+            yield error(key, why, f"set it to one of {', '.join(others)}")
         else:
             instead = f"set train.validation_split, or {key}={others[0]}"
-            yield Finding("error", (key, "train.validation_split"), why, instead)
+            yield error((key, "train.validation_split"), why, instead)
 
 
 def lacks_figure(options: Options, figure: WatchedFigure) -> tuple[str, tuple[str, ...]] | None:
-    """Return why a training of gputui's own model lacks the figure, and which figures are there instead. None if it has
-    the figure, or for own code.
-    """
+    """Return why gputui's own model lacks the figure, and which figures are there; None for own code."""
     if options.workload.entry is not None:
         return None
     if figure.name not in OF_OWN_MODELS:
@@ -394,10 +301,7 @@ _WITHOUT_EFFECT = (
 
 
 def unkept(preset: Preset) -> Iterator[Finding]:
-    """Yield a warning if the run has no checkpoints and much training would be lost if it ended early.
-
-    Much is an expected time of 10 minutes or more; if the time is not known, 100 epochs or more.
-    """
+    """No checkpoints, and 10 minutes or more could be lost; of an unknown time, 100 epochs."""
     options = preset.options
     if options.run.checkpoint != "off":
         return
@@ -409,15 +313,12 @@ def unkept(preset: Preset) -> Iterator[Finding]:
         return
     about = f", about {estimate(seconds)}" if seconds is not None else ""
     message = f"{counted(epochs, 'epochs')}{about}, no checkpoint: a run that ends early cannot be resumed"
-    yield Finding("warning", (CHECKPOINT,), message, f"{CHECKPOINT}=epoch writes one after each epoch")
+    yield warning(CHECKPOINT, message, f"{CHECKPOINT}=epoch writes one after each epoch")
 
 
 def expected_seconds(preset: Preset) -> float | None:
-    """Return how long the preset will train, in seconds, according to an earlier run with the same options on this
-    machine.
-
-    Options on which the time of an epoch does not depend may differ. None if none of the 20 newest runs is such a run
-    and has completed an epoch.
+    """Return the time by one of the 20 newest runs of this machine with the same options, but for those that do not
+    change the time of an epoch.
     """
     mine, here = _what_matters(_values(preset.options)), Place.here().host
     for run in runs.all_runs()[:LOOKED_AT]:
@@ -430,11 +331,7 @@ def expected_seconds(preset: Preset) -> float | None:
 
 
 def _times(run: Run) -> tuple[float, float] | None:
-    """Return two durations of a run in seconds: from its launch to the end of its first step, and the mean of its
-    epochs.
-
-    None if the result has no duration or no completed epoch.
-    """
+    """Seconds from the launch to the end of the first step, and the mean of an epoch."""
     result = run.whole_result  # over all launches, as the epochs are counted
     whole, start, epochs = (at(result, key) for key in ("seconds", "startup_seconds", "epochs"))
     if not whole or not epochs:
@@ -455,10 +352,7 @@ def _what_matters(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def time_limit(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Yield a note about the effect of run.max_minutes=auto on this machine; nothing for another value.
-
-    In a Slurm job, also yield a warning if the run has no checkpoints.
-    """
+    """The effect of run.max_minutes=auto on this machine."""
     key, job = "run.max_minutes", machine.job_id
     if options.run.max_minutes != "auto":
         return
@@ -470,17 +364,17 @@ def time_limit(options: Options, machine: Machine) -> Iterator[Finding]:
     else:
         message = f"the Slurm job {job} ends in {clock(max(0.0, ends.seconds or 0.0))}"
         change = f"the run ends itself after {clock(usable)}"
-    yield Finding("note", (key,), message, change)
+    yield note(key, message, change)
     if job and options.run.checkpoint == "off":
         yield _nothing_kept(key)
 
 
 def stop_signal(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Yield a warning if run.stop_signal is set and the run has no checkpoints."""
+    """Without checkpoints nothing is left of the run."""
     if options.run.stop_signal != "none" and options.run.checkpoint == "off":
         yield _nothing_kept("run.stop_signal")
 
 
 def _nothing_kept(key: str) -> Finding:
     message = "without checkpoints a run that is ended with its job cannot be resumed"
-    return Finding("warning", (key, "run.checkpoint"), message, "set run.checkpoint=epoch, or every so many steps")
+    return warning((key, "run.checkpoint"), message, "set run.checkpoint=epoch, or every so many steps")

@@ -19,11 +19,8 @@ Bus = Sequence[str] | None
 
 
 def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNKNOWN) -> Iterator[Finding]:
-    """Yield the findings about the driver.
-
-    `seen` are NVML's answers. `bus` has the PCI addresses of all GPUs in the machine; None if they are not known.
-    `confined` is True if some GPUs may be withheld on purpose, as in a container. `cuda` is the answer of the CUDA
-    library.
+    """`bus` has the PCI addresses of all GPUs (None: not known). `confined`: some may be withheld on purpose, as in a
+    container.
     """
     if unreadable(seen):
         yield _unreadable(confined)
@@ -32,7 +29,12 @@ def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNK
         return
     if seen.reason:
         expected = gpu_faults.gpu_expected(seen.reason, seen.code, bus)
-        yield _without(seen, bus, confined) if expected else _calm(seen, bus)
+        if expected:
+            yield _without(seen, bus, confined)
+            return
+        is_known = bus is not None and seen.code != Code.LIBRARY_NOT_FOUND
+        what = f"no NVIDIA GPU in this machine; {seen.reason}" if is_known else seen.reason
+        yield Finding("note", "GPU", what, "training runs on the CPU; gputui works, but GPU options have no effect")
         return
     yield from _version(seen)
     if seen.late_seconds is not None:
@@ -43,17 +45,14 @@ def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNK
 
 
 def present(seen: NvmlAnswers, bus: Bus, confined: bool = False) -> bool:
-    """Return True if there is a driver whose GPUs TensorFlow should be able to use.
-
-    The parameters are as for `findings`.
-    """
+    """A driver whose GPUs TensorFlow should be able to use."""
     expected = gpu_faults.gpu_expected(seen.reason, seen.code, bus)
     without = seen.code == Code.LIBRARY_NOT_FOUND or gpu_faults.driver_withheld(seen.code, confined)
     return not seen.reason or unreadable(seen) or (expected and not without)
 
 
 def unreadable(seen: NvmlAnswers) -> bool:
-    """Return True if NVML's library is missing although the driver's device nodes exist. CUDA may work then."""
+    """NVML's library is missing although there are device nodes. CUDA may work then."""
     return seen.code == Code.LIBRARY_NOT_FOUND and chips.has_device_nodes()
 
 
@@ -69,17 +68,7 @@ def _unreadable(confined: bool) -> Finding:
     return Finding("warning", "driver", what, remedy)
 
 
-def _calm(seen: NvmlAnswers, bus: Bus) -> Finding:
-    installed = bus is not None and seen.code != Code.LIBRARY_NOT_FOUND
-    what = f"no NVIDIA GPU in this machine; {seen.reason}" if installed else seen.reason
-    return Finding("note", "GPU", what, "training runs on the CPU; gputui works, but GPU options have no effect")
-
-
 def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
-    """Return the finding for a machine that should have GPUs, if none can be read.
-
-    The parameters are as for `findings`.
-    """
     if seen.late_seconds is not None:
         return Finding("warning", "driver", seen.reason, _quicker(seen))
     fault = gpu_faults.of_driver(seen.reason, seen.code, bus, confined)
@@ -106,10 +95,7 @@ def _version(seen: NvmlAnswers) -> Iterator[Finding]:
 
 
 def _left_out(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
-    """Yield a warning about GPUs on the bus that the driver does not show.
-
-    It names their addresses if they can be determined.
-    """
+    """GPUs on the bus that the driver does not show."""
     if len(bus) <= seen.count:
         return
     shown = {str(gpu.get("pci_bus_id") or "").lower()[-len("0000:01:00.0") :] for gpu in seen.gpus}

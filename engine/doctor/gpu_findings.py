@@ -1,10 +1,8 @@
-"""Findings about the GPUs: what each one supports, what prevents or disturbs its use, and copies between them.
-
-The rules about connections, compute mode, memory repairs and licence use the details of nvml_query.py.
-"""
+"""Findings about the GPUs: what each one supports, what prevents or disturbs its use, and copies between them."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -16,6 +14,7 @@ from ..gpu import Gpu as NvmlGpu
 from ..interpreter import compatibility, installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
+from ..job.visible_devices import VARIABLE, allocation_from, hides_all, visible
 from ..telemetry import chips, resource_limits
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..telemetry.nvml.queries import EXCLUSIVE
@@ -36,10 +35,7 @@ _REMEDIES: dict[Reason | None, str] = {
 
 
 def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
-    """Yield the findings about GPUs that cannot be used, then those about the others.
-
-    `cuda_works` is the answer of the CUDA library; None if it is not known.
-    """
+    """First of GPUs that cannot be used. `cuda_works` is the answer of the CUDA library, None if it is not known."""
     yield from hidden(seen, cuda_works)
     there = [gpu for gpu in seen.gpus if not gpu.get("missing")]
     least = chips.least_multiprocessors(gpu.get("multiprocessors") for gpu in there)
@@ -57,11 +53,7 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
 
 
 def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
-    """Yield a finding for each GPU that CUDA does not show: it cannot be read, or is in MIG mode without an instance.
-
-    The findings are errors if no usable GPU is left or `cuda_works` is False; else warnings. `cuda_works` is the answer
-    of the CUDA library, None if it is not known.
-    """
+    """GPUs that CUDA does not show: unreadable, or in MIG mode without an instance. Errors if no usable one is left."""
     left = len(seen.gpus) < seen.count or any(usable(gpu) for gpu in seen.gpus)
     level = "warning" if left and cuda_works is not False else "error"
     missing = [gpu for gpu in seen.gpus if gpu.get("missing")]
@@ -73,7 +65,7 @@ def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Findin
 
 
 def usable(gpu: Gpu) -> bool:
-    """Return True if CUDA can compute on the GPU: it can be read, and is not in MIG mode without instances."""
+    """Return True if the GPU can be read, and is not in MIG mode without instances."""
     return not gpu.get("missing") and gpu.get("mig") != ()
 
 
@@ -82,10 +74,7 @@ def _empty(gpu: Gpu, level: str) -> Finding:
 
 
 def _together(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield each finding once, with the numbers of all GPUs for which it was made.
-
-    The field `about` of each finding must be `GPU` and a number.
-    """
+    """Each finding once, with the numbers of all its GPUs. `about` must be `GPU` and a number."""
     numbers: dict[tuple[str, str, str], list[int]] = {}
     for finding in findings:
         number = int(finding.about.removeprefix("GPU "))
@@ -126,17 +115,11 @@ def _precision(gpu: Gpu, capability: tuple[int, int]) -> tuple[str, str]:
 
 
 def _left_out(gpu: Gpu) -> bool:
-    """Return True if TensorFlow does not use the GPU because it is much smaller than the others, such as one for a
-    display.
-    """
     return (count := gpu.get("multiprocessors")) is not None and count < gpu.get("least", 0)
 
 
 def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
-    """Yield findings if TensorFlow does not use the GPU, or if kernels of TensorFlow, cuDNN or XLA cannot run on it.
-
-    `capability` is the GPU's compute capability.
-    """
+    """TensorFlow does not use the GPU, or kernels of TensorFlow, cuDNN or XLA cannot run on it."""
     if _left_out(gpu):
         few = f"it has {counted(gpu['multiprocessors'], 'multiprocessors')}, fewer than {gpu['least']}"
         remedy = "to train on it, name it alone in device.visible"
@@ -157,11 +140,7 @@ def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
 
 
 def _kernels(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
-    """Yield findings about TensorFlow's kernels on a chip of this compute capability.
-
-    There is a finding if TensorFlow has no code for the chip, if it compiles its kernels at first use, and if XLA
-    crashes.
-    """
+    """TensorFlow has no code for the chip, compiles its kernels at first use, or XLA crashes."""
     newest = installed.newest_target()
     if compatibility.too_old(capability):
         what = f"TensorFlow has no code for compute capability {dotted(capability)}"
@@ -250,7 +229,7 @@ def _compute_mode(gpu: Gpu) -> Iterator[Finding]:
 
 
 def held(gpu: Gpu) -> str:
-    """Return the name of the process that uses the GPU alone in exclusive mode; empty if there is none."""
+    """The process that uses the GPU alone in exclusive mode."""
     return sole_holder(NvmlGpu(processes=gpu.get("holders"), exclusive=gpu.get("compute_mode") in EXCLUSIVE))
 
 
@@ -276,10 +255,7 @@ def _fabric(gpu: Gpu) -> Iterator[Finding]:
 
 
 def _nvlinks(gpu: Gpu) -> Iterator[Finding]:
-    """Yield a finding if only some of the GPU's NVLinks are active.
-
-    No active link is normal for a card without a bridge. Behind NVLink switches all links of a GPU should be active.
-    """
+    """No active link is normal without a bridge; behind NVLink switches all should be active."""
     active, count = gpu.get("nvlinks") or (0, 0)
     if 0 < active < count:
         level = "note" if gpu.get("fabric") is None else "warning"
@@ -303,7 +279,7 @@ def _licence(gpu: Gpu) -> Iterator[Finding]:
 
 
 def hides(gpu: Gpu) -> Iterator[Finding]:
-    """Yield the errors of compute mode and NVLink switches that prevent CUDA from using the GPU at all."""
+    """Errors of compute mode and NVLink switches that prevent CUDA from using the GPU at all."""
     yield from (finding for look in (_compute_mode, _fabric) for finding in look(gpu) if finding.level == "error")
 
 
@@ -328,10 +304,7 @@ _TRANSLATES = "DMA"  # the type of an IOMMU group in the kernel: DMA, DMA-FQ; "i
 
 
 def iommu_findings(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
-    """Yield a warning if several GPUs copy to each other over PCIe and an IOMMU translates their addresses.
-
-    `bus` has the PCI addresses of the GPUs.
-    """
+    """Several GPUs copy over PCIe, and an IOMMU translates their addresses (`bus`)."""
     there = [gpu for gpu in seen.gpus if usable(gpu)]
     linked = all((gpu.get("nvlinks") or (0, 0))[0] for gpu in there)
     asked = all("compute_mode" in gpu for gpu in there)
@@ -347,3 +320,45 @@ def _translated(address: str) -> bool:
     except OSError:
         return False
     return kind.startswith(_TRANSLATES)
+
+
+# ---- which GPUs CUDA shows to a process ---------------------------------------------------------
+
+
+HIDDEN = "no GPU"  # `about` of the finding that all GPUs are hidden on purpose
+
+
+def expected_gpus(seen: NvmlAnswers, value: str | None) -> int:
+    """How many GPUs CUDA should show; `value` is CUDA_VISIBLE_DEVICES."""
+    lost = {gpu["index"] for gpu in all_gpus(seen) if not usable(gpu)}
+    return sum(gpu.index not in lost for gpu in visible(value, _shown_to_cuda(seen)))
+
+
+def choice_findings(seen: NvmlAnswers) -> Iterator[Finding]:
+    """Report faults of CUDA_VISIBLE_DEVICES, and that a launcher has allocated only some of the GPUs."""
+    value, every = os.environ.get(VARIABLE), _shown_to_cuda(seen)
+    if seen.count and hides_all(value):
+        yield Finding("note", HIDDEN, f"{VARIABLE}={value!r} hides all GPUs: the CPU trains", "unset it to use them")
+        return
+    faults = list(gpu_faults.of_visible_devices(value, every))
+    yield from (Finding(fault.level, "GPU", fault.what, fault.remedy) for fault in faults)
+    given = allocation_from(os.environ, seen.count)
+    if given is None or not seen.count or any(fault.about != gpu_faults.ORDER for fault in faults):
+        return
+    if all(given.allows(gpu.index, every) for gpu in every):
+        return
+    if value is not None:
+        yield Finding("note", "GPU", str(given), "device.visible=all uses these; other GPUs are refused")
+    else:
+        remedy = f"export {VARIABLE}={','.join(given.names)}, or set device.visible to these"
+        yield Finding("warning", "GPU", f"{given}, but all {seen.count} are visible to CUDA", remedy)
+
+
+def all_gpus(seen: NvmlAnswers) -> list[Gpu]:
+    """One that has not answered has only its `index`."""
+    return [*seen.gpus, *({"index": index} for index in range(len(seen.gpus), seen.count))]
+
+
+def _shown_to_cuda(seen: NvmlAnswers) -> list[NvmlGpu]:
+    names = ("index", "uuid", "name", "compute_capability", "memory_total_bytes", "mig", "multiprocessors")
+    return [NvmlGpu(**{name: gpu[name] for name in names if name in gpu}) for gpu in all_gpus(seen)]

@@ -21,7 +21,6 @@ TENSORFLOW_BYTES = GIB  # memory of a process with TensorFlow and a small model
 
 
 def findings(gpus: int = 0) -> Iterator[Finding]:
-    """Yield the findings about the host; `gpus` is the number of GPUs in this machine."""
     yield from _processors()
     yield from _memory()
     yield from _shared_memory(gpus)
@@ -31,10 +30,7 @@ def findings(gpus: int = 0) -> Iterator[Finding]:
 
 
 def _cluster() -> Iterator[Finding]:
-    """Yield a finding if the environment names a cluster of several workers, or names one wrongly.
-
-    A run that is started here would belong to this cluster.
-    """
+    """A run that is started here would belong to this cluster."""
     named, fault = cluster.read_or_reason(os.environ)
     if fault:
         message, _, change = fault.rpartition("; ")
@@ -48,7 +44,7 @@ LOGIND, LINGER = Path("/etc/systemd"), Path("/var/lib/systemd/linger")
 
 
 def _logout() -> Iterator[Finding]:
-    """Yield a warning if systemd ends the processes of this user at logout. Nothing if this cannot be read."""
+    """systemd ends the processes of this user at logout."""
     files = [LOGIND / "logind.conf", *sorted((LOGIND / "logind.conf.d").glob("*.conf"))]
     ends = False
     for file in files:
@@ -88,10 +84,7 @@ def _memory() -> Iterator[Finding]:
 
 
 def _shared_memory(gpus: int) -> Iterator[Finding]:
-    """Yield a finding about the size of /dev/shm, through which NCCL and worker processes exchange data.
-
-    Less than 1 GiB is a warning if the machine has several `gpus`, else a note. Containers get 64 MiB by default.
-    """
+    """NCCL and worker processes exchange data through /dev/shm. Containers get 64 MiB by default."""
     try:
         total = shutil.disk_usage("/dev/shm").total
     except OSError:
@@ -130,10 +123,7 @@ LEVELS = ("ok", "note", "warning", "error")
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding about a part of the machine, which `about` names; `what` is the finding in one line.
-
-    `level` is one of LEVELS. `remedy` says what to do, and is empty if nothing needs to be done.
-    """
+    """About a part of the machine, which `about` names; `level` is one of LEVELS."""
 
     level: str
     about: str

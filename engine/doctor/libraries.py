@@ -38,10 +38,7 @@ MOST_PACKAGES = 2  # missing packages are named one by one up to this number
 
 
 def tensorflow(has_driver: bool) -> Iterator[Finding]:
-    """Yield findings about the versions of TensorFlow, Keras and CUDA.
-
-    With `has_driver`, a TensorFlow without CUDA is an error.
-    """
+    """Versions of TensorFlow, Keras and CUDA. With a driver, a TensorFlow without CUDA is an error."""
     meant = installed.intended()
     try:
         interpreter.require(meant.python)
@@ -74,16 +71,12 @@ def tensorflow(has_driver: bool) -> Iterator[Finding]:
 
 
 def missing() -> dict[str, str]:
-    """Return the CUDA libraries that TensorFlow would not find: the pip package of each by its file name."""
+    """The CUDA libraries that TensorFlow would not find: the pip package of each by its file name."""
     return {name: package for name, package in LIBRARIES.items() if not _is_there(name)}
 
 
 def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """Yield a finding about the `missing` libraries (see `missing`), or that all are installed.
-
-    Without a driver (`has_driver` is False) a missing library is only a note. Nothing is yielded if TensorFlow is built
-    without CUDA.
-    """
+    """The missing libraries (by `missing`). Without a driver they are only a note."""
     if not _has_cuda():
         return
     needed = {name: package for name, package in missing.items() if name != CUPTI}
@@ -104,32 +97,26 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
 
 
 def cudnn(gpus: Iterable[Mapping[str, Any]], has_driver: bool) -> Iterator[Finding]:
-    """Yield a finding if the version of cuDNN does not fit TensorFlow, or does not fit these GPUs with XLA.
-
-    Without a driver (`has_driver` is False) it is only a note. A chip for which the loaded cuDNN has no code is
-    reported in gpu_findings.py.
+    """Report a version that does not fit TensorFlow, or these GPUs with XLA. One without code for a chip is reported in
+    gpu_findings.py.
     """
     if not _has_cuda():
         return
     chips = [gpu.get("compute_capability") for gpu in gpus]
-    version = None if installed.cudnn() else _version_of_systems()
+    path = None if installed.cudnn() else _loader_cache().get(installed.LIBCUDNN)
+    version = installed.version_of_cudnn(Path(path)) if path else None
     if what := compatibility.old_cudnn(version):
         yield Finding("error" if has_driver else "note", "CUDA", what, compatibility.right_cudnn(chips))
     elif (what := compatibility.xla_fails(version)) and not (chips and all(map(compatibility.xla_aborts, chips))):
         yield Finding("warning" if has_driver else "note", "XLA", what, compatibility.for_xla(chips))
 
 
-def _version_of_systems() -> installed.Version | None:
-    path = _loader_cache().get(installed.LIBCUDNN)
-    return installed.version_of_cudnn(Path(path)) if path else None
-
-
 def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
-    """Yield an error if the driver's CUDA library libcuda.so.1 is missing, which is possible even if NVML works.
-
-    `driver` is the driver's version for the remedy, and `confined` is True in a container.
-    """
-    if _is_there(LIBCUDA) or any((folder / LIBCUDA).exists() for folder in _driver_folders()):
+    """The driver's libcuda.so.1 may be missing even if NVML works. `driver` is its version, `confined` a container."""
+    root = resource_limits.ROOT
+    folders = [root / name for name in ("usr/lib", "usr/lib64", "usr/lib/wsl/lib", "run/opengl-driver/lib")]
+    folders += (root / "usr/lib").glob("*-linux-gnu")
+    if _is_there(LIBCUDA) or any((folder / LIBCUDA).exists() for folder in folders):
         return
     package = f" {driver} (Ubuntu: libnvidia-compute-{driver.split('.')[0]})" if driver else ""
     remedy = f"install the compute part of the driver{package}"
@@ -138,25 +125,20 @@ def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
     yield Finding("error", "CUDA", f"{LIBCUDA} is missing: TensorFlow cannot use a GPU", remedy)
 
 
-def _driver_folders() -> Iterator[Path]:
-    for folder in ("usr/lib", "usr/lib64", "usr/lib/wsl/lib", "run/opengl-driver/lib"):
-        yield resource_limits.ROOT / folder
-    yield from (resource_limits.ROOT / "usr/lib").glob("*-linux-gnu")
-
-
 def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """Yield a finding about the two files that XLA needs to compile: ptxas and libdevice.
-
-    They are searched in NVIDIA's pip packages, on PATH and in the CUDA toolkit's folder. If more than two packages of
-    CUDA are missing, nothing is reported, as installing all of them adds these files, too.
+    """ptxas and libdevice, which XLA needs to compile. If more than two packages are missing, installing them adds
+    these.
     """
     if not _has_cuda() or len(set(missing.values())) > MOST_PACKAGES:
         return
     lacking = []
-    if not _wheel("cuda_nvcc/bin/ptxas") and not shutil.which("ptxas"):
+    if installed.site("nvidia/cuda_nvcc/bin/ptxas") is None and not shutil.which("ptxas"):
         lacking.append("ptxas")
-    data = _xla_folder() / "nvvm/libdevice/libdevice.10.bc"
-    if not _wheel("cuda_nvcc/nvvm/libdevice/libdevice.10.bc") and not data.exists():
+    # XLA does not read CUDA_DIR and CUDA_HOME, even if its messages advise to set them.
+    named = re.findall(r"--xla_gpu_cuda_data_dir=(\S+)", os.environ.get("XLA_FLAGS", ""))
+    toolkit = Path(named[-1]) if named else resource_limits.ROOT / "usr/local/cuda"
+    data = "nvvm/libdevice/libdevice.10.bc"
+    if installed.site(f"nvidia/cuda_nvcc/{data}") is None and not (toolkit / data).exists():
         lacking.append("libdevice.10.bc")
     if lacking:
         what = f"{' and '.join(lacking)} missing: compile.xla=true fails on a GPU"
@@ -165,24 +147,11 @@ def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
         yield Finding("ok", "XLA", "ptxas and libdevice are installed")
 
 
-def _xla_folder() -> Path:
-    """Return the folder of the CUDA toolkit that XLA uses.
-
-    XLA does not read CUDA_DIR and CUDA_HOME, even if its messages advise to set them.
-    """
-    named = re.findall(r"--xla_gpu_cuda_data_dir=(\S+)", os.environ.get("XLA_FLAGS", ""))
-    return Path(named[-1]) if named else resource_limits.ROOT / "usr/local/cuda"
-
-
 def _has_cuda() -> bool:
     return installed.tensorflow_version() is not None and bool(installed.build_info().get("is_cuda_build"))
 
 
 # ---- files ------------------------------------------------------------------------------------
-
-
-def _wheel(relative: str) -> bool:
-    return installed.site(f"nvidia/{relative}") is not None
 
 
 def _is_there(library: str) -> bool:
@@ -195,7 +164,7 @@ def _is_there(library: str) -> bool:
 
 @functools.cache
 def _loader_cache() -> Mapping[str, str]:
-    """Return the libraries in the cache of the system's loader: the path of each by its name."""
+    """The paths of the libraries in the cache of the system's loader, by name."""
     for command in ("ldconfig", "/sbin/ldconfig"):
         try:
             listed = subprocess.run([command, "-p"], capture_output=True, text=True, timeout=1, check=False).stdout
@@ -219,11 +188,7 @@ _NO_DEVICE, _MISMATCH = "CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_SYSTEM_DRIVER_MISMAT
 
 @dataclass(frozen=True)
 class CudaAnswer:
-    """The answer of the driver's CUDA library.
-
-    `error` is the name of CUDA's error, empty if CUDA works; `count` is the number of visible GPUs. `answered` is False
-    if the library is missing or has not answered in time.
-    """
+    """The name of the error of the driver's CUDA library, and the number of visible GPUs."""
 
     answered: bool = False
     error: str = ""
@@ -231,7 +196,7 @@ class CudaAnswer:
 
     @property
     def works(self) -> bool | None:
-        """True if CUDA starts, False if it does not; None if the library has not answered."""
+        """None if the library is missing or has not answered in time."""
         return not self.error if self.answered else None
 
 
@@ -239,13 +204,13 @@ UNKNOWN = CudaAnswer()
 
 
 class CudaQuery:
-    """A query to the CUDA library in a child process, which starts when the object is created."""
+    """A query in a child process, which starts when the object is created."""
 
     def __init__(self) -> None:
         self._child = Child(PROGRAM, {}, "-S", "-E")
 
     def by(self, deadline: float) -> CudaAnswer:
-        """Return the answer. UNKNOWN if there is none by the deadline, a time of time.monotonic in seconds."""
+        """UNKNOWN without an answer at the deadline (time.monotonic)."""
         output = self._child.output(deadline)
         try:
             code, count = json.loads(output.text) if output else (None, 0)
@@ -260,11 +225,7 @@ class CudaQuery:
 
 
 def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) -> Iterator[Finding]:
-    """Yield an error if the CUDA library has answered that CUDA does not work.
-
-    It is left out if CUDA_VISIBLE_DEVICES hides all GPUs, or if CUDA's error is vague and an error among the findings
-    `before` explains it. `driver` is the driver's version.
-    """
+    """CUDA does not work, unless all GPUs are hidden, or its vague error is explained by one `before`."""
     chosen = os.environ.get(VARIABLE)
     if not answer.error or (answer.error == _NO_DEVICE and hides_all(chosen)):
         return
@@ -283,10 +244,8 @@ def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) ->
 
 @dataclass(frozen=True)
 class Cause:
-    """The cause of a CUDA error (`what`), and the remedy, in which `filled` replaces {driver} and {container}.
-
-    A `vague` cause only says that CUDA does not start. An error that the driver reports about itself or a GPU is more
-    exact.
+    """The cause of a CUDA error. `filled` replaces {driver} and {container} in the remedy. A `vague` cause only says
+    that CUDA does not start: one that the driver reports is more exact.
     """
 
     what: str
@@ -336,29 +295,20 @@ _NAME = re.compile(r"CUDA_ERROR_(\w+)")
 
 
 def cause_of(text: str, driver: str) -> Cause:
-    """Return the cause of the error that the text names; a general cause if it names no known error.
-
-    `driver` is the driver's version, or empty.
-    """
+    """The cause that the text names, or a general one."""
     cause = cause_named_in(text)
     return filled(_OTHER if cause is None else cause, driver)
 
 
 def filled(cause: Cause, driver: str) -> Cause:
-    """Return the cause with the driver's version in its remedy, and in a container also with advice for containers.
-
-    Only remedies with the placeholders {driver} and {container} change.
-    """
+    """Return the cause with the driver's version and, in a container, with advice for containers."""
     container = _CONTAINER if chips.confined() else ""
     remedy = cause.remedy.format(driver=driver or "of an unknown version", container=container)
     return replace(cause, remedy=remedy)
 
 
 def cause_named_in(text: str) -> Cause | None:
-    """Return the cause of the first known CUDA error that the text names; None if it names none.
-
-    An error is named by its name such as CUDA_ERROR_NO_DEVICE; one error also by its message.
-    """
+    """Return the cause of the first known error in the text, such as CUDA_ERROR_NO_DEVICE."""
     if "system not yet initialized" in text:
         return FABRIC
     name = next((name for name in _NAME.findall(text) if name in _CAUSES), None)

@@ -1,7 +1,6 @@
-"""Finds out why TensorFlow sees no GPU on a machine that has some, and returns one finding with a remedy.
-
-`python -P -m gputui.engine.doctor.no_gpu machine PYTHON` prints it as JSON, for a trainer that runs in PYTHON. Standard
-input has what TensorFlow has logged. With `log DRIVER` instead of `machine`, only this log is examined.
+"""Finds out why TensorFlow sees no GPU on a machine that has some, and returns one finding with a remedy. `python -P -m
+gputui.engine.doctor.no_gpu machine PYTHON` prints it as JSON, for a trainer that runs in PYTHON; standard input has
+TensorFlow's log. With `log DRIVER` only this log is examined.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 
 from ..interpreter import installed
 from ..telemetry import chips
-from . import driver, gpu_findings, libraries, tensorflow_check, visible_gpus
+from . import driver, gpu_findings, libraries, tensorflow_check
 from .host_findings import Finding
 from .libraries import CudaQuery
 from .nvml_query import NvmlQuery
@@ -23,30 +22,19 @@ _BLOCKS = ("error", "warning")
 
 
 def reason(log: str = "") -> str:
-    """Return one line about why TensorFlow sees no GPU, with the remedy; empty if no cause is recognized.
-
-    It takes two seconds at most. `log` is the text that TensorFlow has logged when it searched for GPUs. TensorFlow is
-    not imported; a short process is started.
-    """
+    """One line with the remedy, after two seconds at most; empty if no cause is recognized. `log` is TensorFlow's."""
     finding = first(log)
     return "" if finding is None else "; ".join(part for part in (finding.what, finding.remedy) if part)
 
 
 def first(log: str = "") -> Finding | None:
-    """Return the most important finding about why TensorFlow sees no GPU; `log` is the text that TensorFlow has logged.
-
-    It is the first error, or the first warning if there is no error. None if there is neither.
-    """
+    """The first error, or else the first warning."""
     findings = list(_causes(log))
     return next((finding for level in _BLOCKS for finding in findings if finding.level == level), None)
 
 
 def _causes(log: str) -> Iterator[Finding]:
-    """Yield findings about why TensorFlow cannot use the GPUs, causes before consequences.
-
-    Some have the level `ok`. `log` is the text that TensorFlow has logged. Starts two short processes and waits
-    PATIENCE_SECONDS at most.
-    """
+    """Causes before consequences. Starts two short processes and waits PATIENCE_SECONDS at most."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     nvml, cuda = NvmlQuery(), CudaQuery()
     try:
@@ -57,7 +45,7 @@ def _causes(log: str) -> Iterator[Finding]:
         findings += [*driver.findings(seen, bus, confined, opened), *gpu_findings.hidden(seen, opened.works)]
         there = {"driver": seen.driver, "cuda_works": opened.works}
         findings += (finding for gpu in seen.gpus for finding in gpu_findings.hides(there | gpu))
-        findings += (finding for finding in visible_gpus.findings(seen) if finding.level == "error")
+        findings += (finding for finding in gpu_findings.choice_findings(seen) if finding.level == "error")
         findings += libraries.findings(opened, seen.driver, findings)
         yield from findings
         if (cause := tensorflow_check.likely(log, seen.driver)) is not None:

@@ -1,8 +1,6 @@
 """Finds faults of installed Python packages that slow gputui down or prevent its readings: pynvml, compiled bytecode.
-
 Several packages provide the module `pynvml`, and only nvidia-ml-py is the right one. Without compiled bytecode
-TensorFlow is compiled again at each start. pip compiles a package when it installs it; uv leaves this to the first
-import, which may not be allowed to write the files.
+TensorFlow is compiled again at each start; uv leaves that to the first import, which may not be allowed to write.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ ABOUT = "pynvml"
 
 
 def nvml_module_findings() -> Iterator[Finding]:
-    """Yield one finding about the module pynvml: missing, from another package, slowed down by an old one, or `ok`."""
+    """Missing, from another package, slowed down by an old one, or `ok`."""
     right, old = _version(RIGHT), _version("pynvml")
     place = _place()
     owner = _owner(place) if place else None
@@ -49,7 +47,7 @@ def nvml_module_findings() -> Iterator[Finding]:
 
 
 def tensorboard_findings() -> Iterator[Finding]:
-    """Yield a note if TensorFlow is there without the package tensorboard, which 2.21 no longer brings."""
+    """TensorFlow 2.21 no longer brings tensorboard."""
     if installed.has_tensorflow() and installed.site("tensorboard") is None:
         what = "the package tensorboard is not installed: Keras' TensorBoard callback and tf.summary fail"
         yield Finding("note", "tensorboard", what, installed.install("tensorboard"))
@@ -63,7 +61,6 @@ def _version(distribution: str) -> str | None:
 
 
 def _place() -> Path | None:
-    """Return the file of the module pynvml; None if there is none."""
     try:
         spec = importlib.util.find_spec(ABOUT)
     except (ImportError, ValueError):
@@ -72,21 +69,13 @@ def _place() -> Path | None:
 
 
 def _owner(place: Path) -> str | None:
-    """Return the package that provides the file; None if no package lists it.
-
-    If several packages list it, return the one whose list has the file's checksum: it was installed last.
-    """
     owners = [name for name in set(metadata.packages_distributions().get(ABOUT, [])) if _lists(name, place)]
     last = [name for name in owners if _checksum(place) in _lists(name, place)]
     return next(iter(sorted(last) or sorted(owners)), None)
 
 
 def _lists(distribution: str, place: Path) -> list[str]:
-    """Return the checksums with which the package `distribution` lists a file; empty if it does not list the file.
-
-    An empty text stands for a listed file without a checksum, and for a package without a list, such as a system
-    package.
-    """
+    """Checksums with which a package lists a file; empty text: without one, as of a system package."""
     files = metadata.files(distribution)
     if files is None:
         return [""]
@@ -109,10 +98,7 @@ _BY_HASH = 1  # a flag in the header of a .pyc file
 
 
 def bytecode_findings() -> Iterator[Finding]:
-    """Yield a note if Python has no valid bytecode of TensorFlow and cannot write it.
-
-    Nothing is yielded for a Python of another version than gputui's own.
-    """
+    """Nothing is reported about a Python of another version than gputui's own."""
     python = installed.intended()
     if python.version[:2] != sys.version_info[:2]:  # whose bytecode has other names and another form
         return
@@ -122,7 +108,9 @@ def bytecode_findings() -> Iterator[Finding]:
         return
     package = installed.site("tensorflow")
     folder = package.parent if package else stale.parent
-    locked = not _can_be_kept(stale)
+    cache = Path(importlib.util.cache_from_source(str(stale))).parent
+    there = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    locked = not os.access(there, os.W_OK | os.X_OK)
     if sys.dont_write_bytecode:
         why = "PYTHONDONTWRITEBYTECODE is set"
     elif locked:
@@ -135,9 +123,7 @@ def bytecode_findings() -> Iterator[Finding]:
 
 
 def _is_fresh(source: Path) -> bool:
-    """Return True if Python uses the compiled file of `source`: this Python has made it from the present source (PEP
-    552).
-    """
+    """This Python has made the compiled file from the present source (PEP 552)."""
     try:
         with Path(importlib.util.cache_from_source(str(source))).open("rb") as stream:
             header = stream.read(_HEADER_BYTES)
@@ -151,18 +137,9 @@ def _is_fresh(source: Path) -> bool:
     return bool(flags & _BY_HASH) or same
 
 
-def _can_be_kept(source: Path) -> bool:
-    """Return True if the compiled file of `source` can be written, also if its folder has to be created."""
-    cache = Path(importlib.util.cache_from_source(str(source))).parent
-    return os.access(next(folder for folder in (cache, *cache.parents) if folder.exists()), os.W_OK | os.X_OK)
-
-
 @dataclass(frozen=True)
 class Output:
-    """The return code of a process, its standard output (`text`) and its standard error (`log`).
-
-    If the process could not be started, the code is -1 and `log` has the reason.
-    """
+    """If the process could not be started, the code is -1 and `log` has the reason."""
 
     returncode: int
     text: str
@@ -170,12 +147,7 @@ class Output:
 
 
 class Child:
-    """A Python process of the interpreter `python` that runs `program`, the text of a program. It starts when the
-    object is created.
-
-    `environment` is added to the environment of this process, and `flags` are options of Python. `seconds` is how long
-    the process ran. Any thread may call `end` at any time.
-    """
+    """A Python process that runs `program` from the creation on, for `seconds`. Any thread may call `end`."""
 
     def __init__(self, program: str, environment: Mapping[str, str], *flags: str, python: str = sys.executable) -> None:
         self._began, self.seconds = time.monotonic(), 0.0
@@ -199,10 +171,7 @@ class Child:
         return Output(self._process.returncode, output, log)
 
     def output(self, deadline: float) -> Output | None:
-        """Return the output when the process has ended. If it has not ended by the deadline, end it and return None.
-
-        The deadline is a time of time.monotonic in seconds.
-        """
+        """None if it has not ended by the deadline (time.monotonic); it is then ended."""
         try:
             return self._output.result(max(0.1, deadline - time.monotonic()))
         except TimeoutError:
@@ -211,10 +180,7 @@ class Child:
             return None
 
     def end(self) -> None:
-        """Kill the process, and wait at most 1 s until it has ended.
-
-        A process in an uninterruptible call of the driver does not end.
-        """
+        """Waits at most 1 s: a process in an uninterruptible call of the driver does not end."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.kill()

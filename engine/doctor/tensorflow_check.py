@@ -1,7 +1,5 @@
-"""The deep examination: imports TensorFlow in a separate process with a time limit, and gets the GPUs that it sees.
-
-The process may crash or hang. A message that TensorFlow logs about a GPU that it cannot use is taken as the likely
-reason.
+"""The deep examination: imports TensorFlow in a separate process with a time limit, and gets the GPUs that it sees. The
+process may crash or hang. What TensorFlow logs about a GPU is taken as the likely reason.
 """
 
 from __future__ import annotations
@@ -13,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..interpreter import installed
-from . import libraries, visible_gpus
-from .gpu_findings import usable
+from . import libraries
+from .gpu_findings import all_gpus, expected_gpus, usable
 from .host_findings import Finding
 from .libraries import NO_DEVICE, Cause
 from .nvml_query import NvmlAnswers
@@ -52,18 +50,12 @@ _TELLING = (  # what the log has, what that means, and what to do: nothing, if a
 
 
 def started(python: str) -> Child:
-    """Return a new process in which the interpreter `python` imports TensorFlow and prints the GPUs that it sees.
-
-    TensorFlow then logs why it does not use a GPU.
-    """
+    """A process that imports TensorFlow and prints its GPUs; it logs why it does not use one."""
     return Child(PROGRAM, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TF_CPP_MIN_LOG_LEVEL": "0"}, python=python)
 
 
 def findings(child: Child, seen: NvmlAnswers, deadline: float) -> Iterator[Finding]:
-    """Yield findings about whether TensorFlow can be imported, and whether it sees the GPUs that NVML sees.
-
-    `child` is the process from `started`. It is ended at the deadline, a time of time.monotonic in seconds.
-    """
+    """TensorFlow cannot be imported, or does not see the GPUs that NVML sees. `child` is ended at the deadline."""
     output = child.output(deadline)
     if output is None:
         what = f"TensorFlow could not be imported within {child.seconds:.0f} s"
@@ -100,8 +92,8 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
             return Finding("warning", ABOUT, what, f"training works, but without GPU readings: {seen.reason}")
         return Finding("ok", ABOUT, "TensorFlow trains on the CPU")
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    there = [gpu for gpu in visible_gpus.all_of(seen) if usable(gpu)]
-    due, partitioned = visible_gpus.expected(seen, chosen), any(gpu.get("mig") for gpu in there)
+    there = [gpu for gpu in all_gpus(seen) if usable(gpu)]
+    due, partitioned = expected_gpus(seen, chosen), any(gpu.get("mig") for gpu in there)
     if len(names) != due and not (partitioned and len(names) > due):
         return _differing(len(there), due, len(names), likely(log, seen.driver))
     if len(names) == len(there) and not partitioned:
@@ -113,11 +105,7 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
 
 
 def _differing(there: int, due: int, count: int, reason: Cause | None) -> Finding:
-    """Return the finding for a TensorFlow that does not see as many GPUs as expected from the driver and the settings.
-
-    `there` is the number of GPUs that the driver shows, `due` the number that TensorFlow should see, and `count` the
-    number that it sees. It is an error if it sees none, else a warning.
-    """
+    """`there` GPUs are shown by the driver, TensorFlow should see `due` and sees `count`."""
     what = f"the driver shows {there} GPU(s), but TensorFlow sees {count}"
     if due != there:
         what = f"the driver shows {there} GPU(s), of which TensorFlow should see {due}, but it sees {count}"
@@ -127,10 +115,7 @@ def _differing(there: int, due: int, count: int, reason: Cause | None) -> Findin
 
 
 def likely(log: str, driver: str) -> Cause | None:
-    """Return the reason that TensorFlow has logged for not using a GPU, with the remedy.
-
-    None if the log has no known reason. `driver` is the driver's version.
-    """
+    """The reason that TensorFlow has logged for not using a GPU, with the remedy."""
     if libraries.cause_named_in(log):
         return libraries.cause_of(log, driver)
     for pattern, words, remedy in _TELLING:

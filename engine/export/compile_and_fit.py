@@ -27,9 +27,7 @@ def training(script: Script, options: Options) -> None:
 
 
 def scope(script: Script, options: Options) -> str:
-    """Write the `with` line of the strategy's scope, if there is one, and return the indentation of the lines within
-    it.
-    """
+    """The `with` line of the strategy, if there is one; returns the indentation within it."""
     if options.strategy.kind == "single":
         return ""
     script.add("with strategy.scope():", "strategy.kind")
@@ -50,9 +48,7 @@ def steps(script: Script, options: Options) -> None:
 
 
 def execution(options: Options) -> list[tuple[str, str, list[str]]]:
-    """Return name, value and comments of compile's jit_compile and steps_per_execution. Over several replicas both
-    are off, as Keras' own fit supports neither there.
-    """
+    """jit_compile and steps_per_execution. Keras' own fit supports neither over several replicas."""
     mirrored = options.strategy.kind == "mirrored"
     together = options.compile.steps_per_execution
     unable = ["Keras' fit fails with it over several replicas"] if mirrored else []
@@ -73,9 +69,7 @@ def _jit_compile(options: Options) -> str:
 
 
 def rate(script: Script, options: Options) -> None:
-    """Write the definition of `rate`: a number, a schedule of Keras, or the trainer's own Schedule if Keras has no
-    such.
-    """
+    """A number, a schedule of Keras, or the trainer's own Schedule if Keras has no such."""
     train, highest = options.train, "LEARNING_RATE"
     if train.learning_rate_scaling != "none":
         highest = "highest_rate"
@@ -143,9 +137,7 @@ def parts(script: Script, options: Options) -> None:
 
 
 def onto_devices(script: Script, options: Options, *roles: str) -> None:
-    """Write the last stage of the data of `roles`, which prefetches batches to the GPUs. The mirrored strategy
-    copies them itself.
-    """
+    """The last stage of the data of `roles` prefetches to GPUs. The mirrored strategy copies them itself."""
     if options.strategy.kind == "mirrored":
         return  # the strategy itself copies the batches
     key, count = "input.prefetch_to_device", options.input.device_batches
@@ -175,9 +167,8 @@ def callbacks(
     whole: bool = True,
     has_variables: bool = True,
 ) -> None:
-    """Write the list `callbacks`: the items of the expression `theirs`, then those that the options ask for.
-    `chooses_rate`: the options choose the learning rate. `whole`: Keras can save the whole model of own code.
-    `has_variables`: the model has them before its first step.
+    """Write the list: the expression `theirs`, then those that the options ask for. `chooses_rate`: the options choose
+    the learning rate. `whole`: Keras can save the model. `has_variables`: before its first step.
     """
     run = options.run
     if run.profile_steps:

@@ -40,9 +40,7 @@ def settings(script: Script, options: Options) -> None:
 
 
 def source(script: Script, options: Options) -> None:
-    """Write the code that defines train and validation (datasets of samples), samples, shape, classes and scale, and
-    the function load if samples are loaded one by one.
-    """
+    """Defines train, validation, samples, shape, classes and scale, and load if samples are loaded one by one."""
     kind = options.workload.source[0]
     _WRITERS.get(kind, _keras_dataset)(script, options)
 
@@ -77,9 +75,7 @@ def _keras_dataset(script: Script, options: Options) -> None:
 
 
 def _split(script: Script, scale: str, tested: bool = False) -> None:
-    """Write the code that splits the arrays in an order drawn by the seed. `tested`: x_test and y_test are for
-    validation.
-    """
+    """The order is drawn by the seed. `tested`: x_test and y_test are for validation."""
     script.text('y = y.reshape(-1).astype("int32")\nif x.ndim == 3:\n    x = x[..., np.newaxis]')
     script.text(f"shape, scale = x.shape[1:], {scale}\nclasses = max(2, int(y.max()) + 1)")
     if tested:

@@ -49,9 +49,7 @@ def _module(path: Path) -> _Module:
 
 
 def extract(file: str, *names: str) -> list[str]:
-    """Return the source of these definitions in a file of the engine, after all that they use, one text each.
-    Underscores at the beginning of names are removed. Raises KeyError if a name is not defined.
-    """
+    """These definitions, after all that they use, without underscores before names. KeyError if one is not defined."""
     return _extract(file, names, None)
 
 
@@ -81,9 +79,7 @@ def _extract(file: str, names: Sequence[str], specialise: Specialise | None) -> 
 
 
 def _inline(sources: dict[str, str], names: Sequence[str]) -> None:
-    """Take functions that only return a parameter, or an attribute of one, out of `sources`, but for `names`, and
-    put it in the place of their calls.
-    """
+    """Functions that only return a parameter, or an attribute of one, go into the place of their calls."""
     for name in [name for name in sources if name not in names]:
         node = ast.parse(sources[name]).body[0]
         if not isinstance(node, ast.FunctionDef):
@@ -103,9 +99,7 @@ _NOTHING = re.compile(r"^ +(\w+) = \1\n", re.M)
 
 
 def _called(source: str, name: str, at: int, attribute: str, of_option: str) -> str:
-    """Return the source with argument `at`, and its `attribute`, in place of the calls of the function, naming the
-    option.
-    """
+    """Return the source with argument `at`, and its `attribute`, in place of the calls, naming the option."""
     while calls := [
         node
         for node in ast.walk(ast.parse(source))

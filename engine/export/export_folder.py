@@ -72,9 +72,7 @@ def _umask() -> int:
 
 
 def _fill(preset: Preset, made: Path, form: Form | None) -> tuple[str, str] | None:
-    """Write all files, and return source and target of data that was not copied. Raises EntryFault, SaveError or
-    OSError.
-    """
+    """Source and target of data that was not copied. Raises EntryFault, SaveError or OSError."""
     options, modules = _with_code(preset.options, made)
     options, missing = _with_data(options, made)
     cache = options.input.cache
@@ -94,9 +92,7 @@ def _fill(preset: Preset, made: Path, form: Form | None) -> tuple[str, str] | No
 
 
 def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
-    """Copy the entry's file and all below its folder that it imports. Return the options with its new place, and the
-    names of other modules. Raises EntryFault.
-    """
+    """Options with the copied entry's place, and the names of other modules. Raises EntryFault."""
     workload = options.workload
     if workload.entry is None:
         return options, set()
@@ -118,9 +114,7 @@ def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
 
 
 def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
-    """Return the file and all below `root` that it imports, and the top-level names of other modules. Raises
-    EntryFault.
-    """
+    """The file and all below `root` that it imports, and the top-level names of other modules."""
     reached: dict[Path, None] = {}
     others: set[str] = set()
     local: set[str] = set()  # of `from model import build`, model.build is no module, and model is not foreign
@@ -138,9 +132,7 @@ def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
 
 
 def _names(path: Path, root: Path) -> Iterator[str]:
-    """Yield the full names of the modules that a file imports; for `from a import b`, both a and a.b. Raises
-    EntryFault.
-    """
+    """Yield the modules that a file imports; for `from a import b`, both a and a.b. Raises EntryFault."""
     package = path.relative_to(root).parts[:-1]
     try:
         tree = ast.parse(path.read_bytes())

@@ -42,9 +42,7 @@ class Script:
         return frozenset(self._named)
 
     def add(self, line: str, *comments: str) -> None:
-        """Add a line with a comment: the option keys, which are the `comments` without a blank, then the other
-        words.
-        """
+        """The comment has the option keys (`comments` without a blank), then the other words."""
         keys = [comment for comment in comments if " " not in comment]
         self._named.update(keys)
         words = [comment for comment in comments if " " in comment]

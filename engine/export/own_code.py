@@ -319,7 +319,11 @@ def training(script: Script, options: Options, form: Form) -> None:
         _compile(script, options, form)
     for name, value, comments in training_part.execution(options):
         if name == "jit_compile" and options.compile.xla == "auto":
-            _xla_as_compiled(script, options)
+            # XLA would end the process on the chip. Otherwise the model keeps its jit_compile, for which Keras has the
+            # same rule.
+            if options.strategy.kind == "single":
+                script.text("if not jit_compile:")
+                script.add("    model.jit_compile = False", "compile.xla")
         else:
             script.add(f"model.{name} = {value}", *comments)
     training_part.built(script, options)
@@ -358,14 +362,6 @@ def _compile(script: Script, options: Options, form: Form) -> None:
         if name in form.given:
             script.text(f'{margin}    {name}=made["{name}"],')
     script.text(f"{margin})")
-
-
-def _xla_as_compiled(script: Script, options: Options) -> None:
-    # XLA would end the process on the chip. Otherwise the model keeps its jit_compile, for which Keras has the same
-    # rule.
-    if options.strategy.kind == "single":
-        script.text("if not jit_compile:")
-        script.add("    model.jit_compile = False", "compile.xla")
 
 
 def _fit(script: Script, options: Options, form: Form) -> None:
@@ -415,7 +411,6 @@ def _calls(node: ast.AST, function: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _stateful(call: ast.Call) -> str:
-    """Return the name of the called function, such as tf.random.normal, if it draws without a seed of its own."""
     name = ast.unparse(call.func) if isinstance(call.func, ast.Attribute) else ""
     package, _, operation = name.rpartition(".")
     plain = package in ("tf.random", "tensorflow.random", "tf.image", "tensorflow.image") and operation in DRAWS
@@ -439,9 +434,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """What a user's build returns, as far as a script depends on it. The kinds of data are `arrays`, `mapped`,
-    `batched` and `pydataset`.
-    """
+    """What a user's build returns, as far as a script depends on it: `arrays`, `mapped`, `batched` or `pydataset`."""
 
     train: str
     validation: str = ""  # none

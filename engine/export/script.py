@@ -65,9 +65,7 @@ ONE_MACHINE = "# nor strategy.kind=multi_worker, with which Keras' own fit fails
 
 
 def to_script(preset: Preset, base: Path | None = None, form: Form | None = None) -> str:
-    """Return the source of a script that trains the preset and needs only TensorFlow. Paths within the folder `base`
-    are relative to the script's folder. `form` is that of the data of a user's own code.
-    """
+    """The script needs only TensorFlow. Paths within `base` are made relative; `form` is of a user's data."""
     return with_paths(preset, base, form)[0]
 
 
@@ -296,7 +294,6 @@ def _model(script: Script, options: Options) -> None:
 
 
 def _convolutions(options: Options) -> tuple[str, tuple[str, ...]]:
-    """Return the arguments about convolutions of the model's function, and the names of their options."""
     workload = options.workload
     if workload.model not in STRIDES:
         return "", ()
@@ -318,9 +315,7 @@ ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoc
 
 
 def leftovers(script: Script, preset: Preset, named: frozenset[str], form: Form | None = None) -> None:
-    """Write comments at the end on the changed options that no line of the script names, each with the reason.
-    `named` are the options that lines name.
-    """
+    """Comments on changed options that no line names (`named` are named), each with the reason."""
     options = preset.options
     lines = [f"# {key}: {_reason(key, options, form)}" for key in preset.changed() if key not in named]
     if lines:
@@ -344,9 +339,7 @@ def _reason(key: str, options: Options, form: Form | None) -> str:
 
 
 def _void(key: str, form: Form | None) -> str:
-    """Return the reason why an option does not apply to what own code has returned; empty if it applies, or if a
-    PyDataset, for which `leftovers` lists several, does not obey it.
-    """
+    """Return why an option does not apply to the data of own code; empty also for PyDatasets (see `leftovers`)."""
     if form is None:
         return ""
     handed = Handed(

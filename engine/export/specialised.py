@@ -169,9 +169,7 @@ class Expressions:
         return self._rendered(chosen, constants) + marked(used)
 
     def _of_boolean(self, node: ast.BoolOp, constants: Mapping[str, Any]) -> str | None:
-        """Return the text of an `and` or `or` without the known parts that do not decide it. A known last part that
-        is no bool stays, since it may be the value.
-        """
+        """Leave out the known parts that do not decide it. A last part that is no bool may be the value."""
         kept: list[str] = []
         used: list[str] = []
         for part in node.values:
@@ -202,7 +200,6 @@ class Expressions:
         return self._lines[number - 1].decode()
 
     def _between(self, before: int, node: ast.stmt) -> list[str]:
-        """Return the empty lines and comments between the line `before` (from 1) and a statement."""
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         return [self._line(number) for number in range(before + 1, first)]
 
@@ -239,9 +236,7 @@ def _end(node: Any) -> tuple[int, int]:
 
 
 def _without(items: Sequence[Any], removed: set[int], ends: Mapping[int, Any] | None = None) -> Iterator[Edit]:
-    """Yield the edits that remove items with the comma before, or after if none before stays, from a list. `ends`
-    has the node with which an item ends, such as a default value.
-    """
+    """Remove items with the comma before, or else after; `ends` has the node with which an item ends."""
     kept_before = False
     for i, item in enumerate(items):
         if id(item) not in removed:
@@ -289,7 +284,6 @@ class Specialiser(Expressions):
         return self._block(body, constants) or [" " * body[0].col_offset + "pass"]
 
     def _header(self, node: Any, constants: Mapping[str, Any]) -> list[str]:
-        """Return the new lines of the compound statement that stand above its body."""
         edits = self._edits_of(node, constants, skip=node.body)
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         last = max(first, node.body[0].lineno - 1)
@@ -316,9 +310,7 @@ class Specialiser(Expressions):
         return lines
 
     def _statement(self, node: ast.stmt, constants: dict[str, Any], keys: list[str]) -> tuple[list[str], bool]:
-        """Return the new lines of a statement, and True if those after it are unreachable. Keys of options that
-        remove one are added to `keys`. Raises ValueError for a loop with `else`.
-        """
+        """The new lines, and True if those after it are unreachable. Keys of removed ones are added to `keys`."""
         if self._binds_group(node, constants):
             return [], False
         if isinstance(node, ast.FunctionDef):
@@ -383,7 +375,6 @@ def _with_marks(lines: list[str], keys: Sequence[str]) -> list[str]:
 
 
 def _joined(lines: list[str]) -> list[str]:
-    """Return the lines of a signature, unless decorated, as one line if it fits into the line length."""
     margin = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
     text = margin + " ".join(line.strip() for line in lines).replace("( ", "(").replace(", )", ")").replace(" )", ")")
     return [text] if len(text) <= LINE_LENGTH and not lines[0].lstrip().startswith("@") else lines
@@ -396,7 +387,6 @@ def _indented(lines: list[str], by: int) -> list[str]:
 
 
 def _commented(line: str) -> str:
-    """Return the line with its marks as a comment: the option keys first, then the line's own comment."""
     keys = dict.fromkeys(_MARK.findall(line))
     if not keys:
         return line
@@ -405,7 +395,6 @@ def _commented(line: str) -> str:
 
 
 def _without_comment(line: str) -> tuple[str, str]:
-    """Return the line without its comment, and the comment. A # within a string does not begin one."""
     with contextlib.suppress(tokenize.TokenError):
         for token in tokenize.generate_tokens(io.StringIO(line.lstrip()).readline):
             if token.type == tokenize.COMMENT:

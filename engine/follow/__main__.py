@@ -1,5 +1,4 @@
 """`python -P -m gputui.engine.follow RUN_DIR TARGET`: writes the figures of a run to a target until the run has ended.
-
 Its output is the log `follow/TARGET.log` of the run folder. Ends with 0 if all is written, 1 if not, and 2 if it cannot
 begin.
 """

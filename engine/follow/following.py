@@ -1,6 +1,5 @@
-"""The work of a follower: reads the events of a run, writes their figures to its target, and notes its place.
-
-While the target fails or does not answer, the follower waits and tries again; the events wait in the files of the run.
+"""The work of a follower: reads the events of a run, writes their figures to its target, and notes its place. While the
+target fails or does not answer, the follower waits and tries again; the events wait in the files of the run.
 """
 
 from __future__ import annotations
@@ -34,10 +33,7 @@ GIVE_UP_SECONDS = 600.0  # of failures after the end of the run
 
 
 class Following:
-    """Follows the run in `folder` for the target `name`, from `place` on.
-
-    `say` is called with lines for the log.
-    """
+    """Follows the run in `folder` from `place` on. `say` gets lines for the log."""
 
     def __init__(self, folder: Path, name: str, target: Target, place: Place, say: Callable[[str], None]) -> None:
         self._folder, self._name, self._target, self._place, self._say = folder, name, target, place, say
@@ -47,15 +43,14 @@ class Following:
         self._retry_seconds = RETRY_SECONDS
 
     def follow(self) -> State:
-        """Write everything until the run has ended. Returns `done`, or `given_up` if the target fails for too long
-        after the end, or if the run has been deleted.
-        """
+        """`done`, or `given_up` if the target fails for too long after the end, or if the run has been deleted."""
         while True:
             run = Run(self._folder)
             if not self._folder.is_dir():
                 self._say("the run has been deleted")
                 return "given_up"
-            has_ended = _has_ended(run)
+            alive = run.liveness
+            has_ended = not (alive.engine or alive.trainer) and run.state not in ("starting", WAITING)
             try:
                 if self._is_all_written(run, has_ended):
                     return "done"
@@ -64,12 +59,10 @@ class Following:
                     return "given_up"
 
     def _is_all_written(self, run: Run, has_ended: bool) -> bool:
-        """Write the next batch. If there is none, wait a moment, or note the end if the run had ended before.
-
-        Returns True if the end is noted.
-        """
+        """Write the next batch; without one wait, or note the end if the run had ended: then True."""
         if not self._is_open:
-            if self._place.state == "done" and has_ended and not self._has_more(run):
+            is_done = self._place.state == "done" and has_ended
+            if is_done and self._is_at(read_batch(run.path, self._place.offsets)):
                 self._say(f"all is written already, {counted(self._place.number, 'rows')}")
                 return True
             self._open(run)
@@ -95,20 +88,17 @@ class Following:
             self._say(
                 f"the target has only {counted(self._has, 'rows')} of {place.number:,}: the rest is written again"
             )
-            place.rewind()
+            place.advance({}, PointMaker())  # back to the first event
         place.remote, place.where = self._target.remote, self._target.where
         self._save(run)
         self._is_open = True
         self._say(f"follows {run.name} to {place.where}, from row {self._has:,} on")
 
-    def _has_more(self, run: Run) -> bool:
-        return not self._is_at(read_batch(run.path, self._place.offsets))
-
     def _is_at(self, batch: Batch) -> bool:
         return all(batch.ends[name] == self._place.offsets.get(name, 0) for name in EVENT_FILES)
 
     def _write_batch(self, run: Run) -> bool:
-        """Write the next events. Returns False if there are none."""
+        """False without further events."""
         place = self._place
         batch = read_batch(run.path, place.offsets, place.sending)
         if self._is_at(batch):
@@ -130,7 +120,7 @@ class Following:
         return self._calls.result(call, CALL_SECONDS)
 
     def _fail(self, run: Run, fault: Exception, has_ended: bool) -> bool:
-        """Note the failure and wait before the next attempt. Returns True if there is to be none."""
+        """Wait before the next attempt. True if there is to be none."""
         self._is_open = False
         words = str(fault)
         if isinstance(fault, OSError) and fault.strerror:  # without its number
@@ -167,39 +157,28 @@ class Following:
         self._place.save(file_of(run.path, self._name))
 
 
-def _has_ended(run: Run) -> bool:
-    alive = run.liveness
-    return not (alive.engine or alive.trainer) and run.state not in ("starting", WAITING)
-
-
 State = Literal["starting", "following", "waiting", "done", "given_up"]
 
 
 class FollowError(Exception):
-    """A run cannot be followed, or not by this target. The text says what the user can do."""
+    """A run cannot be followed, or not by this target: what the user can do."""
 
 
 @dataclass
 class Place:
-    """The place of one follower.
+    """The place of one follower."""
 
-    `key` identifies the run at the target. `offsets` are the bytes of each event file that are written; up to `sending`
-    they may be. `number`, `step`, `readings` and `goes_back_to` are the state of the PointMaker there. `remote` is the
-    target's own, such as the id of the remote run. `problem` is the reason why the follower waits or has given up.
-    `since` is the time of the last change of the state, in Unix seconds.
-    """
-
-    key: str = field(default_factory=lambda: os.urandom(8).hex())
-    offsets: dict[str, int] = field(default_factory=dict)
-    sending: dict[str, int] | None = None
-    number: int = 0
+    key: str = field(default_factory=lambda: os.urandom(8).hex())  # of the run at the target
+    offsets: dict[str, int] = field(default_factory=dict)  # bytes of each event file that are written
+    sending: dict[str, int] | None = None  # up to here they may be written
+    number: int = 0  # this and the next three: the state of the PointMaker there
     step: int = 0
     readings: dict[str, float] = field(default_factory=dict)
     goes_back_to: int | None = None
-    remote: dict[str, Any] = field(default_factory=dict)
+    remote: dict[str, Any] = field(default_factory=dict)  # the target's own, such as the id of the remote run
     state: State = "starting"
-    problem: str = ""
-    since: float = 0.0
+    problem: str = ""  # why the follower waits or has given up
+    since: float = 0.0  # Unix time of the last change of the state
     where: str = ""  # at the target: a path or an address
 
     @property
@@ -207,36 +186,29 @@ class Place:
         return PointMaker(self.number, self.step, dict(self.readings), self.goes_back_to)
 
     def advance(self, offsets: dict[str, int], maker: PointMaker) -> None:
-        """Note that everything up to `offsets` is written."""
+        """Everything up to `offsets` is written."""
         self.offsets, self.sending = offsets, None
         self.number, self.step = maker.number, maker.step
         self.readings, self.goes_back_to = maker.readings, maker.goes_back_to
 
-    def rewind(self) -> None:
-        """Go back to the first event of the run."""
-        self.advance({}, PointMaker())
-
     def change(self, state: State, problem: str = "") -> None:
-        """Note a state and the reason for it. `since` is the time of the last change of the state."""
+        """`since` is the time of the last change of the state."""
         if state != self.state:
             self.since = time.time()
         self.state, self.problem = state, problem
 
     def save(self, path: Path) -> None:
-        """Write the place to the file `path`. Raises OSError."""
+        """Raises OSError."""
         write_atomically(path, json.dumps(plain(asdict(self))), durable=False)
 
 
 def file_of(folder: Path, target: str, ending: str = "json") -> Path:
-    """Return the path of a follower's file in the run folder: its place (json), its log or its lock."""
+    """Return the path of a follower's place (json), log or lock."""
     return folder / FOLDER / f"{target}.{ending}"
 
 
 def read_place(path: Path) -> Place | None:
-    """Return the place in a file. None if there is no such file.
-
-    Raises FollowError if it is damaged, and OSError if it cannot be read.
-    """
+    """None without a file. FollowError if it is damaged, OSError if it cannot be read."""
     content = read_object(path, form_of(Place))
     if content.unreadable:
         raise OSError(content.damage)

@@ -2,47 +2,75 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..follow_targets import FOLDER
 from ..system import locks
 from .following import FollowError, Following, Place, file_of, read_place
-from .targets import TARGETS
+from .target import Target
 
 PATIENCE_SECONDS = 20.0  # for followers to write the end of a run
 _POLL_SECONDS = 0.1
 
 
-def start(folder: Path, target: str) -> subprocess.Popen[bytes]:
-    """Start the follower of the run in `folder` for a target, in a session of its own. Return its process.
+@dataclass(frozen=True)
+class TargetKind:
+    """A kind of target: its module and class here, the library that it needs, if any, and pip's requirement of it."""
 
-    If the run already has one for this target, the new one ends as soon as it notices that. Raises OSError.
+    module: str
+    target: str
+    library: str = ""
+    requirement: str = ""
+
+    def make(self, remote: dict[str, Any]) -> Target:
+        """`remote` is the target's part of the place. Only the module of the target that is used is imported."""
+        target: Target = getattr(importlib.import_module(f".{self.module}", __package__), self.target)(remote)
+        return target
+
+    @property
+    def missing(self) -> str:
+        """How to install the library if it is missing, else empty."""
+        if not self.library or importlib.util.find_spec(self.library) is not None:
+            return ""
+        return f"{self.library} is not installed; pip install '{self.requirement}' adds it"
+
+
+# The words of the option run.follow.
+TARGETS: dict[str, TargetKind] = {
+    "tensorboard": TargetKind("to_tensorboard", "TensorBoard"),
+    "prometheus": TargetKind("to_prometheus", "Prometheus"),
+    "mlflow": TargetKind("to_mlflow", "Mlflow", "mlflow", "mlflow>=3,<4"),
+    "wandb": TargetKind("to_wandb", "Wandb", "wandb", "wandb>=0.21"),
+    "trackio": TargetKind("to_trackio", "Trackio", "trackio", "trackio>=0.43"),
+}
+
+
+def start(folder: Path, target: str) -> subprocess.Popen[bytes]:
+    """Start the follower in a session of its own. If the run already has one for this target, the new one ends as soon
+    as it notices that. Raises OSError.
     """
     log = file_of(folder, target, "log")
     log.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-P", "-m", "gputui.engine.follow", str(folder), target]
     with log.open("ab") as stream:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "gputui.engine.follow", str(folder), target],
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-        )
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
 
 
 def missing(targets: Sequence[str]) -> list[str]:
-    """Return one line for each of the targets whose library is not installed, with the command that installs it."""
+    """A line for each library that is not installed, with the command that installs it."""
     return [TARGETS[name].missing for name in targets if name in TARGETS and TARGETS[name].missing]
 
 
 @dataclass(frozen=True)
 class FollowerState:
-    """How far the follower of a run for one target is. `damage` is the reason if its place cannot be read."""
+    """`damage` is why its place cannot be read."""
 
     target: str
     is_alive: bool
@@ -51,7 +79,7 @@ class FollowerState:
 
     @property
     def words(self) -> str:
-        """The state as one phrase, such as `done` or `waits: connection refused`."""
+        """`done` or `waits: connection refused`."""
         if self.damage or self.place.state == "done":
             return self.damage or "done"
         if not self.is_alive:
@@ -60,7 +88,7 @@ class FollowerState:
 
 
 def state(folder: Path, target: str) -> FollowerState:
-    """Return the state of one follower of the run in `folder`; if it has not begun, that of a new one."""
+    """Return the state; if the follower has not begun, that of a new one."""
     is_alive = bool(locks.held(file_of(folder, target, "lock")))
     try:
         return FollowerState(target, is_alive, read_place(file_of(folder, target)) or Place())
@@ -69,9 +97,8 @@ def state(folder: Path, target: str) -> FollowerState:
 
 
 def wait(folder: Path, seconds: float = PATIENCE_SECONDS) -> list[FollowerState]:
-    """Wait until the run's followers have ended, at most `seconds`. Return those that go on.
-
-    It is called after the run has ended by a process with which a job or a container ends.
+    """The followers that go on after `seconds`. Called after the run has ended by a process that ends a job or a
+    container.
     """
     until = time.monotonic() + seconds
     while (alive := [each for each in states(folder) if each.is_alive]) and time.monotonic() < until:
@@ -80,7 +107,7 @@ def wait(folder: Path, seconds: float = PATIENCE_SECONDS) -> list[FollowerState]
 
 
 def states(folder: Path) -> list[FollowerState]:
-    """Return the state of each follower that the run in `folder` has had, in the order of the targets' names."""
+    """Return the states in the order of the targets' names."""
     names = sorted(path.stem for path in (folder / FOLDER).glob("*.json") if path.stem in TARGETS)
     return [state(folder, name) for name in names]
 
@@ -89,12 +116,12 @@ LOCK_ATTEMPTS = 3000  # of 10 ms: a follower that ends while the run is resumed 
 
 
 def say(line: str) -> None:
-    """Write a line with the date into the log."""
+    """Print a line with the date."""
     print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", flush=True)
 
 
 def main(folder: Path, name: str) -> int:
-    """Follow the run. Returns the exit code."""
+    """Returns the exit code."""
     kind, path = TARGETS[name], file_of(folder, name)
     path.parent.mkdir(exist_ok=True)
     try:

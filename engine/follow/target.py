@@ -23,7 +23,7 @@ from ..runs.parsing import parse_block
 
 @dataclass(frozen=True)
 class AboutRun:
-    """What a target shows about a run. `options` are those that differ from their defaults, by `group.name`."""
+    """What a target shows about a run, with the options that differ from their defaults."""
 
     folder: Path
     id: str
@@ -35,7 +35,6 @@ class AboutRun:
 
 
 def about_run(run: Run) -> AboutRun:
-    """Return the present state of a run's title, options, tags and note, from its folder."""
     values, title, notes = options_of(run), titles.title_of(run), titles.read_notes(run)
     defaults = {info.key: info.default for info in OPTIONS}
     shared = {key: value for key, value in values.items() if not is_private(key)}
@@ -47,14 +46,12 @@ _LOGIN = re.compile(r"//[^/?#\s]*@")  # in an address; a password may have an @
 
 
 def without_login(text: str) -> str:
-    """Return the text with its addresses, but without the user names and passwords in them."""
+    """User names and passwords taken out of addresses."""
     return _LOGIN.sub("//", text)
 
 
 class Target(Protocol):
-    """Writes the points of one run to one place.
-
-    `remote` is a part of the follower's place: what the target needs to find its remote run again. All methods may
+    """Writes the points of one run to one place. `remote` is what it needs to find its remote run again. Any method may
     raise any exception; the follower then waits, calls `open` again, and writes the same points once more.
     """
 
@@ -62,16 +59,13 @@ class Target(Protocol):
     where: str  # the path or address at which the user finds the figures
 
     def open(self, about: AboutRun, key: str) -> int | None:
-        """Create the remote run, or find the one that an earlier follower with the same `key` has created.
-
-        Returns the number of the first point that it does not have; None if it cannot say, and trusts the place.
-        """
+        """Create the remote run, or find that of `key`. Returns the first point it lacks; None: it trusts the place."""
 
     def write(self, points: Sequence[Point]) -> None:
-        """Write the points, and return when the target has them. The same points may be given again."""
+        """Return when the target has them. The same points may be given again."""
 
     def end(self, about: AboutRun, outcome: Outcome) -> None:
-        """Note how the run has ended, after its last point. It may be called again, also after further points."""
+        """How the run has ended. It may be called again, also after further points."""
 
 
 RESULT = "result/"  # before the names of figures of the result
@@ -79,10 +73,8 @@ RESULT = "result/"  # before the names of figures of the result
 
 @dataclass(frozen=True)
 class Point:
-    """A row of figures at the time `t` (Unix seconds) after `step` steps.
-
-    `is_result`: they are the figures of a launch's result. `goes_back_to` is the step from which the training has
-    continued since the last row, if it trains some steps again.
+    """Figures at the time `t` (Unix seconds) after `step` steps. `goes_back_to` is the step from which the training has
+    continued since, if it trains some steps again.
     """
 
     number: int
@@ -95,7 +87,7 @@ class Point:
 
 @dataclass
 class PointMaker:
-    """Makes the points of a run from its events. Its fields are its state between two batches."""
+    """Makes points of events. Its fields are its state between two batches."""
 
     number: int = 0  # of the next point
     step: int = 0  # of the last one
@@ -103,7 +95,7 @@ class PointMaker:
     goes_back_to: int | None = None
 
     def points(self, events: Iterable[Event]) -> Iterator[Point]:
-        """Yield the points of the next events, which are in the order of time."""
+        """The events are in the order of time."""
         maker = RowMaker(self.readings)
         self.readings = maker.readings
         for event in events:
@@ -129,7 +121,7 @@ class PointMaker:
 
 
 def result_figures(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures of a result by their names at a target, which begin with `result/`."""
+    """Return the figures by their names at a target, which begin with `result/`."""
     keys = [figure.key for figure in figures.RUN if not figure.key.startswith("metrics.")]
     values = {key: value for key in keys if (value := figures.at(summary, key)) is not None}
     metrics = {f"metrics.{name}": value for name, value in mapping(summary.get("metrics")).items()}
@@ -144,17 +136,15 @@ Offsets = Mapping[str, int]  # bytes read of each event file, by its name
 
 @dataclass(frozen=True)
 class Batch:
-    """Some events of a run in the order of time. `ends` are the offsets after them in the files."""
+    """Events in the order of time, and the offsets after them in the files."""
 
     events: list[Event]
     ends: Offsets
 
 
 def read_batch(folder: Path, begin: Offsets, ends: Offsets | None = None) -> Batch:
-    """Return the next events of the run in `folder` after the offsets `begin`; with `ends`, those up to there.
-
-    Without `ends`, at most 256 kB of each file are read, and events for whose time the other file has not been read far
-    enough are left for the next batch. A file that does not exist has no events. Raises OSError if one cannot be read.
+    """The events after `begin`, up to `ends` or else from at most 256 kB of each file; those for whose time the other
+    file has not been read are left for the next batch. Raises OSError.
     """
     read = {
         name: _read(folder / name, begin.get(name, 0), None if ends is None else ends.get(name, 0))
@@ -169,7 +159,7 @@ def read_batch(folder: Path, begin: Offsets, ends: Offsets | None = None) -> Bat
 
 @dataclass(frozen=True)
 class _Block:
-    """The lines of one file: an event, or None if the line is none, and the offset after it."""
+    """Lines of a file (None: no event), and the offset after each."""
 
     lines: list[tuple[Event | None, int]]
     goes_on: bool  # the file has further lines

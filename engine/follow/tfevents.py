@@ -1,7 +1,6 @@
-"""Files of TensorBoard's events, written without TensorFlow and TensorBoard.
-
-A file is a sequence of records (TFRecord: length, checksum of the length, data, checksum of the data), each an `Event`
-in the format of Protocol Buffers. The numbers of the fields are those of event.proto, summary.proto and tensor.proto.
+"""Files of TensorBoard's events, written without TensorFlow and TensorBoard. A file is a sequence of records (TFRecord:
+length, checksum of the length, data, checksum of the data), each an `Event` in the format of Protocol Buffers. The
+numbers of the fields are those of event.proto, summary.proto and tensor.proto.
 """
 
 from __future__ import annotations
@@ -20,41 +19,30 @@ _CASTAGNOLI = 0x82F63B78  # the polynomial of CRC-32C, bits reversed
 
 
 def header(t: float) -> bytes:
-    """Return the record with which a file begins. Times are in Unix seconds."""
+    """The record with which a file begins."""
     return _record(_event(t, 0) + _text(3, "brain.Event:2"))
 
 
 def scalars(t: float, step: int, values: Mapping[str, float], described: set[str]) -> bytes:
-    """Return the record of the figures `values` at a step.
-
-    A figure that is not in `described` has its description, which TensorBoard reads from the first value of a tag, and
-    is added to the set.
-    """
+    """A figure that is not in `described` gets its description, which TensorBoard reads from a tag's first value."""
     parts = []
     for name, value in values.items():
         meta = b"" if name in described else _bytes(1, _text(1, "scalars")) + _text(3, about(name))
         described.add(name)
-        parts.append(
-            _bytes(
-                1,
-                _text(1, name)
-                + b"\x15"
-                + struct.pack("<f", max(-_LARGEST, min(_LARGEST, value)))
-                + (_bytes(9, meta) if meta else b""),
-            )
-        )
+        figure = struct.pack("<f", max(-_LARGEST, min(_LARGEST, value)))
+        parts.append(_bytes(1, _text(1, name) + b"\x15" + figure + (_bytes(9, meta) if meta else b"")))
     return _record(_event(t, step) + _bytes(5, b"".join(parts)))
 
 
 def text(t: float, name: str, markdown: str) -> bytes:
-    """Return the record of a text, which TensorBoard shows under the tab Text."""
+    """TensorBoard shows it under the tab Text."""
     meta = _bytes(1, _text(1, "text"))
     tensor = _number(1, _DT_STRING) + _bytes(2, b"") + _text(8, markdown)
     return _record(_event(t, 0) + _bytes(5, _bytes(1, _text(1, name) + _bytes(8, tensor) + _bytes(9, meta))))
 
 
 def goes_back_to(t: float, step: int) -> bytes:
-    """Return the record after which TensorBoard forgets the figures after `step`, from which the training continues."""
+    """TensorBoard forgets the figures after `step`, from which the training continues."""
     return _record(_event(t, step + 1) + _bytes(7, _number(1, _START)))
 
 
@@ -69,7 +57,7 @@ def _masked(data: bytes) -> int:
 
 
 def crc32c(data: bytes) -> int:
-    """Return the checksum CRC-32C of the data (RFC 3720, appendix B.4)."""
+    """RFC 3720, appendix B.4."""
     of_word, crc, even = _of_word(), 0xFFFFFFFF, len(data) & ~1
     for word in struct.unpack(f"<{even // 2}H", data[:even]):
         crc = of_word[(crc ^ word) & 0xFFFF] ^ crc >> 16
@@ -99,7 +87,6 @@ def _of_word() -> Sequence[int]:
 
 
 def _event(t: float, step: int) -> bytes:
-    """Return the fields that every event has: its time and its step."""
     return b"\x09" + struct.pack("<d", t) + _number(2, step)
 
 

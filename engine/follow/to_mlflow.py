@@ -34,7 +34,7 @@ _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
 
 
 class Mlflow:
-    """Writes to one MLflow run, whose id is in `remote`. A tag has the number of the rows that it has."""
+    """One MLflow run, whose id is in `remote`. A tag has the number of its rows."""
 
     def __init__(self, remote: dict[str, Any]) -> None:
         self.remote, self.where = remote, ""
@@ -42,7 +42,7 @@ class Mlflow:
         self._may_have_more = False  # than its tag says
 
     def open(self, about: AboutRun, key: str) -> int | None:
-        """Find or create the MLflow run, with the options as parameters, and set its status to running."""
+        """The run gets the options as parameters, and the status running."""
         for name, value in TIMEOUTS.items():
             os.environ.setdefault(name, value)
         os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -62,24 +62,18 @@ class Mlflow:
         from mlflow import MlflowClient
 
         client = self._client = MlflowClient(tracking_uri=uri)
-        if "run" not in self.remote and (existing := self._existing(client, key)):
-            self.remote["run"] = existing
+        if "run" not in self.remote:
+            runs = client.search_runs([self._experiment(client)], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
+            self.remote |= {"run": runs[0].info.run_id} if runs else {}
         self._may_have_more = "run" in self.remote
         if not self._may_have_more:
-            self.remote["run"] = self._create(client, about, key)
+            created = client.create_run(self._experiment(client), run_name=about.id, tags={KEY_TAG: key})
+            self.remote["run"] = str(created.info.run_id)
         run = client.get_run(self.remote["run"])
         self.where = f"{without_login(uri)} (experiment {run.info.experiment_id}, run {run.info.run_id})"
         client.log_batch(run.info.run_id, params=self._new_parameters(about, run.data.params), tags=_tags(about))
         client.update_run(run.info.run_id, status="RUNNING")
         return int(run.data.tags.get(ROWS_TAG, "0"))
-
-    def _existing(self, client: MlflowClient, key: str) -> str | None:
-        runs = client.search_runs([self._experiment(client)], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
-        return runs[0].info.run_id if runs else None
-
-    def _create(self, client: MlflowClient, about: AboutRun, key: str) -> str:
-        run = client.create_run(self._experiment(client), run_name=about.id, tags={KEY_TAG: key})
-        return str(run.info.run_id)
 
     def _experiment(self, client: MlflowClient) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
@@ -89,7 +83,7 @@ class Mlflow:
         return str(present.experiment_id if present is not None else client.create_experiment(name))
 
     def _new_parameters(self, about: AboutRun, present: Mapping[str, str]) -> list[Any]:
-        """Return the options as parameters, which MLflow cannot change: those of the first launch stay."""
+        """MLflow cannot change parameters: those of the first launch stay."""
         from mlflow.entities import Param
 
         values = {_named(key): str(value)[:LONGEST_PARAMETER] for key, value in about.options.items()}
@@ -98,7 +92,8 @@ class Mlflow:
     def write(self, points: Sequence[Point]) -> None:
         from mlflow.entities import Metric, RunTag
 
-        assert self._client is not None
+        client, run = self._client, self.remote["run"]
+        assert client is not None
         for rows in _requests(points):
             metrics = [
                 Metric(_named(name), float(value), round(point.t * 1000), point.step)
@@ -106,15 +101,13 @@ class Mlflow:
                 for name, value in point.figures.items()
             ]
             if self._may_have_more:
-                present = {name: self._present(name) for name in {metric.key for metric in metrics}}
+                names = {metric.key for metric in metrics}
+                present = {name: {(each.timestamp, each.step) for each in client.get_metric_history(run, name)}
+                           for name in names}  # fmt: skip
                 metrics = [each for each in metrics if (each.timestamp, each.step) not in present[each.key]]
             tag = RunTag(ROWS_TAG, str(rows[-1].number + 1))
-            self._client.log_batch(self.remote["run"], metrics=metrics, tags=[tag])
+            client.log_batch(run, metrics=metrics, tags=[tag])
         self._may_have_more = False
-
-    def _present(self, name: str) -> set[tuple[int, int]]:
-        assert self._client is not None
-        return {(each.timestamp, each.step) for each in self._client.get_metric_history(self.remote["run"], name)}
 
     def end(self, about: AboutRun, outcome: Outcome) -> None:
         from mlflow.entities import RunTag
@@ -145,5 +138,4 @@ def _tags(about: AboutRun) -> list[Any]:
 
 
 def _named(name: str) -> str:
-    """Return the name with only the characters that MLflow allows, at most 250 of them."""
     return _NOT_IN_NAMES.sub("_", name)[:250]

@@ -1,6 +1,5 @@
-"""The target `prometheus`: the newest figures as a text file for the textfile collector of node_exporter.
-
-The file is replaced as a whole, so that a scrape never reads a part of it.
+"""The target `prometheus`: the newest figures as a text file for the textfile collector of node_exporter, replaced as a
+whole, so that a scrape never reads a part of it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Prometheus:
         self._about: AboutRun | None = None
 
     def open(self, about: AboutRun, key: str) -> int | None:
-        """Choose the file. Its name has a part of `key`, as runs of several homes may have the same id."""
+        """The file's name has a part of `key`, as runs of several homes may have the same id."""
         folder = os.environ.get(VARIABLE)
         name = f"gputui-{about.id}-{key[:6]}.prom" if folder else "gputui.prom"
         self._about = about
@@ -54,7 +53,7 @@ class Prometheus:
 
 
 def exposition(run_id: str, values: Mapping[str, float], outcome: str = "") -> Iterator[str]:
-    """Yield the lines of the file. `outcome` is empty while the run goes on."""
+    """`outcome` is empty while the run goes on."""
     samples: dict[str, list[str]] = {}
     abouts: dict[str, str] = {}
     for column, value in values.items():
@@ -70,7 +69,7 @@ def exposition(run_id: str, values: Mapping[str, float], outcome: str = "") -> I
 
 
 def _named(column: str) -> tuple[str, dict[str, str], str]:
-    """Return the name, the labels and the description of a figure. Metrics of the user's model are one name."""
+    """Name, labels and description; metrics of the user's model are one name."""
     if column == "t":
         return "gputui_timestamp_seconds", {}, "the time of these figures, in Unix seconds"
     if column in ("step", "epoch"):

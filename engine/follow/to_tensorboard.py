@@ -16,10 +16,8 @@ FOLDER = "tensorboard"  # in a run folder
 
 
 class TensorBoard:
-    """Appends to the file in `folder`, by default in the run folder.
-
-    `remote` has the file's name, its length after the last batch, and the figures that are described in it. What a
-    killed follower has written after that length is written over in the same way.
+    """Appends to a file. `remote` has its name, its length after the last batch, and the figures that are described.
+    What a killed follower has written after that length is written over in the same way.
     """
 
     def __init__(self, remote: dict[str, Any], folder: Path | None = None) -> None:
@@ -42,8 +40,8 @@ class TensorBoard:
         assert self._about is not None
         Path(self.where).mkdir(parents=True, exist_ok=True)
         if not self.remote:
-            begin = points[0].t
-            self.remote.update(file=file_name(begin, self._about.id), bytes=0, described=[])
+            name = f"events.out.tfevents.{int(points[0].t)}.gputui.{self._about.id}"  # which TensorBoard recognizes
+            self.remote.update(file=name, bytes=0, described=[])
         described = set(self.remote["described"])
         with self.path.open("r+b" if self.remote["bytes"] else "wb") as stream:
             stream.seek(self.remote["bytes"])
@@ -54,18 +52,15 @@ class TensorBoard:
 
     @property
     def path(self) -> Path:
-        """The file; there is one as soon as a point is written."""
+        """There is one as soon as a point is written."""
         return Path(self.where, os.path.basename(self.remote["file"]))
 
     def end(self, _about: AboutRun, _outcome: Outcome) -> None:
-        """Do nothing: the file needs no end."""
+        """The file needs no end."""
 
 
 def write_all(run: Run, folder: Path) -> Path | None:
-    """Write all figures of the run so far as one file in `folder`, which is made with it.
-
-    Returns the path of the file; None, and no folder is made, if the run has no figures. Raises OSError.
-    """
+    """Write one file in `folder`. Without figures return None, and make no folder. Raises OSError."""
     target, maker = TensorBoard({}, folder), PointMaker()
     target.open(about_run(run), "")
     offsets: Offsets = {}
@@ -74,11 +69,6 @@ def write_all(run: Run, folder: Path) -> Path | None:
             target.write(points)
         offsets = batch.ends
     return target.path if target.remote else None
-
-
-def file_name(begin: float, run_id: str) -> str:
-    """Return the name of a file of events that TensorBoard recognizes; `begin` is its first time in Unix seconds."""
-    return f"events.out.tfevents.{int(begin)}.gputui.{run_id}"
 
 
 def _table(about: AboutRun) -> str:

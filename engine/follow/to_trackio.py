@@ -20,7 +20,7 @@ PROJECT = "gputui"  # unless TRACKIO_PROJECT names another
 
 
 class Trackio:
-    """Writes to one run of Trackio, whose id is the follower's key. `remote` has the last row, for the end."""
+    """Writes to the run whose id is the follower's key. `remote` has the last row, for the end."""
 
     def __init__(self, remote: dict[str, Any]) -> None:
         self.remote, self.where = remote, ""
@@ -47,7 +47,7 @@ class Trackio:
         self.remote["last"] = rows[-1]
 
     def end(self, about: AboutRun, outcome: Outcome) -> None:
-        """Replace the config by one with the outcome. It can only be sent with a row, which Trackio then leaves out."""
+        """The config can only be replaced with a row, which Trackio then leaves out."""
         self._config = _config(about) | {"outcome": outcome}
         if "last" in self.remote:
             self._send([self.remote["last"]])
@@ -58,15 +58,10 @@ class Trackio:
         project = os.environ.get("TRACKIO_PROJECT") or PROJECT
         run, ids = self.remote["run"], [f"{self._key}-{row['number']}" for row in rows]
         if self._client is None:
+            lists = {name: [row[key] for row in rows] for name, key in (
+                ("metrics_list", "metrics"), ("steps", "step"), ("timestamps", "timestamp"))}  # fmt: skip
             SQLiteStorage.bulk_log(
-                project=project,
-                run=run,
-                run_id=self._key,
-                metrics_list=[row["metrics"] for row in rows],
-                steps=[row["step"] for row in rows],
-                timestamps=[row["timestamp"] for row in rows],
-                config=self._config,
-                log_ids=ids,
+                project=project, run=run, run_id=self._key, config=self._config, log_ids=ids, **lists
             )
             return
         logs = [

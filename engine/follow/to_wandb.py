@@ -25,14 +25,14 @@ _ONLINE = ("WANDB_API_KEY", "WANDB_BASE_URL")  # environment variables of somebo
 
 
 class Wandb:
-    """Writes to one run of W&B, whose id is the follower's key. `remote` has its present folder, if it is offline."""
+    """Writes to the run whose id is the follower's key. `remote` has its present folder, if it is offline."""
 
     def __init__(self, remote: dict[str, Any]) -> None:
         self.remote, self.where = remote, ""
         self._run: Any = None
 
     def open(self, about: AboutRun, key: str) -> int | None:
-        """Create or resume the run; offline, begin it again."""
+        """Offline, begin it again."""
         import wandb
 
         mode = os.environ.get("WANDB_MODE") or ("online" if any(map(os.environ.get, _ONLINE)) else "offline")

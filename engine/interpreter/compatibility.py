@@ -1,7 +1,5 @@
 """Which versions of TensorFlow, CUDA, cuDNN, driver and compute capability fit together, in one table with the sources.
-
-The doctor, the checks, the trainer and the known failures call the functions of this module, which judge the packages
-that engine/interpreter/installed.py finds. docs/troubleshooting.md shows ROWS.
+docs/troubleshooting.md shows ROWS.
 """
 
 from __future__ import annotations
@@ -33,14 +31,11 @@ WITHOUT_XLA = "set compile.xla=false"
 
 
 def dotted(version: Sequence[int]) -> str:
-    """Return a version or a compute capability as text, such as 9.3."""
+    """9.3, of a version or a compute capability."""
     return ".".join(map(str, version))
 
 
 def _package(least: Version, below: Version | None = None) -> str:
-    """Return pip's requirement for a cuDNN of version `least` or later, before `below` (by default the next major
-    version).
-    """
     return f"{installed.CUDNN}>={dotted(least)},<{dotted(below) if below else least[0] + 1}"
 
 
@@ -51,7 +46,7 @@ CUDNN_FOR_OLD_CHIPS = _package(_BUILT_WITH_CUDNN[_NEWEST], _CUDNN_FROM_TURING)
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what must fit together, what is needed for it, what fails otherwise, and the remedy."""
+    """What must fit together, what is needed for it, what fails otherwise, and the remedy."""
 
     what: str
     needs: str
@@ -160,19 +155,14 @@ ROWS: tuple[Row, ...] = (
 
 
 def cudnn_built_with() -> Version | None:
-    """Return the cuDNN that the installed TensorFlow was built with, from its files or else from the table; None if
-    neither has it.
-    """
+    """Return the cuDNN of the installed TensorFlow, from its files or else from the table."""
     version = installed.two_numbers(installed.build_info().get("cudnn_version"))
     return version or _BUILT_WITH_CUDNN.get(installed.tensorflow_numbers() or (0, 0))
 
 
 def old_cudnn(version: Version | None = None) -> str:
-    """Return a sentence if TensorFlow loads a cuDNN that is older than the cuDNN that it was built with; else an empty
-    text.
-
-    `version` is that of a cuDNN that pip has not installed; None means the installed cuDNN. The text is empty, too, if
-    a version is not known.
+    """A sentence if TensorFlow loads an older cuDNN than it was built with. `version` is of one that pip has not
+    installed.
     """
     version, built = version or installed.cudnn_version(), cudnn_built_with()
     if version is None or built is None or version >= built:
@@ -181,11 +171,7 @@ def old_cudnn(version: Version | None = None) -> str:
 
 
 def xla_fails(version: Version | None = None) -> str:
-    """Return a sentence if XLA of the installed TensorFlow cannot be expected to compute convolutions with this cuDNN.
-
-    `version` is that of a cuDNN that pip has not installed; None means the installed cuDNN. The text is empty
-    otherwise, and if a version is not known.
-    """
+    """A sentence if XLA of the installed TensorFlow cannot be expected to compute convolutions with this cuDNN."""
     tensorflow, version = installed.tensorflow_numbers(), version or installed.cudnn_version()
     needed = _XLA_NEEDS_CUDNN.get(tensorflow or (0, 0))
     if tensorflow is None or version is None or needed is None or version >= needed:
@@ -197,23 +183,18 @@ def xla_fails(version: Version | None = None) -> str:
 
 
 def lacks_cudnn(capability: Sequence[int] | None) -> bool:
-    """Return True if the installed cuDNN has no code for the chip, so that its first use crashes.
-
-    False if the `capability` or the version of cuDNN is not known.
-    """
+    """The installed cuDNN has no code for the chip: its first use crashes. False if a version is not known."""
     version = installed.cudnn_version()
     return is_old(capability) and version is not None and version >= _CUDNN_FROM_TURING
 
 
 def is_old(capability: Sequence[int] | None) -> bool:
-    """Return True if the chip is older than Turing (7.5), which newer versions of cuDNN need. False if `capability` is
-    None.
-    """
+    """Return True before Turing (7.5), which newer versions of cuDNN need."""
     return capability is not None and tuple(capability) < TURING_CAPABILITY
 
 
 def right_cudnn(capabilities: Iterable[Sequence[int] | None] = ()) -> str:
-    """Return as a text how to get a cuDNN that fits TensorFlow and chips of these compute capabilities."""
+    """How to get a cuDNN that fits TensorFlow and chips of these compute capabilities."""
     needed = _XLA_NEEDS_CUDNN.get(installed.tensorflow_numbers() or (0, 0))
     old = any(map(is_old, capabilities))
     least = (None if old else needed) or cudnn_built_with() or (9, 0)
@@ -228,10 +209,7 @@ def right_cudnn(capabilities: Iterable[Sequence[int] | None] = ()) -> str:
 
 
 def for_xla(capabilities: Iterable[Sequence[int] | None]) -> str:
-    """Return as a text the remedy for `xla_fails` on chips of these compute capabilities.
-
-    For chips before Turing it is only compile.xla=false, as no cuDNN with code for them is new enough.
-    """
+    """The remedy for `xla_fails`; for chips before Turing no cuDNN with code for them is new enough."""
     chips = list(capabilities)
     return WITHOUT_XLA if any(map(is_old, chips)) else f"{right_cudnn(chips)}; or {WITHOUT_XLA}"
 
@@ -248,21 +226,14 @@ def _from() -> str:
 
 
 def xla_aborts(capability: Sequence[int] | None) -> bool:
-    """Return True if XLA of the installed TensorFlow crashes on a chip of this compute capability: Blackwell, with a
-    TensorFlow built for a CUDA before 12.8. False if one of them is not known.
-
-    XLA writes PTX of the version that belongs to the CUDA it was built with, and LLVM aborts if that version does not
-    know the chip.
-    """
+    """Blackwell, and a TensorFlow of a CUDA before 12.8: LLVM aborts, as that CUDA's PTX does not know the chip."""
     built = installed.cuda_version()
     blackwell = capability is not None and tuple(capability) >= BLACKWELL_CAPABILITY
     return blackwell and built is not None and built < _BLACKWELL_CUDA
 
 
 def lacks_code(capability: Sequence[int] | None) -> str:
-    """Return a sentence if the installed TensorFlow has neither machine code nor PTX for a chip of this compute
-    capability: Blackwell, with a package of 2.18 to 2.20. Empty otherwise, and if it is not known.
-    """
+    """A sentence for Blackwell with a package of 2.18 to 2.20: neither machine code nor PTX. Else empty."""
     tensorflow, built = installed.tensorflow_numbers(), installed.cuda_version()
     is_new = capability is not None and tuple(capability) >= BLACKWELL_CAPABILITY
     if not is_new or capability is None or tensorflow not in _LAST_PTX or has_code(capability):
@@ -276,19 +247,15 @@ def lacks_code(capability: Sequence[int] | None) -> str:
 
 
 def tensorflow_for_blackwell() -> str:
-    """Return as a text the remedy for `lacks_code`."""
+    """The remedy for `lacks_code`."""
     major, minor = BLACKWELL_TENSORFLOW
     package = f"tensorflow[and-cuda]>={major}.{minor},<{major}.{minor + 1}"
     return f"install TensorFlow {major}.{minor}: {installed.install(package)}"
 
 
 def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] | None) -> str:
-    """Return the reason why TensorFlow's kernels cannot run on a chip of this compute capability with this driver.
-
-    `driver_cuda` is the newest CUDA version that the driver supports. Empty if the kernels can run, or if a version is
-    not known. If TensorFlow has no machine code for the chip, the driver compiles the kernels and must know their
-    version of PTX, which is that of the CUDA that TensorFlow was built with. TensorFlow 2.21 has most element-wise
-    kernels (Add, Mul, Cast, Sqrt, and those of Adam) as machine code up to 8.9, and as PTX 8.5 for later chips.
+    """Return why kernels cannot run. Without machine code for the chip the driver, which supports `driver_cuda`,
+    compiles the PTX of TensorFlow's CUDA. 2.21 has most element-wise kernels as code up to 8.9, and as PTX 8.5.
     """
     built = installed.cuda_version()
     if capability is None or driver_cuda is None or built is None or driver_cuda >= built or has_code(capability):
@@ -301,24 +268,18 @@ def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] 
 
 
 def newer_driver() -> str:
-    """Return as a text the remedy for `driver_lacks`."""
+    """The remedy for `driver_lacks`."""
     built = installed.cuda_version() or (12, 5)
     driver = f"driver {_DRIVERS[built]} or newer" if built in _DRIVERS else f"a driver for CUDA {dotted(built)}"
     return f"install {driver}, or the cuda-compat package"
 
 
 def has_code(capability: Sequence[int]) -> bool:
-    """Return True if TensorFlow has machine code for a chip of this compute capability.
-
-    Machine code of a chip also runs on later chips of its generation.
-    """
+    """Machine code of a chip also runs on later chips of its generation."""
     return any(major == capability[0] and minor <= capability[1] for major, minor in installed.capabilities())
 
 
 def too_old(capability: Sequence[int] | None) -> bool:
-    """Return True if a chip of this compute capability is older than all chips that TensorFlow was built for.
-
-    False if either is not known.
-    """
+    """Older than all chips that TensorFlow was built for; False if not known."""
     built = installed.capabilities()
     return bool(built) and capability is not None and tuple(capability) < min(built)

@@ -1,7 +1,5 @@
 """What is installed for training, from the lists and files of pip's packages. TensorFlow is not imported for this.
-
-All functions are about the interpreter of this process or, inside a context `with of(python):`, about the interpreter
-`python`, in which a trainer is to run (run.python).
+Inside `with of(python):` it is about the interpreter `python`, in which a trainer is to run (run.python).
 """
 
 from __future__ import annotations
@@ -28,11 +26,7 @@ _meant: ContextVar[Callable[[], Interpreter] | None] = ContextVar("meant", defau
 
 @contextlib.contextmanager
 def of(python: str) -> Iterator[None]:
-    """A context in which the functions of this module are about the interpreter `python`.
-
-    The interpreter is started and queried when the first function needs it. If it does not answer, the functions return
-    the same as if no package was installed for it.
-    """
+    """The interpreter is queried when a function needs it. If it does not answer, no package is installed for it."""
     token = _meant.set(functools.cache(functools.partial(_interpreter, python)))
     try:
         yield
@@ -48,15 +42,12 @@ def _interpreter(python: str) -> Interpreter:
 
 
 def intended() -> Interpreter:
-    """Return the interpreter that the functions of this module are about."""
     look = _meant.get()
     return interpreter.own() if look is None else look()
 
 
 def tensorflow_version() -> str | None:
-    """Return TensorFlow's version; None if TensorFlow is not installed, or not as a package (its version is then not
-    known).
-    """
+    """None also if it is not installed as a package."""
     return intended().tensorflow
 
 
@@ -65,22 +56,18 @@ def keras_version() -> str | None:
 
 
 def has_tensorflow() -> bool:
-    """Return True if TensorFlow can be imported, even if its version is not known."""
+    """Return True if it can be imported, even if its version is not known."""
     return intended().place is not None
 
 
 def with_cuda() -> str:
-    """Return how to get a TensorFlow that can use GPUs: the command that installs it or, on ARM, a text.
-
-    TensorFlow's own packages for ARM are built without CUDA.
-    """
+    """How to get a TensorFlow that can use GPUs: its own packages for ARM are built without CUDA."""
     if not supported_versions.HAS_CUDA:
         return supported_versions.WITH_CUDA_ON_ARM
     return intended().install(supported_versions.TENSORFLOW)
 
 
 def install(package: str) -> str:
-    """Return the command that installs a package for the interpreter that trains."""
     if not interpreter.is_own(intended().python):
         return intended().install(package)
     return f"pip install '{package}'" if ">" in package else f"pip install {package}"
@@ -88,10 +75,8 @@ def install(package: str) -> str:
 
 @dataclass(frozen=True)
 class Cudnn:
-    """A cuDNN that TensorFlow loads.
-
-    `folder` is its folder if LD_LIBRARY_PATH leads to it, else empty; `instead_of` is the version of pip's cuDNN that
-    is then not loaded.
+    """A cuDNN that TensorFlow loads. `folder` is that of LD_LIBRARY_PATH, if it is from there, and `instead_of` is the
+    version of pip's cuDNN that is then not loaded.
     """
 
     version: Version | None
@@ -100,10 +85,8 @@ class Cudnn:
 
 
 def cudnn() -> Cudnn | None:
-    """Return the cuDNN that TensorFlow loads: the first in LD_LIBRARY_PATH, else the cuDNN that pip has installed.
-
-    None if there is neither; TensorFlow then loads a cuDNN of the system, if there is one. TensorFlow's own path to
-    pip's libraries is a RUNPATH, which the loader searches after LD_LIBRARY_PATH (man ld.so).
+    """The first in LD_LIBRARY_PATH, else pip's: TensorFlow's own path to pip's libraries is a RUNPATH, which the loader
+    searches after LD_LIBRARY_PATH (man ld.so). With neither it loads one of the system.
     """
     pips = two_numbers(intended().packages.get(CUDNN))
     own = site("nvidia/cudnn/lib")
@@ -117,35 +100,27 @@ def cudnn() -> Cudnn | None:
 
 
 def version_of_cudnn(library: Path) -> Version | None:
-    """Return the version of a cuDNN library, from the name of the file behind its link, or from the pip package that it
-    belongs to; None if neither has it.
-    """
+    """The version is in the name of the file behind the link, or of the pip package that has it."""
     if named := re.search(r"\.so\.(\d+\.\d+)", os.path.realpath(library)):
         return two_numbers(named[1])
-    packages = library.absolute().parents[3].glob("nvidia_cudnn_cu*.dist-info") if _is_pips(library) else ()
+    is_pips = library.absolute().parts[-4:-1] == ("nvidia", "cudnn", "lib")
+    packages = library.absolute().parents[3].glob("nvidia_cudnn_cu*.dist-info") if is_pips else ()
     return next((two_numbers(path.name.split("-")[1]) for path in packages), None)
 
 
-def _is_pips(library: Path) -> bool:
-    return library.absolute().parts[-4:-1] == ("nvidia", "cudnn", "lib")
-
-
 def cudnn_version() -> Version | None:
-    """Return the version of the cuDNN that TensorFlow loads; None if it is not known, as for a cuDNN of the system."""
+    """Return the version of the loaded one; None for one of the system."""
     loaded = cudnn()
     return None if loaded is None else loaded.version
 
 
 def tensorflow_numbers() -> Version | None:
-    """Return the first two numbers of TensorFlow's version; None if it is not known."""
+    """The first two."""
     return two_numbers(tensorflow_version())
 
 
 def build_info() -> dict[str, Any]:
-    """Return the result that `tf.sysconfig.get_build_info()` would have, read from its source file.
-
-    Empty if that file does not exist or cannot be read.
-    """
+    """Return what `tf.sysconfig.get_build_info()` returns, read from its source file."""
     return _build_info(site("tensorflow/python/platform/build_info.py"))
 
 
@@ -160,23 +135,17 @@ def _build_info(path: Path | None) -> dict[str, Any]:
 
 
 def cuda_version() -> tuple[int, int] | None:
-    """Return the CUDA version that TensorFlow was built with; None if it was built without CUDA or this is
-    not known.
-    """
+    """Return the CUDA that TensorFlow was built with, if any."""
     return two_numbers(build_info().get("cuda_version"))
 
 
 def capabilities() -> list[tuple[int, int]]:
-    """Return the compute capabilities for which TensorFlow contains machine code; empty if they are not known."""
+    """Return those for which TensorFlow contains machine code."""
     return _targets("sm")
 
 
 def newest_target() -> tuple[int, int] | None:
-    """Return the newest compute capability for which TensorFlow was built, as machine code or as PTX; None if not
-    known.
-
-    For later chips the driver compiles the PTX.
-    """
+    """Return the newest as machine code or as PTX, which the driver compiles for later chips."""
     return max([*_targets("sm"), *_targets("compute")], default=None)
 
 
@@ -187,13 +156,13 @@ def _targets(kind: str) -> list[tuple[int, int]]:
 
 
 def site(relative: str) -> Path | None:
-    """Return the path `relative` in the folder that contains the installed TensorFlow; None if it does not exist."""
+    """Return the path in the folder of the installed TensorFlow; None if it does not exist."""
     place = intended().place
     path = Path(place) / relative if place is not None else None
     return path if path is not None and path.exists() else None
 
 
 def two_numbers(text: object) -> Version | None:
-    """Return the first two numbers of a version such as `9.3.0`; None if it does not begin with two numbers."""
+    """The first two numbers of a version such as `9.3.0`."""
     match = re.match(r"(\d+)\.(\d+)", str(text or ""))
     return (int(match[1]), int(match[2])) if match else None

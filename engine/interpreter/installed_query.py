@@ -1,7 +1,5 @@
 """Asks an interpreter what is installed for it, in a process whose answer is waited for at most 10 s and can be given
-up.
-
-Callers that ask the same interpreter meanwhile wait for the same answer.
+up. Callers that ask the same interpreter meanwhile wait for the same answer.
 """
 
 from __future__ import annotations
@@ -59,19 +57,15 @@ _ends = False  # True after `give_up`: no interpreter is asked
 
 
 class NoAnswer(Exception):
-    """An interpreter has not answered; the text gives the reason."""
+    """An interpreter has not answered; the text says why."""
 
 
 class NotWaitedFor(NoAnswer):
-    """An interpreter had not answered when `give_up` was called."""
+    """The interpreter had not answered when `give_up` was called."""
 
 
 class _Inquiry:
-    """One process that asks the interpreter `python` for the versions of the packages `names`.
-
-    Its answer serves all callers that ask the same interpreter meanwhile. `notice` is called with the interpreter's
-    path if there is no answer after 1 s.
-    """
+    """One process that asks `python`; `notice` gets its path after 1 s without an answer."""
 
     def __init__(self, python: str, names: Sequence[str], notice: Callable[[str], None]) -> None:
         self.python, self._names, self._notice = python, names, notice
@@ -112,10 +106,7 @@ class _Inquiry:
         return _read(python, output, log)
 
     def _output(self, process: subprocess.Popen[bytes]) -> tuple[str, str]:
-        """Return the texts that the process prints on standard output and on standard error.
-
-        Raises TimeoutExpired after 10 s, or NoAnswer if one of them is longer than 1 MiB.
-        """
+        """Raises TimeoutExpired after 10 s, or NoAnswer if an output is longer than 1 MiB."""
         if self._given_up:
             self._end()
         began = time.monotonic()
@@ -136,11 +127,7 @@ class _Inquiry:
         return output, log
 
     def _seconds_left(self, process: subprocess.Popen[bytes], began: float) -> float:
-        """Return the seconds for which to wait next: until `notice` is due, or after that until the time limit of 10 s.
-
-        Calls `notice` if it is due. `began` is the start of the process by the monotonic clock. Raises TimeoutExpired
-        after the time limit.
-        """
+        """Return the time until `notice` is due, which is called, or else until the time limit."""
         passed = time.monotonic() - began
         if passed >= ANSWER_SECONDS:
             raise subprocess.TimeoutExpired(process.args, ANSWER_SECONDS)
@@ -156,11 +143,8 @@ class _Inquiry:
 
 
 def answer(python: str, names: Sequence[str], notice: Callable[[str], None]) -> dict[str, Any]:
-    """Ask the interpreter `python`, and return the fields that PROGRAM prints: `version`, `packages` (the installed
-    ones of `names`), `places` and `path`.
-
-    `notice` is called with the path of the interpreter if there is no answer after 1 s. Raises NoAnswer. Raises
-    NotWaitedFor after `give_up`.
+    """The fields that PROGRAM prints: `version`, `packages` (of `names`), `places` and `path`. `notice` gets the
+    interpreter's path after 1 s. Raises NoAnswer, and NotWaitedFor after `give_up`.
     """
     with _lock:
         if _ends:
@@ -181,7 +165,7 @@ def answer(python: str, names: Sequence[str], notice: Callable[[str], None]) -> 
 
 
 def slow() -> str | None:
-    """Return the path of an interpreter that has not answered for 1 s or longer; None if there is none."""
+    """An interpreter that has not answered for 1 s."""
     with _lock:
         return next((inquiry.python for inquiry in _under_way.values() if inquiry.is_slow), None)
 
@@ -193,10 +177,7 @@ def begin() -> None:
 
 
 def give_up() -> None:
-    """End all processes that ask interpreters, and ask no more until `begin`.
-
-    Callers that wait, and later callers, get NotWaitedFor.
-    """
+    """Ask no more until `begin`; callers get NotWaitedFor."""
     global _ends
     with _lock:
         _ends = True
@@ -219,7 +200,7 @@ def _read(python: str, output: str, log: str) -> dict[str, Any]:
 
 
 def _whole(answer: Any) -> dict[str, Any]:
-    """Return `answer` if it has the form that PROGRAM prints; else raise TypeError."""
+    """TypeError unless it has the form that PROGRAM prints."""
     if not isinstance(answer, dict):
         raise TypeError
     version, path, *texts = (answer.get(name) for name in ("version", "path", "packages", "places"))

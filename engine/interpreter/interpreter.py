@@ -37,7 +37,7 @@ ASKED = (*TENSORFLOW, *KERAS, "numpy", CUDNN, "pip")
 
 
 class Unusable(Exception):
-    """An interpreter in which no trainer can run. `message` gives the reason, and `change` says what to do about it."""
+    """No trainer can run in it; `change` says what to do about it."""
 
     def __init__(self, message: str, change: str) -> None:
         super().__init__(message)
@@ -45,16 +45,12 @@ class Unusable(Exception):
 
 
 class NotWaitedFor(Unusable):
-    """An interpreter that had not answered when `give_up` was called."""
+    """The interpreter had not answered when `give_up` was called."""
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python interpreter and the packages that are installed for it.
-
-    `python` is its path, `version` its version. `packages` has the versions of those packages in ASKED that are
-    installed, by name; `places` has the folders that contain them. `search_path` is its sys.path.
-    """
+    """`packages` has the versions of the installed ones of ASKED, and `places` the folders that contain them."""
 
     python: str
     version: tuple[int, int, int]
@@ -64,18 +60,12 @@ class Interpreter:
 
     @property
     def tensorflow(self) -> str | None:
-        """The version of TensorFlow; None if TensorFlow is not installed as a package (its version is then not
-        known).
-        """
+        """None also if it is not installed as a package."""
         return self._version(TENSORFLOW)
 
     @property
     def overwritten(self) -> tuple[str, ...]:
-        """The packages that bring a module `tensorflow`, if there are several, as one has then overwritten another;
-        else empty.
-
-        tensorflow-cpu-aws is not counted, as on ARM another package needs it.
-        """
+        """Packages of which one has overwritten another; on ARM another needs tensorflow-cpu-aws."""
         there = tuple(name for name in TENSORFLOW if name in self.packages and name != "tensorflow-cpu-aws")
         return there if len(there) > 1 else ()
 
@@ -85,7 +75,7 @@ class Interpreter:
 
     @property
     def place(self) -> str | None:
-        """The folder that contains the package tensorflow; None if TensorFlow is not installed."""
+        """The folder that contains the package tensorflow."""
         return next((self.places[name] for name in TENSORFLOW if name in self.places), None)
 
     def _version(self, names: Sequence[str]) -> str | None:
@@ -96,19 +86,12 @@ class Interpreter:
         return ".".join(map(str, self.version))
 
     def install(self, requirement: str) -> str:
-        """Return the shell command that installs `requirement` (in pip's form) for this interpreter.
-
-        For TensorFlow and Keras, other packages with files in the same folder are removed first. Otherwise neither
-        these packages nor the new one would work.
-        """
+        """The shell command, which first removes packages with files in the same folder, or none would work."""
         add, remove = self._commands()
         in_the_way = " ".join(self._in_the_way(requirement))
         return f"{remove} {in_the_way} && {add} '{requirement}'" if in_the_way else f"{add} '{requirement}'"
 
     def _commands(self) -> tuple[str, str]:
-        """Return the commands that install and that remove packages for this interpreter. Without pip, they are those
-        of uv.
-        """
         python = shlex.quote(self.python)
         if is_own(self.python) and _is_active("pip"):
             return "pip install", "pip uninstall -y"
@@ -117,11 +100,7 @@ class Interpreter:
         return f"uv pip install --python {python}", f"uv pip uninstall --python {python}"
 
     def _in_the_way(self, requirement: str) -> Iterator[str]:
-        """Yield the installed packages that must be removed before `requirement` (in pip's form) is installed.
-
-        For Keras these are the packages of Keras, for TensorFlow those of TensorFlow and of Keras. Of each of the two,
-        none is yielded if only the package with the usual name is installed, which pip replaces by itself.
-        """
+        """Installed packages of Keras, for TensorFlow of both, unless it is only the usual one, which pip replaces."""
         kinds = [kind for kind in (TENSORFLOW, KERAS) if requirement.startswith((kind[0], "tensorflow"))]
         for kind in kinds:
             there = [name for name in kind if name in self.packages]
@@ -129,30 +108,24 @@ class Interpreter:
                 yield from there
 
     def __str__(self) -> str:
-        """Return the path of the interpreter, and the versions of TensorFlow, Keras and Python."""
         versions = f"TensorFlow {self.tensorflow or 'of unknown version'}, Keras {self.keras or 'of unknown version'}"
         return f"{self.python}: {versions}, Python {self.python_version}"
 
 
 def chosen(option: str | None) -> str:
-    """Return the interpreter of a training: run.python (`option`), or GPUTUI_PYTHON, or the interpreter of gputui."""
+    """run.python (`option`), or GPUTUI_PYTHON, or that of gputui."""
     return option or from_environment() or sys.executable
 
 
 def from_environment() -> str | None:
-    """Return the path of the interpreter that GPUTUI_PYTHON names, resolved from the current folder; None if it is not
-    set.
-    """
+    """GPUTUI_PYTHON, resolved from the current folder."""
     given = os.environ.get(VARIABLE, "").strip()
     return file_of(given) if given else None
 
 
 def file_of(text: str, folder: str = "") -> str:
-    """Return the absolute path of an interpreter that the user names by its file, by a program on the path, or by the
-    folder of its environment. The file need not exist.
-
-    `folder` is the folder from which a relative path is resolved, by default the current folder. Links are kept, as a
-    Python recognizes its environment by the path with which it is started.
+    """The absolute path of a file, a program on the path, or a folder of an environment; it need not exist. Links are
+    kept, as a Python recognizes its environment by the path with which it is started.
     """
     path = os.path.join(os.path.abspath(folder), os.path.expanduser(text))
     if "/" not in text and not os.path.exists(path) and (program := _on_path(text)) is not None:
@@ -167,7 +140,6 @@ def _is_active(name: str) -> bool:
 
 
 def _on_path(name: str) -> str | None:
-    """Return the path of the program that a shell would start by a name such as python3; None if there is none."""
     import shutil
 
     return shutil.which(name)
@@ -186,11 +158,8 @@ def is_own(python: str) -> bool:
 
 
 def examine(python: str) -> Interpreter:
-    """Return the interpreter at the path `python`, with its version and packages.
-
-    The interpreter is queried again only if its file or its packages have changed. Raises Unusable if it cannot be
-    started or does not answer. Such an interpreter is queried again only if its file has changed, or after
-    `forget_failures`, as that may take 10 s.
+    """Queried again only if its file or packages have changed. Raises Unusable; such a one is queried again only if its
+    file has changed, or after `forget_failures`, as that may take 10 s.
     """
     if is_own(python):
         return own()
@@ -205,17 +174,14 @@ def examine(python: str) -> Interpreter:
 
 
 def forget_failures() -> None:
-    """Forget which interpreters have not answered, so that they are asked again: the user may have repaired them."""
+    """The user may have repaired them."""
     for python, answer in list(_known.items()):
         if answer.interpreter is None:
             _known.pop(python, None)
 
 
 def ask_with(tell: Callable[[str], None]) -> None:
-    """Set the function that is called if an interpreter is slow, and allow questions again after `give_up`.
-
-    `tell` gets the path of an interpreter that has not answered for 1 s. It may be called in any thread.
-    """
+    """`tell` gets, in any thread, the path of an interpreter that has not answered for 1 s. Allows questions."""
     global notice
     notice = tell
     if (inquiry := sys.modules.get(f"{__package__}.installed_query")) is not None:
@@ -223,17 +189,14 @@ def ask_with(tell: Callable[[str], None]) -> None:
 
 
 def give_up() -> None:
-    """End all processes that ask interpreters, and ask no more until `ask_with`, so that the program can end at once.
-
-    Callers that wait for an answer get NotWaitedFor.
-    """
+    """End all questions until `ask_with`, so that the program can end at once. Callers get NotWaitedFor."""
     from . import installed_query as inquiry
 
     inquiry.give_up()
 
 
 def slow() -> str | None:
-    """Return the path of an interpreter that has not answered for 1 s or longer; None if there is none."""
+    """An interpreter that has not answered for 1 s."""
     inquiry = sys.modules.get(f"{__package__}.installed_query")
     return None if inquiry is None else inquiry.slow()
 
@@ -254,22 +217,16 @@ def _query(python: str) -> _Answer:
 
 
 def require(python: str) -> Interpreter:
-    """Return the interpreter, as `examine` does, if a trainer can run in it. Raises Unusable.
-
-    It must be Python 3.11 to 3.13 and, unless it is gputui's own, have TensorFlow, Keras and NumPy. The versions of
-    these packages are judged in supported_versions.py.
+    """Examine the interpreter. Raises Unusable unless it is Python 3.11 to 3.13 and, if not gputui's own, has
+    TensorFlow, Keras and NumPy, whose versions supported_versions.py judges.
     """
     described = examine(python)
     if not OLDEST <= described.version[:2] <= NEWEST:
         supported = "{}.{} to {}.{}".format(*OLDEST, *NEWEST)
         what = f"{python} is Python {described.python_version}, and gputui trains in Python {supported}"
         raise Unusable(what, "name another interpreter, or make an environment with one of these")
-    places = {
-        "TensorFlow": described.place,
-        "Keras": described.places.get("keras"),
-        "NumPy": described.places.get("numpy"),
-    }
-    for name, there in places.items():
+    keras, numpy = described.places.get("keras"), described.places.get("numpy")
+    for name, there in (("TensorFlow", described.place), ("Keras", keras), ("NumPy", numpy)):
         if there is None and not is_own(python):
             raise Unusable(f"{python} has no {name}", described.install(supported_versions.REQUIRED[name]))
     return described
@@ -277,10 +234,7 @@ def require(python: str) -> Interpreter:
 
 @dataclass(frozen=True)
 class _Answer:
-    """The answer of an interpreter (`interpreter`), or the reason why it has none and the remedy (`fault`).
-
-    `state` is the state of its files at that time, as `_state` returns it.
-    """
+    """The interpreter, or why it has none and the remedy (`fault`); `state` is that of `_state` at that time."""
 
     state: tuple[int, ...]
     search_path: tuple[str, ...]
@@ -292,10 +246,6 @@ _known: dict[str, _Answer] = {}  # by the path of the interpreter
 
 
 def _state(python: str, search_path: Sequence[str]) -> tuple[int, ...]:
-    """Return the times, in ns, at which the interpreter's file and the folders of `search_path` were last changed.
-
-    The time is 0 for a path that does not exist.
-    """
     return tuple(_changed(path) for path in (python, *search_path))
 
 
@@ -307,7 +257,7 @@ def _changed(path: str) -> int:
 
 
 def _absent(python: str) -> Unusable | None:
-    """Return the error if the path `python` is no program that can be started, else None."""
+    """The error if the path is no program that can be started."""
     if not os.path.exists(python):
         folder = os.path.dirname(os.path.dirname(python))
         if python.endswith("/bin/python") and os.path.isdir(folder):
@@ -320,7 +270,7 @@ def _absent(python: str) -> Unusable | None:
 
 @functools.cache
 def own() -> Interpreter:
-    """Return the interpreter of this process. It is read only once."""
+    """Read only once."""
     from importlib import metadata
     from importlib.util import find_spec
 
@@ -343,21 +293,13 @@ _SCRIPT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def command(python: str, module: str, *words: str) -> list[str]:
-    """Return the command that runs `module` with the arguments `words` in the interpreter `python`.
-
-    -P, or bootstrap/run_module.py in another interpreter, prevents that a file in the current folder replaces a module
-    of gputui.
-    """
+    """-P, or bootstrap/run_module.py in another one: a file in the current folder replaces no module of gputui."""
     start = ["-P"] if python == sys.executable else [_SCRIPT]
     return [python, *start, "-m", module, *words]
 
 
 def environment(python: str) -> dict[str, str]:
-    """Return the environment variables for a process of `command` in the interpreter `python`.
-
-    For another interpreter than gputui's, the folder of its programs is put on PATH, as if its environment was
-    activated.
-    """
+    """The programs of another interpreter than gputui's are put on PATH, as if its environment was activated."""
     from ..system.child_process import OWN_PYTHON
 
     variables = dict(os.environ)

@@ -38,9 +38,7 @@ REQUIRED = {"TensorFlow": TENSORFLOW, "Keras": KERAS, "NumPy": "numpy"}
 
 @dataclass(frozen=True)
 class Remark:
-    """A remark (`what`) on an installed version, with the remedy. With the level `error` gputui refuses to train; a
-    `warning` is only shown.
-    """
+    """An `error` refuses to train; a `warning` is only shown."""
 
     level: str
     what: str
@@ -48,10 +46,7 @@ class Remark:
 
 
 def remarks(tensorflow: str | None, keras: str | None, install: Callable[[str], str]) -> list[Remark]:
-    """Return the remarks on the installed versions of TensorFlow and Keras. A version that is None is not judged.
-
-    `install` returns the command that installs a requirement for the interpreter.
-    """
+    """A version that is None is not judged. `install` returns the command that installs a requirement."""
     judged = [
         _judged("TensorFlow", tensorflow, OLDEST_TENSORFLOW, NEWEST_TENSORFLOW, install),
         _judged("Keras", keras, OLDEST_KERAS, NEWEST_KERAS, install),

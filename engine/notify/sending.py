@@ -19,15 +19,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
+from ..files.reading import read_object
 from ..files.values import brief, harmless, mapping, number, text, whole
 from ..options.run import SCHEMES
-from ..runs import Run, titles
+from ..runs import Run, events, run_cluster, titles
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, EpochEnd
+from ..runs.launched_with import options_of
 from ..runs.run import STATE_LABELS
 from ..system.child_process import BackgroundCall
 from ..units import amount, seconds
-from .targets import TargetFault, Targets
+from .targets import TargetFault, Targets, of_options
 
 LIMIT_SECONDS = 10.0
 _BLOCK_BYTES = 1 << 16
@@ -37,9 +39,7 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
 def send(targets: Targets, notice: Notice) -> list[str]:
-    """Send the notice, and return one line for each failure, without the address and the command, which may hold
-    secrets. It returns after LIMIT_SECONDS at the latest and raises no exception.
-    """
+    """A line for each failure, without address and command, which may hold secrets; after LIMIT_SECONDS at most."""
     if not targets.wants(notice.failed):
         return []
     until = time.monotonic() + LIMIT_SECONDS
@@ -52,7 +52,7 @@ def send(targets: Targets, notice: Notice) -> list[str]:
 
 
 def send_to(find: Callable[[], Targets], make: Callable[[], Notice]) -> list[str]:
-    """Find the targets, make the notice and send it. Return the failures as `send` does; raises no exception."""
+    """Find the targets, and send as `send` does. Raises no exception."""
     try:
         targets = find()
         return send(targets, make()) if targets.command or targets.url else []
@@ -60,6 +60,29 @@ def send_to(find: Callable[[], Targets], make: Callable[[], Notice]) -> list[str
         return [f"no notice was sent: {fault}"]
     except Exception as fault:  # noqa: BLE001 - a notice never changes how a run ends
         return [f"no notice was sent: {type(fault).__name__}: {brief(harmless(str(fault)))}"]
+
+
+def after_run(run: Run, emit: Callable[[events.Event], None]) -> None:
+    """Emits a warning for each failure. Of several machines only the chief sends one, and none if the run returns to
+    the queue. Raises no exception.
+    """
+    cluster = run_cluster.of_run(run)
+    if (cluster is not None and not cluster.is_chief) or _returns_to_queue(run):
+        return
+    failures = send_to(lambda: of_options(options_of(run)), lambda: of_run(run))
+    for line in failures:
+        emit(events.Warn(kind="notice", message=line))
+
+
+def _returns_to_queue(run: Run) -> bool:
+    """Return True if the run has given way, or if its GPU was lost and it has tries left."""
+    entry = read_object(run.queue_file).value
+    result = run.result or {}
+    outcome, kind = result.get("outcome"), mapping(result.get("error")).get("kind")
+    if entry.get("yields") and outcome == "stopped":
+        return True
+    left = (whole(entry.get("most_tries")) or 1) - (whole(entry.get("tries")) or 0)
+    return kind == "gpu_lost" and left > 0 and bool(entry)
 
 
 def _failure(call: BackgroundCall[None], until: float) -> str:
@@ -82,16 +105,14 @@ class _NotSent(Exception):
 
 
 def content(targets: Targets, notice: Notice) -> tuple[str, str]:
-    """Return what is sent to the address, and its MIME type."""
+    """Return the content with its MIME type."""
     if targets.format == "text":
         return notice.words, "text/plain; charset=utf-8"
     return notice.as_json() if targets.format == "json" else json.dumps({"text": notice.words}), "application/json"
 
 
 def address(url: str, environment: Mapping[str, str]) -> str:
-    """Return the address with the values of its variables. Raises _NotSent if one is not set, or if the result is no
-    address of HTTP.
-    """
+    """Return the address with the values of its variables. Raises _NotSent."""
     missing = [name for pair in _VARIABLE.findall(url) if (name := pair[0] or pair[1]) not in environment]
     if missing:
         raise _NotSent(f"the variable {missing[0]} is not set where the run was started")
@@ -137,7 +158,7 @@ def _post(targets: Targets, notice: Notice) -> None:
 
 
 def _run(command: str, notice: Notice, until: float) -> None:
-    """Run the command by the shell with the notice, and end it with all its children at the time `until`."""
+    """The shell runs the command, which is ended with all its children at the time `until`."""
     with _file(notice.as_json()) as given:
         process = subprocess.Popen(
             ["/bin/sh", "-c", command],
@@ -166,20 +187,18 @@ def _run(command: str, notice: Notice, until: float) -> None:
 
 
 def _read(errors: IO[bytes], last: deque[bytes]) -> None:
-    """Read what a command writes, and leave the last blocks in `last`."""
     with errors:
         last.extend(iter(lambda: os.read(errors.fileno(), _BLOCK_BYTES), b""))
 
 
 def _last_line(blocks: Iterable[bytes]) -> list[str]:
-    """Return a list with the last line of the blocks; empty if there is none."""
     lines = b"".join(blocks).decode("utf-8", "replace").strip().splitlines()
     return [brief(harmless(line)) for line in lines[-1:]]
 
 
 @contextlib.contextmanager
 def _file(text: str) -> Iterator[IO[bytes]]:
-    """A file in memory with this content, open at its beginning: a disk may be full."""
+    """The file is in memory, as a disk may be full."""
     with open(os.memfd_create("notice"), "w+b") as file:
         file.write(text.encode("utf-8", "replace"))
         file.seek(0)
@@ -195,11 +214,8 @@ _LONGEST = 1000  # characters of a value in a variable
 
 @dataclass(frozen=True)
 class Notice:
-    """A notice. `kind` is `run`, `queue`, or the kind of a measurement, such as `tune`; `id`, `title` and `folder` are
-    empty for the queue. `name` is the short name of a run (`r42`), or the id.
-
-    `seconds` is the duration, None if it is not known. `metrics` are the last values of the loss and the metrics, and
-    `best` the best value of `best_metric`, which was reached in epoch `best_epoch`. `error` is the reason of a failure.
+    """`kind` is `run`, `queue`, or that of a measurement, such as `tune`. `metrics` are the last values. `id`, `title`
+    and `folder` are empty for the queue.
     """
 
     kind: str
@@ -220,7 +236,7 @@ class Notice:
 
     @property
     def subject(self) -> str:
-        """One line: the kind, its title and the outcome."""
+        """The kind, its title and the outcome."""
         title = f" {self.title}" if self.title else ""
         name = f" {self.name}" if self.name not in ("", self.id) else ""
         kind = KINDS.get(self.kind, self.kind)
@@ -228,7 +244,7 @@ class Notice:
 
     @property
     def words(self) -> str:
-        """The whole notice as text of a few lines, of which the first is the subject."""
+        """A few lines, the first is the subject."""
         took = f"after {seconds(self.seconds)}" if self.seconds is not None else ""
         last = ", ".join(f"{name} {amount(value)}" for name, value in self.metrics.items() if value is not None)
         best = f"best {self.best_metric} {amount(self.best)} in epoch {self.best_epoch}" if self.best_metric else ""
@@ -237,14 +253,14 @@ class Notice:
         return "\n".join((self.subject, *(harmless(line) for line in lines if line)))
 
     def as_dict(self) -> dict[str, object]:
-        """Return all fields as plain values, with `subject` and `text`."""
+        """Return the fields with `subject` and `text`."""
         return asdict(self) | {"subject": self.subject, "text": self.words}
 
     def as_json(self) -> str:
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables with the fields that are texts or numbers; `failed` is 0 or 1."""
+        """Texts and numbers; `failed` is 0 or 1."""
         plain = {name: value for name, value in self.as_dict().items() if not isinstance(value, Mapping)}
         texts = {name: "" if value is None else str(int(value) if isinstance(value, bool) else value)
                  for name, value in plain.items()}  # fmt: skip
@@ -252,7 +268,6 @@ class Notice:
 
 
 def of_run(run: Run) -> Notice:
-    """Return the notice about a run that has ended, from the files of its folder."""
     result = run.whole_result
     outcome, error = text(result.get("outcome")) or "crashed", mapping(result.get("error"))
     metrics = {name: number(value) for name, value in mapping(result.get("metrics")).items()}
@@ -275,19 +290,13 @@ def of_run(run: Run) -> Notice:
 
 
 def _followed(result: Mapping[str, Any]) -> tuple[str, float | None, int | None] | None:
-    """Return the same as `_best` of the figure that train.early_stop or run.keep_best follows. None if neither is
-    used.
-    """
     for best in result.get("best") or ():
         return str(best["figure"]), number(best.get("value")), whole(best["epoch"])
     return None
 
 
 def _best(run: Run) -> tuple[str, float | None, int | None]:
-    """Return the name, the best value and its epoch of the loss of the validation, or else of the training.
-
-    The name is empty if no epoch has ended.
-    """
+    """The best loss of the validation, or else of the training, and its epoch; an empty name without an epoch."""
     epochs = [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, EpochEnd)]
     for name in ("val_loss", "loss"):
         values = [(value, each.epoch) for each in epochs if (value := number(each.metrics.get(name))) is not None]

@@ -18,14 +18,12 @@ _INFOS = by_key(OPTIONS)
 
 
 class TargetFault(Exception):
-    """The settings file cannot be used for notices. The text names the file, the line and the reason."""
+    """The settings file cannot be used: file, line and reason."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Where and when a notice is sent: a `command`, an address `url` with the `format` of its content, or both; empty
-    if there is none.
-    """
+    """A `command`, an address `url` with the `format` of its content, or both."""
 
     command: str
     url: str
@@ -33,20 +31,17 @@ class Targets:
     when: str
 
     def wants(self, failed: bool) -> bool:
-        """Return True if a notice is to be sent about an end. `failed`: it was a failure."""
+        """`failed`: it was a failure."""
         return bool(self.command or self.url) and (self.when == "end" or (self.when == "failure" and failed))
 
 
 def option(name: str) -> OptionInfo:
-    """Return the declaration of the option `notify.NAME`, which is also that of the setting with this key."""
+    """Return the declaration of `notify.NAME`, which is also that of the setting with this key."""
     return _INFOS[f"{GROUP}.{name}"]
 
 
 def of_options(options: Mapping[str, Any]) -> Targets:
-    """Return the targets for a run or a measurement with these options by `group.name`.
-
-    Raises TargetFault if the settings file is needed and has a fault there.
-    """
+    """The options are by `group.name`. Raises TargetFault if the settings file is needed and has a fault there."""
     given = {name: value for name in DEFAULTS if (value := options.get(f"{GROUP}.{name}")) is not None}
     if given.get("when") == "never":
         return Targets(**DEFAULTS | {"when": "never"})
@@ -55,10 +50,7 @@ def of_options(options: Mapping[str, Any]) -> Targets:
 
 
 def of_settings(path: Path | None = None) -> dict[str, str]:
-    """Return the options that the settings file gives, by name. Empty if there is no file. Raises TargetFault.
-
-    `path` is the file, by default that of the user.
-    """
+    """What the settings file gives. Raises TargetFault."""
     path = path or places.settings_file()
     try:
         section = located_yaml.read_settings(path).get(GROUP)

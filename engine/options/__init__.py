@@ -1,7 +1,5 @@
 """The options, each declared once. Presets, `--set`, the form, the help, the documents and the schema use this
-declaration.
-
-To add an option: declare a field in one of the groups, and use it in one trainer function.
+declaration. To add one: declare a field in one of the groups, and use it in one trainer function.
 """
 
 from .catalogue import OptionInfo, by_key
@@ -16,24 +14,7 @@ from .workload import Workload
 SCHEMA_VERSION = 1
 
 __all__ = [
-    "ARGUMENTS",
-    "GROUPS",
-    "OPTIONS",
-    "PRIVATE",
-    "SCHEMA_VERSION",
-    "Compile",
-    "Device",
-    "Input",
-    "Notify",
-    "OptionInfo",
-    "Options",
-    "Precision",
-    "Run",
-    "Strategy",
-    "Train",
-    "Workload",
-    "argument_of",
-    "by_key",
-    "is_private",
+    "ARGUMENTS", "GROUPS", "OPTIONS", "PRIVATE", "SCHEMA_VERSION", "Compile", "Device", "Input", "Notify", "OptionInfo",
+    "Options", "Precision", "Run", "Strategy", "Train", "Workload", "argument_of", "by_key", "is_private",
     "resolve_key",
-]
+]  # fmt: skip

@@ -1,7 +1,4 @@
-"""Makes from the declarations of options a flat list, with their types in words, and finds options by key.
-
-Views, presets and documents use this module. It names no single option.
-"""
+"""Makes from the declarations of options a flat list, with their types in words, and finds options by key."""
 
 from __future__ import annotations
 
@@ -21,48 +18,33 @@ Check = TypeVar("Check", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class About:
-    """The texts about an option that are not its type and range.
-
-    `helps` and `hurts` are its advantage and its cost. `call` is the TensorFlow or Keras call that the option sets.
-    `gpu_only`: it has no effect without an NVIDIA GPU. `own` is the condition on which it applies to a user's own
-    training (own_code.py). `part` names a part of its group that the form folds while no option in it is used.
-    `not_offered` has words that TensorFlow accepts and gputui refuses, with the reason for each. `examples` are values
-    that the form offers while one types, besides the fixed words.
-
-    `learning` is the effect of a change on what a model learns. It is empty if the model learns the same.
-    `not_exported` is the reason why an exported script has no line for the option although it was changed. It is empty
-    for an option that always has a line. `other_names` are names of the option in other frameworks, in TensorFlow's
-    calls and in everyday language.
-    """
+    """The texts about an option that are not its type and range."""
 
     help: str
-    call: str = ""
-    helps: str = ""
-    hurts: str = ""
+    call: str = ""  # of TensorFlow or Keras, which the option sets
+    helps: str = ""  # its advantage
+    hurts: str = ""  # its cost
     unit: str = ""
-    gpu_only: bool = False
-    own: Own = "applies"
-    part: str = ""
-    not_offered: Mapping[str, str] = field(default_factory=dict)
-    examples: tuple[str, ...] = ()
-    learning: str = ""
-    not_exported: str = ""
-    other_names: tuple[str, ...] = ()
+    gpu_only: bool = False  # no effect without an NVIDIA GPU
+    own: Own = "applies"  # the condition on which it applies to a user's own training (own_code.py)
+    part: str = ""  # of its group, which the form folds while no option in it is used
+    not_offered: Mapping[str, str] = field(default_factory=dict)  # words of TensorFlow that gputui refuses, and why
+    examples: tuple[str, ...] = ()  # values that the form offers while one types, besides the fixed words
+    learning: str = ""  # the effect of a change on what a model learns; empty if it learns the same
+    not_exported: str = ""  # why an exported script has no line for it although it was changed
+    other_names: tuple[str, ...] = ()  # in other frameworks, in TensorFlow's calls and in everyday language
 
 
 class Limits:
-    """Limits of one type inside a union or list, named as in pydantic: `ge`, `gt`, `le`, `lt`, `max_length`, `pattern`.
-
-    `words` describe the type to a user if its name and its range do not.
+    """The limits of one type inside a union or list, named as in pydantic: `ge`, `gt`, `le`, `lt`, `max_length`,
+    `pattern`. `words` describe the type to a user if its name and its range do not.
     """
 
     def __init__(self, words: str = "", **limits: Any) -> None:
         self.limits, self.words = limits, words
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Return pydantic's schema of the type `source` with these limits. Pydantic calls this method for an object in
-        `Annotated`.
-        """
+        """Pydantic calls this for an object in `Annotated`."""
         return handler(source) | self.limits
 
 
@@ -84,10 +66,8 @@ def option(
     other_names: str = "",
     **limits: Any,
 ) -> Any:
-    """Declare an option of a group; the result is a dataclass field.
-
-    `other_names` are separated by blanks. `limits` are pydantic's (`ge`, `le`, `gt`, `min_length` ...). The other
-    parameters are described at `About`.
+    """A field of a group, as a dataclass has it. `other_names` are separated by blanks; `limits` are pydantic's (`ge`,
+    `le`, `gt`, `min_length` ...); the others are those of `About`.
     """
     about = About(
         help, call, helps, hurts, unit, gpu_only, own, part, not_offered or {}, examples, learning, not_exported,
@@ -100,11 +80,8 @@ def option(
 
 
 def check(name: str, before: bool = False) -> Callable[[Check], Check]:
-    """Return a decorator for a static method of a group that gets a value of the option `name` and returns the value to
-    use.
-
-    The method raises ValueError for a wrong value. With `before` it gets the value as written, before its type is
-    checked, to translate other spellings.
+    """Marks a static method of a group that returns the value to use, or raises ValueError. With `before` it gets the
+    value as written, before its type is checked, to translate other spellings.
     """
 
     def mark(function: Check) -> Check:
@@ -115,11 +92,9 @@ def check(name: str, before: bool = False) -> Callable[[Check], Check]:
 
 
 class Group:
-    """A group of options: a frozen dataclass whose fields are declared by `option`.
-
-    `learning` is the effect of each of its options on what a model learns, unless the option declares its own.
-    `private`: its values may be secrets and do not concern the training. Titles, comparisons, reports, exported folders
-    and the trainer do not get them.
+    """A frozen dataclass whose fields are declared by `option`. `learning` holds unless the option declares its own.
+    `private`: its values may be secrets; titles, comparisons, reports, exported folders and the trainer do not get
+    them.
     """
 
     learning: ClassVar[str] = ""
@@ -131,7 +106,7 @@ def default_of(info: dataclasses.Field[Any]) -> Any:
 
 
 def literals(annotation: Any) -> tuple[str, ...]:
-    """Return the fixed words that a type annotation accepts, such as `off` and `auto`, also those inside a union."""
+    """The fixed words that a type annotation accepts, such as `off` and `auto`, also those inside a union."""
     return tuple(_words(annotation))
 
 
@@ -145,11 +120,7 @@ def _words(annotation: Any) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class OptionInfo:
-    """An option as the views need it: its key, its default and the rest of its declaration.
-
-    `choices` are its fixed words, and `only_choices` is True if it accepts nothing else. `accepts` describes in words
-    the values that it accepts. `is_bool` and `is_number` say whether it accepts booleans and numbers.
-    """
+    """An option as the views need it. `choices` are its fixed words, and `only_choices`: it accepts nothing else."""
 
     group: str
     name: str
@@ -167,15 +138,12 @@ class OptionInfo:
 
     @property
     def fixed_values(self) -> tuple[str, ...]:
-        """The fixed words that it accepts, and `true` and `false` if it also accepts booleans.
-
-        Empty for a plain boolean.
-        """
+        """The words, and `true` and `false` if it also accepts booleans; empty for a plain boolean."""
         return (*self.choices, "true", "false") if self.is_bool and self.choices else self.choices
 
 
 def catalogue(groups: Mapping[str, type[Group]]) -> tuple[OptionInfo, ...]:
-    """Return all options of the groups, in the order of declaration."""
+    """Return the options in the order of declaration."""
     infos = []
     for name, group in groups.items():
         types_of = get_type_hints(group, include_extras=True)
@@ -188,13 +156,12 @@ def by_key(options: Iterable[OptionInfo]) -> dict[str, OptionInfo]:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return `, did you mean X?` with the most similar of the words, or an empty text if none is similar."""
+    """`, did you mean X?` with the most similar word, if any."""
     near = nearest(word, words)
     return f", did you mean {near}?" if near else ""
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """Return the most similar of the words; None if none is similar."""
     near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
     return near[0] if near else None
 
@@ -204,23 +171,16 @@ def _describe(name: str, group: type[Group], info: Field[Any], annotation: Any) 
     parts = list(_parts(annotation, info.metadata["limits"]))
     choices = tuple(word for part, _ in parts if get_origin(part) is Literal for word in get_args(part))
     kinds = {part for part, _ in parts}
+    about_it = about if about.learning or not group.learning else replace(about, learning=group.learning)
+    only_choices = all(get_origin(part) is Literal for part, _ in parts)
     return OptionInfo(
-        group=name,
-        name=info.name,
-        default=default_of(info),
-        choices=choices,
-        only_choices=all(get_origin(part) is Literal for part, _ in parts),
-        accepts=_in_words(parts, about),
-        is_bool=bool in kinds,
-        is_number=bool({int, float} & kinds),
-        about=about if about.learning or not group.learning else replace(about, learning=group.learning),
-    )
+        name, info.name, default_of(info), choices, only_choices, _in_words(parts, about), is_bool=bool in kinds,
+        is_number=bool({int, float} & kinds), about=about_it,
+    )  # fmt: skip
 
 
 def _parts(annotation: Any, limits: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Yield each type of a union in a type annotation with its limits; for another annotation, its type with
-    `limits`.
-    """
+    """Each type of a union with its limits; of another annotation its type with `limits`."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *more = get_args(annotation)

@@ -12,11 +12,8 @@ _PARTS = late(PATTERN)
 
 @dataclass(frozen=True)
 class GpuChoice:
-    """A request for `count` GPUs that gputui chooses at the start of a run.
-
-    With `shared` False (`free`), only GPUs that nothing else uses are chosen; with True (`fits`), also GPUs whose free
-    memory is enough for the run. `least_bytes` is the least total memory of each GPU (0: any), `name` a part of its
-    name (empty: any).
+    """A request for `count` GPUs that gputui chooses: those that nothing else uses (`free`), or if `shared` (`fits`)
+    also those whose free memory is enough. `least_bytes` is the least total memory of each, `name` a part of its name.
     """
 
     count: int
@@ -29,26 +26,20 @@ class GpuChoice:
         return f"{'fits' if self.shared else 'free'}:{self.count}{size}{f'@{self.name}' if self.name else ''}"
 
     def allows(self, name: str | None, total_bytes: int | None) -> bool:
-        """Return True if a GPU of this name and total memory fits the request's `name` and `least_bytes`.
-
-        A tenth of the memory may be missing: a GPU sold with 24 GB reports some hundred MiB less. A `name` or
-        `total_bytes` of None (not known) fits only a request without the condition.
-        """
+        """A tenth of the memory may be missing: a GPU sold with 24 GB reports some hundred MiB less."""
         is_named = self.name.lower() in (name or "").lower()
         return is_named and (not self.least_bytes or (total_bytes or 0) >= 0.9 * self.least_bytes)
 
     @property
     def kind(self) -> str:
-        """The requested GPUs in words: `2 GPUs`, `a GPU of the kind A100 with 24 GB`."""
+        """The words for it: `2 GPUs`, `a GPU of the kind A100 with 24 GB`."""
         what = "a GPU" if self.count == 1 else f"{self.count} GPUs"
         what += f" of the kind {self.name}" if self.name else ""
         return what + (f" with {self.least_bytes // _GIBIBYTE} GB" if self.least_bytes else "")
 
 
 def parse(value: object) -> GpuChoice | None:
-    """Return the request in a value of `device.visible` such as `free:2`; None for a value that names its devices
-    itself.
-    """
+    """Return the request in device.visible such as `free:2`; None for a value that names its devices itself."""
     match = _PARTS.match(value) if isinstance(value, str) else None
     if match is None:
         return None

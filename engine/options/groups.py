@@ -32,10 +32,7 @@ class Options:
 
     @property
     def bytes_to_device(self) -> bool:
-        """True if uint8 images are copied to the device and become floats there (input.cast is `device`).
-
-        False with an augmentation that changes values and for the transformer's tokens, which need floats earlier.
-        """
+        """uint8 images become floats on the device: not if an augmentation or the transformer needs floats."""
         given = self.input
         return given.cast == "device" and given.only_moves and self.workload.model != "transformer"
 

@@ -15,11 +15,6 @@ GpuChoice = Annotated[str, Limits("free:N, fits:N", pattern=PATTERN)]
 
 
 def _comma_list(value: Any) -> Any:
-    """Return the value as a list if it names GPUs: `[0]` for 0, and `[0, 1]` for `0,1` as `--set` gives it.
-
-    Parts that are no numbers stay text. `all`, `none`, `free:N`, `fits:N` and values of other types are returned
-    unchanged.
-    """
     if isinstance(value, int) and not isinstance(value, bool):
         return [value]
     if isinstance(value, str) and value not in ("all", "none") and not value.startswith(("free:", "fits:")):
@@ -154,10 +149,7 @@ class Device(Group):
 
     @property
     def divided(self) -> list[str]:
-        """The keys of the set options that limit or split the memory of each GPU.
-
-        TensorFlow cannot combine these with growth.
-        """
+        """The set options that limit or split each GPU's memory, which TensorFlow cannot combine with growth."""
         used = {"memory_limit_mb": self.memory_limit_mb is not None, "logical_devices": self.logical_devices > 1}
         return [f"device.{name}" for name, is_used in used.items() if is_used]
 

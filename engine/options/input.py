@@ -175,9 +175,7 @@ class Input(Group):
 
     @property
     def device_batches(self) -> int:
-        """The number of batches that are copied in advance into the memory of each GPU, with `auto` resolved; 0 for
-        off.
-        """
+        """Copied in advance into the memory of each GPU, with `auto` resolved; 0 for off."""
         ahead = self.prefetch_to_device
         if isinstance(ahead, int):
             return ahead
@@ -199,7 +197,6 @@ class Input(Group):
     @staticmethod
     @check("augment", before=True)
     def _comma_list(value: Any) -> Any:
-        """Return `[flip, blur]` for `flip,blur`, as `--set` gives it; the words and values of other types unchanged."""
         if isinstance(value, str) and value not in AUGMENTATIONS:
             return [part.strip() for part in value.split(",")]
         return value

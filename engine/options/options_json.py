@@ -17,19 +17,12 @@ def to_json(options: Options) -> str:
 
 
 def of_values(values: Mapping[str, Any]) -> str:
-    """Return the JSON of values by group and name.
-
-    Keys that are not groups and private groups are left out; each other group must be present.
-    """
+    """Leave out private groups and keys that are not groups; each other group must be present."""
     return json.dumps({group: values[group] for group in GROUPS if group not in PRIVATE}, indent=1)
 
 
 def from_json(text: str) -> Options:
-    """Return the options in a JSON text that `of_values` has made; private options have their defaults. The values are
-    not checked again.
-
-    Raises ValueError, TypeError or KeyError for a text of another form.
-    """
+    """Private options have their defaults; values are not checked again. Raises ValueError, TypeError or KeyError."""
     values = json.loads(text)
     groups: dict[str, Any] = {name: group(**values[name]) for name, group in GROUPS.items() if name not in PRIVATE}
     return Options(**groups)

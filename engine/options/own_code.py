@@ -1,6 +1,5 @@
-"""Decides which options apply to a user's own training (workload.entry), and describes it for the documents.
-
-The declaration of an option (`own`) names a condition. The objects that the user's code returns decide if it is met.
+"""Decides which options apply to a user's own training (workload.entry), and describes it for the documents. The
+declaration of an option (`own`) names a condition, which the objects that the user's code returns meet or not.
 """
 
 from __future__ import annotations
@@ -41,15 +40,7 @@ OWN_CODE_LABELS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Handed:
-    """Facts about the objects that a user's code has returned, which decide whether an option applies.
-
-    `data` is the kind of its training data. `own_optimizer`: the code has chosen the optimizer. `images`: x is one
-    batch of float32 images. `validation`: the code returns validation data. `workers` is the number of threads that may
-    load batches of a PyDataset at once. `prefetches`: the data set has a prefetch of its own. `hosted`: a part of a
-    batch cannot be copied to a GPU ahead of its step. `held_back` is the reason why batches are not made ahead of their
-    epoch; empty if they are. `begins_anew`: each epoch can have an iterator of its own. `follows` is the reason why
-    single samples may depend on the training; empty if they do not.
-    """
+    """Facts about the objects that a user's code has returned, which decide whether an option applies."""
 
     data: Data
     own_optimizer: bool
@@ -64,10 +55,7 @@ class Handed:
 
 
 def remedy(key: str, why: str) -> str:
-    """Return the change of the user's code with which the option `key` applies; empty if there is none.
-
-    `why` is the reason that `obstacle` has returned for it.
-    """
+    """The change of the user's code with which the option applies; `why` is the reason that `obstacle` has returned."""
     if why.startswith(STALE):
         return "if they do not depend on it, set input.across_epochs=true"
     followed = "use context.global_batch_size in your code" if key == "input.batch_size" else ""
@@ -76,10 +64,8 @@ def remedy(key: str, why: str) -> str:
 
 
 def obstacle(own: str, handed: Handed) -> str:
-    """Return the reason why an option with the condition `own` does not apply to the objects that the user's code has
-    returned; empty if it applies.
-
-    For the condition `replaced`, which is not decided here, the text is always empty.
+    """Return why an option with the condition `own` does not apply; empty if it does, and for `replaced`, which is not
+    decided here.
     """
     ours = handed.data in ("arrays", "mapped")
     batched = OWN_BATCHES if handed.data == "pydataset" else BATCHED

@@ -1,7 +1,5 @@
-"""Finds options by their other names: from other frameworks, TensorFlow's own calls, and everyday language.
-
-An option declares its other names (`other_names`); words that stand for several options are listed here. Error texts,
-`gputui options WORD` and the form's search use them to find options.
+"""Finds options by their other names: from other frameworks, TensorFlow's own calls, and everyday language. An option
+declares its `other_names`; words that stand for several options are listed here.
 """
 
 from __future__ import annotations
@@ -45,10 +43,7 @@ for _word, _keys in SYNONYMS.items():
 
 
 def keys_of(word: str) -> tuple[str, ...]:
-    """Return the keys of the options of which `word` is another name; empty if there is none.
-
-    Case, leading hyphens and a group in front of the name are ignored.
-    """
+    """Return the options of which `word` is another name, whatever its case, leading hyphens and group are."""
     plain = word.strip().lstrip("-").lower().replace("-", "_").replace(" ", "_")
     return SYNONYMS.get(plain) or SYNONYMS.get(plain.rpartition(".")[2], ())
 
@@ -59,11 +54,8 @@ def synonyms_of(key: str) -> tuple[str, ...]:
 
 
 def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:
-    """Return the full key of the option that `text` names by its key (`input.batch_size`) or by its name
-    (`batch_size`), if only one group has an option of this name.
-
-    Also for a text that `argument_of` accepts. Other names (SYNONYMS) are not accepted. Raises KeyError with a sentence
-    that names the nearest option.
+    """The full key for a key, for a name that only one group has, or for a text that `argument_of` accepts. KeyError
+    names the nearest option.
     """
     if argument_of(text):
         return ARGUMENTS
@@ -78,18 +70,13 @@ def resolve_key(text: str, options: Iterable[OptionInfo]) -> str:
 
 
 def argument_of(text: str) -> tuple[str, ...]:
-    """Return the names below `workload.args` in a text such as `workload.args.lr` or `args.head.units`, from the outer
-    mapping to the inner one. Empty for any other text.
-    """
+    """The names below `workload.args`, as in `workload.args.lr` or `args.head.units`, the outer one first."""
     names = text.removeprefix("workload.").split(".")
     return tuple(names[1:]) if names[0] == "args" and all(names) else ()
 
 
 def option_meant(word: str, options: Iterable[OptionInfo]) -> str:
-    """Return `, did you mean X?` with all options that an unknown word may mean.
-
-    If there is none, return `; gputui options lists them all`.
-    """
+    """`, did you mean X?` with all options that an unknown word may mean, or where all are listed."""
     options = tuple(options)
     name = word.strip().rpartition(".")[2]
     meant = keys_of(word) or tuple(info.key for info in options if info.name == name)

@@ -414,11 +414,8 @@ class Train(Group):
 
     @property
     def optimizer_arguments(self) -> dict[str, tuple[str, Any]]:
-        """Return the arguments of Keras' optimizer that the options set, without the learning rate: by the argument's
-        name, the name of the option and its value.
-
-        An option whose `call` is `keras.optimizers.CLASS(ARGUMENT=)` sets that argument if it differs from its default,
-        which is Keras' own default.
+        """Arguments of Keras' optimizer, with the option and its value. An option whose `call` is
+        `keras.optimizers.CLASS(ARGUMENT=)` sets it if it differs from its default, which is Keras' own.
         """
         arguments: dict[str, tuple[str, Any]] = {}
         for info in fields(self):

@@ -1,7 +1,5 @@
 """Checks values with pydantic models made from the options' declarations, and derives the JSON Schema of presets.
-
-Importing pydantic and making the models takes longer than a screen may take to its first paint, so only code that
-checks values or writes the schema imports this module.
+Importing pydantic and making the models takes longer than a screen may take to its first paint.
 """
 
 from __future__ import annotations
@@ -25,11 +23,6 @@ class _Checked(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _words_that_yaml_reads_as_booleans(cls, value: Any, info: ValidationInfo) -> Any:
-        """Return `off` or `on` for a boolean if the option accepts that word, as YAML 1.1 reads a bare `off` as a
-        boolean.
-
-        Other values are returned unchanged. Raises ValueError for a text with control characters.
-        """
         if isinstance(value, bool) and info.field_name:
             word = "on" if value else "off"
             if word in literals(cls.model_fields[info.field_name].annotation):
@@ -40,7 +33,7 @@ class _Checked(BaseModel):
 
 
 class MisfitsError(Exception):
-    """Values that their options do not accept. `keys` are the keys of the options, or unknown keys."""
+    """The keys of options that do not accept their values, or unknown keys."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         super().__init__(", ".join(keys))
@@ -48,10 +41,7 @@ class MisfitsError(Exception):
 
 
 def validated(values: Mapping[str, Mapping[str, Any]]) -> Options:
-    """Return the options with these values by group and name, all other options with their defaults.
-
-    Raises MisfitsError.
-    """
+    """The values are by group and name; other options have their defaults. Raises MisfitsError."""
     try:
         checked = model().model_validate(values)
     except ValidationError as fault:
@@ -64,7 +54,7 @@ def validated(values: Mapping[str, Mapping[str, Any]]) -> Options:
 
 @cache
 def model() -> type[BaseModel]:
-    """Return the pydantic model of all options, with one model for each group. It is made once."""
+    """Return the model of all options, with one model for each group. It is made once."""
     groups: dict[str, Any] = {}
     for name, group in GROUPS.items():
         checked = _model_of(group)
@@ -76,15 +66,11 @@ def _model_of(group: type[Group]) -> type[BaseModel]:
     hints = get_type_hints(group, include_extras=True)
     declared: dict[str, Any] = {}
     for info in fields(group):  # type: ignore[arg-type]
-        about = info.metadata["about"]
+        about, limits = info.metadata["about"], info.metadata["limits"]
+        extra: dict[str, Any] = {"about": asdict(about)}
         declared[info.name] = (
             hints[info.name],
-            Field(
-                default_of(info),
-                description=about.help,
-                json_schema_extra={"about": asdict(about)},
-                **info.metadata["limits"],
-            ),
+            Field(default_of(info), description=about.help, json_schema_extra=extra, **limits),
         )
     return create_model(
         group.__name__, __base__=_Checked, __doc__=group.__doc__, __validators__=_checks_of(group), **declared
@@ -104,7 +90,7 @@ def _checks_of(group: type[Group]) -> dict[str, Any]:
 
 
 def preset_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a preset. Every key may be left out, and unknown keys are refused."""
+    """JSON Schema (draft 2020-12). Every key may be left out, and unknown keys are refused."""
     schema = model().model_json_schema()
     for group in schema["$defs"].values():
         for field in group["properties"].values():
@@ -129,16 +115,10 @@ def preset_schema() -> dict[str, Any]:
         "title": "gputui preset",
         "type": "object",
         "additionalProperties": False,
-        "properties": head | {name: _group(name, schema) for name in GROUPS},
+        "properties": head
+        | {name: {"anyOf": [{"$ref": schema["properties"][name]["$ref"]}, {"type": "null"}]} for name in GROUPS},
         "$defs": schema["$defs"],
     }
-
-
-def _group(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of the group `name` in a preset, which may also be empty (null). `schema` is that of all
-    options.
-    """
-    return {"anyOf": [{"$ref": schema["properties"][name]["$ref"]}, {"type": "null"}]}
 
 
 def _described(about: dict[str, Any]) -> str:

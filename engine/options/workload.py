@@ -25,10 +25,6 @@ TFRECORD, OWN_CODE = "TFRecord files", "your own code"
 
 
 def _is_plain(value: Any) -> bool:
-    """Return True for a value that both YAML and JSON can hold, in all its items.
-
-    Such values are texts without control characters, finite numbers, booleans, null, and lists and mappings of them.
-    """
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_plain(key) and _is_plain(item) for key, item in value.items())
     if isinstance(value, list):
@@ -215,7 +211,6 @@ class Workload(Group):
     @staticmethod
     @check("data", before=True)
     def _mapping_is_a_source(value: Any) -> Any:
-        """Return `npz:PATH` for the spellings `{npz: PATH}` and `npz: PATH`; other values unchanged."""
         if isinstance(value, dict) and len(value) == 1:
             kind, place = next(iter(value.items()))
             return f"{kind}:{place}" if isinstance(place, str) else value
@@ -268,9 +263,6 @@ class Workload(Group):
 
     @property
     def source(self) -> tuple[str, str]:
-        """The kind of data and its path or pattern.
-
-        The path is empty for data that has only a name, such as `digits`.
-        """
+        """The kind of data and its path or pattern, empty for data that has only a name, such as `digits`."""
         kind, _, place = self.data.partition(":")
         return kind, place

@@ -1,7 +1,4 @@
-"""Presets: reads YAML files into options and writes options back.
-
-`__all__` has the names that other packages use.
-"""
+"""Presets: reads YAML files into options and writes options back."""
 
 from __future__ import annotations
 
@@ -13,15 +10,6 @@ from .preset import Preset, PresetError
 from .resolving import assemble, defaults, resolve, resolve_text
 
 __all__ = [
-    "SHIPPED",
-    "Preset",
-    "PresetError",
-    "assemble",
-    "defaults",
-    "find",
-    "in_current_folder",
-    "named_presets",
-    "resolve",
-    "resolve_text",
-    "user_folder",
-]
+    "SHIPPED", "Preset", "PresetError", "assemble", "defaults", "find", "in_current_folder", "named_presets", "resolve",
+    "resolve_text", "user_folder",
+]  # fmt: skip

@@ -1,7 +1,5 @@
-"""Makes the paths in options absolute, or relative to a folder, and finds the file of a preset by its name.
-
-A path in a preset's file is relative to that file's folder. A path that is typed (--set, the form) is relative to the
-current folder. A resolved preset has only absolute paths, so that it means the same wherever it is read.
+"""Makes the paths in options absolute, or relative to a folder, and finds the file of a preset by its name. A path in a
+preset's file is relative to its folder, one that is typed (--set, the form) to the current folder.
 """
 
 from __future__ import annotations
@@ -59,11 +57,8 @@ KEYS = tuple(_PARTS)
 
 
 def absolute(options: Options, bases: Mapping[str, str]) -> Options:
-    """Return the options with absolute paths.
-
-    `bases` has, by the key of the option, the folder from which the option's path is resolved. The paths of other
-    options are resolved from the current folder. The file of an entry is resolved from workload.folder. If
-    workload.folder is not set, it becomes the base of the entry, if `bases` has one.
+    """`bases` has by key the folder from which the option's path is resolved, by default the current one. An entry is
+    resolved from workload.folder, which becomes the entry's base if it is not set.
     """
     workload = options.workload
     update: dict[str, Any] = {"data": _whole(DATA, workload.data, bases.get(DATA, ""))}
@@ -81,11 +76,7 @@ def absolute(options: Options, bases: Mapping[str, str]) -> Options:
 
 
 def relative(key: str, options: Options, folder: str = "") -> Any:
-    """Return the value of the option `key`, with a relative path if its path is within `folder`.
-
-    `folder` is by default the current folder. The file of an entry is made relative to workload.folder. Other values
-    are returned unchanged.
-    """
+    """The value, with a path within `folder` (by default the current one) made relative; an entry to its folder."""
     group, name = key.split(".", 1)
     value = getattr(getattr(options, group), name)
     parts = _parts(key, value)
@@ -97,18 +88,12 @@ def relative(key: str, options: Options, folder: str = "") -> Any:
 
 
 def near(place: str) -> str:
-    """Return the path `place`, relative to the current folder if it is within that folder. Return any other path
-    unchanged.
-    """
+    """Relative to the current folder if it is within that."""
     return _inside(place, os.path.abspath("")) if os.path.isabs(place) else place
 
 
 def typed_here(key: str, options: Options, file: str) -> str | None:
-    """Return the value that the option `key` should have if its path was meant relative to the current folder.
-
-    This is so if the path in the preset's `file` does not exist, but the same path in the current folder does. Else,
-    and for an option without a path, return None.
-    """
+    """The value if its path does not exist from the preset's `file`, but does from the current folder; else None."""
     group, name = key.split(".", 1)
     value = getattr(getattr(options, group), name)
     home = (key == ENTRY_KEY and options.workload.folder) or os.path.dirname(os.path.abspath(file))
@@ -127,9 +112,6 @@ def _parts(key: str, value: Any) -> Parts | None:
 
 
 def _base(before: str, folder: str) -> str:
-    """Return the absolute path of the folder. If `before` is `tfrecord:`, the special characters of a pattern are
-    escaped.
-    """
     whole = os.path.abspath(folder)
     return glob.escape(whole) if before == PATTERN else whole
 
@@ -150,7 +132,6 @@ def _whole(key: str, value: str, base: str) -> str:
 
 
 def _inside(place: str, folder: str) -> str:
-    """Return the path `place`, relative to the folder if it is within the folder. Return any other path unchanged."""
     if place == folder:
         return "."
     prefix = folder.rstrip(os.sep) + os.sep
@@ -178,10 +159,7 @@ STAMP = late(r"^\d{8}-\d{6}-")  # of the id of a run, before the name of its pre
 
 
 def in_current_folder() -> list[Path]:
-    """Return the preset files in the current folder. Return an empty list if the folder cannot be read.
-
-    Other YAML files are left out, and so are presets that are found by name.
-    """
+    """Preset files that are not found by name; none if the folder cannot be read."""
     named = {path.resolve() for path in named_presets().values()}
     with contextlib.suppress(OSError):
         paths = [Path(name).absolute() for name in sorted(os.listdir()) if name.endswith(PRESET_SUFFIXES)]
@@ -190,10 +168,7 @@ def in_current_folder() -> list[Path]:
 
 
 def twin(name: str) -> str:
-    """Return a message if a name means a preset and the current folder has another preset file of that name.
-
-    Else return an empty text.
-    """
+    """A message if a name means a preset and the current folder has another preset file of that name."""
     named = named_presets().get(name)
     for suffix in PRESET_SUFFIXES if named else ():
         here = Path(f"{name}{suffix}").absolute()
@@ -204,11 +179,7 @@ def twin(name: str) -> str:
 
 
 def name_of(path: Path) -> str:
-    """Return the name of a preset: the name of its file without the suffix.
-
-    If the file is `preset.yaml`, as `gputui init` writes it, return the name of its folder. For the file of a run,
-    return the name of the run's preset.
-    """
+    """The file's name; of `preset.yaml`, as `gputui init` writes it, its folder's; of a run, that of its preset."""
     folder = path.absolute().parent
     if path.stem == "preset" and folder.parent == runs_folder().absolute():
         return STAMP.sub("", folder.name)  # the name of its preset, so the next run has it, too
@@ -223,10 +194,8 @@ def _looks_like_preset(path: Path) -> bool:
 
 
 def find(name_or_path: str, beside: Path | None = None) -> Path:
-    """Return the file of a preset by its name or path, or the preset file of a run for `run:ID`. Raises PresetError.
-
-    A relative path is resolved from `beside`, by default from the current folder. With `beside`, `run:ID` is not
-    accepted.
+    """Return the file of a preset by name or path, or that of the run for `run:ID`. A relative path is resolved from
+    `beside`, with which `run:ID` is not accepted, or from the current folder. Raises PresetError.
     """
     if name_or_path.startswith(RUN) and beside is None:
         path = _of_run(name_or_path.removeprefix(RUN))
@@ -255,9 +224,7 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
 
 
 def _of_run(text: str) -> Path:
-    """Return the preset file of a run; `text` is its short name, its id, or a part that no other id contains. Raises
-    PresetError.
-    """
+    """`text` is the short name, the id, or a part of only one id."""
     folders = runs_folder()
     if (folder := run_numbers.named(text, folders)) is not None:
         return folder / "preset.yaml"
@@ -275,7 +242,7 @@ def _of_run(text: str) -> Path:
 
 
 def of_python(word: str) -> str:
-    """Return advice if an existing file of Python code is given as a preset. Return an empty text for other words."""
+    """Advice if a file of Python code is given as a preset."""
     if not (word.endswith(".py") and os.path.isfile(word)):
         return ""
     line = f'workload: {{entry: "{os.path.basename(word)}:build"}}'
@@ -283,9 +250,7 @@ def of_python(word: str) -> str:
 
 
 def names_workload(path: Path) -> bool:
-    """Return False if the preset file of a run has no model and data to train: that of a run of Monitor. Return True
-    for a file that cannot be read.
-    """
+    """False for the preset of a run of Monitor, which has no model and data to train."""
     try:
         return "workload" in located_yaml.read(path)
     except (YamlFault, OSError):
@@ -293,9 +258,7 @@ def names_workload(path: Path) -> bool:
 
 
 def _hint(path: Path, beside: Path | None) -> str:
-    """Return the end of a message about a path that does not exist, with the name of a preset or a file in the same
-    folder.
-    """
+    """The name of a preset or a file in the same folder that may be meant."""
     named = named_presets()
     near = path.stem if path.stem in named else nearest(path.stem, named)
     try:

@@ -20,10 +20,7 @@ _KNOWN = opts.by_key(opts.OPTIONS)
 
 @dataclass(frozen=True)
 class Problem:
-    """An error in a preset: a `message` about the option or other `key`.
-
-    `place` is a file or `--set`; `line` is None if the place has no lines.
-    """
+    """`place` is a file or `--set`; `line` is None if the place has no lines."""
 
     place: str
     line: int | None
@@ -37,7 +34,7 @@ class Problem:
 
 
 class PresetError(Exception):
-    """A preset cannot be used. `problems` has at least one entry."""
+    """It has at least one problem."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -46,10 +43,8 @@ class PresetError(Exception):
 
 @dataclass(frozen=True)
 class Preset:
-    """A preset with its name and description, in which every option has a value and all paths are absolute.
-
-    `origins` has the place and line of each value that was set, by the option's key. `file` is the file that was read;
-    None if there is none. `sweep` has the options of `gputui sweep` in it, which engine/sweep/swept_values.py reads.
+    """Every option has a value and all paths are absolute. `origins` has the place and line of each value that was set,
+    `file` is None if none was read, and `sweep` is read by engine/sweep/swept_values.py.
     """
 
     name: str
@@ -60,10 +55,7 @@ class Preset:
     sweep: Mapping[str, Any] = field(default_factory=dict)
 
     def to_yaml(self) -> str:
-        """Return the preset as YAML with every value explicit, each on a line of its own.
-
-        `resolve_text` can read it again.
-        """
+        """Every value explicit, each on a line of its own."""
         import yaml  # not needed for the first paint
 
         class Dumper(yaml.SafeDumper):
@@ -75,7 +67,7 @@ class Preset:
         return yaml.dump(body, Dumper=Dumper, sort_keys=False, default_flow_style=False, width=110, allow_unicode=True)
 
     def changed(self) -> dict[str, Any]:
-        """Return the options that differ from the defaults: their values by key."""
+        """The values that differ from the defaults, by key."""
         return {
             key: value
             for key, info in _KNOWN.items()

@@ -1,7 +1,5 @@
-"""Resolves presets: reads YAML files and makes options of them.
-
-Later sources replace earlier ones: the defaults, the preset named by `extends`, the file, --set. Every value keeps its
-origin (file and line, or --set), so that every error names its place. YAML is read safely by files/located_yaml.py.
+"""Resolves presets: reads YAML files and makes options of them. Later sources replace earlier ones: the defaults, the
+preset named by `extends`, the file, --set. Every value keeps its origin, so that every error names its place.
 """
 
 from __future__ import annotations
@@ -34,10 +32,7 @@ _KNOWN = opts.by_key(opts.OPTIONS)
 
 @dataclass
 class _Layers:
-    """The values that have been read up to now from files and settings, and the place and line (`origins`) of each.
-
-    `bases` has the folders from which paths are resolved, and `problems` the errors until now.
-    """
+    """The values that have been read up to now, with their origins."""
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, tuple[str, int | None]] = field(default_factory=dict)
@@ -49,10 +44,7 @@ class _Layers:
 
 
 def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
-    """Return a preset by its name or path; `settings` are texts `KEY=VALUE` that replace its values.
-
-    Raises PresetError.
-    """
+    """Return the preset by name or path, with settings `KEY=VALUE`. Raises PresetError."""
     path = find(name_or_path)
     layers = _Layers()
     _add_file(layers, path, chain=())
@@ -63,20 +55,14 @@ def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
 
 
 def defaults(settings: Iterable[str] = ()) -> Preset:
-    """Return a preset of the default options; `settings` are texts `KEY=VALUE` that replace values.
-
-    Raises PresetError.
-    """
+    """Return the defaults with settings `KEY=VALUE`. Raises PresetError."""
     layers = _Layers()
     _add_settings(layers, settings)
     return _validated("default", layers)
 
 
 def resolve_text(text: str, path: Path, settings: Iterable[str] = ()) -> Preset:
-    """Return the preset that the file `path` would have with the content `text`; `settings` are as for `resolve`.
-
-    Raises PresetError.
-    """
+    """Return the preset that the file `path` would be with this content. Raises PresetError."""
     layers = _Layers()
     _add_file(layers, path, chain=(), text=text)
     _add_settings(layers, settings)
@@ -86,10 +72,7 @@ def resolve_text(text: str, path: Path, settings: Iterable[str] = ()) -> Preset:
 
 
 def assemble(name: str, values: Mapping[str, Any], description: str = "") -> Preset:
-    """Return a preset named `name` with the values of a form, by key; other options have their defaults.
-
-    `description` is the preset's description. Raises PresetError with one problem for each wrong value.
-    """
+    """The values of a form are by key; others have their defaults. PresetError has a problem for each wrong value."""
     layers = _Layers(dict(values), dict.fromkeys(values, ("form", None)), description)
     return _validated(name, layers)
 
@@ -98,30 +81,29 @@ def _add_file(layers: _Layers, path: Path, chain: tuple[Path, ...], text: str | 
     place = str(path)
     try:
         tree = located_yaml.read(path) if text is None else located_yaml.parse(text)
-        base = _extends(tree)
-        if base is not None:
+        if (base := tree.get("extends")) is not None:
+            if not (isinstance(base.value, str) and base.value):
+                raise YamlFault("give the name or path of another preset", base.line, "extends")
             _add_file(layers, _base(base, path, chain), (*chain, path.resolve()))
-        if _names_entry(tree):
+        workload = tree["workload"].value if "workload" in tree else None
+        entry = workload.get("entry") if isinstance(workload, dict) else None
+        if entry is not None and entry.value is not None:
             _drop_replaced(layers)
-        _add_tree(layers, place, tree)
+        for group, located in tree.items():
+            if len(layers.problems) >= MOST_PROBLEMS:
+                break
+            try:
+                _add_entry(layers, place, group, located)
+            except YamlFault as fault:
+                layers.problems.append(Problem(place, fault.line, fault.key, fault.message))
     except YamlFault as fault:
         raise PresetError([Problem(place, fault.line, fault.key, fault.message)]) from None
     except OSError as fault:
         raise PresetError([Problem(place, None, "", f"cannot be read: {fault.strerror or fault}")]) from None
 
 
-def _extends(tree: Mapping[str, Located]) -> Located | None:
-    base = tree.get("extends")
-    if base is not None and not (isinstance(base.value, str) and base.value):
-        raise YamlFault("give the name or path of another preset", base.line, "extends")
-    return base
-
-
 def _base(base: Located, path: Path, chain: tuple[Path, ...]) -> Path:
-    """Return the file that the preset `path` extends: the shipped preset if it is the user's and extends its own name.
-
-    `chain` has the files that lead to `path` by `extends`. Raises YamlFault for a circle or too long a chain.
-    """
+    """The file that is extended: the shipped one if a user's preset extends its own name. `chain` leads to `path`."""
     if path.resolve() in chain:
         raise YamlFault("extends itself, through " + " -> ".join(p.name for p in chain), base.line, "extends")
     if len(chain) >= MAX_CHAIN:
@@ -134,31 +116,18 @@ def _base(base: Located, path: Path, chain: tuple[Path, ...]) -> Path:
         raise YamlFault(f"{shorten(base.value)}: {problem.message}", base.line, "extends") from None
 
 
-def _names_entry(tree: Mapping[str, Located]) -> bool:
-    workload = tree["workload"].value if "workload" in tree else None
-    entry = workload.get("entry") if isinstance(workload, dict) else None
-    return entry is not None and entry.value is not None
-
-
 def _drop_replaced(layers: _Layers) -> None:
     for key in [key for key in layers.values if _KNOWN[key].about.own == "replaced"]:
         del layers.values[key]
         layers.origins.pop(key, None)
 
 
-def _add_tree(layers: _Layers, place: str, tree: Mapping[str, Located]) -> None:
-    for group, located in tree.items():
-        if len(layers.problems) >= MOST_PROBLEMS:
-            break
-        try:
-            _add_entry(layers, place, group, located)
-        except YamlFault as fault:
-            layers.problems.append(Problem(place, fault.line, fault.key, fault.message))
-
-
 def _add_entry(layers: _Layers, place: str, group: str, located: Located) -> None:
     if group not in TOP_LEVEL:
-        raise YamlFault(f"unknown key{_key_meant(group)}", located.line, group or "''")
+        keys = {info.name: info.key for info in opts.OPTIONS}  # an option whose group is missing may be meant
+        near = None if keys_of(group) else nearest(group, [*TOP_LEVEL, *keys])
+        meant = f", did you mean {keys.get(near, near)}?" if near else option_meant(group, opts.OPTIONS)
+        raise YamlFault(f"unknown key{meant}", located.line, group or "''")
     if group == "schema_version":
         if located.value != opts.SCHEMA_VERSION or isinstance(located.value, bool):
             raise YamlFault(
@@ -176,21 +145,12 @@ def _add_entry(layers: _Layers, place: str, group: str, located: Located) -> Non
         _add_group(layers, place, group, located)
 
 
-def _key_meant(word: str) -> str:
-    """Return a suggestion for an unknown word at the top level of a file.
-
-    It is another top-level key, or an option whose group is missing.
-    """
-    keys = {info.name: info.key for info in opts.OPTIONS}
-    near = None if keys_of(word) else nearest(word, [*TOP_LEVEL, *keys])
-    return f", did you mean {keys.get(near, near)}?" if near else option_meant(word, opts.OPTIONS)
-
-
 def _add_group(layers: _Layers, place: str, group: str, located: Located) -> None:
     if located.value is None:
         return
     if not isinstance(located.value, dict):
-        meant = _option_meant(group, located.value)
+        takes = (info for info in opts.OPTIONS if info.group == group and located.value in info.choices)
+        meant = next((f", such as {group}: {{{info.name}: {located.value}}}" for info in takes), "")
         raise YamlFault(f"must be a mapping of options to values{meant}", located.line, group)
     for name, value in located.value.items():
         key = f"{group}.{name}"
@@ -205,24 +165,11 @@ def _add_group(layers: _Layers, place: str, group: str, located: Located) -> Non
         layers.bases[key] = os.path.dirname(place)
 
 
-def _option_meant(group: str, value: object) -> str:
-    """Return the end of a message about a value that was given to a whole group:
-    `, such as strategy: {kind: mirrored}`.
-
-    It names the first option of the group that has this value as a choice. Empty if there is none.
-    """
-    takes = (info for info in opts.OPTIONS if info.group == group and value in info.choices)
-    return next((f", such as {group}: {{{info.name}: {value}}}" for info in takes), "")
-
-
 def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
-    """Add all settings as one layer, so that their order has no effect.
-
-    Raises PresetError for the first wrong setting.
-    """
+    """Add them as one layer, so that their order has no effect."""
     given = _Layers()
     layers.arguments = layers.values.get(opts.ARGUMENTS)
-    for setting in sorted(settings, key=_names_argument):
+    for setting in sorted(settings, key=lambda text: bool(opts.argument_of(text.partition("=")[0].strip()))):
         _add_setting(given, setting, layers.arguments)
     if given.values.get(ENTRY) is not None:
         _drop_replaced(layers)
@@ -232,15 +179,8 @@ def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
     layers.origins.update(given.origins)
 
 
-def _names_argument(setting: str) -> bool:
-    return bool(opts.argument_of(setting.partition("=")[0].strip()))
-
-
 def _add_setting(layers: _Layers, setting: str, arguments: Any) -> None:
-    """Add the value of a setting. `arguments` is the present value of workload.args, of which a setting may change one.
-
-    Raises PresetError.
-    """
+    """`arguments` is the present workload.args, of which a setting may change one."""
     name, equals, text = setting.partition("=")
     place = f"--set {shorten(setting, 60)[1:-1]}"
     if not equals:
@@ -267,11 +207,7 @@ def _with_argument(arguments: Any, names: tuple[str, ...], value: Any) -> Any:
 
 
 def _refuse_unknown_arguments(preset: Preset, arguments: Any, settings: Iterable[str]) -> None:
-    """Raise PresetError for a setting of an argument that neither the files of the preset nor the user's code names.
-
-    `arguments` is workload.args of the files. A name counts as known if it is a word of the code, however the code
-    uses it. Nothing is refused if the code is not known.
-    """
+    """Refuse those that neither the files nor the code names. Each word of the code counts as known."""
     named = [(setting, opts.argument_of(setting.partition("=")[0].strip())) for setting in settings]
     text = _code_of(preset) if any(names for _, names in named) else None
     if text is None:
@@ -307,48 +243,37 @@ def _validated(name: str, layers: _Layers) -> Preset:
     try:
         options = validation.validated(nested)
     except validation.MisfitsError as fault:
-        layers.problems += [_misfit(key, layers) for key in fault.keys]
+        for key in fault.keys:
+            info, value, (place, line) = _KNOWN[key], layers.values[key], layers.origins[key]
+            what = f"{shorten(value)} does not fit: give {info.accepts}"
+            if isinstance(value, str) and value in info.about.not_offered:
+                what = f"{value} is not available: {info.about.not_offered[value]}"
+            layers.problems.append(Problem(place, line, key, what))
     if layers.problems:
         raise PresetError(sorted(layers.problems, key=lambda problem: (problem.place, problem.line or 0)))
     return Preset(name, paths.absolute(options, layers.bases), layers.description, layers.origins, sweep=layers.sweep)
-
-
-def _misfit(key: str, layers: _Layers) -> Problem:
-    place, line = layers.origins[key]
-    return Problem(place, line, key, _does_not_fit(_KNOWN[key], layers.values[key]))
-
-
-def _does_not_fit(info: opts.OptionInfo, value: Any) -> str:
-    """Return a message with the values that the option accepts.
-
-    For a value that gputui refuses on purpose, it has the reason instead.
-    """
-    if isinstance(value, str) and value in info.about.not_offered:
-        return f"{value} is not available: {info.about.not_offered[value]}"
-    return f"{shorten(value)} does not fit: give {info.accepts}"
 
 
 # ---- the preset that the form opens with ------------------------------------------------------
 
 
 def first() -> Preset:
-    """Return the preset with which the form opens. Raises PresetError if its file was changed and is wrong.
-
-    The form is painted before YAML and pydantic are imported. So this function reads first.json, which `make docs`
-    writes: it has the resolved values and the text of the preset file that they were made from. If the file has another
-    text now, the file is resolved.
+    """The preset with which the form opens, from first.json (by `make docs`), as the form is painted before YAML and
+    pydantic are imported. If the preset file has another text now, it is resolved. Raises PresetError.
     """
     try:
         made = json.loads(FIRST_AS_JSON.read_text(encoding="utf-8"))
         if made["text"] == FIRST.read_text(encoding="utf-8"):
-            return _first_of(made)
+            groups: dict[str, Any] = {name: kind(**made["values"].get(name, {})) for name, kind in opts.GROUPS.items()}
+            origins = {key: (str(FIRST), line) for key, line in made["lines"].items()}
+            return Preset(FIRST.stem, opts.Options(**groups), made["description"], origins, FIRST)
     except (OSError, ValueError, KeyError, TypeError):
         pass  # an incomplete installation: the file itself decides
     return resolve(str(FIRST))
 
 
 def first_as_json() -> dict[str, Any]:
-    """Return the content that first.json (see `first`) must have."""
+    """The content that first.json must have."""
     preset = resolve(str(FIRST))
     values: dict[str, dict[str, Any]] = {}
     for key in preset.origins:
@@ -357,9 +282,3 @@ def first_as_json() -> dict[str, Any]:
     lines = {key: line for key, (_, line) in preset.origins.items()}
     text = FIRST.read_text(encoding="utf-8")
     return {"text": text, "description": preset.description, "values": values, "lines": lines}
-
-
-def _first_of(made: dict[str, Any]) -> Preset:
-    groups: dict[str, Any] = {name: group(**made["values"].get(name, {})) for name, group in opts.GROUPS.items()}
-    origins = {key: (str(FIRST), line) for key, line in made["lines"].items()}
-    return Preset(FIRST.stem, opts.Options(**groups), made["description"], origins, FIRST)

@@ -1,6 +1,5 @@
-"""Saves options as a preset file: comments and order stay, and only what changed is written.
-
-ruamel.yaml keeps the layout of the file. A text is written only if reading it gives the same preset.
+"""Saves options as a preset file: comments and order stay, and only what changed is written. A text is written only if
+reading it gives the same preset.
 """
 
 from __future__ import annotations
@@ -35,15 +34,11 @@ NEW = f"schema_version: {SCHEMA_VERSION}\n"
 
 
 class SaveError(Exception):
-    """The preset was not saved, deleted or restored. The text gives the reason, and often the remedy."""
+    """The preset was not saved, deleted or restored: the reason, and often the remedy."""
 
 
 def save(preset: Preset, path: Path, opened_text: str | None = None) -> None:
-    """Save the options in an existing preset file. Raises SaveError, also for a preset that ships with gputui.
-
-    `opened_text` is the text of the file when the options were read. If the file has another text now, it is not
-    overwritten and SaveError is raised.
-    """
+    """Overwrite a file whose text is still `opened_text`. Raises SaveError, also for a preset that gputui ships."""
     path = path.resolve()
     if path.parent == SHIPPED:
         raise SaveError(f"{path.stem} ships with gputui and cannot be overwritten; save it under another name")
@@ -55,11 +50,7 @@ def save(preset: Preset, path: Path, opened_text: str | None = None) -> None:
 
 
 def changed_since(path: Path, opened_text: str | None) -> str:
-    """Return how the file has changed since it was opened, as a phrase; empty if it is unchanged.
-
-    `opened_text` is its text at that time; if it is None, only a missing file counts. Raises SaveError if it cannot be
-    read.
-    """
+    """A phrase; empty if unchanged. With an `opened_text` of None only a missing file counts. Raises SaveError."""
     if not os.path.lexists(path):
         return "is no longer there"
     return "" if opened_text is None or _read(path) == opened_text else "was changed since it was opened"
@@ -72,10 +63,8 @@ def save_as(
     overwrite: bool = False,
     comments: Mapping[tuple[str, str], str] | None = None,
 ) -> None:
-    """Save the options as a new preset file, with the layout of the file `source` if it is given.
-
-    `comments` are written at the values of (group, name); the comment of HEAD becomes the first line of the file.
-    Raises SaveError, also if `path` exists and `overwrite` is False.
+    """Save with the layout of `source`. `comments` are written at the values of (group, name), that of HEAD in the
+    first line. Raises SaveError, also if `path` exists without `overwrite`.
     """
     if path.exists() and not overwrite:
         raise SaveError(f"{path} exists")
@@ -92,19 +81,11 @@ def save_as(
 
 
 def _placed(preset: Preset) -> Preset:
-    """Return the preset with the current folder as workload.folder, if its entry was typed without a folder.
-
-    The entry is then found from any folder.
-    """
     return replace(preset, options=paths.absolute(preset.options, {paths.ENTRY_KEY: ""}))
 
 
 def place(name_or_path: str) -> Path:
-    """Return the path of a new preset file. Raises SaveError.
-
-    `name_or_path` is a plain name, for a file in the user's folder of presets, in which presets are found by name; or a
-    path, in which `~` is expanded.
-    """
+    """The path of a new preset: a plain name in the user's folder, or a path (`~` is expanded). Raises SaveError."""
     text = name_or_path.strip()
     folder = user_folder()
     given = Path(os.path.expanduser(text))  # an unknown ~user is left unchanged
@@ -121,7 +102,7 @@ def place(name_or_path: str) -> Path:
 
 @dataclass(frozen=True)
 class Deleted:
-    """A deleted preset file with its content and mode. For a symbolic link, `target` is the target of the link."""
+    """`target` is that of a symbolic link."""
 
     path: Path
     content: bytes
@@ -129,7 +110,7 @@ class Deleted:
     target: str = ""
 
     def bring_back(self) -> None:
-        """Write the deleted file again. Raises SaveError."""
+        """Raises SaveError."""
         if os.path.lexists(self.path):
             raise SaveError(f"{self.path} cannot be restored: there is another file of this name now")
         try:
@@ -141,10 +122,7 @@ class Deleted:
             raise SaveError(f"{self.path} cannot be restored: {fault.strerror}") from None
 
     def _write(self, descriptor: int) -> None:
-        """Write the content to the new file, which is open as `descriptor`.
-
-        If OSError is raised, the file is removed, so that the user can try again.
-        """
+        """If it fails, the file is removed, so that the user can try again."""
         try:
             with open(descriptor, "wb") as stream:
                 with contextlib.suppress(OSError):  # a file system without modes
@@ -158,14 +136,14 @@ class Deleted:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A preset file that was written over: its former content, and the content that was written."""
+    """A file that was written over, with its former content."""
 
     path: Path
     former: str
     written: str
 
     def bring_back(self) -> None:
-        """Write the former content again. Raises SaveError, also if the file was changed since it was written."""
+        """SaveError also if the file was changed since."""
         try:
             if content_of(self.path) != self.written:
                 raise SaveError(f"{self.path} was changed since it was saved, and keeps that change")
@@ -175,7 +153,7 @@ class Replaced:
 
 
 def content_of(path: Path) -> str | None:
-    """Return the whole text of a file, None if it cannot be read, as before it is written for the first time."""
+    """None if it cannot be read."""
     try:
         return path.read_bytes().decode()
     except (OSError, UnicodeDecodeError):
@@ -183,7 +161,7 @@ def content_of(path: Path) -> str | None:
 
 
 def delete(path: Path) -> Deleted:
-    """Delete a preset of the user, and return an object that can restore it. Raises SaveError."""
+    """Raises SaveError."""
     if path.resolve().parent == SHIPPED:
         raise SaveError(f"{path.stem} ships with gputui and cannot be deleted")
     try:
@@ -196,10 +174,7 @@ def delete(path: Path) -> Deleted:
 
 
 def updated(text: str, preset: Preset, path: Path) -> str:
-    """Return `text`, the text of a preset file at `path`, with only those values changed that differ in the preset.
-
-    Raises SaveError if the text is not a valid preset or its layout cannot be kept.
-    """
+    """`text` with only those values changed that differ. Raises SaveError if its layout cannot be kept."""
     try:
         before = resolving.resolve_text(text, path)
     except PresetError as fault:
@@ -210,15 +185,13 @@ def updated(text: str, preset: Preset, path: Path) -> str:
     yaml, document = _load(text)
     if preset.description != before.description:
         _describe(document, preset.description)
+    folder = preset.options.workload.folder
+    goes_without_saying = before.options.workload.folder is None and folder == os.path.abspath(path.parent)
     for info in changed:
-        if info.key == paths.FOLDER and _goes_without_saying(before, preset, path):
+        if info.key == paths.FOLDER and goes_without_saying:
             continue
         _set(document, info, paths.relative(info.key, preset.options, str(path.parent)))
     return yaml_writing.dump(yaml, document, text)
-
-
-def _goes_without_saying(before: Preset, preset: Preset, path: Path) -> bool:
-    return before.options.workload.folder is None and preset.options.workload.folder == os.path.abspath(path.parent)
 
 
 def _load(text: str) -> tuple[YAML, CommentedMap]:
@@ -249,9 +222,7 @@ def _value(preset: Preset, info: OptionInfo) -> Any:
 
 
 def _moved(text: str, source: Path, target: Path) -> str:
-    """Return the text of preset `source` for the folder of `target`: a relative path in `extends` becomes absolute, and
-    the line that names a schema to editors goes if the schema is not there.
-    """
+    """Return the text for another folder: a relative `extends` becomes absolute, and an absent schema goes."""
     schema = _SCHEMA_LINE.search(text)
     if schema and "://" not in schema["file"] and not (target.parent / schema["file"]).exists():
         text = text[: schema.start()] + text[schema.end() :]
@@ -280,7 +251,7 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str, preset: Preset) -> None:
-    """Write the text, after checking that it is read as the same preset. Raises SaveError."""
+    """Checked: it is read as the same preset."""
     try:
         meant = resolving.resolve_text(text, path)
     except PresetError as fault:

@@ -93,11 +93,8 @@ if __name__ == "__main__":
 
 
 def write(folder: Path, example: str | None = None) -> list[Path]:
-    """Write a preset and a program into the folder, and return their paths.
-
-    `example` names a shipped example to write instead: its preset, its program, and further presets for later steps.
-    A train.py that exists is left as it is, and only the preset is written. Raises FileExistsError if another of the
-    files exists; then nothing is written. Raises also other OSErrors.
+    """A preset and a program, or the shipped `example` with further presets. A train.py that exists is left as it is.
+    FileExistsError if another file exists: then nothing is written. Raises other OSErrors.
     """
     contents = {"preset.yaml": PRESET.format(version=SCHEMA_VERSION), PROGRAM_FILE: PROGRAM}
     if example is not None:

@@ -48,19 +48,13 @@ HELD_HINT = (
 
 
 def held(pid: int) -> str:
-    """Return the message about a trainer that was killed and does not end. `pid` is its process id."""
+    """The message about a trainer (`pid`) that was killed and does not end."""
     return f"the trainer (pid {pid}) was killed but does not end: the kernel cannot interrupt its call of the driver"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The facts about a trainer that has failed or ended without a result, from which `classify` finds the cause.
-
-    `log_tail` are the last lines of its log, and `phase` is its last phase. `stopped_because` is `stop`, `timeout` or
-    `hang` if the engine has ended it, and `limit` the option whose limit was reached. `kernel_oom_kills` counts
-    processes that the kernel has killed meanwhile for lack of memory. `memory_share` is the trainer's share (0 to 1) of
-    the host's memory. `own` is True if the model comes from a user's own code.
-    """
+    """The facts about a trainer that has failed or ended without a result, from which `classify` finds the cause."""
 
     returncode: int
     log_tail: Sequence[str]
@@ -82,9 +76,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended: the outcome, the kind of the error, the message, and a hint what to do (empty if there is
-    none).
-    """
+    """How a run ended; an empty hint is none."""
 
     outcome: Outcome
     kind: str
@@ -93,10 +85,7 @@ class Ending:
 
 
 def classify(seen: Evidence) -> Ending:
-    """Return the outcome, with message and hint, according to the evidence.
-
-    Without a known cause the outcome is `crashed`, and the message has the return code or the signal.
-    """
+    """The outcome, with message and hint; without a known cause `crashed`, with the return code or the signal."""
     if seen.held_pid is not None:
         outcome: Outcome = "stopped" if seen.stopped_because == "stop" else "timeout"
         because = f"{seen.limit}; " if seen.limit else ""
@@ -136,25 +125,19 @@ def classify(seen: Evidence) -> Ending:
 
 
 def with_hint(end: Ending, is_saved: bool) -> Ending:
-    """Return the ending with a hint that fits the run's checkpoints.
-
-    If `is_saved` is False (no checkpoint exists), the proposal to resume the run is replaced by the option that saves
-    some.
-    """
+    """Unless a checkpoint `is_saved`, the proposal to resume the run is replaced by the option that saves some."""
     return end if is_saved else replace(end, hint=end.hint.replace(known_failures.RESUME, NOTHING_SAVED))
 
 
 def before_the_job() -> Ending:
-    """Return the ending of a run that was ended shortly before the time limit of its Slurm job."""
+    """Shortly before the time limit of its Slurm job."""
     message = f"ended before the time limit of the job was reached ({LIMIT_OF_JOB})"
     return Ending("timeout", "timeout", message, "with run.checkpoint on, gputui resume continues it")
 
 
 def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
-    """Return the ending that belongs to the text of an exception; None if no known failure fits the text.
-
-    `how` is a text that says how the trainer ended. If the failure can have many causes, the cause is taken from the
-    log, if it has one.
+    """The ending by the text of an exception, or for a failure with many causes by the log; None if it is not known.
+    `how` says how the trainer ended.
     """
     failure = known_failures.in_exception(text)
     if failure and failure.kind.vague:
@@ -177,7 +160,7 @@ def _of_failure(failure: KnownFailure, seen: Evidence, how: str) -> Ending:
 
 
 def of_fault(fault: BaseException) -> Ending | None:
-    """Return the ending for an exception in a process that is not a trainer; None if it is not a known failure."""
+    """The ending for an exception in a process that is not a trainer; None if it is not a known failure."""
     what = f"{type(fault).__name__}: {fault}"
     # A process that cannot be started raises BlockingIOError; the cause is the same as for a thread.
     text = "can't start new thread" if isinstance(fault, BlockingIOError) else what
@@ -187,12 +170,7 @@ def of_fault(fault: BaseException) -> Ending | None:
 def out_of_memory(
     batch_size: int, detail: str, device_batches: int = 0, on_oom: str = "stop", own: bool = False, doing: str = ""
 ) -> Ending:
-    """Return the ending by lack of memory. Its hint proposes a smaller batch than `batch_size` and other options that
-    need less memory.
-
-    `detail` says what ran out. `device_batches` is the number of batches that wait in the memory of each GPU. `on_oom`
-    is run.on_oom, `own` is True for a model of the user's own code, and `doing` is the trainer's phase.
-    """
+    """`detail` says what ran out, `doing` is the trainer's phase. `device_batches` wait in the memory of each GPU."""
     smaller_model = "" if own else " or a smaller workload.width"
     evaluates = doing == "evaluating"
     where = "out of memory in the evaluation at batch size" if evaluates else "out of memory at batch size"
@@ -229,9 +207,7 @@ def _space(seen: Evidence, how: str) -> Ending:
 
 
 def _no_thread(seen: Evidence) -> Ending:
-    """Return the ending of a process that could start no thread: by the limit on processes, or by the limit on address
-    space, which the thread's stack needs.
-    """
+    """The limit on processes is reached, or that on address space, which the thread's stack needs."""
     processes, space = seen.ceilings.processes, seen.ceilings.address_space_bytes
     if space is not None and (processes is None or space < ADDRESS_SPACE_NEEDED_BYTES):
         return _space(seen, "no thread can be started")
@@ -253,9 +229,7 @@ def _ulimit(limit: int | None) -> str:
 
 
 def _signal(returncode: int) -> int:
-    """Return the number of the signal in a return code, or 0: -11 (a direct child) and 139 (through a shell) both mean
-    SIGSEGV.
-    """
+    """-11 (a direct child) and 139 (through a shell) both mean SIGSEGV; 0: no signal."""
     if returncode < 0:
         return -returncode
     return returncode - 128 if 128 < returncode < 160 else 0
@@ -270,11 +244,7 @@ def _name(returncode: int) -> str:
 
 
 def kernel_oom_kills() -> int:
-    """Return the number of processes that the kernel has killed for lack of memory, in this control group and on this
-    machine together.
-
-    Only the difference of two calls is of use, as a process may be counted twice.
-    """
+    """Return those of this control group and of this machine: only the difference of two calls is of use."""
     return _counter(Path("/sys/fs/cgroup/memory.events")) + _counter(Path("/proc/vmstat"))
 
 
@@ -290,10 +260,8 @@ def _counter(path: Path) -> int:
 
 
 def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) -> Summary:
-    """Return the summary of a run with the ending `end` and the last figures in the trainer's events.
-
-    The shares are means over the steps, as a single reading may be of one step, such as the first of an epoch.
-    `returncode` is the trainer's, None if it has not ended. `seconds` is the duration of the run.
+    """Return the summary by the last figures in the events. The shares are means over the steps, as a single reading
+    may be of one step, such as the first of an epoch. `returncode` is None if the trainer has not ended.
     """
     written = read_events(run.path)
     progress, started, reached = written.last(Progress), written.last(Started), results.reached(written)
@@ -325,7 +293,7 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
 
 
 def _mean(written: RunEvents, share: Callable[[Progress], float | None]) -> float | None:
-    """Return the mean of a share over the steps of the last launch that has progress; None without a reading."""
+    """Return the mean over the steps of the last launch that has progress; None without a reading."""
     total, steps, before, is_begun = 0.0, 0, 0, True
     for event in written.events:
         if isinstance(event, Started):
@@ -340,10 +308,7 @@ def _mean(written: RunEvents, share: Callable[[Progress], float | None]) -> floa
 
 
 def _allocated(written: RunEvents, first_step: bool) -> int | None:
-    """Return the highest peak of TensorFlow's allocator over all devices, in bytes: in the first step, or after it.
-
-    None if there are no readings.
-    """
+    """The highest peak of TensorFlow's allocator over all devices, in bytes."""
     readings = [event for event in written.of(Allocator) if event.first_step is first_step]
     peaks = [whole(of.get("peak_bytes")) or 0 for event in readings for of in event.devices.values()]
     return max(peaks, default=0) or None

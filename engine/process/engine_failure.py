@@ -1,7 +1,4 @@
-"""Ends a run whose engine itself fails: the trainer is stopped gracefully, and the result says that the engine failed.
-
-The full traceback goes to engine.log.
-"""
+"""Ends a run whose engine itself fails: the trainer is stopped gracefully, and the result says why."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from typing import Any
 
 from ..files import places
 from ..files.writing import write_atomically
-from ..notify import of_runs
+from ..notify import sending
 from ..runs import Run, events
 from ..runs.events import TELEMETRY_FILE
 from ..runs.parsing import EventWriter
@@ -26,18 +23,19 @@ from .spawn import Trainer
 
 
 def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int:
-    """End the run after the exception `fault` of its engine, and write the result into `run_folder`. Returns the
-    engine's exit status, 1.
-
-    `trainer` is None if no trainer was started. A result that exists keeps its figures; an unreadable result is not
-    changed.
+    """End the run after the exception `fault` of its engine, and write the result. Returns the exit status, 1.
+    `trainer` is None if none was started. A result that exists keeps its figures; an unreadable one is not changed.
     """
     traceback.print_exc()
     if trainer is not None:
         _end(trainer)
     places.remove_scratch()
     descendants.end_descendants(spared=trainer.process.pid if trainer is not None else 0)
-    run, error = Run(Path(run_folder)), _error(fault)
+    run = Run(Path(run_folder))
+    what = f"{type(fault).__name__}: {fault}"[:240]
+    error = {"kind": "engine", "message": f"the engine failed: {what}", "hint": "see the end of engine.log"}
+    if end := ending.of_fault(fault):
+        error = {"kind": end.kind, "message": end.message, "hint": end.hint}
     written = run.read_result()
     summary: dict[str, Any] = asdict(events.Summary(outcome="error")) | dict(written.value)
     summary |= {"outcome": "error", "error": error}
@@ -46,16 +44,9 @@ def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int
     writer = EventWriter(run.file(TELEMETRY_FILE), run.id)
     writer.emit(events.Fault(**error))
     writer.emit(events.Finished(outcome="error", summary=summary))
-    of_runs.send(run, writer.emit)
+    sending.after_run(run, writer.emit)
     writer.close()
     return 1
-
-
-def _error(fault: BaseException) -> dict[str, str]:
-    if end := ending.of_fault(fault):
-        return {"kind": end.kind, "message": end.message, "hint": end.hint}
-    what = f"{type(fault).__name__}: {fault}"[:240]
-    return {"kind": "engine", "message": f"the engine failed: {what}", "hint": "see the end of engine.log"}
 
 
 def _end(trainer: Trainer) -> None:

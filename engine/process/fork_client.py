@@ -1,8 +1,6 @@
 """Starts runs whose trainers are forked from one process that has imported TensorFlow, which saves seconds for each
-run.
-
-That process (trainer/fork_server.py) lives as long as the process that has started it, and only forks. If it cannot
-fork, has died or does not answer, the engine starts a trainer as usual.
+run. That process (trainer/fork_server.py) lives as long as the process that has started it. If it cannot fork, has died
+or does not answer, the engine starts a trainer as usual.
 """
 
 from __future__ import annotations
@@ -16,7 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from .. import runs
 from ..interpreter import interpreter
+from ..options import options_json
 from ..presets import Preset
 from ..runs import Run
 from ..system import child_process, stop_signals
@@ -31,11 +31,8 @@ POLL_SECONDS = 0.1
 
 
 class ForkServer:
-    """Starts runs in a folder, one after the other, whose trainers are forked from a process that has imported
-    TensorFlow.
-
-    That process is started with the first run. There is one for each interpreter in which runs train (run.python). As
-    soon as `in_a_hurry` returns True, a run is started as usual instead of waiting for the import of TensorFlow.
+    """Starts runs in a folder, one after the other. There is one forking process for each interpreter (run.python). As
+    soon as `in_a_hurry`, a run is started as usual instead of waiting for the import of TensorFlow.
     """
 
     def __init__(self, folder: Path, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
@@ -43,15 +40,18 @@ class ForkServer:
         self._servers: dict[str, _Server] = {}
 
     def start(self, preset: Preset, path: Path, paths_from: Path) -> tuple[Run, Callable[[], bool]]:
-        """Start a run as `launch.start_with` does, in the run folder `path`, with relative paths resolved from
-        `paths_from`.
-
-        Return the run, and a function that returns True while the run's engine is alive.
+        """Start a run in the new folder `path`, with relative paths from `paths_from`. Return it, and whether its
+        engine is alive. Raises OSError; the folder is then removed.
         """
-        return launch.start_with(self._spawn, preset, path, paths_from)
+        clock = RunClock.launched()
+        launch.cluster_of(preset)  # raises ClusterError
+        settled = launch.settle(preset, paths_from)
+        run = runs.create_at(path, settled.to_yaml(), more={options_json.FILE: options_json.to_json(settled.options)})
+        with launch.starting(run) as lock:
+            return run, self._spawn(run, lock, clock)
 
     def close(self) -> None:
-        """End the processes that fork; the runs that were forked from them continue."""
+        """The runs that were forked continue."""
         for server in self._servers.values():
             server.close()
 
@@ -66,11 +66,7 @@ class ForkServer:
 
 
 class _Server:
-    """The process for the interpreter `python`, from which trainers are forked; it is started when the first one is
-    needed.
-
-    `folder` is the folder of the runs. `in_a_hurry` is as for ForkServer.
-    """
+    """The forking process for the interpreter `python`, started when it is first needed."""
 
     def __init__(self, python: str, folder: Path, in_a_hurry: Callable[[], bool]) -> None:
         self._python, self._folder, self._in_a_hurry = python, folder, in_a_hurry
@@ -88,10 +84,7 @@ class _Server:
             self._process = None
 
     def fork(self, run: Run, lock: Lock, clock: RunClock) -> Process | None:
-        """Fork an engine with its trainer, and return the engine's process; None if that fails.
-
-        Nothing is forked on systems other than Linux and if GPUTUI_WARM is 0.
-        """
+        """The forked engine; None if that fails, on systems other than Linux, or if GPUTUI_WARM is 0."""
         if not self._useful:
             return None
         with contextlib.suppress(OSError):
@@ -111,7 +104,7 @@ class _Server:
         return None
 
     def _line_to_it(self) -> socket.socket:
-        """Return the connection to the process that forks; start that process first if it is not running."""
+        """The connection to the process that forks, which is started if it is not running."""
         if self._line is not None and self._process is not None and self._process.poll() is None:
             return self._line
         self.close()
@@ -127,9 +120,7 @@ class _Server:
         return self._line
 
     def _answer(self, line: socket.socket) -> bytes:
-        """Return the process id of the forked engine as digits; empty if none comes within 120 s or before
-        `in_a_hurry`.
-        """
+        """The forked engine's pid as digits; empty if none comes within 120 s or before `in_a_hurry`."""
         line.settimeout(POLL_SECONDS)
         until = time.monotonic() + READY_SECONDS
         while time.monotonic() < until and not self._in_a_hurry():

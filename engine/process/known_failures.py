@@ -1,7 +1,5 @@
-"""Known failures of TensorFlow, XLA, CUDA and NCCL: the text by which each is recognized, and what to do about it.
-
-The same table classifies an exception in the trainer and the log of a trainer that was ended by a signal. The patterns
-are messages of TensorFlow 2.21 and of the CUDA libraries that it installs, and of older versions.
+"""Known failures of TensorFlow, XLA, CUDA and NCCL: the text by which each is recognized, and what to do about it. The
+patterns are messages of TensorFlow 2.21 and of the CUDA libraries that it installs, and of older versions.
 """
 
 from __future__ import annotations
@@ -27,12 +25,8 @@ RESUME = "gputui resume continues from the last checkpoint"
 
 @dataclass(frozen=True)
 class FailureKind:
-    """A kind of failure, after which a run has this `outcome`.
-
-    `pattern` is searched in a line of the log or in an exception; its named groups may be used in `message` and `hint`.
-    A message may also have {tensorflow} and {cudnn}, which stand for the installed versions. A `vague` failure can have
-    many causes, so that any other error in the log is preferred. If `quoted` is True, the message is followed by the
-    line in which the failure was found.
+    """Named groups of `pattern` may be used in `message` and `hint`, {tensorflow} and {cudnn} in `message`. A `vague`
+    one can have many causes, so that any other error in the log is preferred. If `quoted`, the line follows.
     """
 
     name: str
@@ -46,8 +40,6 @@ class FailureKind:
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A failure of a known kind that has happened, and the line in which it was found."""
-
     kind: FailureKind
     match: re.Match[str]
     line: str
@@ -62,9 +54,7 @@ class KnownFailure:
 
 
 def _installed() -> dict[str, str]:
-    """Return the versions {tensorflow} and {cudnn} that a message may name, of the interpreter that trains
-    (interpreter/installed.py). A version that is not known is given as `of unknown version`.
-    """
+    """The versions that a message may name, of the interpreter that trains."""
     cudnn = installed.cudnn_version()
     return {
         "tensorflow": installed.tensorflow_version() or "of unknown version",
@@ -362,11 +352,8 @@ _PREFIX = re.compile(
 
 
 def in_log(lines: Sequence[str]) -> KnownFailure | None:
-    """Return the failure at the end of a log; None if the log has none.
-
-    It is the last specific error, else the last specific warning (except lack of memory), else the last vague error,
-    else the last other warning. Lines without TensorFlow's prefix come from Python, the C++ runtime or LLVM, and count
-    as errors. Lines from before the last resume of the run are ignored.
+    """The last specific error in a log, else the last specific warning (except lack of memory), else the last vague
+    error, else the last other warning. Lines without TensorFlow's prefix count as errors.
     """
     newest_first = itertools.takewhile(lambda line: line != RESUMED, reversed(lines))
     entries = [_level(line) for line in newest_first if not _HARMLESS.search(line)]
@@ -381,17 +368,13 @@ def in_log(lines: Sequence[str]) -> KnownFailure | None:
 
 
 def lost_peer(lines: Sequence[str]) -> str:
-    """Return the worker that ended before TensorFlow had connected the workers, such as `worker 1 (host:port)`, from
-    the log.
-
-    Empty if the log has no such line since the last resume of the run.
-    """
+    """The worker that ended before TensorFlow had connected the workers, such as `worker 1 (host:port)`."""
     newest_first = itertools.takewhile(lambda line: line != RESUMED, reversed(lines))
     return next((match["worker"] for line in newest_first if (match := _LOST_PEER.match(line.strip()))), "")
 
 
 def in_exception(text: str) -> KnownFailure | None:
-    """Return the failure in the text of an exception, by the first kind in FAILURES that fits; None if no kind fits."""
+    """Return the failure by the first kind in FAILURES that fits."""
     lines = [line for line in text.splitlines() if not _HARMLESS.search(line)]
     for kind in FAILURES:
         for line in lines:

@@ -1,7 +1,4 @@
-"""Starts an engine for a run folder, in a session of its own, so that it outlives the terminal.
-
-After `start`, viewer and engine communicate only through the run folder.
-"""
+"""Starts an engine for a run folder, in a session of its own, so that it outlives the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from .. import presets, runs
 from ..files.places import runs_folder
@@ -39,17 +36,12 @@ from ..system.run_clock import VARIABLE, RunClock
 from .spawn import LOCK, WARM, addressed
 
 ANSWER_SECONDS = 10.0  # a warm engine answers within milliseconds unless it was stopped or killed
-Engine = TypeVar("Engine")  # a process, or another handle on an engine
 # What a title may name: the folder goes with its entry, and private options may hold secrets.
 _PLAIN = tuple(info.key for info in OPTIONS if info.key != paths.FOLDER and not is_private(info.key))
 
 
 def settle(preset: Preset, folder: Path) -> Preset:
-    """Return the preset as it is launched: with absolute paths, a seed and a Python.
-
-    Relative paths are resolved from `folder`. A seed is drawn if the preset has none. If the preset has no Python, it
-    gets the one that GPUTUI_PYTHON names, if any.
-    """
+    """Return the preset with absolute paths (relative ones are from `folder`), a seed and a Python."""
     options = paths.absolute(preset.options, dict.fromkeys(paths.KEYS, str(folder)))
     if options.train.seed is None:
         options = replace(options, train=replace(options.train, seed=secrets.randbelow(2**31)))
@@ -59,22 +51,15 @@ def settle(preset: Preset, folder: Path) -> Preset:
 
 
 def start(preset: Preset, tell: Callable[[str], None] = lambda _text: None) -> tuple[Run, subprocess.Popen[bytes]]:
-    """Lease the devices, create the run folder and start the run's engine. Return the run and the engine's process,
-    which need not be waited for.
-
-    `tell` is called with a line if the choice of GPUs takes time. Raises NotFree if too few GPUs are free, ClusterError
-    if the cluster cannot be used, or OSError if the engine cannot be started; then no run folder is left.
+    """Lease the devices, create the run folder and start the engine. `tell` gets a line if the choice of GPUs takes
+    time. Raises NotFree, ClusterError, or OSError if the engine cannot be started; then no run folder is left.
     """
-    clock, joins = RunClock.launched(), _cluster_of(preset)
+    clock, joins = RunClock.launched(), cluster_of(preset)
     settled = settle(preset, Path.cwd())
     with leased(settled.options, settled.name, tell) as devices:
         run = create(settled, origin_of(preset), joins, devices.options)
-        try:
-            with _lock_of_new(run) as lock:
-                return run, spawn(run, lock, clock, devices)
-        except OSError:
-            shutil.rmtree(run.path, ignore_errors=True)
-            raise
+        with starting(run) as lock:
+            return run, spawn(run, lock, clock, devices)
 
 
 @contextlib.contextmanager
@@ -86,11 +71,7 @@ def leased(
     among: Collection[str] | None = None,
     all_visible: bool = False,
 ) -> Iterator[Devices]:
-    """A context for a run or a proof: leases its devices, and releases them if an exception leaves the context.
-
-    Raises NotFree if the devices cannot be leased. The parameters are those of `lease_devices`. A context without an
-    exception must have handed the leases over to the engine.
-    """
+    """`lease_devices`, released if an exception leaves the context; else they must have been handed to the engine."""
     devices = start_devices.lease_devices(options, what, tell, among=among, all_visible=all_visible)
     try:
         yield devices
@@ -99,36 +80,9 @@ def leased(
         raise
 
 
-def start_with(
-    spawn_engine: Callable[[Run, Lock, RunClock], Engine],
-    preset: Preset,
-    path: Path | None = None,
-    paths_from: Path | None = None,
-) -> tuple[Run, Engine]:
-    """Create a run folder and start its engine with `spawn_engine`, without leases. Return the run and the result of
-    that function.
-
-    `path` is the run folder, by default a new one in the folder of runs. The preset's relative paths are resolved from
-    `paths_from`, by default the current folder. If the engine cannot be started, the run folder is removed, and OSError
-    is raised.
-    """
-    clock = RunClock.launched()
-    joins = _cluster_of(preset)
-    settled = settle(preset, paths_from or Path.cwd())
-    run = create(settled, origin_of(preset), joins) if path is None else create_at(path, settled)
-    try:
-        with _lock_of_new(run) as lock:
-            return run, spawn_engine(run, lock, clock)
-    except OSError:
-        shutil.rmtree(run.path, ignore_errors=True)
-        raise
-
-
 class Warm:
-    """An engine and a trainer, in the interpreter `python`, that have imported TensorFlow and wait for a run.
-
-    The run then starts 5 seconds sooner. They open no device, take about 0.6 GB of memory, and end by themselves when
-    the process that started them ends.
+    """An engine and a trainer in the interpreter `python` that have imported TensorFlow: a run starts 5 seconds sooner.
+    They open no device, take about 0.6 GB of memory, and end by themselves with the process that started them.
     """
 
     def __init__(self, python: str = sys.executable) -> None:
@@ -144,11 +98,8 @@ class Warm:
             )
 
     def start(self, preset: Preset) -> tuple[Run, subprocess.Popen[bytes]]:
-        """Start a run in the waiting engine and trainer. Return the run and the engine's process.
-
-        If the waiting engine has ended, does not answer within 10 s, or has its trainer in another interpreter, a new
-        engine is started. Raises NotFree if too few GPUs are free, or OSError if the engine cannot be started; the
-        run folder is then removed.
+        """Start a run as `start` does. A new engine is started if the waiting one has ended, does not answer within 10
+        s, or has its trainer in another interpreter.
         """
         clock = RunClock.launched()
         settled = settle(preset, Path.cwd())
@@ -157,23 +108,17 @@ class Warm:
             self._end()
         with leased(settled.options, settled.name) as devices:
             run = create(settled, origin_of(preset), chosen=devices.options)
-            try:
-                with _lock_of_new(run) as lock:
-                    if self._line.fileno() < 0 or not self._take(run, lock, clock, devices):
-                        self.process = spawn(run, lock, clock, devices)
-            except OSError:
-                shutil.rmtree(run.path, ignore_errors=True)
-                raise
+            with starting(run) as lock:
+                if self._line.fileno() < 0 or not self._take(run, lock, clock, devices):
+                    self.process = spawn(run, lock, clock, devices)
         return run, self.process
 
     def close(self) -> None:
-        """End the waiting engine and trainer. Called if no run will be started."""
+        """End the waiting engine if no run will be started."""
         self._line.close()
 
     def _take(self, run: Run, lock: Lock, clock: RunClock, devices: Devices) -> bool:
-        """Give the run to the waiting engine, and return True if it accepts it in time; else end the engine and return
-        False.
-        """
+        """True if the waiting engine accepts the run in time; else it is ended."""
         with contextlib.suppress(OSError), self._line as line:
             line.settimeout(ANSWER_SECONDS)
             names = ",".join(lease.key for lease in devices.leases)
@@ -186,15 +131,11 @@ class Warm:
         return False
 
     def _end(self) -> None:
-        """Kill the engine; its trainer then ends by itself."""
         self.process.kill()
         self.process.wait()
 
 
-def _cluster_of(preset: Preset) -> Cluster | None:
-    """Return the cluster in which a run of the preset is one worker; None if the preset does not train on several
-    machines.
-    """
+def cluster_of(preset: Preset) -> Cluster | None:
     return clusters.read(os.environ) if preset.options.strategy.kind == MULTI_WORKER else None
 
 
@@ -206,11 +147,8 @@ def create(
     path: Path | None = None,
     more: Mapping[str, str] | None = None,
 ) -> Run:
-    """Create a new run folder with all files that a trainer reads, and with a copy of the user's own code.
-
-    `record` is the record of the preset's origin, and `joins` the run's cluster. `chosen` are the options with the
-    chosen GPUs, which the trainer gets instead of those of the preset. `path` is the folder, by default one with a new
-    name. `more` has the texts of further files.
+    """Create a run folder with all files that a trainer reads, and with a copy of the user's own code. `record` is of
+    the preset's origin, `chosen` are the options with the chosen GPUs, and `more` the texts of further files.
     """
     files = {options_json.FILE: options_json.to_json(chosen or settled.options), **(more or {})}
     run = runs.create(settled.name, settled.to_yaml(), record, files, joins, path)
@@ -225,23 +163,12 @@ def create(
 def create_queued(
     preset: Preset, folder: Path | None = None, path: Path | None = None, more: Mapping[str, str] | None = None
 ) -> Run:
-    """Create the run folder of a preset that the queue starts later. The user's own code is trained from the copy in
-    it.
-
-    Relative paths are resolved from `folder`, by default the current one. `path` and `more` are those of `create`.
-    """
+    """The queue starts the run later, and the user's own code is trained from the copy in the folder."""
     settled = settle(preset, folder or Path.cwd())
     if settled.options.workload.entry is not None:
         options = settled.options
         settled = replace(settled, options=replace(options, run=replace(options.run, code="copy")))
     return create(settled, origin_of(preset), path=path, more=more)
-
-
-def create_at(path: Path, settled: Preset) -> Run:
-    """Create the run folder `path`, with the preset and its options. Unlike `create`, it gets no origin and no copy of
-    code.
-    """
-    return runs.create_at(path, settled.to_yaml(), more={options_json.FILE: options_json.to_json(settled.options)})
 
 
 def _lock_of_new(run: Run) -> Lock:
@@ -251,12 +178,21 @@ def _lock_of_new(run: Run) -> Lock:
         raise RunError(f"another gputui is using the new run {run.name}") from None
 
 
-def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None) -> subprocess.Popen[bytes]:
-    """Start the engine of a run, and return its process. Raises OSError.
+@contextlib.contextmanager
+def starting(run: Run) -> Iterator[Lock]:
+    """The lock of a new run, whose folder is removed if its engine cannot be started (OSError)."""
+    try:
+        with _lock_of_new(run) as lock:
+            yield lock
+    except OSError:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
 
-    The engine holds the lock and the leases of `devices` from its start, so that the caller may release the lock.
-    """
-    leases = devices.leases if devices else ()
+
+def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None) -> subprocess.Popen[bytes]:
+    """The engine holds the lock and the leases from its start: the caller may release the lock. Raises OSError."""
+    leases, joined = devices.leases if devices else (), run_cluster.of_run(run)
+    as_worker = {run_cluster.VARIABLE: joined.as_tf_config()} if joined else {}
     with run.file("engine.log").open("ab") as log, stop_signals.held():
         process = subprocess.Popen(
             # -P: a file in the current folder must not replace one of gputui's modules.
@@ -264,7 +200,7 @@ def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None)
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=os.environ | {LOCK: str(lock.fd), VARIABLE: clock.as_text()} | _as_worker(run) | environment(leases),
+            env=os.environ | {LOCK: str(lock.fd), VARIABLE: clock.as_text()} | as_worker | environment(leases),
             pass_fds=[lock.fd, *(lease.lock.fd for lease in leases)],
             start_new_session=True,
         )
@@ -274,10 +210,8 @@ def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None)
 
 
 def begin(run: Run, preset: Preset, among: Collection[str] | None) -> subprocess.Popen[bytes]:
-    """Lease the devices of a queued run, whose folder exists, and start its engine. Return the engine's process.
-
-    The run starts from its first step, not from a checkpoint. `among` is that of `lease_devices`. Raises NotFree if too
-    few of these devices are free, or RunError if the run is alive.
+    """Start a queued run from its first step. Raises NotFree if too few devices of `among` are free, or RunError if it
+    is alive.
     """
     clock = RunClock.launched(not_before=run.last_date())
     with _lock_of_new(run) as lock, leased(preset.options, preset.name, among=among) as devices:
@@ -287,30 +221,21 @@ def begin(run: Run, preset: Preset, among: Collection[str] | None) -> subprocess
         return spawn(run, lock, clock, devices)
 
 
-def _as_worker(run: Run) -> dict[str, str]:
-    """Return the environment variable that passes the cluster and this worker's index to the engine; empty for a run on
-    one machine.
-    """
-    joined = run_cluster.of_run(run)
-    return {run_cluster.VARIABLE: joined.as_tf_config()} if joined else {}
-
-
 # ---- which preset a run is started from, and what was changed of it ---------------------------
 
 
 def origin_of(preset: Preset) -> str:
-    """Return the record of the preset's origin and of the changed options as JSON; empty if the preset comes from no
-    file.
-
-    For a run that is started with the options of another run, the origin is that of the other run, and the changes of
-    both are recorded.
+    """The preset's origin and the changed options as JSON; empty if it comes from no file. For the options of another
+    run it is that run's origin, with the changes of both.
     """
     if preset.file is None:
         return ""
-    now = _values(preset)
-    run = _run_of(preset.file)
+    now, before, file = values_of(preset), values_of(preset), preset.file.resolve()
+    in_run = file.name == "preset.yaml" and file.parent.parent == runs_folder().resolve()
+    run = Run(file.parent) if in_run else None
     earlier = read_object(run.file(titles.FILE)).value if run else {}
-    before = _preset_values(preset.file, now)
+    with contextlib.suppress(PresetError):  # no value of a file that cannot be read counts as changed
+        before = values_of(presets.resolve(str(preset.file)))
     before |= {key: mapping(change).get("from") for key, change in mapping(earlier.get("changes")).items()}
     changes = {key: (before[key], now[key]) for key in _PLAIN if key in before and before[key] != now[key]}
     name = titles.title_of(run).preset if run else preset.name
@@ -318,26 +243,11 @@ def origin_of(preset: Preset) -> str:
 
 
 def title_of(preset: Preset) -> str:
-    """Return the title that a new run of the preset would have."""
+    """Return the title of a new run of the preset."""
     return str(titles.recorded(json.loads(origin_of(preset) or "{}"), preset.name))
 
 
-def _preset_values(file: Path, default: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values in the preset file; if it cannot be read, return `default`, so that no value counts
-    as changed.
-    """
-    try:
-        return _values(presets.resolve(str(file)))
-    except PresetError:
-        return dict(default)
-
-
-def _values(preset: Preset) -> dict[str, Any]:
+def values_of(preset: Preset) -> dict[str, Any]:
+    """The values by `group.name`."""
     groups = asdict(preset.options)
     return {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
-
-
-def _run_of(file: Path) -> Run | None:
-    """Return the run to whose folder the preset file belongs; None if it is not in a run folder."""
-    folder = file.resolve().parent
-    return Run(folder) if file.name == "preset.yaml" and folder.parent == runs_folder().resolve() else None

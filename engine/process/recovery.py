@@ -1,7 +1,6 @@
-"""Lets a training continue after its memory has run out (run.on_oom) or XLA has failed (compile.xla: auto).
-
-An option is changed, and the engine starts another trainer in the same run folder (supervisor.py), as TensorFlow frees
-the memory of a GPU reliably only if its process ends.
+"""Lets a training continue after its memory has run out (run.on_oom) or XLA has failed (compile.xla: auto). An option
+is changed, and the engine starts another trainer in the same run folder (supervisor.py), as TensorFlow frees the memory
+of a GPU reliably only if its process ends.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -32,11 +30,7 @@ XLA_KEY = "compile.xla"
 
 @dataclass(frozen=True)
 class Answer:
-    """A change of one option with which the training continues.
-
-    It has the option's key, the values before and after, the event about the change, a hint, and the kind of the
-    warning.
-    """
+    """A change of one option with which the training continues."""
 
     key: str
     before: Any
@@ -47,10 +41,8 @@ class Answer:
 
 
 def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
-    """Return the change after memory has run out, as run.on_oom (`halve` or `accumulate`) requires.
-
-    `preset` has the run's options by group and name. If no change helps, return a text with the reason. `given_before`
-    is the number of such changes in this run until now.
+    """The change as run.on_oom requires, after `given_before` ones in this run; a text says why none helps. `preset`
+    has options by group and name.
     """
     written = read_events(run.path, [EVENTS_FILE])
     started, on_oom, phase = written.last(Started), preset["run"]["on_oom"], last_phase(written)
@@ -62,66 +54,47 @@ def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer
         checkpoint = checkpoint_files.whole_step(run.file(CHECKPOINTS))
     except checkpoint_files.Damage as damage:
         return f"there is no intact checkpoint to go on from ({damage})"
+    step = _step(written)
+    ran_out = "out of memory in the first steps" if step is None else f"out of memory after step {step}"
+    answer: Literal["halve", "accumulate"]
     if on_oom == "halve":
-        return _halved(preset, written, started, given_before + 1)
-    return _in_parts(preset, written, started, given_before + 1, checkpoint)
-
-
-def last_phase(written: RunEvents) -> str:
-    """Return the last phase before the trainer ended, `starting` if it has reported none."""
-    phases = [event.phase for event in written.of(Phase) if event.phase != "ended"]
-    return phases[-1] if phases else "starting"
-
-
-def _in_parts(
-    preset: Mapping[str, Any], written: RunEvents, started: Started, number: int, checkpoint: int | None
-) -> Answer | str:
-    before = int(preset["train"].get("micro_batches", 1))
-    samples = (started.global_batch_size or 0) // (started.replicas or 1) or int(preset["input"]["batch_size"])
-    after = min(2 * before, samples)
-    if after <= before:
-        return "each sample is a part of its own already"
-    is_active = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
-    message = f"{_ran_out(written)}: the training {is_active} with each batch of {samples} in {after} parts"
-    hint = f"global batch and learning rate stay; train.micro_batches={after} begins so"
-    if preset["run"].get("checkpoint") in (None, False, "off"):
-        hint += "; with run.checkpoint set, what was trained would have been kept"
-    return _of("train.micro_batches", before, after, "accumulate", number, message, hint, written, checkpoint)
-
-
-def _halved(preset: Mapping[str, Any], written: RunEvents, started: Started, number: int) -> Answer | str:
-    key, before = "input.batch_size", int(preset["input"]["batch_size"])
-    if key in started.inapplicable:
-        return f"{key} does nothing here: {started.inapplicable[key]}"
-    if before == 1:
-        return "the batch size is 1 already"
-    after = before // 2
-    message = f"{_ran_out(written)}: the training begins again with batch size {after} instead of {before}"
-    rate = f"train.learning_rate stays {preset['train']['learning_rate']:g}"
-    if why := started.inapplicable.get("train.learning_rate"):
-        rate = f"the learning rate stays as it is ({why})"
-    hint = f"{rate}; a smaller batch often needs a lower one"
-    return _of(key, before, after, "halve", number, message, hint, written, None)
-
-
-def _of(
-    key: str, before: int, after: int, kind: Any, number: int, message: str, hint: str, written: RunEvents,
-    resumes_at: int | None,
-) -> Answer:  # fmt: skip
+        answer, key, before, checkpoint = "halve", "input.batch_size", int(preset["input"]["batch_size"]), None
+        if key in started.inapplicable:
+            return f"{key} does nothing here: {started.inapplicable[key]}"
+        if before == 1:
+            return "the batch size is 1 already"
+        after = before // 2
+        message = f"{ran_out}: the training begins again with batch size {after} instead of {before}"
+        rate = f"train.learning_rate stays {preset['train']['learning_rate']:g}"
+        if why := started.inapplicable.get("train.learning_rate"):
+            rate = f"the learning rate stays as it is ({why})"
+        hint = f"{rate}; a smaller batch often needs a lower one"
+    else:
+        answer, key, before = "accumulate", "train.micro_batches", int(preset["train"].get("micro_batches", 1))
+        samples = (started.global_batch_size or 0) // (started.replicas or 1) or int(preset["input"]["batch_size"])
+        after = min(2 * before, samples)
+        if after <= before:
+            return "each sample is a part of its own already"
+        is_active = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
+        message = f"{ran_out}: the training {is_active} with each batch of {samples} in {after} parts"
+        hint = f"global batch and learning rate stay; train.micro_batches={after} begins so"
+        if preset["run"].get("checkpoint") in (None, False, "off"):
+            hint += "; with run.checkpoint set, what was trained would have been kept"
     event = MemoryAnswer(
-        answer=kind, number=number, option=key, before=before, after=after, ran_out_after_step=_step(written),
-        resumes_at_step=resumes_at, message=message,
+        answer=answer, number=given_before + 1, option=key, before=before, after=after, ran_out_after_step=step,
+        resumes_at_step=checkpoint, message=message,
     )  # fmt: skip
     return Answer(key, before, after, event, hint)
 
 
-def _ran_out(written: RunEvents) -> str:
-    step = _step(written)
-    return "out of memory in the first steps" if step is None else f"out of memory after step {step}"
+def last_phase(written: RunEvents) -> str:
+    """`starting` if the trainer has reported none."""
+    phases = [event.phase for event in written.of(Phase) if event.phase != "ended"]
+    return phases[-1] if phases else "starting"
 
 
 def _step(written: RunEvents) -> int | None:
-    """Return the last step in the events of the latest trainer; None if it has reported no step."""
+    """The last step of the latest trainer."""
     events = written.events
     began = max((i for i, event in enumerate(events) if isinstance(event, Started)), default=0)
     steps = [event.step for event in events[began:] if isinstance(event, Progress)]
@@ -129,11 +102,8 @@ def _step(written: RunEvents) -> int | None:
 
 
 def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -> Answer | str | None:
-    """Return the change after a failure of XLA: `compile.xla` becomes false. Return a text with the reason if the
-    training cannot continue.
-
-    `preset` has the run's options by group and name, and `result` is the trainer's result. Return None if the run ended
-    for another reason, if compile.xla was not auto, or if XLA failed in the user's own code.
+    """`compile.xla` becomes false; a text says why not. None if the run (with the trainer's `result`) ended for another
+    reason, compile.xla was not auto, or XLA failed in the user's own code.
     """
     error = mapping(result.get("error"))
     if error.get("kind") != XLA or mapping(preset.get("compile")).get("xla") != "auto":
@@ -158,36 +128,20 @@ def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -
 
 
 def record(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
-    """Write the change into `preset` and into the files of the run, so that the next trainer and a later resume use it.
-
-    Old checkpoints are moved aside if the training begins again. Raises OSError if a file cannot be written; the
-    checkpoints are then moved back.
+    """Write the change into `preset` and the run's files, and move checkpoints aside if the training begins again.
+    OSError: a file cannot be written; the checkpoints are then moved back.
     """
-    aside = _put_checkpoints_aside(run) if chosen.event.resumes_at_step is None else None
+    aside, (group, name) = None, chosen.key.split(".")
+    if chosen.event.resumes_at_step is None and checkpoint_files.steps_in(run.file(CHECKPOINTS)):
+        aside = run.file(f"{CHECKPOINTS}-{places.next_number(run.path, f'{CHECKPOINTS}-')}")
+        os.rename(run.file(CHECKPOINTS), aside)
+    preset[group][name] = chosen.after
+    content = yaml.safe_dump(preset, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
     try:
-        _write(run, preset, chosen)
+        write_atomically(run.file("preset.yaml"), content)
+        write_atomically(run.file(options_json.FILE), options_json.of_values(preset))
+        titles.add_change(run, chosen.key, chosen.before, chosen.after)
     except OSError:
         if aside is not None:  # a later resume has the options as they are
             os.rename(aside, run.file(CHECKPOINTS))
         raise
-
-
-def _write(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
-    group, name = chosen.key.split(".")
-    preset[group][name] = chosen.after
-    content = yaml.safe_dump(preset, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
-    write_atomically(run.file("preset.yaml"), content)
-    write_atomically(run.file(options_json.FILE), options_json.of_values(preset))
-    titles.add_change(run, chosen.key, chosen.before, chosen.after)
-
-
-def _put_checkpoints_aside(run: Run) -> Path | None:
-    """Move the old checkpoints to another folder, as the training begins again without them.
-
-    Returns that folder, or None if there are no checkpoints.
-    """
-    if not checkpoint_files.steps_in(run.file(CHECKPOINTS)):
-        return None
-    aside = run.file(f"{CHECKPOINTS}-{places.next_number(run.path, f'{CHECKPOINTS}-')}")
-    os.rename(run.file(CHECKPOINTS), aside)
-    return aside

@@ -7,8 +7,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..files import reading
 from ..files.writing import write_atomically
 from ..job import cluster as clusters
 from ..job import start_worker
-from ..options import Options, options_json
+from ..options import options_json
 from ..presets import Preset, PresetError
 from ..runs import ACTIVE_STATES, Run, RunError, checkpoint_files, code_copy, code_files, run_cluster, waiting_error
 from ..runs.event_reading import read_events
@@ -44,14 +44,8 @@ def resume(
     among: Collection[str] | None = None,
     from_queue: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start an engine that continues the run from its last checkpoint in the same run folder. Return the engine's
-    process.
-
-    If the user's code has changed since the run was trained, either `new_code` must be True, or `from_copy`, with which
-    the run continues with its copy of the code. `tell` is called with a line if the choice of GPUs takes time. `among`
-    is that of `lease_devices`. With `from_queue`, a queued run is allowed, as the queue itself resumes it. Raises
-    NotFree if too few GPUs are free, another RunError if the run cannot be resumed, PresetError if its preset cannot be
-    read, or ClusterError if it was a worker of another cluster. The run is then unchanged.
+    """Start an engine that continues the run. If its code has changed, `new_code` or `from_copy` is needed; with
+    `from_queue` a queued run is allowed. Raises RunError, PresetError or ClusterError; the run is then unchanged.
     """
     joins = start_worker.cluster_to_resume(run)
     clock = RunClock.launched(not_before=run.last_date())
@@ -61,7 +55,8 @@ def resume(
         if not new_code:
             code_files.check(run, from_copy)
         if from_copy:
-            preset = replace(preset, options=_with_copy(preset.options))
+            options = preset.options
+            preset = replace(preset, options=replace(options, run=replace(options.run, code="copy")))
         devices = stack.enter_context(launch.leased(preset.options, title_of(run).preset, tell, among=among))
         if from_copy:
             code_copy.link_data(run, preset.options)
@@ -71,9 +66,7 @@ def resume(
         if joins is not None:
             write_atomically(run.file(run_cluster.FILE), joins.as_file())
         place = Place.read(run.status)
-        if (
-            place is not None and not place.is_here
-        ):  # the run has left that machine, whose last heartbeat may look recent
+        if place is not None and not place.is_here:  # it has left that machine, whose last heartbeat may look recent
             write_atomically(run.file("status.json"), json.dumps({**run.status, "phase": "ended"}), durable=False)
         if not lock.works:  # this file shows that a run is starting
             put_result_aside(run.path)
@@ -81,28 +74,14 @@ def resume(
         with contextlib.suppress(OSError), run.file("engine.log").open("a") as log:  # the disk may be full
             log.write(f"{RESUMED}\n")
         if new_code:  # last: after a resume that fails, the code must be accepted again
-            take_new_code(run, preset.options)
+            code_copy.make(run, preset.options)
+            code_files.accept(run, code_copy.trained(run, preset.options))
         return launch.spawn(run, lock, clock, devices)
 
 
-def take_new_code(run: Run, options: Options) -> None:
-    """Copy the user's code as it is now to the run, and record the files that have changed since the run used them.
-
-    Raises OSError if the copy cannot be recorded.
-    """
-    code_copy.make(run, options)
-    code_files.accept(run, code_copy.trained(run, options))
-
-
-def _with_copy(options: Options) -> Options:
-    return replace(options, run=replace(options.run, code="copy"))
-
-
 def preset_to_resume(run: Run) -> Preset:
-    """Return the preset of a run that is not alive.
-
-    Raises RunError if the run cannot be resumed because it has not begun, has completed, has no intact checkpoint, or
-    because one of its files is a folder. Raises PresetError if its preset cannot be read.
+    """Raises RunError if the run, which is not alive, has not begun, has completed, has no intact checkpoint, or has a
+    folder in place of a file; PresetError if its preset cannot be read.
     """
     state = run.state_without_queue(Liveness())
     if state not in RESUMABLE:
@@ -116,7 +95,7 @@ def preset_to_resume(run: Run) -> Preset:
 
 
 def _require_files(run: Run) -> None:
-    """Raise RunError if a file that the resumed run goes on to write is a folder, or cannot be read."""
+    """RunError if a file that the resumed run goes on to write is a folder, or cannot be read."""
     for name in (*EVENT_FILES, "status.json", "engine.log"):
         try:
             reading.open_regular(run.file(name)).close()
@@ -128,18 +107,13 @@ def _require_files(run: Run) -> None:
 
 
 def without_checkpoint(run: Run) -> str:
-    """Return the message about a run that cannot be resumed because it has no checkpoint."""
     if options_of(run).get("run.checkpoint") in (None, "off"):
         return f"{run.name} has no checkpoint to resume from; set run.checkpoint for the next run"
     return f"{run.name} has no checkpoint to resume from: it ended before its first one"
 
 
 def _has_whole_checkpoint(run: Run) -> bool:
-    """Return True if there is an intact checkpoint. Raises RunError if there are checkpoints and all are damaged.
-
-    In a training on several machines the first worker (the chief) has the checkpoints. If the chief's folder cannot be
-    read from this machine, only the trainer can check them; then return True if the option run.checkpoint is on.
-    """
+    """RunError if all are damaged. A chief that this machine cannot read counts if run.checkpoint is on."""
     if (joined := run_cluster.of_run(run)) is not None and not joined.is_chief:
         chief = run_cluster.chief_of(run)
         if chief is None:
@@ -156,10 +130,7 @@ def _has_whole_checkpoint(run: Run) -> bool:
 
 
 def latest() -> Run:
-    """Return the newest run of this worker that can be resumed.
-
-    Raises RunError if there is none, with the reason why the newest run cannot be resumed.
-    """
+    """The newest run of this worker that can be resumed. RunError says why the newest cannot."""
     reason, count, is_own = "", 0, _of_this_worker()
     for run in runs.all_runs():
         if reason and not _may_be_resumed(run):  # the message has the reason of the newest run alone
@@ -176,17 +147,13 @@ def latest() -> Run:
 
 
 def _may_be_resumed(run: Run) -> bool:
-    """Return False for a run that certainly cannot be resumed, else True.
-
-    That is a run that has completed, or that has no checkpoint and no cluster whose chief may have one. The test is
-    quick, as there may be thousands of runs.
-    """
+    """This test is quick, as there may be thousands of runs; the chief of a cluster may have the checkpoint."""
     saved = checkpoint_files.steps_in(f"{run.path}/checkpoints") or os.path.exists(f"{run.path}/{run_cluster.FILE}")
     return bool(saved) and not run.has_completed()
 
 
 def why_not(run: Run) -> str:
-    """Return the reason why a run cannot be resumed, in one line; empty if it can be resumed."""
+    """Return the reason in one line; empty if the run can be resumed."""
     if (state := run.state) == WAITING:
         return str(waiting_error(run, "resume"))
     if state in ACTIVE_STATES:
@@ -199,11 +166,8 @@ def why_not(run: Run) -> str:
 
 
 def of_preset(preset: Preset, on_wait: Callable[[str], None]) -> Run | None:
-    """Return the newest run that is not alive and was launched with this preset: the same name, and the same value of
-    every option. None if there is none.
-
-    The option run.code is not compared, nor the seed if the preset has none. If the run may be alive on another
-    machine, its heartbeat is watched for up to a minute; before that, `on_wait` is called with a message.
+    """The newest run, not alive, with this preset's name and value of every option but run.code, and the seed if that
+    is not given. A heartbeat of another machine is watched for up to a minute, after `on_wait` got a message.
     """
     values = _values(launch.settle(preset, Path.cwd()), preset)
     for run in filter(_of_this_worker(), runs.all_runs()):
@@ -215,10 +179,7 @@ def of_preset(preset: Preset, on_wait: Callable[[str], None]) -> Run | None:
 
 
 def _of_this_worker() -> Callable[[Run], bool]:
-    """Return a test for runs that returns True for a run of this worker.
-
-    Outside of a cluster it is True for all runs, except those of a local cluster's workers other than the chief.
-    """
+    """Outside of a cluster all but a local cluster's workers other than the chief."""
     own = clusters.read(os.environ)
     if own is None or len(own.workers) < 2:
         return lambda run: run_cluster.local_chief(run) is None
@@ -226,28 +187,18 @@ def _of_this_worker() -> Callable[[Run], bool]:
 
 
 def _launched_with(run: Run, preset: Preset) -> dict[str, Any] | None:
-    """Return the values of all options, by `group.name`, at the launch of the run, before the engine changed any; None
-    if its preset cannot be read.
-    """
+    """The options by `group.name` before the engine changed any; None if the preset cannot be read."""
     try:
         values = _values(presets.resolve(str(run.file("preset.yaml"))), preset)
     except (PresetError, RunError, OSError):
         return None
-    return values | dict(reversed(list(_before_changes(run))))
-
-
-def _before_changes(run: Run) -> Iterator[tuple[str, Any]]:
-    for event in read_events(run.path, [TELEMETRY_FILE]).events:
-        if isinstance(event, OptionChanged):
-            yield event.option, event.before
+    written = reversed(read_events(run.path, [TELEMETRY_FILE]).events)  # the first change of an option counts
+    return values | {event.option: event.before for event in written if isinstance(event, OptionChanged)}
 
 
 def _values(preset: Preset, requested: Preset) -> dict[str, Any]:
-    """Return the preset's values by `group.name`, without run.code, which a resume may have changed; also without the
-    seed if the `requested` preset has none.
-    """
-    groups = asdict(preset.options)
-    values = {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
+    """Leave out run.code, which a resume may have changed, and the seed if `requested` has none."""
+    values = launch.values_of(preset)
     del values["run.code"]
     if requested.options.train.seed is None:
         del values["train.seed"]
@@ -255,11 +206,7 @@ def _values(preset: Preset, requested: Preset) -> dict[str, Any]:
 
 
 def _is_active(run: Run, on_wait: Callable[[str], None]) -> bool:
-    """Return True if the run is alive.
-
-    For a run on another machine, wait until its heartbeat changes or counts as stopped; before that, call `on_wait`
-    with a message.
-    """
+    """A run on another machine counts until its heartbeat has stopped; `on_wait` gets a message before."""
     host, beat = run.liveness.host, run.status.get("heartbeat")
     if host and run.is_active:
         on_wait(f"{run.name} was running on {host}: waiting until its heartbeat goes on, for at most a minute")

@@ -31,10 +31,8 @@ FORKED = "GPUTUI_FORKED"  # environment variable of an engine whose trainer alre
 
 @dataclass(frozen=True)
 class Trainer:
-    """The process of a trainer, and the channels to it.
-
-    `lifeline` is the descriptor of the pipe on which requests to stop are sent, `report` that of the pipe with the
-    result that the trainer could not write to disk. `heartbeat` is in shared memory.
+    """The process and the channels to it: `lifeline` takes requests to stop, `report` has the result that the trainer
+    could not write to disk (both descriptors of pipes); `heartbeat` is in shared memory.
     """
 
     process: subprocess.Popen[bytes] | Child
@@ -44,10 +42,7 @@ class Trainer:
 
 
 class Channels:
-    """The pipes between an engine and its trainer, and the shared memory of the heartbeat.
-
-    `lifeline` and `report` are the engine's descriptors; `trainers` are those for the trainer, which the engine closes.
-    """
+    """The pipes between an engine and its trainer, and the heartbeat's memory. The engine closes `trainers`."""
 
     def __init__(self) -> None:
         reader, self.lifeline = os.pipe()
@@ -56,21 +51,15 @@ class Channels:
         self.trainers = [reader, their_report] + ([] if self.memory is None else [self.memory])
 
     def environment(self, clock: RunClock | None) -> dict[str, str]:
-        """Return the environment variables that pass the descriptors to the trainer and, if `clock` is given, the
-        launch of the run.
-        """
+        """The variables include the launch of the run if `clock` is given."""
         names = ("GPUTUI_LIFELINE", "GPUTUI_REPORT", heartbeat.VARIABLE)
         variables = dict(zip(names, map(str, self.trainers), strict=False))
         return variables | ({VARIABLE: clock.as_text()} if clock else {})
 
 
 def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | None = None) -> Trainer:
-    """Start the trainer of a run, and return it. The trainer notices the end of this process by the end of its
-    lifeline.
-
-    Until the trainer reads the lifeline, the kernel kills it if this process ends. `python` is its interpreter, by
-    default the interpreter in the run's options. For a trainer that waits for a run, `run_folder` is WARM and `python`
-    is needed. Raises OSError if the trainer cannot be started.
+    """Raises OSError. The trainer notices the end of this process by the end of its lifeline; until it reads that, the
+    kernel kills it. One that waits for a run has WARM as its folder, and needs `python`.
     """
     channels, python = Channels(), python or python_of(run_folder)
     process = child_process.start(
@@ -85,11 +74,7 @@ def start_trainer(run_folder: str, clock: RunClock | None = None, python: str | 
 
 
 def python_of(run_folder: str) -> str:
-    """Return the path of the interpreter in which the run in `run_folder` trains, from its options.json; gputui's own
-    if the options name none.
-
-    Raises OSError if that file cannot be read or is damaged.
-    """
+    """Return that of the folder's options.json, or gputui's own. OSError if the file cannot be read or is damaged."""
     path = os.path.join(run_folder, OPTIONS)
     try:
         with open(path, encoding="utf-8") as stream:
@@ -100,9 +85,7 @@ def python_of(run_folder: str) -> str:
 
 
 def forked_trainer() -> Trainer | None:
-    """Return the trainer that this process forked before it became an engine (trainer/fork_server.py); None if there is
-    none.
-    """
+    """The trainer that this process forked before it became an engine (trainer/fork_server.py), if any."""
     numbers = [int(number) for number in os.environ.pop(FORKED, "").split()]
     if not numbers:
         return None
@@ -113,10 +96,7 @@ def forked_trainer() -> Trainer | None:
 
 
 def write_to_log(run_folder: Path) -> None:
-    """From now on, write all output of this process to the run's log.
-
-    If the log cannot be opened, the output is not redirected.
-    """
+    """All output of this process from now on, if the log can be opened."""
     with contextlib.suppress(OSError):
         _write_to(run_folder / "engine.log")
 
@@ -129,27 +109,21 @@ def _write_to(path: Path) -> None:
 
 
 def own_lock(path: Path) -> Lock:
-    """Return the lock that the parent has passed to this process; if it has passed none, take the lock of the file
-    `path`.
-
-    Raises locks.Taken if another process holds it. Raises OSError if it cannot be opened.
-    """
+    """The lock that the parent has passed to this process, else that of `path`. Raises locks.Taken or OSError."""
     given = os.environ.pop(LOCK, None)
     return locks.inherited(int(given)) if given else locks.take(path)
 
 
 def put_result_aside(run_folder: Path) -> None:
-    """Rename the result of a run's former launch to the next name `result-N.json`, if there is one."""
+    """Rename the result of a former launch to the next `result-N.json`."""
     if os.path.exists(run_folder / "result.json"):
         number = places.next_number(run_folder, "result-", ".json")
         os.rename(run_folder / "result.json", run_folder / f"result-{number}.json")
 
 
 def take_run() -> tuple[str, Lock | None, str]:
-    """Wait for a run, its lock and its leases, which are sent to the socket on standard input.
-
-    Returns the line that `addressed` makes (empty if none came), the lock or None, and the leases in the form of the
-    environment variable LEASED. Afterwards standard input is /dev/null.
+    """Wait for a run on the socket on standard input: the line of `addressed` (empty if none came), its lock, and its
+    leases as in the variable LEASED. Afterwards standard input is /dev/null.
     """
     import socket  # only an engine that waits for a run needs it
 
@@ -167,20 +141,17 @@ def take_run() -> tuple[str, Lock | None, str]:
 
 
 def addressed(clock: RunClock, run_folder: str | Path) -> str:
-    """Return one line that passes a run to a waiting process: the time of its launch, and its folder."""
+    """One line that passes a run to a waiting process."""
     return f"{clock.as_text()} {run_folder}"
 
 
 def read_address(address: str) -> tuple[RunClock, str]:
-    """Return the clock and the run folder in a line that `addressed` has made."""
     date, mark, run_folder = address.split(" ", 2)
     return RunClock.read(f"{date} {mark}"), run_folder
 
 
 def wake(trainer: Trainer, clock: RunClock, run_folder: str) -> Trainer:
-    """Pass the run in `run_folder` to the waiting trainer, and return that trainer. If it has ended, start and return
-    another one.
-    """
+    """Pass the run to the waiting trainer; if that has ended, start another one."""
     try:
         if trainer.process.poll() is None:
             os.write(trainer.lifeline, os.fsencode(f"{addressed(clock, run_folder)}\n"))

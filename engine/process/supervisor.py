@@ -12,14 +12,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
 import yaml
 
+from ..diagnosis import diagnose
+from ..diagnosis.collector import Collector
 from ..files import places, writing
 from ..files.values import whole
 from ..files.writing import write_atomically
@@ -28,8 +32,9 @@ from ..job.worker_readings import Workers
 from ..leases import free_gpus, lease
 from ..options import Options
 from ..runs import Run, events, results, run_cluster
-from ..runs.event_reading import Tail, read_events
+from ..runs.event_reading import Tail, in_time, read_events
 from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started, Warn
+from ..runs.launched_with import options_of
 from ..runs.parsing import EventWriter
 from ..system import descendants, stop_signals
 from ..system.identity import Place, Process
@@ -39,7 +44,6 @@ from ..telemetry import resource_limits
 from ..telemetry.sampler import Sampler
 from . import ending, recovery
 from .known_failures import MEMORY, RESUME, RESUMED, XLA
-from .live_diagnosis import LiveDiagnosis
 from .recovery import Answer
 from .spawn import DUMP_STACKS, Trainer, put_result_aside, start_trainer
 from .time_limits import SUSPENDED_SECONDS, Activity, TimeLimit
@@ -57,11 +61,8 @@ STUCK_HINT = "nvidia-smi shows which process holds it; until it ends gputui star
 
 
 class Supervisor:
-    """The engine's work: supervises the trainer of one run until it has ended, and makes sure that the run has a
-    result.
-
-    `lock` is the run's lock, which the engine holds; `clock` counts from the launch. `leased` is the value of the
-    environment variable LEASED, by which the engine has inherited leases.
+    """Supervises the trainer of one run until it has ended, and makes sure that the run has a result. `leased` is the
+    variable LEASED, by which the engine has inherited leases.
     """
 
     def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock, leased: str = "") -> None:
@@ -87,7 +88,7 @@ class Supervisor:
         self.followers = Followers(run, self.run_options["follow"] or ())
 
     def _take(self, trainer: Trainer, clock: RunClock) -> None:
-        """Supervise `trainer` from now on instead of the one before. `clock` counts from the start of `trainer`."""
+        """Supervise `trainer` from now on; `clock` counts from its start."""
         self.started_trainer, self.clock = trainer, clock
         self.trainer, self.lifeline = trainer.process, trainer.lifeline
         self.report, self.heartbeat = trainer.report, trainer.heartbeat
@@ -97,17 +98,18 @@ class Supervisor:
         self.__dict__.pop("_started", None)
 
     def supervise(self) -> int:
-        """Do all the work of the engine, until the run has ended. Return the engine's exit status, which is 0."""
+        """Do all the work of the engine, until the run has ended. Return the engine's exit status, 0."""
         self._take_signals()
         descendants.adopt_orphans()
         self._write_status()
         if not self.lock.works:
-            self.events.emit(events.Warn(kind="no_locks", message=NO_LOCKS, hint=NO_LOCKS_HINT))
+            self.events.emit(Warn(kind="no_locks", message=NO_LOCKS, hint=NO_LOCKS_HINT))
         watcher = LiveDiagnosis(self.run, self.events.emit, self.launched)
         watcher.start()
         workers = Workers(self.run, self.events.emit)
         workers.start()
-        self._report(self.followers.start())
+        for warning in self.followers.start():
+            self.events.emit(warning)
         self._attend()
         while (oom_answer := self._answer()) is not None and self._is_recorded(oom_answer):
             self._start_again(oom_answer)
@@ -116,19 +118,19 @@ class Supervisor:
         watcher.stop()
         self.phase = "ended"
         for line in free_gpus.give_back(self.leases):
-            self.events.emit(events.Warn(kind="stuck_gpu", message=line, hint=STUCK_HINT))
+            self.events.emit(Warn(kind="stuck_gpu", message=line, hint=STUCK_HINT))
         if self.held:
             del self._processes["trainer"]  # for all readers of the status the run has ended
         self._write_status()
-        from ..notify import of_runs  # at the end: the start of a training does not wait for it
+        from ..notify import sending  # at the end: the start of a training does not wait for it
 
-        of_runs.send(self.run, self.events.emit)
+        sending.after_run(self.run, self.events.emit)
         self.events.drain(results.TRAINER_SECONDS)
         self.events.close()
         return 0
 
     def _attend(self) -> None:
-        """Take readings and supervise the present trainer until it has ended and the result is written."""
+        """Supervise the present trainer until it has ended and the result is written."""
         seconds, pcie = self.run_options["sample_seconds"], self.run_options["pcie"]
         network = run_cluster.of_run(self.run) is not None
         sampler = Sampler(self.events, self.trainer.pid, seconds, pcie=pcie, network=network)
@@ -139,13 +141,12 @@ class Supervisor:
         finally:
             sampler.stop()
         self._leave_result(sampler)
-        self._clean_up()
+        places.remove_scratch()
+        if ended := descendants.end_descendants(spared=self.trainer.pid, apart=self.followers.pids):
+            self.events.emit(Warn(kind="left_behind", message=descendants.describe(ended), hint=descendants.HINT))
 
     def _answer(self) -> Answer | None:
-        """Return the change of an option with which the training continues after memory ran out or XLA failed.
-
-        None if it does not continue; if a change was possible in principle, a warning then gives the reason.
-        """
+        """The change after memory ran out or XLA failed; a warning says why one that is possible does not help."""
         result, on_oom = self.run.result, self.run_options["on_oom"]
         if result is None or self.held or self.stop_requests or self.asked_because:
             return None
@@ -160,10 +161,6 @@ class Supervisor:
         return change
 
     def _is_recorded(self, chosen: Answer) -> bool:
-        """Write the changed option into the run folder, for the next trainer.
-
-        Returns False, after a warning, if it cannot be written.
-        """
         try:
             recovery.record(self.run, self.preset, chosen)
         except OSError as fault:
@@ -175,16 +172,14 @@ class Supervisor:
         key = recovery.XLA_KEY if kind == XLA else "run.on_oom"
         group, name = key.split(".")
         message = f"{key}={self.preset[group][name]} ends here: {why}"
-        self.events.emit(events.Warn(kind=kind, message=message, option=key))
+        self.events.emit(Warn(kind=kind, message=message, option=key))
 
     def _start_again(self, chosen: Answer) -> None:
-        """Start another trainer in the same folder with the changed option. The clock of that trainer counts from
-        now.
-        """
+        """The clock of the new trainer counts from now."""
         self.memory_answers += chosen.kind == MEMORY
         self.events.emit(chosen.event)
         text = chosen.event.message
-        self.events.emit(events.Warn(kind=chosen.kind, message=text, hint=chosen.hint, option=chosen.key))
+        self.events.emit(Warn(kind=chosen.kind, message=text, hint=chosen.hint, option=chosen.key))
         put_result_aside(self.run.path)
         print(RESUMED, flush=True)
         for pipe in (self.lifeline, self.report):
@@ -193,17 +188,6 @@ class Supervisor:
         clock = RunClock(self.launched.now(), steady())
         self._take(start_trainer(str(self.run.path), clock), clock)
         self._write_status()
-
-    def _report(self, warnings: Iterable[events.Warn]) -> None:
-        for warning in warnings:
-            self.events.emit(warning)
-
-    def _clean_up(self) -> None:
-        places.remove_scratch()
-        if ended := descendants.end_descendants(spared=self.trainer.pid, apart=self.followers.pids):
-            self.events.emit(
-                events.Warn(kind="left_behind", message=descendants.describe(ended), hint=descendants.HINT)
-            )
 
     def _take_signals(self) -> None:
         for number in stop_signals.NUMBERS:
@@ -214,23 +198,15 @@ class Supervisor:
         stop_signals.let_through()
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
-        """Record a request to stop. Repeated signals count as one request, as a scheduler sends them repeatedly."""
+        """Repeated signals count as one request, as a scheduler sends them repeatedly."""
         self.stop_requests = max(1, self.stop_requests)
 
     def _on_person(self, _number: int, _frame: Any) -> None:
-        """Count each request of a person to stop. The second one ends the run at once.
-
-        `gputui stop` and Ctrl-C send this signal in addition to SIGTERM.
-        """
+        """Each counts: the second ends the run at once. `gputui stop` and Ctrl-C send it in addition to SIGTERM."""
         self.asked_by_person += 1
         self.stop_requests = max(self.asked_by_person, self.stop_requests)
 
     def _on_stop_signal(self, number: int, _frame: Any) -> None:
-        """Record a request to stop by the signal `number` (run.stop_signal), unless a request was made before.
-
-        Repeated signals count as one request, as a scheduler may send them to the engine and to the command, which
-        passes them on.
-        """
         if not self.stop_requests:
             self.stop_requests, self.ended_by = 1, signal.Signals(number).name
 
@@ -243,7 +219,8 @@ class Supervisor:
             if not is_current or time.monotonic() >= next_heartbeat:
                 self.phase = activity.phase
                 self._write_status()
-                self._report(self.followers.check())
+                for warning in self.followers.check():
+                    self.events.emit(warning)
                 next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
             activity.update()
             self._enforce(activity)
@@ -257,27 +234,15 @@ class Supervisor:
 
     @property
     def _gpus(self) -> Sequence[str]:
-        """The UUIDs of the GPUs on which the trainer has trained, empty if not known. Read it only after the trainer
-        has ended.
-        """
         return self._started.gpus if self._started else ()
-
-    @property
-    def _device_batches(self) -> int:
-        """The number of batches that were copied ahead into the memory of each GPU; 0 if it is not known."""
-        return whole(self._started.actual.get("device_batches")) or 0 if self._started else 0
 
     @cached_property
     def _started(self) -> Started | None:
-        """The `started` event of the trainer, None if there is none. Read it only after the trainer has ended."""
+        """Read it only after the trainer has ended."""
         return read_events(self.run.path, [EVENTS_FILE]).last(Started)
 
     def _find_lost_gpus(self) -> list[str]:
-        """Return the names (`GPU 0`) of the trainer's GPUs that the driver has lost, by a reading that began after the
-        crash.
-
-        The list is empty if the trainer was asked to end, was not ended by a signal, or if no reading comes within 5 s.
-        """
+        """Return those of a reading that began after the crash; none if no reading comes within 5 s."""
         if self.asked_because or (self.trainer.returncode or 0) >= 0:
             return []
         tail = Tail(self.run.file(TELEMETRY_FILE), from_now=True)
@@ -291,43 +256,30 @@ class Supervisor:
         return [f"GPU {gpu.index}" for gpu in gpus if gpu.lost_since is not None]
 
     def _enforce(self, activity: Activity) -> None:
-        """Pass a request to stop to the trainer, apply the time limits, and kill the trainer if it has not ended 30 s
-        after a request.
-
-        A second request of a person kills it at once.
-        """
+        """Pass a stop on, apply the limits, and kill the trainer 30 s after a request or at a person's second one."""
         hang = self.run_options["hang_seconds"]
         if self.stop_requests and not self.asked_because:
             self._ask("stop", "")
-            self._warn_stop_signal()
+            if self.ended_by:
+                message = f"{self.ended_by} has arrived, which run.stop_signal names: the run ends"
+                self.events.emit(Warn(kind="stop_signal", message=message, option="run.stop_signal"))
         elif self.time_limit.is_over and not self.asked_because:
             self.ended_by = self.time_limit.option if self.time_limit.is_of_job else ""
             self._ask("timeout", self.time_limit.option)
         elif hang != "off" and self.killed_at is None and (hangs := activity.hang(hang)):
             self.limit_reached = self.limit_reached if self.asked_because else hangs
-            self._dump_stacks()
+            self.trainer.send_signal(DUMP_STACKS)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.trainer.wait(STACKS_SECONDS)
             self._kill(self.asked_because or "hang")
         no_answer = self.asked_because and _is_over(self.asked_at, stop_signals.GRACE_SECONDS)
         if (self.asked_by_person > 1 or no_answer) and self.killed_at is None:
             self._kill(self.asked_because)
-        self._warn_suspended(activity)
-
-    def _warn_stop_signal(self) -> None:
-        if self.ended_by:
-            message = f"{self.ended_by} has arrived, which run.stop_signal names: the run ends"
-            self.events.emit(events.Warn(kind="stop_signal", message=message, option="run.stop_signal"))
-
-    def _warn_suspended(self, activity: Activity) -> None:
         if activity.suspended_seconds > SUSPENDED_SECONDS and not self.reported_suspended and self.killed_at is None:
             self.reported_suspended = True
             hint = f"continue it with kill -CONT {self.trainer.pid}; a suspended training does not count as a hang"
             message = "the training is suspended: its process was stopped by SIGSTOP or by a debugger"
-            self.events.emit(events.Warn(kind="suspended", message=message, hint=hint))
-
-    def _dump_stacks(self) -> None:
-        self.trainer.send_signal(DUMP_STACKS)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.trainer.wait(STACKS_SECONDS)
+            self.events.emit(Warn(kind="suspended", message=message, hint=hint))
 
     def _ask(self, why: str, limit: str) -> None:
         self.asked_because, self.limit_reached, self.asked_at = why, limit, time.monotonic()
@@ -339,27 +291,32 @@ class Supervisor:
         self.trainer.kill()
 
     def _leave_result(self, sampler: Sampler) -> None:
-        """Write the result of the run if the trainer did not write it. A result of the trainer is not changed."""
+        """A result of the trainer is not changed."""
         self.gives_up_at = time.monotonic() + results.ENGINE_SECONDS
         report = results.take(self.report)
+        asked = self.stop_requests
         if report.result is not None and not self.run.read_result().value:
             self._write(report.result)
-        self._append(report)
-        if report.result is not None or self._has_result():
+        missing = results.append(self.run, report.lines, self._patience, lambda: self.stop_requests > asked)
+        if count := missing + report.lost_events:
+            message = (
+                f"the last {count} events of the training are missing: they could not be written to disk when it ended"
+            )
+            self.events.emit(Warn(kind="disk", message=message))
+        if missing and report.result is not None:
+            self.events.emit(events.Finished(outcome=report.result["outcome"], summary=report.result))
+        has_result = report.result is not None
+        if not has_result:
+            asked = self.stop_requests
+            written = results.read(self.run, self._patience, lambda: self.stop_requests > asked)
+            if written.unreadable:
+                self.events.emit(Warn(kind="disk", message=f"{written.damage}; it stays as it is"))
+            has_result = bool(written.value) or written.unreadable
+        if has_result:
             if self.held:
-                self.events.emit(events.Warn(kind="held", message=ending.held(self.trainer.pid), hint=ending.HELD_HINT))
+                self.events.emit(Warn(kind="held", message=ending.held(self.trainer.pid), hint=ending.HELD_HINT))
             return
-        with installed.of(self.run_options["python"] or sys.executable):
-            end = ending.classify(self._evidence(sampler))
-        if end.outcome == "crashed" and (full := writing.try_writing(self.run.path)):
-            end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")
-        end = ending.with_hint(end, run_cluster.is_saved(self.run))
-        self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
-        summary = ending.summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed())
-        self._keep(events.plain(asdict(summary)))
-
-    def _evidence(self, sampler: Sampler) -> ending.Evidence:
-        return ending.Evidence(
+        evidence = ending.Evidence(
             returncode=self.trainer.returncode or 0,
             log_tail=self.run.log_tail(ending.LOG_LINES),
             batch_size=self.preset["input"]["batch_size"],
@@ -370,54 +327,32 @@ class Supervisor:
             phase=self.phase,
             ceilings=resource_limits.ceilings(),
             gpus=len(self._gpus),
-            device_batches=self._device_batches,
+            device_batches=whole(self._started.actual.get("device_batches")) or 0 if self._started else 0,
             lost_gpus=self.lost_gpus,
             driver_errors=sampler.driver_errors(DRIVER_ERROR_SECONDS, self._gpus),
             held_pid=self.trainer.pid if self.held else None,
             on_oom=self.run_options["on_oom"],
             own=self.preset["workload"].get("entry") is not None,
         )
-
-    @property
-    def _patience(self) -> float:
-        """The seconds for which the engine may still try to write to a disk that refuses, at least 0."""
-        return max(0.0, self.gives_up_at - time.monotonic())
-
-    def _has_result(self) -> bool:
-        """Return True if the trainer has written a result, or if the result exists but stays unreadable for `_patience`
-        seconds.
-        """
-        asked = self.stop_requests
-        result = results.read(self.run, self._patience, lambda: self.stop_requests > asked)
-        if result.unreadable:
-            self.events.emit(events.Warn(kind="disk", message=f"{result.damage}; it stays as it is"))
-        return bool(result.value) or result.unreadable
-
-    def _keep(self, summary: Mapping[str, Any]) -> None:
+        with installed.of(self.run_options["python"] or sys.executable):
+            end = ending.classify(evidence)
+        if end.outcome == "crashed" and (full := writing.try_writing(self.run.path)):
+            end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")
+        end = ending.with_hint(end, run_cluster.is_saved(self.run))
+        self.events.emit(events.Fault(kind=end.kind, message=end.message, hint=end.hint))
+        summary = events.plain(asdict(ending.summary_of(self.run, end, self.trainer.returncode, self.clock.elapsed())))
         self._write(summary)
         self.events.emit(events.Finished(outcome=summary["outcome"], summary=summary))
 
-    def _write(self, summary: Mapping[str, Any]) -> None:
-        """Write `summary` as the result. If the disk refuses it, try again for `_patience` seconds or until another
-        request to stop.
+    @property
+    def _patience(self) -> float:
+        return max(0.0, self.gives_up_at - time.monotonic())
 
-        A failure is only printed into the log.
-        """
+    def _write(self, summary: Mapping[str, Any]) -> None:
         asked = self.stop_requests
         refused = results.write(self.run, summary, self._patience, lambda: self.stop_requests > asked)
         if refused:
             print(f"gputui: the result could not be written: {refused}", file=sys.stderr)
-
-    def _append(self, report: results.Report) -> None:
-        """Write the trainer's last events, with its `finished` event. If events are missing, emit a warning with their
-        number.
-        """
-        asked = self.stop_requests
-        missing = results.append(self.run, report.lines, self._patience, lambda: self.stop_requests > asked)
-        if missing + report.lost_events:
-            self.events.emit(_missing(missing + report.lost_events))
-        if missing and report.result is not None:
-            self.events.emit(events.Finished(outcome=report.result["outcome"], summary=report.result))
 
     @property
     def _stops(self) -> tuple[int, int]:
@@ -443,11 +378,6 @@ def _is_over(since: float | None, seconds: float) -> bool:
     return since is not None and time.monotonic() - since > seconds
 
 
-def _missing(count: int) -> events.Warn:
-    message = f"the last {count} events of the training are missing: they could not be written to disk when it ended"
-    return events.Warn(kind="disk", message=message)
-
-
 LATE_SECONDS = 10.0  # a target that answers again within this time is not worth a warning
 RESTARTS = 3  # of a follower that was killed
 KEY = "run.follow"
@@ -470,7 +400,7 @@ class Followers:
         return [process.pid for process in self._processes.values()]
 
     def start(self) -> Iterator[Warn]:
-        """Start all followers. Yield a warning for each that cannot be started."""
+        """A warning for each that cannot be started."""
         for target in self._targets:
             yield from self._start(target)
 
@@ -483,10 +413,7 @@ class Followers:
             yield self._warning(f"the follower for {target} cannot be started: {fault.strerror or fault}")
 
     def check(self) -> Iterator[Warn]:
-        """Yield a warning for each follower that waits for its target, once until it goes on.
-
-        A follower that has ended before the run is started again.
-        """
+        """Restart followers that ended before the run. A warning for each that waits for its target, once."""
         if not self._processes:
             return
         from ..follow import start  # only a run with followers needs it
@@ -514,3 +441,64 @@ class Followers:
 
     def _warning(self, message: str) -> Warn:
         return Warn(kind="follow", message=message, hint=HINT.format(self._run.id), option=KEY)
+
+
+DIAGNOSIS_SECONDS = 2.0
+FIRST_REPEAT_SECONDS, LAST_REPEAT_SECONDS = 4.0, 60.0
+MORE_CONFIDENCE = 0.15  # an increase that is worth reporting
+
+
+class LiveDiagnosis(threading.Thread):
+    """Emits a Diagnosis of the run when a verdict changes or becomes clearly more certain (by 0.15), else one with
+    newer figures at intervals that grow from 4 s to 60 s. Events before the launch (`clock`) do not count.
+    """
+
+    def __init__(self, run: Run, emit: Callable[[events.Event], None], clock: RunClock) -> None:
+        super().__init__(name="diagnosis", daemon=True)
+        self._emit = emit
+        self._collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        self._tails = [Tail(run.file(name)) for name in events.EVENT_FILES]
+        self._began_t = clock.date
+        self._done = threading.Event()
+        self._last: events.Diagnosis | None = None
+        self._has_news = False
+        self._reported_at, self._repeat_seconds = 0.0, FIRST_REPEAT_SECONDS
+
+    def run(self) -> None:
+        try:
+            while not self._done.wait(DIAGNOSIS_SECONDS):
+                self._update()
+            self._update(final=True)
+        except Exception:  # noqa: BLE001 - a diagnosis that fails must not fail the run; the log says why
+            traceback.print_exc()
+
+    def stop(self) -> None:
+        """Emit the last diagnosis and end, within 5 s."""
+        self._done.set()
+        self.join(timeout=5)
+
+    def _update(self, final: bool = False) -> None:
+        fresh = in_time(event for tail in self._tails for event in tail.read())
+        self._collector.feed(fresh)
+        newest = self._collector.newest_t
+        self._has_news = self._has_news or bool(fresh)  # earlier events may not have led to a report
+        if newest is None or newest < self._began_t:  # older figures are from before the run was resumed
+            return
+        if self._has_news:
+            diagnosis = diagnose(self._collector.measurements())
+            if final or self._is_news(diagnosis):
+                self._last, self._reported_at, self._has_news = diagnosis, time.monotonic(), False
+                self._emit(diagnosis)
+
+    def _is_news(self, now: events.Diagnosis) -> bool:
+        last = self._last
+        if last is None:
+            return now.verdict != "undecided" or bool(now.learning)
+        changed = now.verdict != last.verdict or bool(now.learning) != bool(last.learning)
+        if changed or now.confidence >= last.confidence + MORE_CONFIDENCE:
+            self._repeat_seconds = FIRST_REPEAT_SECONDS
+            return True
+        if time.monotonic() - self._reported_at < self._repeat_seconds:
+            return False
+        self._repeat_seconds = min(2 * self._repeat_seconds, LAST_REPEAT_SECONDS)
+        return True

@@ -43,9 +43,7 @@ CHILDREN_SECONDS = 5.0  # an idle trainer may wait for its child processes, whic
 
 class Activity:
     """What the trainer of a run does (`phase`), whether it hangs (`hang`), and for how long it has been suspended.
-
-    `pid` is the trainer's process id, and `clock` a monotonic clock in seconds. `update` is to be called several times
-    a second.
+    `update` is to be called several times a second. `clock` is monotonic.
     """
 
     def __init__(
@@ -65,9 +63,7 @@ class Activity:
         self._resumed = False
 
     def update(self) -> None:
-        """Read the trainer's events, heartbeat and CPU time. Nothing is done if the last update was less than 0.25 s
-        ago.
-        """
+        """Read the trainer's events, heartbeat and CPU time, if the last update was 0.25 s ago."""
         now = self._clock()
         passed = now - self._updated
         if passed < INTERVAL_SECONDS:
@@ -85,9 +81,7 @@ class Activity:
             self._idle_seconds = 0.0 if busy else self._idle_seconds + counted
 
     def last_phase(self) -> PhaseName:
-        """Return the last phase of the trainer, also if it began after the last update. Call it after the trainer has
-        ended.
-        """
+        """Return it even if it began after the last update. Call it after the trainer has ended."""
         self._has_progressed()
         return self.phase
 
@@ -98,9 +92,8 @@ class Activity:
         return self._children.cores() > IDLE_CORES
 
     def hang(self, hang_seconds: float) -> str:
-        """Return a text about the missing progress if the trainer hangs; empty if it does not.
-
-        `hang_seconds` is run.hang_seconds. Slow steps, compiling and saving are allowed multiples of it.
+        """A text about the missing progress; empty if it does not hang. Slow steps, compiling and saving are allowed
+        multiples of `hang_seconds`.
         """
         option = f"run.hang_seconds={hang_seconds:g}"
         if self.phase in STEPS and not self.heartbeat.in_user_code:
@@ -116,9 +109,7 @@ class Activity:
         return f"no step was completed for {seconds(self._silent_seconds)} ({option})"
 
     def _has_progressed(self) -> bool:
-        """Return True if something new has happened since the last call: an event, completed work of the devices, or a
-        begin or end of user code.
-        """
+        """Since the last call: an event, completed work of the devices, or a begin or end of user code."""
         size, beat = self._events_size(), (self.heartbeat.count, self.heartbeat.in_user_code)
         in_user_code = self._seen_beat[1]
         progressed = size != self._size or beat != self._seen_beat
@@ -136,16 +127,14 @@ class Activity:
             self._first_step = max(self._first_step, self._silent_seconds)
 
     def _events_size(self) -> int:
-        """Return the size of the event file in bytes; if it cannot be read (a network disk is not available), the last
-        known size.
-        """
+        """If it cannot be read, as a network disk is not available, the last size counts."""
         try:
             return self.run.file(EVENTS_FILE).stat().st_size
         except OSError:
             return self._size
 
     def _state(self) -> tuple[bool, float]:
-        """Return True if the trainer is suspended, else False, and the CPU seconds that it has used since its start."""
+        """Return True if the trainer is suspended, and the CPU seconds that it has used."""
         try:
             with self._process.oneshot():
                 times = self._process.cpu_times()
@@ -163,10 +152,8 @@ class Activity:
 
 
 class TimeLimit:
-    """The time limit run.max_minutes (`minutes`), counted from `launched`, the launch of the run.
-
-    With `auto` it is the time limit of the Slurm job, less the time for the last checkpoint; without a job, there is
-    none. `emit` gets a warning if the job's limit is not known.
+    """run.max_minutes, counted from `launched`. With `auto` it is the time limit of the Slurm job, less the time for
+    the last checkpoint. `emit` gets a warning if the job's limit is not known.
     """
 
     def __init__(self, minutes: float | str | None, launched: RunClock, emit: Callable[[Event], None]) -> None:

@@ -309,7 +309,8 @@ def from_plain(values: Mapping[str, Any]) -> ProfileReport:
 
 
 def _report(run: Run, options: Mapping[str, Any], tools: Tools) -> ProfileReport:
-    if not on_gpu(tools) and _trained_on_gpus(run):
+    started = None if on_gpu(tools) else read_events(run.path, [EVENTS_FILE]).last(Started)
+    if started is not None and any("GPU:" in name for name in started.devices):
         raise ProfileError(_no_gpu(run))
     rows = step_rows(tools)
     if not rows:
@@ -345,11 +346,6 @@ def _files(run: Run, options: Mapping[str, Any]) -> list[Path]:
     steps = (run.result or {}).get("steps")
     ended = f"the run ended after step {steps}" if steps is not None else "the run has not reached them yet"
     raise ProfileError(f"{run.name} has no profile of its steps {profiled} yet\n{ended}")
-
-
-def _trained_on_gpus(run: Run) -> bool:
-    started = read_events(run.path, [EVENTS_FILE]).last(Started)
-    return any("GPU:" in name for name in (started.devices if started else ()))
 
 
 def _no_gpu(run: Run) -> str:

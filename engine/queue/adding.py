@@ -7,9 +7,8 @@ import shutil
 from dataclasses import replace
 
 from ..files.writing import write_atomically
-from ..job import slurm as slurm
-from ..job import this_machine
-from ..job.machine_gpus import Machine
+from ..job import slurm, this_machine
+from ..job.machine_gpus import Answers, Machine
 from ..leases import memory_needs
 from ..options import Options
 from ..plan import MULTI_WORKER
@@ -31,10 +30,8 @@ ON_SEVERAL_MACHINES = (
 
 
 def queue_preset(preset: Preset, after: str | None = None, anyway: bool = False) -> Entry:
-    """Make the run folder of a preset, which the caller has checked, and put the run in the queue. Return its entry.
-
-    `after` is the id of a run or measurement that has to end first, and `anyway` that of an entry. Raises RunError if
-    the run cannot be queued; then no folder is left.
+    """Make the run folder of a checked preset and queue the run; after RunError no folder is left. `after` is the id of
+    a run or measurement that has to end first, and `anyway` that of an entry.
     """
     refuse_here(f"gputui --preset {preset.file or preset.name}")
     if preset.options.strategy.kind == MULTI_WORKER:
@@ -48,10 +45,8 @@ def queue_preset(preset: Preset, after: str | None = None, anyway: bool = False)
 
 
 def queue_trial(run: Run, anyway: bool = False) -> Entry:
-    """Put the run of a trial, whose folder exists, in the queue, from which it begins or is resumed. Return its entry.
-
-    If its sweep was queued, it has the sweep's place. It is alone in its group: its sweep counts the failures itself.
-    `anyway` is that of an entry. Raises RunError if it cannot be queued.
+    """Queue the run of a trial, at its sweep's place if the sweep was queued, alone in its group: its sweep counts the
+    failures itself.
     """
     refuse_here("gputui sweep ...")
     sweep = entries.read(part_of_sweep.sweep_of(run))
@@ -60,11 +55,8 @@ def queue_trial(run: Run, anyway: bool = False) -> Entry:
 
 
 def queue_resume(run: Run, after: str | None = None, code: str = "") -> Entry:
-    """Put a run that has ended in the queue, from which it is resumed. Return its entry.
-
-    `after` is the id of a run or measurement that has to end first. If the run's code has changed, `code` is `new` (use
-    the changed code) or `copy` (use the copy in the run folder). Raises RunError if the run cannot be resumed or
-    queued.
+    """Queue an ended run. `after` has to end first; if the run's code has changed, `code` is `new` or `copy` (the copy
+    in the run folder). Raises RunError.
     """
     refuse_here(f"gputui resume {run.name}")
     if run_cluster.of_run(run) is not None:
@@ -77,11 +69,7 @@ def queue_resume(run: Run, after: str | None = None, code: str = "") -> Entry:
 
 
 def queue_proof(request: Request, after: str | None = None, anyway: bool = False) -> Entry:
-    """Make the folder of a measurement, and put the measurement in the queue. Return its entry.
-
-    `after` is the id of a run or measurement that has to end first, and `anyway` that of an entry. Raises RunError if
-    it cannot be measured or queued here; then no folder is left.
-    """
+    """Make the folder of a measurement and queue it; after RunError no folder is left."""
     refuse_here(request.command)
     requests.refuse(request, machine())
     entry = _entry_of(request)
@@ -94,11 +82,7 @@ def queue_proof(request: Request, after: str | None = None, anyway: bool = False
 
 
 def queue_resumed_proof(proof: Proof, request: Request, after: str | None = None, anyway: bool = False) -> Entry:
-    """Put a measurement that has ended in the queue, from which it is resumed with `request`. Return its entry.
-
-    The caller has checked `request`. `after` is the id of a run or measurement that has to end first, and `anyway` that
-    of an entry. Raises RunError if it cannot be queued.
-    """
+    """Queue an ended measurement, which is resumed with the checked `request`. Raises RunError."""
     refuse_here(request.command)
     entry = replace(_entry_of(request), run=proof.id, after=after, anyway=anyway)
     with folder.reserved(proof, "queued"):
@@ -108,34 +92,20 @@ def queue_resumed_proof(proof: Proof, request: Request, after: str | None = None
 
 
 def machine() -> Machine:
-    """Return the machine with which queued runs are checked: this machine or, if Slurm chooses it, one with unknown
-    GPUs.
-
-    Raises RunError if queue.yaml cannot be read.
-    """
-    return slurm_queue.unknown_machine() if slurm_queue.is_used() else this_machine.read()
+    """The machine with which queued runs are checked: this one or, if Slurm chooses it, one with unknown GPUs."""
+    return Machine.of(Answers(missing="Slurm chooses the node")) if slurm_queue.is_used() else this_machine.read()
 
 
 def _put(entry: Entry, place: float | None = None) -> Entry:
-    """Put an entry in the queue of this machine, at `place` or at its end or, if queue.yaml says so, in Slurm's. Return
-    the entry with its place and time.
-
-    Raises RunError if queue.yaml cannot be read, or if the entry cannot be put in the queue.
-    """
     return slurm_queue.submit(entry) if slurm_queue.is_used() else entries.add_entry(entry, place)
 
 
 def takes_one_gpu(options: Options) -> bool:
-    """Return True if a training with these options uses one GPU and does not name it."""
     return options.device.visible == "all" and options.strategy.kind in ("single", "one_device")
 
 
 def _entry_of(request: Request) -> Entry:
-    """Return the entry of a measurement, still without id, place and time. It needs the devices of all trials, or those
-    of one trial if it is a sweep.
-
-    Raises NotFree if the memory that a trial needs is not known, and RunError for a sweep in Slurm's queue.
-    """
+    """Return the entry without id, place and time. A sweep needs the devices of one trial, others those of all."""
     options = request.baseline().options
     visible = "all" if "device.visible" in request.changes else options.device.visible
     if request.sweep is not None:
@@ -151,9 +121,8 @@ def _entry_of(request: Request) -> Entry:
 
 
 def refuse_here(command: str) -> None:
-    """Raise RunError inside a Slurm job, because the queue's runner would end with the job. Otherwise do nothing.
-
-    `command` is the command that the message proposes, which queues with Slurm.
+    """Raise RunError inside a Slurm job, with which the queue's runner would end. `command` is the one to queue with
+    Slurm.
     """
     if job := slurm.job_of(os.environ):
         raise RunError(

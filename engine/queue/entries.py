@@ -44,20 +44,8 @@ _INTERNAL = ("GPUTUI_LOCK", "GPUTUI_FORKED", "GPUTUI_SCRATCH", "GPUTUI_LAUNCHED"
 
 @dataclass(frozen=True)
 class Entry:
-    """A queued run, or a queued measurement (`kind` is `proof`). `run` is its id, and `what` the kind of measurement.
-
-    The entry with the lowest `place` comes first. `state` is waiting, held (`hold_reason` says why), starting or
-    running. Times are Unix times; `returned_at` is set if the run has given way. `tries` counts the starts,
-    `most_tries` is the option run.tries. `group` is the preset, whose failures are counted together. `after` is the id
-    of a run or measurement that has to end first. `needs` is `cpu` or the value of device.visible. `bytes` is the
-    memory that it needs on each GPU, None if it does not share GPUs, and `prediction` says from what it is predicted,
-    or whether so many runs on a GPU were measured to pay. `devices` are those of the last start. `gives_way` is the
-    option run.give_way. `yields` is True after the run was asked to give way. `code` is `new` or `copy` if the run is
-    resumed after its code has changed. `displaced_by` says who used its GPU when it ran out of memory, after which it
-    has returned to the queue once. `slurm_job` is the id of the job that Slurm starts for it; None if the runner starts
-    it, and empty until sbatch has answered. `per_gpu` is the option run.per_gpu. `among` are the names of the GPUs that
-    CUDA_VISIBLE_DEVICES and TensorFlow leave for a choice such as `free:1`, empty for all. With `anyway` it does not
-    wait for trainings outside of the queue that use the CPU.
+    """A queued run, or a queued measurement (`kind` is `proof`; `what` is its kind). The lowest `place` comes first.
+    Times are Unix times.
     """
 
     run: str
@@ -66,45 +54,44 @@ class Entry:
     kind: str = "run"
     what: str = ""
     queued_at: float = 0.0
-    returned_at: float | None = None
+    returned_at: float | None = None  # when the run has given way
     started_at: float | None = None
     boot_id: str = ""
-    tries: int = 0
-    most_tries: int = 1
-    group: str = ""
-    after: str | None = None
-    needs: str = "all"
-    bytes: int | None = None
-    prediction: str = ""
-    devices: Sequence[str] = ()
-    gives_way: bool = False
-    yields: bool = False
-    code: str = ""
-    displaced_by: str = ""
-    per_gpu: int = 1
+    tries: int = 0  # the number of starts
+    most_tries: int = 1  # run.tries
+    group: str = ""  # the preset, whose failures are counted together
+    after: str | None = None  # the id of a run or measurement that has to end first
+    needs: str = "all"  # `cpu` or the value of device.visible
+    bytes: int | None = None  # of memory that it needs on each GPU; None if it does not share GPUs
+    prediction: str = ""  # from what the memory is predicted, or whether so many runs on a GPU were measured to pay
+    devices: Sequence[str] = ()  # of the last start
+    gives_way: bool = False  # run.give_way
+    yields: bool = False  # it was asked to give way
+    code: str = ""  # `new` or `copy` if the run is resumed after its code has changed
+    displaced_by: str = ""  # who used its GPU when it ran out of memory, after which it returned to the queue once
+    per_gpu: int = 1  # run.per_gpu
     hold_reason: str = ""
-    slurm_job: str | None = None
-    among: Sequence[str] = ()
-    anyway: bool = False
+    slurm_job: str | None = None  # its id, empty until sbatch has answered; None if the runner starts the run
+    among: Sequence[
+        str
+    ] = ()  # GPUs that CUDA_VISIBLE_DEVICES and TensorFlow leave to a choice such as `free:1`; () is all
+    anyway: bool = False  # it does not wait for trainings outside of the queue that use the CPU
 
     @property
     def is_of_slurm(self) -> bool:
-        """True if Slurm starts the run, and False if the runner does."""
         return self.slurm_job is not None
 
     @property
     def waits_since(self) -> float:
-        """The Unix time since which the entry waits: when it gave way or, if it has not, when it was queued."""
         return self.returned_at or self.queued_at
 
     @property
     def name(self) -> str:
-        """The short name of the run, or the id if it has none, as a measurement."""
         return name_of(self.run)
 
     @property
     def folder(self) -> Run:
-        """The run of the entry. A measurement has no run; use `job`."""
+        """The run; a measurement has only `job`."""
         return Run(runs_folder() / self.run)
 
     @property
@@ -113,7 +100,6 @@ class Entry:
 
 
 def name_of(id_: str) -> str:
-    """Return the short name of the run with this id, or the id if it has none, as a measurement."""
     return Run(runs_folder() / id_).name
 
 
@@ -127,9 +113,7 @@ def file_of(name: str) -> Path:
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
-    """Hold the lock of the queue. Raises RunError if another process holds it for 20 s, or if the file system has no
-    locks.
-    """
+    """Hold the queue's lock. RunError if another process holds it for 20 s, or if the file system has no locks."""
     places.make(queue_folder(), exist_ok=True)
     until = time.monotonic() + LOCK_SECONDS
     while True:
@@ -166,7 +150,7 @@ class ListingReader:
         self._stamp = ("", 0)
 
     def read(self) -> bool:
-        """Read the entries if their folder has changed. Returns True if it has changed, or may just have changed."""
+        """Read the entries if their folder has changed. True if it has changed, or may just have changed."""
         folder, now = queue_folder(), time.time()
         try:
             changed_ns = folder.stat().st_mtime_ns
@@ -181,7 +165,7 @@ class ListingReader:
 
 
 def read(name: str) -> Entry | None:
-    """Return the entry of the run or measurement `name`; None if there is none or if its file is damaged."""
+    """None if there is no entry of the run or measurement `name`, or if its file is damaged."""
     content = read_object(file_of(name)).value
     values = completed(Entry, {**content, "run": name})
     if values is None:
@@ -190,7 +174,6 @@ def read(name: str) -> Entry | None:
 
 
 def listing() -> Listing:
-    """Return all entries of the queue, and the damaged files. Without a queue both are empty."""
     try:
         names = sorted(name[:-5] for name in os.listdir(queue_folder()) if name.endswith(".json") and name[0] != ".")
     except OSError:
@@ -205,19 +188,16 @@ def listing() -> Listing:
 
 
 def all_entries() -> tuple[Entry, ...]:
-    """Return the entries in their order, without the damaged ones."""
     return listing().entries
 
 
 def write(entry: Entry) -> None:
-    """Write an entry to its file. The caller must hold the lock of the queue."""
+    """The caller must hold the lock of the queue."""
     write_atomically(file_of(entry.run), json.dumps(asdict(entry), indent=1) + "\n")
 
 
 def discard(name: str) -> None:
-    """Remove the entry of the run `name`, with its environment, if there is one. The caller must hold the lock of the
-    queue.
-    """
+    """Remove the entry `name`, if there is one, with its environment. The caller must hold the lock of the queue."""
     drafts = queue_folder().glob(f".{glob.escape(name)}.json.*")  # of processes that were killed while they wrote
     for path in (file_of(name), environment_file(name), *drafts):
         with contextlib.suppress(FileNotFoundError):
@@ -229,21 +209,17 @@ def is_paused() -> bool:
 
 
 def news() -> Mapping[str, Any]:
-    """Return the latest report of the runner about the queue; empty if it has written none.
-
-    `why` has the reasons why runs wait, by id; `failures` the counted failures, by group; `gpus` the number of GPUs,
-    and `pid` the runner's process id.
-    """
+    """The runner's report: `why` runs wait, by id; `failures` by group; the number of `gpus`; `pid`."""
     return read_object(queue_folder() / NEWS).value
 
 
 def failures() -> dict[str, int]:
-    """Return the numbers of counted failures, by group; groups without one are left out."""
+    """The numbers of counted failures by group; groups without one are left out."""
     return {group: count for group, value in mapping(news().get("failures")).items() if (count := whole(value))}
 
 
 def set_failures(group: str, count: int) -> None:
-    """Set the number of counted failures of a group. The caller must hold the lock of the queue."""
+    """The caller must hold the lock of the queue."""
     before = failures()
     if before.get(group, 0) != count:
         after = {key: value for key, value in (before | {group: count}).items() if value}
@@ -258,14 +234,12 @@ def environment_file(name: str) -> Path:
 
 
 def environment_to_keep() -> dict[str, str]:
-    """Return the environment of this process without the variables of its terminal and of gputui itself."""
+    """The environment of this process without the variables of its terminal and of gputui itself."""
     return {key: value for key, value in os.environ.items() if key not in (*_LEFT_OUT, *_INTERNAL)}
 
 
 def _keep_environment(name: str) -> None:
-    """Write the environment and the current folder of this process to a file, from which the run `name` gets them at
-    its start. Only this user can read the file.
-    """
+    """The run `name` starts in this environment and folder. Only this user can read the file."""
     variables = environment_to_keep()
     with contextlib.suppress(OSError):
         variables["PWD"] = os.getcwd()
@@ -276,10 +250,8 @@ def _keep_environment(name: str) -> None:
 
 
 def environment_of(name: str) -> tuple[dict[str, str], str | None]:
-    """Return the environment in which the queued run `name` starts, and the folder in which it starts.
-
-    Both are those at the time of queueing. If their file is missing, the environment is that of this process. The
-    folder is None if it is not known or does not exist any more.
+    """The environment and the folder at the time of queueing, in which the queued run `name` starts. If their file is
+    missing, the environment is that of this process; the folder is None if it does not exist any more.
     """
     kept = {key: value for key, value in read_object(environment_file(name)).value.items() if isinstance(value, str)}
     if not kept:
@@ -293,20 +265,8 @@ def environment_of(name: str) -> tuple[dict[str, str], str | None]:
 # ---- what a user does ----------------------------------------------------------------------------
 
 
-def add(run: Run, after: str | None = None, code: str = "") -> Entry:
-    """Put a run whose folder exists at the end of the queue, and start the runner if none runs. Return the entry.
-
-    The parameters and errors are those of `entry_of` and `add_entry`.
-    """
-    return add_entry(entry_of(run, after, code))
-
-
 def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
-    """Return the entry of a run whose folder exists, still without place and time.
-
-    `after` is the id of a run or measurement that has to end first. `code` is `new` or `copy` if the run is resumed
-    after its code has changed. Raises RunError if the memory that it needs is not known.
-    """
+    """The entry of a run whose folder exists, without place and time. RunError if the memory it needs is not known."""
     options = read_object(run.file("options.json")).value
     of_run, visible = mapping(options.get("run")), mapping(options.get("device")).get("visible")
     needs = needs_of(visible)
@@ -327,19 +287,17 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
 
         gpus = [gpu.name for gpu in this_machine.read().gpus]
         return replace(entry, prediction=copies.measured(options, entry.per_gpu, gpus))
-    if not needs.startswith("fits:"):
-        return entry
-    from ..leases import memory_needs  # only for a run that shares a GPU
+    if needs.startswith("fits:"):
+        from ..leases import memory_needs  # only for a run that shares a GPU
 
-    need = memory_needs.of_run(run)
-    return replace(entry, bytes=need.bytes, prediction=need.prediction)
+        need = memory_needs.of_run(run)
+        return replace(entry, bytes=need.bytes, prediction=need.prediction)
+    return entry
 
 
 def add_entry(entry: Entry, place: float | None = None) -> Entry:
-    """Put an entry at `place`, by default at the end of the queue, start the runner if none runs, and return the entry
-    with its place and its time.
-
-    Raises RunError if the queue already has an entry with this id, or cannot be locked.
+    """Put an entry at `place`, by default at the end, and start the runner if none runs. Raises RunError if the queue
+    already has an entry with this id, or cannot be locked.
     """
     entry = _with_gpus_left(entry)
     with locked():
@@ -350,7 +308,7 @@ def add_entry(entry: Entry, place: float | None = None) -> Entry:
 
 
 def _with_gpus_left(entry: Entry) -> Entry:
-    """Return the entry with the GPUs that CUDA_VISIBLE_DEVICES, if it is set, and TensorFlow leave to this process."""
+    """Return the entry with the GPUs that CUDA_VISIBLE_DEVICES, if set, and TensorFlow leave to this process."""
     choice, is_set = gpu_choice.parse(entry.needs), VARIABLE in os.environ
     if choice is None and not (is_set and entry.needs == "all"):
         return entry
@@ -366,11 +324,7 @@ def _with_gpus_left(entry: Entry) -> Entry:
 
 
 def append(entry: Entry, place: float | None = None) -> Entry:
-    """Write an entry with this place, by default as the last of the queue, and return it with its place and its time.
-    The caller must hold the lock of the queue.
-
-    Raises RunError if the queue already has an entry with this id.
-    """
+    """Write an entry, by default as the last; the caller holds the lock. RunError if its id is in the queue already."""
     if file_of(entry.run).exists():
         raise RunError(f"{entry.name} is in the queue already")
     last = max((other.place for other in all_entries()), default=0.0)
@@ -380,7 +334,7 @@ def append(entry: Entry, place: float | None = None) -> Entry:
 
 
 def needs_of(visible: Any) -> str:
-    """Return the field `needs` of an entry for a value of device.visible; `all` for None."""
+    """The field `needs` of an entry for a value of device.visible; `all` for None."""
     if visible == "none":
         return "cpu"
     return ",".join(map(str, visible)) if isinstance(visible, list | tuple) else text(visible) or "all"
@@ -394,10 +348,7 @@ def write_news(content: Mapping[str, Any]) -> None:
 
 
 def ensure_runner() -> None:
-    """Start the runner of this home if the queue has entries and no runner runs. A failure is not reported.
-
-    None is started inside a Slurm job, as it would end with the job.
-    """
+    """Start the runner if the queue has entries and none runs. A failure is not reported."""
     folder = queue_folder()
     if slurm.job_of(os.environ) or locks.held(folder / RUNNER_LOCK) or not listing().entries:
         return
@@ -422,10 +373,7 @@ _runners: list[subprocess.Popen[bytes]] = []  # those that this process has star
 
 
 def take_runner_lock(descriptor: int | None) -> Lock | None:
-    """Return the lock that makes this process the runner of the home; None if another process is the runner.
-
-    `descriptor` is that of an inherited lock, or None to take the lock.
-    """
+    """None if another process is the runner of this home. `descriptor` is that of an inherited lock."""
     places.make(queue_folder(), exist_ok=True)
     try:
         return locks.take(queue_folder() / RUNNER_LOCK) if descriptor is None else locks.inherited(descriptor)

@@ -34,12 +34,7 @@ def _entry(name: str) -> Entry:
 
 
 def move(name: str, where: Where) -> Entry:
-    """Move the waiting or held entry `name` to the place that `where` names: `top`, or `up` or `down` by one place.
-    Return the entry.
-
-    An entry that is first or last stays there. Raises RunError if it is not in the queue, has begun, or is an entry
-    that Slurm starts.
-    """
+    """Move an entry that waits; the first or last stays. RunError if it is not queued, has begun, or is Slurm's."""
     with entries.locked():
         entry = _entry(name)
         _refuse_begun(entry)
@@ -60,10 +55,7 @@ def move(name: str, where: Where) -> Entry:
 
 
 def hold(name: str, reason: str = "held by you") -> Entry:
-    """Keep the waiting entry `name` from being started until `release`; `reason` is shown for it. Return the entry.
-
-    Raises RunError if it is not in the queue or has begun.
-    """
+    """Keep a waiting entry from being started until `release`. RunError if it is not in the queue or has begun."""
     with entries.locked():
         entry = _entry(name)
         _refuse_begun(entry)
@@ -75,10 +67,7 @@ def hold(name: str, reason: str = "held by you") -> Entry:
 
 
 def release(name: str) -> Entry:
-    """Let the held entry `name` be started again, and set the counted failures of its group to 0. Return the entry.
-
-    An entry that is not held keeps its state. Raises RunError if it is not in the queue.
-    """
+    """Let a held entry be started again, and set the counted failures of its group to 0. Raises RunError."""
     with entries.locked():
         entry = _entry(name)
         if entry.state == "held":
@@ -92,15 +81,11 @@ def release(name: str) -> Entry:
 
 
 def places() -> dict[str, float]:
-    """Return the places of all entries, by id."""
     return {entry.run: entry.place for entry in entries.all_entries()}
 
 
 def restore_places(before: Mapping[str, float]) -> None:
-    """Give the entries that still wait the places that `places` has returned, so that their order is as it was.
-
-    Raises RunError.
-    """
+    """Give the entries that still wait the places that `places` has returned. Raises RunError."""
     with entries.locked():
         for entry in entries.all_entries():
             if entry.state in entries.WAITS and before.get(entry.run, entry.place) != entry.place:
@@ -109,10 +94,8 @@ def restore_places(before: Mapping[str, float]) -> None:
 
 @dataclass(frozen=True)
 class Removed:
-    """An entry that was taken out of the queue, with the content of the file of its environment (None: it had none).
-
-    `was_closed` is True if the run had no result, so that it was given the result `stopped`. `telemetry_bytes` is the
-    size of its telemetry before, None if it had none.
+    """An entry that was taken out, with the content of its environment's file (None: it had none). `was_closed`: it was
+    given the result `stopped`. `telemetry_bytes` is the size of its telemetry before, if any.
     """
 
     entry: Entry
@@ -121,9 +104,7 @@ class Removed:
     telemetry_bytes: int | None
 
     def put_back(self) -> None:
-        """Put the entry in the queue again, at its former place. Raises RunError if it waits again, has begun
-        meanwhile or was deleted.
-        """
+        """Restore the entry at its place. RunError if it waits again, has begun meanwhile or was deleted."""
         name = self.entry.run
         with entries.locked():
             job = self.entry.job
@@ -146,11 +127,8 @@ class Removed:
 
 
 def remove(name: str) -> Removed | None:
-    """Take the waiting or held entry `name`, or a damaged one, out of the queue. Return what puts it back; None for a
-    damaged entry, for a measurement, and for a job of Slurm, which is cancelled for good.
-
-    If it has never begun, it ends as stopped, else it keeps its result. Raises RunError if it has begun or is not in
-    the queue.
+    """Take an entry that waits, or a damaged one, out; raises RunError. One that never began ends as stopped. What is
+    returned puts it back; it is None for a damaged entry, a measurement, and a job of Slurm.
     """
     wait_for_start(name)
     with entries.locked():
@@ -175,7 +153,7 @@ def remove(name: str) -> Removed | None:
 
 
 def wait_for_start(name: str) -> None:
-    """Wait while the queued run `name` has the state `starting`, for at most 20 s."""
+    """Wait while the run `name` has the state `starting`, for at most 20 s."""
     until = time.monotonic() + BEGINNING_SECONDS
     while (entry := entries.read(name)) is not None and entry.state == "starting" and time.monotonic() < until:
         time.sleep(0.1)
@@ -188,22 +166,19 @@ def _refuse_begun(entry: Entry) -> None:
 
 
 def pause() -> None:
-    """Let the runner start no more runs until `resume_queue`; runs that have begun continue. Raises RunError."""
+    """No more runs start until `resume_queue`. Raises RunError."""
     with entries.locked():
         (entries.queue_folder() / entries.PAUSED).touch()
 
 
 def resume_queue() -> None:
-    """Let the runner start runs again after `pause`. Raises RunError."""
     with entries.locked(), contextlib.suppress(FileNotFoundError):
         (entries.queue_folder() / entries.PAUSED).unlink()
     entries.ensure_runner()
 
 
 def ask_to_yield(name: str) -> None:
-    """Ask the running run `name` to stop and return to the queue. Nothing is done if it does not run or was asked
-    before.
-    """
+    """Ask the running run `name` to stop and return to the queue, unless it was asked before."""
     with entries.locked():
         entry = entries.read(name)
         if entry is None or entry.state != "running" or entry.yields:
@@ -216,7 +191,7 @@ def ask_to_yield(name: str) -> None:
 
 
 def end_for_good(name: str) -> None:
-    """Let the run `name`, which was asked to give way, end for good, as its user stops it."""
+    """The run `name` was asked to give way, and its user stops it."""
     with entries.locked():
         entry = entries.read(name)
         if entry is not None and entry.yields:

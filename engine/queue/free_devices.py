@@ -27,30 +27,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Device:
-    """A device: a GPU (`name` is its UUID or its index) or the CPU.
-
-    `holder` says who uses the device or why it is not free, and is empty if it is free. `shut` is the reason why the
-    device cannot even be shared (it is leased or broken), else empty. `kind` is the GPU's model. `users` are the
-    processes on the GPU, and are empty if the driver does not report them. `settles` is True if the device is free but
-    has to stay idle for some seconds. `run` is the folder of this user's run that has leased the device, else empty.
-    `instance` is the position (from 0) of a MIG instance among those of the GPU `index`. `per_gpu` is the number of
-    runs among which this home's queue shares the GPU now, if one more may begin on it; else 1. `places` says how many
-    of its runs a shared GPU has; `users` are then without the processes of these runs.
-    """
+    """A GPU (`name` is its UUID or its index) or the CPU."""
 
     name: str
     index: int | None = None
-    holder: str = ""
-    shut: str = ""
-    kind: str = ""
+    holder: str = ""  # who uses it or why it is not free
+    shut: str = ""  # why it cannot even be shared: it is leased or broken
+    kind: str = ""  # the GPU's model
     total_bytes: int | None = None
     free_bytes: int = 0
-    users: Sequence[GpuProcess] = ()
-    settles: bool = False
-    run: str = ""
-    instance: int | None = None
-    per_gpu: int = 1
-    places: str = ""
+    users: Sequence[GpuProcess] = ()  # its processes, if the driver reports them
+    settles: bool = False  # it is free, but has to stay idle for some seconds
+    run: str = ""  # the folder of this user's run that has leased it
+    instance: int | None = None  # the position (from 0) of a MIG instance of the GPU `index`
+    per_gpu: int = 1  # so many runs of this home's queue share it, if one more may begin on it
+    places: str = ""  # how many of its runs a shared GPU has; their processes are not among `users`
 
     def __str__(self) -> str:
         if self.name == CPU:
@@ -60,10 +51,7 @@ class Device:
 
 
 class DeviceReader:
-    """Reads the state of this machine's devices each time it is called.
-
-    A GPU is free only if it was free in all readings of the last `idle_seconds` (None: the machine's default, 20 s).
-    """
+    """A GPU is free if it was in all readings of the last `idle_seconds` (None: the machine's default, 20 s)."""
 
     def __init__(self) -> None:
         self.idle_seconds: float | None = None  # the usual seconds
@@ -73,9 +61,8 @@ class DeviceReader:
         self._notes: IdleNotes | None = None
 
     def __call__(self) -> tuple[Device, ...]:
-        """Return the GPUs in the order of their numbers, and the CPU last.
-
-        If the GPUs cannot be read, those of the last reading are returned as not free.
+        """The GPUs in the order of their numbers, and the CPU last. If GPUs cannot be read, the last ones are returned
+        as not free.
         """
         from ..leases import free_gpus
 
@@ -114,15 +101,12 @@ def _cpu() -> Device:
 
 
 def _own_run(who: Holder | None) -> str:
-    """Return the folder of the run that holds a lease; empty if it is of another user, whose text is not trusted."""
     is_own = who is not None and not who.stuck and who.user == lease.user_name(os.geteuid())
     return who.run if who is not None and is_own else ""
 
 
 def usable(entry: Entry, devices: Sequence[Device]) -> list[Device]:
-    """Return the devices that an entry could use, free or not. For an entry that needs the CPU, and on a machine
-    without a GPU, this is the CPU alone.
-    """
+    """The devices that an entry could use, free or not; the CPU if it needs it, or without a GPU."""
     gpus = [device for device in devices if device.name != CPU]
     if entry.needs == CPU or not gpus:
         return [device for device in devices if device.name == CPU]
@@ -137,17 +121,13 @@ def usable(entry: Entry, devices: Sequence[Device]) -> list[Device]:
 
 
 def shown_at_once(devices: Sequence[Device]) -> int:
-    """Return how many GPUs CUDA shows to one process on a machine with these devices: one if there are MIG instances,
-    else all.
-    """
+    """How many GPUs CUDA shows to one process: one if there are MIG instances, else all."""
     gpus = [device for device in devices if device.name != CPU]
     return 1 if any(gpu.instance is not None for gpu in gpus) else len(gpus)
 
 
 def allowed(devices: Sequence[Device], settings: Settings) -> list[Device]:
-    """Return the devices that the settings of the queue do not forbid. The devices in the setting `gpus` come first, in
-    its order.
-    """
+    """The devices that queue.yaml does not forbid; those of its `gpus` come first, in its order."""
     order = settings.gpus
     places = {device.name: _place(device, order) for device in devices}
     able = [device for device in devices if _place(device, settings.never) is None]
@@ -155,12 +135,11 @@ def allowed(devices: Sequence[Device], settings: Settings) -> list[Device]:
 
 
 def _place(device: Device, named: Sequence[str]) -> int | None:
-    """Return the place (from 0) of a GPU in a list of numbers and UUIDs; None if it is not in the list."""
     return next((at for at, name in enumerate(named) if name in (device.name, str(device.index))), None)
 
 
 def why_not(entry: Entry, device: Device) -> str:
-    """Return why an entry cannot start on a device now. Return an empty text if it can start."""
+    """Return why an entry cannot start on a device now; empty if it can."""
     choice = gpu_choice.parse(entry.needs)
     if device.name == CPU and entry.anyway:
         return ""
@@ -172,8 +151,8 @@ def why_not(entry: Entry, device: Device) -> str:
 
 
 def has_room(entry: Entry, device: Device, begun: Sequence[Entry]) -> bool:
-    """Return True if an entry can start on a device now. `begun` are the entries that have begun on the device: with
-    them it shares a GPU if all have the same number of runs on a GPU, fewer have begun, and nobody else is on it.
+    """Return True if an entry can start beside the entries that have `begun` on a device: all share it in the same
+    number, fewer have begun, and nobody else is on it.
     """
     if not begun:
         return not why_not(entry, device)
@@ -182,9 +161,7 @@ def has_room(entry: Entry, device: Device, begun: Sequence[Entry]) -> bool:
 
 
 def count(entry: Entry, gpus: int) -> int:
-    """Return how many devices an entry needs at once, on a machine with `gpus` GPUs. Without a GPU, return 1, for the
-    CPU.
-    """
+    """How many devices an entry needs at once on a machine with `gpus` GPUs; without a GPU 1, the CPU."""
     if entry.needs == CPU or not gpus:
         return 1
     choice = gpu_choice.parse(entry.needs)
@@ -192,10 +169,7 @@ def count(entry: Entry, gpus: int) -> int:
 
 
 def needs_text(entry: Entry, gpus: int) -> str:
-    """Return in words which devices an entry needs, such as `2 GPUs` or `GPU 0`, on a machine with `gpus` GPUs.
-
-    Without a GPU, return `the CPU`. The number of GPUs does not matter for an entry that Slurm starts on a node.
-    """
+    """Which devices an entry needs, such as `2 GPUs`, on a machine with `gpus` GPUs (no matter in Slurm)."""
     if entry.needs == CPU or not (gpus or entry.is_of_slurm):
         return "the CPU"
     if entry.is_of_slurm and entry.needs == "all":
@@ -209,15 +183,12 @@ def needs_text(entry: Entry, gpus: int) -> str:
 
 
 def needs_in_full(entry: Entry, gpus: int) -> str:
-    """Return the text of `needs_text` and, if the memory was not measured, from what it is predicted."""
+    """Return `needs_text`, and from what the memory is predicted, if it was not measured."""
     return needs_text(entry, gpus) + (f" ({entry.prediction})" if entry.prediction and gpus else "")
 
 
 def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -> str:
-    """Return in words why devices are not free for an entry. At most three devices are named, the others are counted.
-
-    `kept` has the names of the devices that are kept for an entry before this entry.
-    """
+    """At most three devices are named, the others counted. `kept` are kept for an entry before this one."""
     words = []
     for device in devices:
         if device.name in kept:
@@ -231,10 +202,7 @@ def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -
 
 
 def as_news(devices: Sequence[Device]) -> list[dict[str, Any]]:
-    """Return the devices as plain values, which the runner writes into a file for the views of the queue.
-
-    They change only if a device is taken or becomes free, so that the file is rarely written.
-    """
+    """Return the devices for views. They change only if one is taken or freed, so that the file rarely changes."""
     return [
         {
             "name": device.name,
@@ -250,9 +218,7 @@ def as_news(devices: Sequence[Device]) -> list[dict[str, Any]]:
 
 
 def from_news(plain: Any) -> list[Device]:
-    """Return the devices from the values that the runner has written (`as_news`). Their `holder` only says whether they
-    are taken.
-    """
+    """The inverse of `as_news`; `holder` only says whether a device is taken."""
     return [
         Device(
             name,

@@ -1,7 +1,4 @@
-"""The folder of a queued run or measurement: whether its process is alive, how it has ended, and its time left.
-
-Reads and writes plain files and imports little, as the runner keeps this module in memory.
-"""
+"""The folder of a queued run or measurement: whether its process is alive, how it has ended, and its time left."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ FAILED = ("error", "crashed", "oom", "failed")
 
 @dataclass(frozen=True)
 class End:
-    """How a job has ended: its state, the kind and the text of its error, and the Unix time of the end.
-
-    `has_result` is False if the job ended without writing a result.
-    """
+    """How a job has ended: its state, its error, and the Unix time. `has_result` is False if it wrote none."""
 
     state: str
     kind: str = ""
@@ -43,7 +37,7 @@ class End:
 
 
 class Job(ABC):
-    """A queued run or measurement, identified by the path of its folder. Every method reads the files again."""
+    """A queued run or measurement by the path of its folder. Every method reads the files again."""
 
     first_file, lock_file = "preset.yaml", ENGINE_LOCK
     begun_files: tuple[str, ...] = ("status.json", "result.json")
@@ -55,33 +49,26 @@ class Job(ABC):
         return (self.path / self.first_file).exists()
 
     def has_begun(self, started_at: float) -> bool:
-        """Return True if the process of a start has been alive: it holds its lock, or it has written a file.
-
-        `started_at` is the Unix time of the start. Files that are older do not count.
-        """
+        """Return True if the process started at `started_at` holds its lock or has written a file since."""
         if locks.held(self.path / self.lock_file):
             return True
         return any(_written(self.path / name) >= started_at for name in self.begun_files)
 
     @abstractmethod
     def is_alive(self) -> bool:
-        """Return True while a process runs the job."""
+        """A process runs the job."""
 
     @abstractmethod
     def state(self) -> str:
-        """Return the state that a user sees; `waiting` while the job is queued and has not begun."""
+        """The state that a user sees; `waiting` while the job is queued and has not begun."""
 
     @abstractmethod
     def end_of(self) -> End:
-        """Return how the job has ended. It must not be alive."""
+        """The job must not be alive."""
 
     @abstractmethod
     def close(self, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
-        """Write the result of a job that the queue ends without starting it. A result of an earlier start is kept if
-        `outcome` is `stopped`, else replaced.
-
-        `error` has the fields of events.Fault: `kind`, `message` and `hint`.
-        """
+        """Write the result of a job that ends without being started. An earlier result is kept if it is `stopped`."""
 
 
 class RunJob(Job):
@@ -146,9 +133,7 @@ class ProofJob(Job):
         return End(state, "", text(record.get("error")) or state, at, state != "crashed")
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the measurement's time is used up, at least 0; None if it has not begun or has no
-        time limit.
-        """
+        """Return the rest of the measurement's time, at least 0; None if it has not begun or has no limit."""
         record = self._record()
         least, begun = number(record.get("budget_seconds")), number(record.get("started_t"))
         return None if least is None or begun is None else max(0.0, begun + least - time.time())
@@ -163,16 +148,13 @@ class ProofJob(Job):
 
 
 def job_of(name: str, kind: str = "") -> Job:
-    """Return the job with the id `name`; its folder need not exist.
-
-    If `kind` is empty, it is the run with this id if that exists, else the measurement.
-    """
+    """If `kind` is empty, it is the run with this id if that exists, else the measurement."""
     run = RunJob(runs_folder() / name)
     return ProofJob(proofs_folder() / name) if kind == PROOF or (not kind and not run.exists()) else run
 
 
 def state_if_not_ended(name: str) -> str:
-    """Return the state of the run or measurement `name` if it waits or runs; empty if it has ended or was deleted."""
+    """The state of the run or measurement `name` if it waits or runs, else empty."""
     job = job_of(name)
     state = job.state() if job.exists() else ""
     return state if state in (*ACTIVE_STATES, WAITING) else ""

@@ -1,7 +1,5 @@
 """The settings of the queue, in `queue.yaml` of the user's configuration: which GPUs, how many at once, and when, or
-that Slurm starts its runs.
-
-A value that cannot be used is left out and reported in `Settings.faults`.
+that Slurm starts its runs. A value that cannot be used is left out and reported in `Settings.faults`.
 """
 
 from __future__ import annotations
@@ -25,28 +23,20 @@ _GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of the queue. None is no limit or, for `idle_seconds`, the machine's default (20 s).
+    """None is no limit. GPUs are given by number or UUID."""
 
-    `gpus` are the GPUs that are taken first, in this order, and `never` those that the queue never takes, each by
-    number or UUID. `most` is the number of devices that queued runs may have at once. `hours` are the first hour and
-    the end hour (0 to 23) between which runs are started, such as (20, 8) for the night. `idle_seconds` is how long a
-    GPU must have been idle. `engine` is LOCAL or SLURM: who starts the runs. `sbatch` are arguments of sbatch for each
-    job. `faults` has a line for each value that is left out, or has no effect. `engine_faults` are those of `faults`
-    with which it is not certain who is to start the runs.
-    """
-
-    gpus: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()  # are taken first, in this order
     never: tuple[str, ...] = ()
-    most: int | None = None
-    hours: tuple[int, int] | None = None
-    idle_seconds: float | None = None
-    engine: str = LOCAL
-    sbatch: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()
-    engine_faults: tuple[str, ...] = ()
+    most: int | None = None  # devices that queued runs may have at once
+    hours: tuple[int, int] | None = None  # the first and the end hour of starts, such as (20, 8) for the night
+    idle_seconds: float | None = None  # how long a GPU must have been idle; None: the machine's default, 20 s
+    engine: str = LOCAL  # or SLURM: who starts the runs
+    sbatch: tuple[str, ...] = ()  # arguments for each job
+    faults: tuple[str, ...] = ()  # a line for each value that is left out, or has no effect
+    engine_faults: tuple[str, ...] = ()  # those with which it is not certain who is to start the runs
 
     def is_time(self, hour: int | None = None) -> bool:
-        """Return True if runs may be started now or, if `hour` (0 to 23, local time) is given, at that hour."""
+        """Return True if runs may be started now or at `hour` (0 to 23, local time)."""
         if self.hours is None:
             return True
         first, end = self.hours
@@ -54,7 +44,7 @@ class Settings:
         return first <= now < end if first < end else now >= first or now < end
 
     def opens_in(self, moment: float) -> float:
-        """Return for how many seconds from `moment` (Unix time) on no run may be started; 0 if runs may be started."""
+        """Return for how many seconds from `moment` (Unix time) on no run may be started."""
         then = time.localtime(moment)
         if self.hours is None or self.is_time(then.tm_hour):
             return 0.0
@@ -66,7 +56,7 @@ def path() -> Path:
 
 
 def stamp() -> float:
-    """Return the Unix time at which the file was written; 0 if there is no file."""
+    """The Unix time at which the file was written; 0 without a file."""
     try:
         return path().stat().st_mtime
     except OSError:
@@ -74,7 +64,7 @@ def stamp() -> float:
 
 
 def read() -> Settings:
-    """Return the settings in the file; the defaults if there is no file. An unreadable file is reported in `faults`."""
+    """The defaults if there is no file. An unreadable file is reported in `faults`."""
     if not stamp():
         return Settings()
     from ..files import located_yaml  # only if there is a file
@@ -106,9 +96,7 @@ def _unreadable(fault: str) -> Settings:
 
 
 def _without_effect(values: Mapping[str, Any]) -> list[str]:
-    """Return one line about all settings in `values` that only the other engine (the runner or Slurm) obeys; empty if
-    there are none.
-    """
+    """One line about all settings in `values` that only the other engine (the runner or Slurm) obeys."""
     is_slurm = values.get("engine") == SLURM
     idle = [name for name in values if name != "engine" and (name in _OF_SLURM) != is_slurm]
     if not idle:
@@ -148,9 +136,7 @@ def _engine(value: Any) -> str | None:
 
 
 def _arguments(value: Any) -> tuple[str, ...] | None:
-    """Return the words of a setting such as `--time=4:00:00` or a list of such texts; None if one of them is no option
-    that a job may have.
-    """
+    """The words of a setting such as `--time=4:00:00` or a list; None if one is no option that a job may have."""
     listed = value if isinstance(value, list) else [value]
     if not all(isinstance(each, str) and each.startswith("-") and not _is_refused(each) for each in listed):
         return None

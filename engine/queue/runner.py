@@ -45,30 +45,19 @@ Launch = Callable[[Entry, Sequence[str]], Child]
 
 
 def launch(entry: Entry, among: Sequence[str]) -> Child:
-    """Start the process that launches an entry on devices chosen from `among` (their names), and return it.
-
-    The process gets the environment and the folder in which the entry was queued. If it fails, it prints the reason;
-    start.py has its exit codes.
+    """Start start.py, which has the exit codes, for an entry, on devices chosen from `among` (their names), in the
+    environment and folder in which the entry was queued.
     """
     environment, folder = entries.environment_of(entry.run)
     command = [sys.executable, "-P", "-m", "gputui.engine.queue.start", entry.run, repr(entry.started_at), *among]
     return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        env=environment,
-        cwd=folder or "/",
-        text=True,
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, cwd=folder or "/", text=True,
         start_new_session=True,
-    )
+    )  # fmt: skip
 
 
 class Runner:
-    """Carries out the queue of this home: call `tick` repeatedly, then `close`.
-
-    `read_devices` returns the devices, by default those of this machine. `launch` starts an entry. `boot_id` is by
-    default that of this machine.
-    """
+    """Carries out the queue of this home: call `tick` repeatedly, then `close`."""
 
     def __init__(
         self, read_devices: Callable[[], Sequence[Device]] | None = None, launch: Launch = launch, boot_id: str = ""
@@ -90,12 +79,9 @@ class Runner:
         self._faults: dict[str, str] = {}  # the last exceptions of entries, which are printed once
 
     def tick(self) -> bool:
-        """Follow the entries that have begun, and start those that can start. Returns False if the queue is empty.
-
-        The devices are looked at every 2 s, or at once after an entry has changed.
-        """
+        """Follow the entries that have begun, and start those that can start. False if the queue is empty."""
         changed = self._reader.read()
-        changed |= self._slurm.follow(self._of_slurm)
+        changed |= self._slurm.follow([entry for entry in self._reader.listing.entries if entry.is_of_slurm])
         for entry in self._entries:
             if entry.state in BEGUN_STATES:
                 try:
@@ -106,17 +92,17 @@ class Runner:
             self._reader.read()
             self._walked_at = time.monotonic()
             self._walk()
-            self._write_news()
+            why = {name: reason for name, reason in (self._why | self._slurm.why).items() if reason}
+            news = {"pid": os.getpid(), "gpus": self._gpus, "devices": self._devices, "why": why}
+            if (news := news | {"delayed": self._delayed}) != self._news:
+                with entries.locked():  # others change the failures, too
+                    entries.write_news({**news, "failures": entries.failures()})
+                self._news = news
         return bool(self._reader.listing.entries)
 
     @property
     def _entries(self) -> Sequence[Entry]:
         return [entry for entry in self._reader.listing.entries if not entry.is_of_slurm]
-
-    @property
-    def _of_slurm(self) -> Sequence[Entry]:
-        """The entries that Slurm starts."""
-        return [entry for entry in self._reader.listing.entries if entry.is_of_slurm]
 
     def _fault(self, entry: Entry, fault: Exception) -> str:
         """Print an exception that one entry has caused, once. Return it in words."""
@@ -132,15 +118,13 @@ class Runner:
 
     @property
     def ended(self) -> list[Job]:
-        """The jobs that have ended since this runner began, in the order of their ends."""
+        """Since this runner began, in the order of their ends."""
         return [job for job in (*self._ended, *self._slurm.ended) if job.exists()]
 
     # ---- those that have begun ---------------------------------------------------------------------
 
     def _follow(self, entry: Entry) -> bool:
-        """Update the entry of a run that was started, if its process has begun or ended. Returns True if the entry may
-        have changed.
-        """
+        """Update a started entry whose process has begun or ended. True if the entry may have changed."""
         if entry.run in self._children:
             child, _ = self._children[entry.run]
             if child.poll() is None:
@@ -158,10 +142,6 @@ class Runner:
         return self._change(entry, lambda current: self._after_end(current, stranger))
 
     def _stranger(self, entry: Entry) -> str:
-        """Return in words which process is on a GPU of a run that has ended out of memory; empty for any other run.
-
-        It is also empty if no process is on its GPUs, or if the run has returned to the queue for this reason before.
-        """
         if entry.displaced_by or not entry.job.exists() or entry.job.end_of().state != OUT_OF_MEMORY:
             return ""
         users = (f"{device} is used by {user}" for device in self._read_devices() if device.name in entry.devices
@@ -169,11 +149,7 @@ class Runner:
         return next(users, "")
 
     def _change(self, entry: Entry, act: Callable[[Entry], Entry | None]) -> bool:
-        """Replace an entry by the result of `act`, or remove it if that is None. Returns True.
-
-        Nothing is done if another process has removed the entry, started it again or put it back. Raises RunError if
-        the queue cannot be locked.
-        """
+        """Replace an entry by the result of `act` (None: remove it), unless it was started again. Returns True."""
         with entries.locked():
             current = entries.read(entry.run)
             if current is None or current.started_at != entry.started_at or current.state not in BEGUN_STATES:
@@ -187,11 +163,7 @@ class Runner:
         return True
 
     def _settle(self, entry: Entry, code: int | None, reason: str) -> bool:
-        """Update an entry after the process that was to start it has ended. Returns True.
-
-        `code` is its exit code, None if an earlier runner started the process. `reason` is the text that it has
-        printed. If the run has not begun, it waits for another try, or ends with an error if `code` is REFUSED.
-        """
+        """Update an entry after its starting process has ended with `code` (None: an earlier runner's)."""
 
         def act(current: Entry) -> Entry | None:
             if current.state == "running" or code == BEGUN or current.job.has_begun(current.started_at or 0.0):
@@ -215,11 +187,7 @@ class Runner:
         self._why[name] = reason or "its start was interrupted; it is tried again"
 
     def _after_end(self, entry: Entry, stranger: str) -> Entry | None:
-        """Return the entry of a run that has ended and is to start again later; None if it has ended for good.
-
-        A run starts again if it has given way, or if it was lost (it crashed without a result, or lost its GPU) and has
-        tries left, or if it ran out of memory and a `stranger` is on its GPU, who is named.
-        """
+        """The entry if it starts again later: it gave way, was lost with tries left, or a `stranger` took memory."""
         if not entry.job.exists():
             return None
         end = entry.job.end_of()
@@ -239,11 +207,7 @@ class Runner:
         return None
 
     def _count_failure(self, entry: Entry, end: End) -> None:
-        """Count the failure `end` of an entry for its group if it was within 60 s of the start. The third in a row
-        holds the waiting runs of the group.
-
-        A failure that came later than that sets the count to 0.
-        """
+        """The third failure of a group in a row within 60 s of the start holds its waiting runs; a later one sets 0."""
         if end.at - (entry.started_at or 0.0) > QUICK_SECONDS:
             entries.set_failures(entry.group, 0)
             return
@@ -262,15 +226,16 @@ class Runner:
     # ---- those that wait ---------------------------------------------------------------------------
 
     def _walk(self) -> None:
-        """Start the entries that can start, in their order. Devices for which an entry waits are kept from the entries
-        after it.
-        """
+        """Start entries in their order; devices for which one waits are kept from those after it."""
         if not any(entry.state == "waiting" or entry.gives_way for entry in self._entries):
             self._fair_share.exchange_tickets((), self._gpus)
             if isinstance(self._read_devices, free_devices.DeviceReader):
                 self._read_devices.close()
             return
-        self._read_settings()
+        if (stamp := queue_settings.stamp()) != self._settings_stamp:
+            self._settings, self._settings_stamp = queue_settings.read(), stamp
+            if isinstance(self._read_devices, free_devices.DeviceReader):
+                self._read_devices.idle_seconds = self._settings.idle_seconds
         seen = self._read_devices()
         self._gpus = free_devices.shown_at_once(seen)
         begun: defaultdict[str, list[Entry]] = defaultdict(list)
@@ -284,7 +249,9 @@ class Runner:
         self._why = {entry.run: "" for entry in self._entries} | {
             name: why for name, why in self._why.items() if name in self._not_before
         }
-        paused = entries.PAUSED_REASON if entries.is_paused() else self._out_of_hours()
+        paused, hours = entries.PAUSED_REASON if entries.is_paused() else "", self._settings.hours
+        if not paused and hours is not None and not self._settings.is_time():
+            paused = f"{queue_settings.path()} starts runs from {hours[0]}:00 to {hours[1]}:00"
         free = [device.name for device in seen if not device.holder and device.name not in begun]
         self._fair_share.exchange_tickets([] if paused else list(self._able()), self._gpus)
         for entry in self._entries:
@@ -313,12 +280,7 @@ class Runner:
     def _start_or_why(
         self, entry: Entry, seen: Sequence[Device], begun: dict[str, list[Entry]], kept: set[str], now: list[str]
     ) -> str:
-        """Start an entry and return an empty text, or else return why it waits. An entry whose folder is deleted is
-        removed.
-
-        `seen` are all devices, `now` the names of the free devices. The entry is added to the entries that have `begun`
-        on the devices that it takes, by their names, and the names of the devices that are kept for it to `kept`.
-        """
+        """Return why an entry waits. `now` are the free devices; the entry is added to `begun` or `kept`."""
         if not entry.job.exists():
             with entries.locked():
                 entries.discard(entry.run)
@@ -360,53 +322,18 @@ class Runner:
             begun[name].append(entry)
         return ""
 
-    def _read_settings(self) -> None:
-        stamp = queue_settings.stamp()
-        if stamp != self._settings_stamp:
-            self._settings, self._settings_stamp = queue_settings.read(), stamp
-            if isinstance(self._read_devices, free_devices.DeviceReader):
-                self._read_devices.idle_seconds = self._settings.idle_seconds
-
-    def _out_of_hours(self) -> str:
-        if self._settings.is_time() or self._settings.hours is None:
-            return ""
-        return f"{queue_settings.path()} starts runs from {self._settings.hours[0]}:00 to {self._settings.hours[1]}:00"
-
     def _start(self, entry: Entry, among: Collection[str]) -> None:
         with entries.locked():
             current = entries.read(entry.run)
             if current is None or current.state != "waiting":
                 return
-            started = replace(
-                current,
-                state="starting",
-                tries=current.tries + 1,
-                started_at=time.time(),
-                boot_id=self._boot_id,
-                devices=(),
-            )
+            started = replace(current, state="starting", tries=current.tries + 1, started_at=time.time(), devices=())
+            started = replace(started, boot_id=self._boot_id)
             entries.write(started)
         self._children[entry.run] = self._launch(started, list(among)), frozenset(among)
 
-    def _write_news(self) -> None:
-        why = {name: reason for name, reason in (self._why | self._slurm.why).items() if reason}
-        content = {
-            "pid": os.getpid(),
-            "gpus": self._gpus,
-            "devices": self._devices,
-            "why": why,
-            "delayed": self._delayed,
-        }
-        if content != self._news:
-            with entries.locked():  # others change the failures, too
-                entries.write_news({**content, "failures": entries.failures()})
-            self._news = content
-
 
 def _returned(entry: Entry) -> Entry:
-    """Return the entry of a run that has given way, as an entry that waits again. Its last start does not count as a
-    try.
-    """
     tries = max(0, entry.tries - 1)
     return replace(entry, state="waiting", devices=(), yields=False, tries=tries, returned_at=time.time())
 
@@ -419,16 +346,13 @@ def _held_by_queue(device: Device, listed: Sequence[Entry]) -> Device:
 
 
 def _waits_for_another(entry: Entry) -> str:
-    """Return in words the run or measurement that has to end before the entry can start; empty if there is none."""
     state = jobs.state_if_not_ended(entry.after) if entry.after else ""
     return f"after {entries.name_of(entry.after)}, which is {state}" if entry.after and state else ""
 
 
 def carry_out(descriptor: int | None) -> int:
-    """Run the queue of this home until no entry is left, and return 0. Return 0 at once if another process is its
-    runner.
-
-    `descriptor` is that of the runner's lock if this process has inherited the lock, else None.
+    """Run the queue until no entry is left. `descriptor` is that of the runner's lock if it is inherited. Returns 0,
+    also at once if another process is the runner.
     """
     lock = entries.take_runner_lock(descriptor)
     if lock is None:
@@ -460,9 +384,7 @@ MOST_NAMES = 5  # of failed runs in a notice
 
 
 def send(ended: Sequence[Job]) -> None:
-    """Send the notice about the jobs that have ended since the runner began; none without a job. A failure is printed
-    to the runner's log. Raises no exception.
-    """
+    """Send the notice about the jobs that have ended. A failure is printed to the runner's log."""
 
     def make() -> sending.Notice:
         failed = [job.path.name for job in ended if job.end_of().state in FAILED]
@@ -478,9 +400,7 @@ def send(ended: Sequence[Job]) -> None:
 
 
 def interrupted(listed: Iterable[Entry]) -> dict[Path, str]:
-    """Return the folders of the sweeps to which the entries in `listed` belong and whose process a restart of this
-    machine has ended, each with the id of one of its runs.
-    """
+    """The folders of the entries' sweeps whose process a restart of this machine has ended, with one run's id."""
     here = Place.here()
     ended: dict[Path, str] = {}
     for entry in listed:
@@ -496,9 +416,7 @@ def interrupted(listed: Iterable[Entry]) -> dict[Path, str]:
 
 
 def go_on(listed: Iterable[Entry]) -> list[Path]:
-    """Start the process of each sweep in `interrupted`, in the environment of its run, and return the folders of those
-    that were started.
-    """
+    """Start the process of each sweep in `interrupted`, in the environment of its run; return their folders."""
     begun = []
     for path, run in interrupted(listed).items():
         from ..proof import folder  # the runner, which stays in memory for days, does without it

@@ -1,9 +1,6 @@
 """`python -P -m gputui.engine.queue.slurm_job ID`: the process of a Slurm job, which trains one queued run or
-measurement.
-
-It starts the engine in the job's environment, passes a stop on, and ends after it. Two minutes before the time limit
-of the job, or a tenth of it if that is less, it stops the run, so that there is time for a checkpoint. Exit codes: 0
-the run has ended well or was stopped; 1 it has failed; 3 nothing was started.
+measurement. It passes a stop on; two minutes before the job's time limit, or a tenth of it if that is less, it stops
+the run, so that there is time for a checkpoint. Exit codes: 0 ended well or stopped; 1 failed; 3 nothing was started.
 """
 
 from __future__ import annotations
@@ -39,10 +36,8 @@ ENDED_WELL, ENDED_BADLY = 0, 1
 
 
 class Requests:
-    """The requests to stop that this process has received as signals. `asked` has for each request the numbers of the
-    signals to send to the engine.
-
-    Slurm may repeat its signals, so that only its first one counts. A person's request counts each time.
+    """The signals to stop that came; `asked` has the numbers of those to send on to the engine. Slurm may repeat its
+    signals, so that only its first one counts. A person's request counts each time.
     """
 
     def __init__(self) -> None:
@@ -66,7 +61,7 @@ class Requests:
 
 
 def carry_out(name: str, job: str) -> int:
-    """Train the run or measurement `name` in the Slurm job with the id `job`. Return the exit code."""
+    """Train the run or measurement `name` in the Slurm job `job`. Return the exit code."""
     requests_to_stop = Requests()
     entry = None
     try:
@@ -95,10 +90,7 @@ def carry_out(name: str, job: str) -> int:
 
 
 def _taken(name: str, job: str) -> Entry:
-    """Set the entry of the run `name` to the state `starting` in the Slurm job `job`, and return it.
-
-    Raises RunError if it is not in the queue as this job, or was started as often as run.tries allows.
-    """
+    """RunError if it is not in the queue as this job, or was started as often as run.tries allows."""
     with entries.locked():
         entry = entries.read(name)
         if entry is None or entry.slurm_job is None or (entry.slurm_job or job) != job:
@@ -111,10 +103,7 @@ def _taken(name: str, job: str) -> Entry:
 
 
 def _started(entry: Entry) -> subprocess.Popen[bytes]:
-    """Start the engine of the run, or the process of the measurement, with the devices of this job; return the process.
-
-    Raises RunError or another refusal if it cannot be started.
-    """
+    """The process of the engine or of the measurement, with the devices of this job. Raises RunError."""
     if entry.kind == PROOF:
         proof = Proof(entry.job.path)
         requests.refuse(proof.request, this_machine.read())
@@ -136,9 +125,7 @@ def _refused(entry: Entry, message: str) -> None:
 
 
 def _wait(entry: Entry, process: subprocess.Popen[bytes], stops: Requests) -> None:
-    """Wait for the end of `process`, the engine or the process of the measurement, and pass each request in `stops` on
-    to it.
-    """
+    """Wait for the end of `process`, and pass each request in `stops` on to it."""
     left = slurm.time_left(os.environ)
     if left.problem:
         print(f"the time limit of the job is not known: {left.problem}", flush=True)
@@ -156,9 +143,7 @@ def _wait(entry: Entry, process: subprocess.Popen[bytes], stops: Requests) -> No
 
 
 def _is_asked(entry: Entry, numbers: Sequence[int]) -> bool:
-    """Ask the run to stop by the signals `numbers`. Return False if that is not possible yet, as its process has not
-    recorded its id.
-    """
+    """False if its process has not recorded its id yet."""
     try:
         if entry.kind == PROOF:
             folder.request_stop(Proof(entry.job.path), numbers)

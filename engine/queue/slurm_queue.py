@@ -1,7 +1,6 @@
-"""Submits the runs and measurements of the queue to Slurm, each as one job, and asks a job that trains to stop.
-
-The entry is written before sbatch is called, so that the job finds it however soon it starts. A job without an entry
-starts nothing (slurm_job.py), so that no run trains that was taken out meanwhile.
+"""Submits the runs and measurements of the queue to Slurm, each as one job, and asks a job that trains to stop. The
+entry is written before sbatch is called, so that the job finds it however soon it starts. A job without an entry starts
+nothing (slurm_job.py), so that no run trains that was taken out meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from dataclasses import replace
 
 from ..files.places import home
 from ..job import slurm
-from ..job.machine_gpus import Answers, Machine
 from ..job.slurm import CANCELLED, ENDED, GONE, WAITS, SlurmJob
 from ..options import gpu_choice
 from ..runs import RunError
@@ -33,28 +31,15 @@ _GPU_VARIABLES = ("SBATCH_GPUS", "SBATCH_GRES", "SBATCH_TRES_PER")
 
 
 def is_used() -> bool:
-    """Return True if Slurm starts the runs of this user's queue, False if the runner does.
-
-    Raises RunError if queue.yaml cannot be read, so that it is not certain.
-    """
+    """Return True if Slurm starts the runs of this queue. Raises RunError if queue.yaml cannot be read."""
     settings = queue_settings.read()
     if settings.engine_faults:
         raise RunError(settings.engine_faults[0])
     return settings.engine == SLURM
 
 
-def unknown_machine() -> Machine:
-    """Return the machine for checks of a preset that trains on a node which Slurm chooses: nothing is known of its
-    GPUs.
-    """
-    return Machine.of(Answers(missing="Slurm chooses the node"))
-
-
 def submit(entry: Entry) -> Entry:
-    """Put an entry in the queue, and submit its job. Return the entry with the id of the job.
-
-    Raises RunError if Slurm cannot start such a run, or refuses the job; then the queue has no entry.
-    """
+    """Queue an entry, and submit its job. RunError if Slurm cannot start it or refuses; then the queue has no entry."""
     settings = queue_settings.read()
     arguments = [*_resources(entry, settings), *_dependency(entry.after)]
     with entries.locked():
@@ -77,9 +62,7 @@ def submit(entry: Entry) -> Entry:
 
 
 def stop(name: str) -> bool:
-    """Ask the job that trains the run or measurement `name` to stop, as a person does: a second request ends it at
-    once. Return False if no job of the queue trains it.
-    """
+    """Ask the job of `name` to stop, as a person does: a second request ends it at once. False if no job trains it."""
     entry = entries.read(name)
     if entry is None or not entry.slurm_job or entry.state in entries.WAITS:
         return False
@@ -88,11 +71,7 @@ def stop(name: str) -> bool:
 
 
 def _resources(entry: Entry, settings: Settings) -> Iterator[str]:
-    """Yield the arguments of sbatch for a run. The arguments in the user's settings come last, so that they override
-    the others.
-
-    Raises RunError if Slurm cannot follow an option of the run.
-    """
+    """The arguments of sbatch; those of the user's settings come last, so that they override the others."""
     if entry.gives_way:
         raise RunError(
             "run.give_way is for the queue of one machine: in Slurm, preemption does it\nset run.give_way=false"
@@ -121,11 +100,7 @@ def _resources(entry: Entry, settings: Settings) -> Iterator[str]:
 
 
 def _dependency(after: str | None) -> Iterator[str]:
-    """Yield the argument with which a job waits for the end of the run or measurement `after`; nothing if that has
-    ended.
-
-    Raises RunError if `after` is not a job of Slurm.
-    """
+    """The argument with which a job waits for the end of `after`. RunError if that is not a job of Slurm."""
     state = jobs.state_if_not_ended(after) if after else ""
     if after is None or not state:
         return
@@ -139,7 +114,7 @@ def _dependency(after: str | None) -> Iterator[str]:
 
 
 def _command(entry: Entry) -> str:
-    """Return the command of the job. It replaces the shell, so that signals for the batch script reach it."""
+    """The command replaces the shell, so that signals for the batch script reach it."""
     words = [sys.executable, "-P", "-m", "gputui.engine.queue.slurm_job", entry.run]
     return shlex.join(["exec", "env", f"GPUTUI_HOME={os.path.abspath(home())}", *words])
 
@@ -152,9 +127,7 @@ HELD = "JobHeld"  # how the reason of a held job begins
 
 
 class SlurmFollower:
-    """Follows the jobs in Slurm of the queue's entries: call `follow` repeatedly. `why` has the reasons why runs wait,
-    by their ids.
-    """
+    """Follows the jobs in Slurm of the queue's entries: call `follow` repeatedly. `why` runs wait, by id."""
 
     def __init__(self) -> None:
         self.why: dict[str, str] = {}
@@ -165,11 +138,7 @@ class SlurmFollower:
         self.ended: list[Job] = []  # the jobs whose entries were removed because they have ended
 
     def follow(self, listed: Sequence[Entry]) -> bool:
-        """Query Slurm for the jobs of the entries, in a thread, or act on the result of the last query. Return True if
-        a result has arrived.
-
-        `listed` are the entries that Slurm starts.
-        """
+        """Query Slurm for the jobs of the entries, in a thread, or act on the last answer: then True."""
         if not listed:
             self.why, self._call = {}, None
             return False
@@ -194,10 +163,7 @@ class SlurmFollower:
         return True
 
     def _act(self, entry: Entry, job: SlurmJob | None) -> str:
-        """Change an entry as its job in Slurm has changed. Return why the run waits; empty if it does not wait.
-
-        `job` is None if Slurm has no such job.
-        """
+        """Change an entry as its job in Slurm has changed (None: none such). Return why the run waits, if it does."""
         if job is None:
             if time.time() - entry.queued_at > SUBMITTED_SECONDS:
                 self._close(entry, "it was not submitted to Slurm, as its command was interrupted", False)
@@ -212,14 +178,13 @@ class SlurmFollower:
         return f"Slurm starts job {entry.slurm_job} on {job.nodes}" if entry.state in entries.WAITS else ""
 
     def _wait(self, entry: Entry, job: SlurmJob) -> None:
-        """Give an entry the state of its job: `waiting`, also after the job was requeued, or `held`."""
         is_held = job.reason.startswith(HELD)
         if entry.state != ("held" if is_held else "waiting") and not entry.job.is_alive():
             reason = f"held in Slurm ({job.reason})" if is_held else ""
             self._replace(entry, replace(entry, state="held" if is_held else "waiting", hold_reason=reason))
 
     def _after_end(self, entry: Entry, state: str) -> None:
-        """Remove the entry of a job that has ended. If the run has no result, write one that names the job's state."""
+        """Remove the entry. If the run has no result, write one that names the job's state."""
         words = f"Slurm job {entry.slurm_job} " + (
             "was cancelled" if state == CANCELLED else "is not known to Slurm any more" if state == GONE
             else f"has ended as {state}"
@@ -238,10 +203,7 @@ class SlurmFollower:
         self._ended_at.pop(entry.run, None)
 
     def _close(self, entry: Entry, message: str, is_stopped: bool) -> None:
-        """Write the result of a run that has not begun or was lost, and remove its entry.
-
-        With `is_stopped` the result is that of a stopped run, else an error with `message`.
-        """
+        """Write the result of a run that has not begun or was lost, and remove its entry."""
 
         def close() -> None:
             error = {"kind": "queue", "message": message, "hint": f"{SLURM_LOG} in the run folder has the job's output"}
@@ -250,11 +212,7 @@ class SlurmFollower:
         self._replace(entry, None, close)
 
     def _replace(self, entry: Entry, after: Entry | None, first: Callable[[], None] | None = None) -> None:
-        """Replace an entry by `after`, or remove it if that is None, unless the entry has changed since Slurm was
-        queried.
-
-        `first` is called before that, if it is given and the run's folder exists.
-        """
+        """Replace an entry (None: remove it) unless it changed since the query; before that call `first`."""
         with entries.locked():
             if entries.read(entry.run) != entry:
                 return
@@ -274,7 +232,6 @@ def _reason(entry: Entry, job: SlurmJob) -> str:
 
 
 def _last_line(entry: Entry) -> str:
-    """Return the last line that the job has printed; empty if there is none."""
     try:
         lines = (entry.job.path / SLURM_LOG).read_bytes()[-4096:].decode("utf-8", "replace").split("\n")
     except OSError:

@@ -1,8 +1,6 @@
 """`python -P -m gputui.engine.queue.start ID STARTED_AT DEVICE...`: launches one queued run or measurement, for the
-runner.
-
-If it cannot, it prints the reason in one line. Exit codes: 0 the run has begun; 75 its devices are not free now; 3 it
-cannot be started.
+runner. If it cannot, it prints the reason in one line. Exit codes: 0 the run has begun; 75 its devices are not free
+now; 3 it cannot be started.
 """
 
 from __future__ import annotations
@@ -41,10 +39,8 @@ class NotNowError(Exception):
 
 
 def start(name: str, started_at: float, among: Sequence[str]) -> None:
-    """Launch the run or measurement `name`, on devices chosen from `among`, which are free.
-
-    Raises NotNowError or NotFree if its devices are not free after all, or if its entry is not `starting` with the time
-    `started_at` any more. Raises RunError, PresetError, ClusterError or OSError if it cannot be started.
+    """Launch `name` on devices chosen from `among`, which are free. Raises NotNowError or NotFree if they are not, or
+    if another process has the entry; RunError, PresetError, ClusterError or OSError if it cannot be started.
     """
     entry = _still(name, started_at)
     if entry.kind == PROOF:
@@ -60,10 +56,8 @@ def start(name: str, started_at: float, among: Sequence[str]) -> None:
 
 
 def launch_run(entry: Entry, preset: Preset, among: Sequence[str] | None) -> subprocess.Popen[bytes]:
-    """Start the engine of a queued run, from its last checkpoint if it has one. Return the engine's process.
-
-    `among` are the names of the devices from which those of the run are chosen; None in a Slurm job, which has GPUs of
-    its own. Raises the errors of `start`.
+    """Start the engine of a queued run, from its last checkpoint if there is one. `among` are the names of the devices
+    to choose from; None in a Slurm job, which has GPUs of its own. Raises the errors of `start`.
     """
     run = entry.folder
     among = _to_lease(entry, among)
@@ -102,9 +96,7 @@ def _still(name: str, started_at: float) -> Entry:
 
 
 def _refuse(run: Run, preset: Preset, anyway: bool) -> None:
-    """Raise RunError if the options conflict with this machine as it is now. Raise NotNowError if another run or
-    measurement uses the devices, but for the CPU with `anyway`.
-    """
+    """RunError if options conflict with this machine, NotNowError if devices are used; not the CPU with `anyway`."""
     here = refuse_options(run, preset)
     if gpu_choice.parse(preset.options.device.visible) is None:
         on_cpu = start_devices.names_of(preset.options, here) == [lease.CPU]
@@ -117,7 +109,7 @@ def _refuse(run: Run, preset: Preset, anyway: bool) -> None:
 
 
 def refuse_options(run: Run, preset: Preset) -> Machine:
-    """Return this machine. Raise RunError if the options conflict with it as it is now."""
+    """This machine. RunError if the options conflict with it as it is now."""
     here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
     trained = replace(preset, options=code_copy.as_trained(run, preset.options))
     findings = [*checks.of_preset(trained, here), *checks.of_remarks(joined)]
@@ -127,7 +119,7 @@ def refuse_options(run: Run, preset: Preset) -> Machine:
 
 
 def main(words: Sequence[str]) -> int:
-    """Launch the run or measurement that the words (ID STARTED_AT DEVICE...) name; return the exit code."""
+    """`words` are ID STARTED_AT DEVICE...; returns the exit code."""
     name, started_at, *among = words
     try:
         start(name, float(started_at), among)

@@ -18,15 +18,13 @@ SYSTEMCTL_SECONDS = 20.0
 
 
 def path() -> Path:
-    """Return the path of the unit, in the folder of the user's units."""
     given = os.environ.get(CONFIG, "").strip()
     return (Path(given) if given else user_home() / ".config") / "systemd" / "user" / NAME
 
 
 def text() -> str:
-    """Return the text of the unit's file, with the variables that lead this process to its home, its settings and its
-    leases. `KillMode=process` lets trainings continue after the runner, which ends with an empty queue. The runner
-    starts again if it is killed.
+    """The unit has the variables that lead to this home, its settings and leases. `KillMode=process` lets trainings
+    continue after the runner, which ends with an empty queue.
     """
     given = {name: value for name in (CONFIG, lease.FOLDER) if (value := os.environ.get(name, "").strip())}
     variables = {"GPUTUI_HOME": str(home())} | given
@@ -51,17 +49,14 @@ def _quoted(word: str) -> str:
 
 
 def install() -> str:
-    """Write and enable the unit. Return an empty text, or the commands that the user has to give if systemctl fails.
-
-    Raises OSError.
-    """
+    """Write and enable the unit. Return the commands that the user has to give if systemctl fails. Raises OSError."""
     path().parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path(), text())
     return _systemctl("daemon-reload") or _systemctl("enable", NAME)
 
 
 def remove() -> bool:
-    """Disable and remove the unit. Return False if there is none."""
+    """False if there is none."""
     if not path().exists():
         return False
     _systemctl("disable", NAME)
@@ -71,9 +66,7 @@ def remove() -> bool:
 
 
 def _systemctl(*words: str) -> str:
-    """Run `systemctl --user` with these words. Return an empty text, or the commands that the user has to give if it
-    fails.
-    """
+    """The commands that the user has to give, if it fails."""
     by_hand = f"systemctl --user daemon-reload && systemctl --user enable {NAME}"
     if shutil.which("systemctl") is None:
         return by_hand

@@ -36,11 +36,8 @@ except OSError as fault:
 
 
 def start(command: Sequence[str], **more: Any) -> subprocess.Popen[Any]:
-    """Start a process that the kernel kills when this process, or the thread that calls this function, ends (on Linux
-    only).
-
-    `more` are arguments of Popen. Raises OSError if the command cannot be started. If this process has several threads,
-    the new process prints NOT_RUN and the reason instead.
+    """The kernel kills the process when this one, or the thread that calls, ends (on Linux only). Raises OSError; with
+    several threads the new process prints NOT_RUN and the reason instead.
     """
     bind = binding()
     if bind is None and sys.platform == "linux":
@@ -49,11 +46,8 @@ def start(command: Sequence[str], **more: Any) -> subprocess.Popen[Any]:
 
 
 def binding() -> Callable[[], None] | None:
-    """Return a function for `preexec_fn` of subprocess that binds the life of the new process to the life of this
-    process.
-
-    Return None if this process has several threads, as its child then cannot run Python code before its program, or if
-    the system is not Linux.
+    """Return a `preexec_fn` that binds the new process' life to this one's. None on other systems than Linux, and if
+    this process has several threads, as its child then cannot run Python code before its program.
     """
     if sys.platform != "linux" or threading.active_count() > 1:
         return None
@@ -68,9 +62,7 @@ def binding() -> Callable[[], None] | None:
 
 
 def release() -> None:
-    """Let this process outlive its parent, which has started it by `start`: it now watches for the end of its parent
-    itself.
-    """
+    """Let this process outlive its parent, which has started it by `start`, and for whose end it now watches."""
     if sys.platform == "linux":
         _set_death_signal(0)
 
@@ -87,26 +79,21 @@ _LOOK_SECONDS = 0.02
 
 
 class Child:
-    """The methods of `subprocess.Popen` for the child process `pid` that this process has not started itself.
-
-    Another program started the child, and then became this process by exec.
-    """
+    """The methods of `subprocess.Popen` for a child of the program that became this process by exec."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit code, or the negative number of the signal that ended the process; None while it runs."""
+        """The exit code, or the negative number of the signal; None while it runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 
     def wait(self, timeout: float) -> int:
-        """Return the exit code, in the form of `poll`. Raises TimeoutExpired if the process has not ended after
-        `timeout` seconds.
-        """
+        """Return the exit code as `poll` does. Raises TimeoutExpired."""
         until = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if (left := until - time.monotonic()) <= 0:
@@ -115,9 +102,7 @@ class Child:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Send the signal `number`, unless the process has ended. No other process gets its id before `wait` or `poll`
-        has returned its exit code.
-        """
+        """No other process gets its id before `wait` or `poll` has returned its exit code."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -132,7 +117,7 @@ OWN_PYTHON = "GPUTUI_OWN_PYTHON"  # environment variable of a trainer that runs 
 
 
 def own_python() -> str:
-    """Return the path of the interpreter in which gputui is installed, also if this process runs in another one."""
+    """The interpreter in which gputui is installed, also if this process runs in another one."""
     return os.environ.get(OWN_PYTHON) or sys.executable
 
 
@@ -140,7 +125,7 @@ T = TypeVar("T")
 
 
 class BackgroundCall(Generic[T]):
-    """Calls `call` in a new thread as soon as it is created. If the call hangs, its thread ends with the process."""
+    """Calls `call` in a new thread at once. If the call hangs, its thread ends with the process."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._outcome: queue.Queue[T | Exception] = queue.Queue()
@@ -154,10 +139,7 @@ class BackgroundCall(Generic[T]):
             self._outcome.put(fault)
 
     def result(self, seconds: float) -> T:
-        """Return what the call returned, or raise what it raised.
-
-        Raises TimeoutError if it has not ended after `seconds`.
-        """
+        """Raises what the call raised, or TimeoutError."""
         try:
             result = self._outcome.get(timeout=seconds)
         except queue.Empty:
@@ -168,10 +150,7 @@ class BackgroundCall(Generic[T]):
 
 
 class BackgroundCalls:
-    """Makes calls one after another, all in the same thread, which begins with the first call.
-
-    A call that hangs keeps the thread, which ends with the process.
-    """
+    """Calls one after another in one thread. One that hangs keeps it; it ends with the process."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
@@ -179,10 +158,7 @@ class BackgroundCalls:
         self._has_begun = False
 
     def result(self, call: Callable[[], T], seconds: float) -> T:
-        """Return what `call` returned, or raise what it raised.
-
-        Raises TimeoutError if it has not ended after `seconds`, or at once while an earlier call has not ended.
-        """
+        """Raises what `call` raised, or TimeoutError, at once while an earlier call has not ended."""
         if self._late is not None and self._late.empty():
             raise TimeoutError("an earlier call has not been answered")
         outcome: queue.SimpleQueue[T | Exception] = queue.SimpleQueue()

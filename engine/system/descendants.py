@@ -1,7 +1,5 @@
-"""Finds and ends all descendants of this process: the processes that it or its descendants have started.
-
-The trainer may be killed at any moment and then cleans up nothing. The engine adopts the trainer's orphans (on Linux
-only), so that it can end them after the trainer.
+"""Finds and ends all descendants of this process: the processes that it or its descendants have started. The trainer
+may be killed at any moment and then cleans up nothing; the engine adopts its orphans (on Linux only).
 """
 
 from __future__ import annotations
@@ -25,10 +23,7 @@ _STATE, _PARENT, _START = 0, 1, 19  # fields of /proc/PID/stat (proc(5)), counte
 
 @dataclass(frozen=True)
 class Descendant:
-    """A descendant of this process; `ended` is True if it has ended and was not waited for.
-
-    `start_ticks` distinguishes it from a later process with the same id.
-    """
+    """`ended` means not waited for yet. `start_ticks` tells it from a later process with the same id."""
 
     pid: int
     parent: int
@@ -37,24 +32,20 @@ class Descendant:
     start_ticks: int
 
     def send(self, number: int) -> None:
-        """Send the signal `number` to the process. Nothing is done if it has ended or belongs to another user."""
+        """Nothing is done if it has ended or belongs to another user."""
         now = _read(self.pid)
         if now is not None and now.start_ticks == self.start_ticks and not now.ended:
             with suppress(OSError):
                 os.kill(self.pid, number)
 
     def end(self) -> None:
-        """Ask the process to end (SIGTERM). If it is stopped, it is also continued, as it cannot react before."""
+        """SIGTERM, and SIGCONT, as a stopped process cannot react."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
 
 
 def all_now(apart: Collection[int] = ()) -> list[Descendant]:
-    """Return all descendants of this process, also those that have ended and have not been waited for; empty without
-    /proc.
-
-    The processes with the ids `apart` are left out, with their descendants.
-    """
+    """Return also those that have not been waited for, but not `apart` and their descendants; none without /proc."""
     children: dict[int, list[Descendant]] = {}
     for pid in _pids():
         if pid not in apart and (process := _read(pid)) is not None:
@@ -63,9 +54,7 @@ def all_now(apart: Collection[int] = ()) -> list[Descendant]:
 
 
 def descends(pid: int, ancestors: Collection[int]) -> bool:
-    """Return True if the process `pid` is one of `ancestors` or was started by one, directly or indirectly. True also
-    if `pid` or a process between them has ended, as this then cannot be seen.
-    """
+    """Return True if `pid` is one of `ancestors` or below, or if a process between has ended, which hides it."""
     for _ in range(_MOST_PARENTS):
         if pid in ancestors or (process := _read(pid)) is None:
             return True
@@ -76,10 +65,6 @@ def descends(pid: int, ancestors: Collection[int]) -> bool:
 
 
 def _below(pid: int, children: dict[int, list[Descendant]]) -> list[Descendant]:
-    """Return all descendants of `pid`. The lists of `children` are removed when they are used.
-
-    So process ids that were reused meanwhile cannot make an endless circle.
-    """
     direct = children.pop(pid, [])
     return [*direct, *(below for child in direct for below in _below(child.pid, children))]
 
@@ -123,21 +108,15 @@ def adopt_orphans() -> None:
 
 
 def collect_dead(trainer: int) -> None:
-    """Collect the exit status of adopted processes that have ended. Otherwise they stay in the process table.
-
-    This stops at the trainer (its process id): its status is left to the code that waits for the trainer.
-    """
+    """Reap adopted processes, up to the trainer, whose status is left to the code that waits for it."""
     with contextlib.suppress(ChildProcessError):
         while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and dead.si_pid != trainer:
             os.waitpid(dead.si_pid, os.WNOHANG)
 
 
 def end_descendants(spared: int = 0, apart: Collection[int] = ()) -> list[str]:
-    """End every descendant: wait 1 s, then ask it to end (SIGTERM), and kill it after 3 s more. Return the names of
-    those that had to be asked.
-
-    Processes that they start meanwhile are ended, too. The process with the id `spared` gets no signal, nor do
-    those with the ids `apart` and their descendants.
+    """Wait 1 s, then SIGTERM, and SIGKILL after 3 s more. Return the names of those that were asked. Processes that
+    they start meanwhile are ended, too, but not `spared`, and not `apart` and their descendants.
     """
     _gone_within(LEAVE_SECONDS, spared, apart)
     left = _still_running(spared, apart)
@@ -154,18 +133,13 @@ def end_descendants(spared: int = 0, apart: Collection[int] = ()) -> list[str]:
 
 
 def describe(names: Sequence[str]) -> str:
-    """Return a sentence about the processes that had to be ended. `names` are their names; at most five are shown."""
+    """At most five names are shown."""
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     which = "1 process that was" if len(names) == 1 else f"{len(names)} processes that were"
     return f"{which} started in this run outlived it and had to be ended: {shown}"
 
 
 def _gone_within(seconds: float, spared: int, apart: Collection[int]) -> bool:
-    """Return True as soon as no descendant except `spared` and `apart` runs any more, False if one still runs after
-    about `seconds`.
-
-    Attempts are counted, not seconds, as on a busy machine the time may be over before the second attempt.
-    """
     for _ in range(round(seconds / _TICK_SECONDS)):
         if not _still_running(spared, apart):
             return True
@@ -174,9 +148,7 @@ def _gone_within(seconds: float, spared: int, apart: Collection[int]) -> bool:
 
 
 def _still_running(spared: int, apart: Collection[int]) -> list[Descendant]:
-    """Return the descendants that still run, except `spared` and `apart`; collect the exit status of children that have
-    ended.
-    """
+    """Collects the exit status of children that have ended."""
     running = []
     for process in descendants.all_now(apart):
         if process.pid == spared:

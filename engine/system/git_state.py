@@ -1,6 +1,5 @@
-"""Reads the state of a folder's git repository: commit, branch, and the changes of Python files since the commit.
-
-Git is run for at most 2 seconds in all, never asks for anything, and changes nothing in the repository.
+"""Reads the state of a folder's git repository: commit, branch, and the changes of Python files since the commit. Git
+is run for at most 2 seconds in all, never asks for anything, and changes nothing in the repository.
 """
 
 from __future__ import annotations
@@ -23,11 +22,8 @@ _DIFF = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--igno
 
 @dataclass(frozen=True)
 class GitState:
-    """The state of a repository: `commit` is the full hash, `branch` None if the commit is checked out without a
-    branch.
-
-    `dirty` is True if a tracked file differs from the commit. `diff` has the changes of the Python files since the
-    commit, cut after 1 MB; empty if it could not be read in time.
+    """`commit` is the full hash; `branch` None without one; `dirty`: a tracked file differs; `diff` of the Python
+    files, cut after 1 MB, empty if it could not be read in time.
     """
 
     commit: str
@@ -37,10 +33,7 @@ class GitState:
 
 
 def read(folder: Path) -> GitState | None:
-    """Return the state of the repository in which the folder lies.
-
-    None if there is no repository or no commit, if git is not installed, or if it fails or takes longer than 2 s.
-    """
+    """None without a repository or a commit, or if git is missing, fails or takes longer than 2 s."""
     ends = time.monotonic() + SECONDS
     if (answer := _answer(folder, _STATUS, ends)) is None:
         return None
@@ -55,10 +48,7 @@ def read(folder: Path) -> GitState | None:
 
 
 def _answer(folder: Path, words: tuple[str, ...], ends: float) -> bytes | None:
-    """Return the output of the git command `words` in the folder, cut after MOST_DIFF_BYTES.
-
-    None if it fails or has not ended at `ends`, a time of the monotonic clock.
-    """
+    """None if it fails or has not ended at `ends` (monotonic)."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     settings |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     with tempfile.TemporaryFile() as output:  # a pipe would be kept open by a child of git

@@ -10,10 +10,8 @@ _BEATS, _USER_CODE, _BYTES = 0, 1, 2
 
 
 class TrainerHeartbeat:
-    """A counter that changes each time the devices have completed work, and a flag that is set while user code runs.
-
-    `descriptor` is that of the shared memory; without an engine it is None, and both are in ordinary memory. The object
-    is also the context around user code, which sets the flag. A beat takes less than a microsecond.
+    """A counter that changes when the devices have completed work, and a flag while user code runs (this object is its
+    context). Without a descriptor of shared memory both are in ordinary memory.
     """
 
     def __init__(self, descriptor: int | None = None) -> None:
@@ -23,10 +21,7 @@ class TrainerHeartbeat:
 
     @classmethod
     def inherited(cls, text: str | None) -> TrainerHeartbeat:
-        """Return the heartbeat in the shared memory whose descriptor is `text`, as the engine has passed it.
-
-        Without a descriptor, return a heartbeat in ordinary memory.
-        """
+        """The shared memory has the descriptor `text`, as the engine has passed it."""
         if not text:
             return cls()
         descriptor = int(text)
@@ -36,7 +31,6 @@ class TrainerHeartbeat:
             os.close(descriptor)
 
     def __enter__(self) -> None:
-        """Set the flag: user code begins. Its duration is unknown and says nothing about the devices."""
         self._memory[_USER_CODE] = 1
 
     def __exit__(self, *fault: object) -> None:
@@ -44,7 +38,7 @@ class TrainerHeartbeat:
         self.beat()
 
     def beat(self) -> None:
-        """Report that the devices have completed work for which the host has waited."""
+        """The devices have completed work for which the host has waited."""
         self._memory[_BEATS] = (self._memory[_BEATS] + 1) % 256
 
     @property
@@ -57,10 +51,7 @@ class TrainerHeartbeat:
 
 
 def create_shared() -> tuple[TrainerHeartbeat, int | None]:
-    """Return a new heartbeat in shared memory, and the descriptor of this memory for the trainer.
-
-    If the system has no such memory, it is in ordinary memory and the descriptor is None.
-    """
+    """Return it with the descriptor for the trainer; None if the system has no such memory."""
     if not hasattr(os, "memfd_create"):
         return TrainerHeartbeat(), None
     descriptor = os.memfd_create("gputui-heartbeat")

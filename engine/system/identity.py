@@ -1,7 +1,6 @@
-"""Identifies a process on a machine so that it cannot be confused with a later process that has the same id.
-
-A process is identified by its process id and by the kernel's tick count at its start, which a changed clock does not
-affect. Both are valid only within one container (PID namespace) of one machine, between two starts of that machine.
+"""Identifies a process on a machine so that it cannot be confused with a later process that has the same id: by the
+kernel's tick count at its start, which a changed clock does not affect. Both are valid only within one container (PID
+namespace) of one machine, between two starts of that machine.
 """
 
 from __future__ import annotations
@@ -14,14 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
-_MODULES = (
-    b"gputui.engine",
-    b"gputui.engine.trainer",
-    b"gputui.engine.proof",
-    b"gputui.engine.scaling",
-    b"gputui.engine.sweep",
-    b"gputui.engine.tune",
-)
+_KINDS = (b"", b".trainer", b".proof", b".scaling", b".sweep", b".tune")
+_MODULES = tuple(b"gputui.engine" + kind for kind in _KINDS)
 
 
 @dataclass(frozen=True)
@@ -39,13 +32,13 @@ class Place:
 
     @classmethod
     def read(cls, status: Mapping[str, Any]) -> Place | None:
-        """Return the place in a status file; None if the file has none, as older versions of gputui wrote it."""
+        """None if the status file has none, as older versions of gputui wrote it."""
         values = [status.get(name) for name in ("host", "boot_id", "pid_namespace")]
         return cls(*map(str, values)) if all(isinstance(value, str) for value in values) else None
 
     @property
     def is_here(self) -> bool:
-        """True if process ids of the place are valid here: the same container of this machine since its last start."""
+        """Process ids are valid here: the same container of this machine since its last start."""
         here = Place.here()
         return (self.boot_id, self.pid_namespace) == (here.boot_id, here.pid_namespace) and (
             bool(self.boot_id) or self.host == here.host
@@ -53,9 +46,7 @@ class Place:
 
     @property
     def shares_kernel(self) -> bool:
-        """True if the place is on this machine since its last start, in any container. Locks are then seen there,
-        too.
-        """
+        """This machine since its last start, in any container: locks are seen there, too."""
         return bool(self.boot_id) and self.boot_id == Place.here().boot_id
 
     @property
@@ -68,7 +59,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Process:
-    """A process that cannot be confused with a later process of the same id; `place` is None if it is not known."""
+    """A process that cannot be confused with a later one of the same id."""
 
     pid: int
     start_ticks: int  # since the start of the machine; 0: unknown
@@ -80,19 +71,14 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """Return the process of this machine with the id `pid`. If it has ended already, `alive` of the result is
-        always False.
-        """
+        """If it has ended already, `alive` is always False."""
         with suppress(OSError):
             return cls(pid, _start_ticks(pid) or 0, Place.here())
         return cls(pid, 0, Place.here())
 
     @classmethod
     def read(cls, status: Mapping[str, Any], role: str = "") -> Process | None:
-        """Return the process in a status file; None if the file names none.
-
-        `role`, such as `engine`, is the prefix of the fields if the file has several processes.
-        """
+        """`role`, such as `engine`, is the prefix of the fields if the status file has several processes."""
         pid, ticks = status.get(_key(role, "pid")), status.get(_key(role, "start_ticks"))
         return cls(pid, ticks if _is_count(ticks) else 0, Place.read(status)) if _is_count(pid) else None
 
@@ -100,11 +86,7 @@ class Process:
         return {_key(role, "pid"): self.pid, _key(role, "start_ticks"): self.start_ticks}
 
     def alive(self) -> bool:
-        """Return True if exactly this process runs on this machine. False for a process of another place or with
-        unknown start.
-
-        True also if it cannot be determined at this moment, as with too many open files.
-        """
+        """Exactly this process runs here, or that cannot be determined, as with too many open files."""
         if self.place is None or not self.place.is_here or self.start_ticks <= 0:
             return False
         try:
@@ -113,7 +95,7 @@ class Process:
             return True
 
     def is_mine(self) -> bool:
-        """Return True if the process runs as this user; False if it has ended."""
+        """False if it has ended."""
         try:
             lines = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -122,9 +104,7 @@ class Process:
         return users == [str(os.getuid()), str(os.geteuid())]
 
     def serves(self, folder: Path) -> bool:
-        """Return True if its command line ends with that of a gputui process for this folder: `-m gputui.engine[...]
-        FOLDER`.
-        """
+        """Its command line ends with `-m gputui.engine[...] FOLDER`."""
         try:
             words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[-4:-1]
             is_ours = len(words) == 3 and words[0] == b"-m" and words[1] in _MODULES
@@ -133,7 +113,7 @@ class Process:
             return False
 
     def has_open(self, path: Path) -> bool:
-        """Return True if the process has exactly this file open; False also if its files cannot be seen."""
+        """False also if its files cannot be seen."""
         folder = f"/proc/{self.pid}/fd"
         try:
             state = os.stat(path)
@@ -159,10 +139,7 @@ def _is_count(value: Any) -> TypeGuard[int]:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """Return field 22 of /proc/PID/stat; None for a process that has ended, even if it has not been waited for.
-
-    Raises OSError if the file cannot be read for another reason.
-    """
+    """Field 22 of /proc/PID/stat; None if it has ended, even if not waited for. Raises other OSErrors."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):  # the last: hidden, of another user

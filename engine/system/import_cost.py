@@ -22,7 +22,7 @@ _POINTER_BYTES = 8
 
 
 def with_room(program: Callable[[], Returned]) -> Returned:
-    """Run the program in a large chunk of frame memory of its own, and return its result."""
+    """Run the program in a large chunk of frame memory of its own."""
     return program()
 
 
@@ -37,9 +37,7 @@ _imported = 0
 
 @contextlib.contextmanager
 def exempt_from_gc() -> Iterator[None]:
-    """Collect no garbage during the context. Objects that exist at its end, also older ones, are never scanned
-    later.
-    """
+    """No collection during the context; objects that exist at its end are never scanned later."""
     gc.disable()
     try:
         yield
@@ -51,10 +49,7 @@ def exempt_from_gc() -> Iterator[None]:
 
 
 def tracked_objects() -> list[Any]:
-    """Return all objects that the garbage collector tracks, except those that `exempt_from_gc` has exempted.
-
-    If user code has frozen more objects since, all frozen objects are unfrozen and included.
-    """
+    """Return those that are not exempted, and all if user code has frozen more objects since."""
     if gc.get_freeze_count() > _imported:
         gc.unfreeze()
     return gc.get_objects()

@@ -1,8 +1,6 @@
-"""A lock that one process holds at a time, and that the kernel releases however the process ends.
-
-The lock belongs to the open file: a process that inherits the descriptor still holds the lock after the process that
-took the lock has closed its own descriptor. Over NFS other machines see the lock, too, unless the mount options prevent
-this.
+"""A lock that one process holds at a time, and that the kernel releases however the process ends. A process that
+inherits the descriptor still holds it after its taker has closed its own. Over NFS other machines see it, too, unless
+the mount options prevent this.
 """
 
 from __future__ import annotations
@@ -31,10 +29,7 @@ class Taken(Exception):
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock that this process holds.
-
-    If the file system has no locks, `works` is False, and the lock excludes nobody.
-    """
+    """If the file system has no locks, `works` is False, and the lock excludes nobody."""
 
     fd: int
     works: bool = True
@@ -46,7 +41,7 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Close the file; a process that has inherited the descriptor still holds the lock."""
+        """A process that has inherited the descriptor still holds the lock."""
         if self.fd in _held:
             _held.remove(self.fd)
             os.close(self.fd)
@@ -61,9 +56,6 @@ def _held_lock(fd: int, works: bool) -> Lock:
 
 
 def _leave_to_parent() -> None:
-    """Close the locks in a forked process: it shares the descriptors, and would otherwise hold the locks as long as it
-    lives.
-    """
     for fd in _held:
         os.close(fd)
     _held.clear()
@@ -73,10 +65,8 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def take(path: Path, attempts: int = ATTEMPTS, of_all_users: bool = False) -> Lock:
-    """Return the lock of the file `path`, which is created if necessary. Attempts are 10 ms apart.
-
-    With `of_all_users`, the file may belong to another user, and all users can lock it. Raises Taken if another process
-    still holds the lock at the last of `attempts`, or OSError if the file cannot be created.
+    """The lock of `path`, which is created. Attempts are 10 ms apart. With `of_all_users`, all users can lock it.
+    Raises Taken after the last attempt, or OSError if the file cannot be created.
     """
     for attempt in range(attempts):
         if attempt:
@@ -98,11 +88,7 @@ def take(path: Path, attempts: int = ATTEMPTS, of_all_users: bool = False) -> Lo
 
 
 def _open_of_all_users(path: Path) -> int:
-    """Open a file that any user may have created, for reading only.
-
-    In a folder that all users can write (with the sticky bit), Linux refuses to open another user's file with O_CREAT
-    (fs.protected_regular). A lock of flock needs no permission to write.
-    """
+    """Read only: with fs.protected_regular Linux refuses another user's file in a sticky folder with O_CREAT."""
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, os.O_RDONLY | _PLAIN)
     with contextlib.suppress(FileExistsError):
@@ -113,15 +99,10 @@ def _open_of_all_users(path: Path) -> int:
 
 
 def inherited(fd: int) -> Lock:
-    """Return the lock whose descriptor `fd` this process has inherited. The children of this process do not inherit it.
-
-    Raises Taken if another process holds the lock, and OSError if `fd` is not open.
-    """
+    """Children do not inherit it. Raises Taken, or OSError if `fd` is not open."""
     os.set_inheritable(fd, False)
     try:
-        fcntl.flock(
-            fd, fcntl.LOCK_EX | fcntl.LOCK_NB
-        )  # the lock is held already: this only tests whether the file system has locks
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is held already: tests whether the file system has locks
     except BlockingIOError:
         raise Taken from None
     except OSError:
@@ -130,9 +111,7 @@ def inherited(fd: int) -> Lock:
 
 
 def held(path: Path) -> bool | None:
-    """Return True if a process holds the lock of the file `path`, False if none does, and None if the file cannot be
-    tested (it does not exist, for example).
-    """
+    """None if the file cannot be tested, for example as it does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -149,9 +128,7 @@ def held(path: Path) -> bool | None:
 
 
 def _is_still(path: Path, fd: int) -> bool:
-    """Return True if the opened file `fd` is still the file at `path`. Another process may delete the file before it is
-    locked.
-    """
+    """Another process may delete the file before it is locked."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(fd))
     except OSError:

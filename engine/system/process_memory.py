@@ -1,14 +1,7 @@
-"""The memory of this process: its peak as the kernel counts it, and the pages of libraries that a fork leaves out.
-
-Memory that is shared with other processes counts in each of them. A trainer may be forked from a process that has
-already imported everything. Its peak (VmHWM) then begins with the pages that both processes share, but without the
-pages of libraries until it uses them. So its peak is lower than that of a process that has imported everything by
-itself, by at most the size of the libraries, and always by about the same amount. ru_maxrss of a process begins with
-the size of the program that started it, so that it is useful only for the children of a small process.
-
-At a fork Linux leaves out the pages of files, which the new process reads again when it needs them (`vma_needs_copy` in
-mm/memory.c). Until then the process seems to take less memory than a process that has imported the same modules by
-itself.
+"""The memory of this process: its peak as the kernel counts it, and the pages of libraries that a fork leaves out. A
+forked trainer's peak (VmHWM) lacks the pages of libraries that it has not used: at a fork Linux leaves out the pages of
+files (`vma_needs_copy` in mm/memory.c). ru_maxrss begins with the size of the program that started a process, so that
+it is useful only for the children of a small process.
 """
 
 from __future__ import annotations
@@ -25,17 +18,13 @@ STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class Peaks:
-    """The largest memory of a process in bytes; None if it is not known.
-
-    `address_space` is given only if the address space is limited (ulimit -v).
-    """
+    """The peaks in bytes; `address_space` is given only if it is limited (ulimit -v)."""
 
     resident: int | None = None
     address_space: int | None = None
 
 
 def peaks() -> Peaks:
-    """Return the peaks of this process until now."""
     try:
         status = dict(line.split(":", 1) for line in STATUS.read_text(encoding="utf-8").splitlines() if ":" in line)
     except OSError:
@@ -45,17 +34,11 @@ def peaks() -> Peaks:
 
 
 def peaks_of_ended_children() -> Peaks:
-    """Return the peak of the largest process that this process has started and waited for; its values are None without
-    one.
-
-    The value is correct only if this process itself is small.
-    """
-    kilobytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return Peaks(kilobytes * 1024 or None)
+    """Return that of the largest child; it is correct only if this process itself is small."""
+    return Peaks(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 or None)
 
 
 def _bytes(text: str) -> int | None:
-    """Return the bytes in a text such as `  123456 kB`; None if it has another form."""
     words = text.split()
     return int(words[0]) * 1024 if words and words[0].isdecimal() else None
 
@@ -72,10 +55,7 @@ _ENTRY_BYTES = 8
 
 
 def library_pages() -> Pages:
-    """Return the pages of libraries and other files that are in the memory of this process now.
-
-    Raises OSError if they cannot be determined.
-    """
+    """The pages of files that are in the memory of this process now. Raises OSError."""
     pages: Pages = []
     with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
@@ -88,10 +68,7 @@ def library_pages() -> Pages:
 
 
 def populate(pages: Pages) -> None:
-    """Bring pages of `library_pages`, from the process that has forked this one, into the memory of this process.
-
-    Raises OSError if that fails, as before Linux 5.14.
-    """
+    """Bring the pages of the process that has forked this one into memory. OSError before Linux 5.14."""
     madvise = ctypes.CDLL(None, use_errno=True).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for address, length in pages:

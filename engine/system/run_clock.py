@@ -1,7 +1,5 @@
-"""The clock of a run: it reads the date once, at the launch, and then counts with a clock that nobody can set.
-
-The wall clock may be set forwards or back during a run. Engine and trainer are given the moment of the launch and count
-from it; every date in a run's files and every duration comes from this clock.
+"""The clock of a run: it reads the date once, at the launch, and then counts with a clock that nobody can set. Engine
+and trainer count from the launch; every date in a run's files and every duration comes from this clock.
 """
 
 from __future__ import annotations
@@ -13,28 +11,25 @@ VARIABLE = "GPUTUI_LAUNCHED"  # environment variable of engine and trainer: the 
 
 
 def steady() -> float:
-    """Return the seconds since the start of the machine; the value is the same in all processes."""
+    """The seconds since the start of the machine, the same in all processes."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True)
 class RunClock:
-    """The clock of a run. `date` is the Unix time of the launch, `mark` the same moment on the clock of `steady`."""
+    """`date` is the Unix time of the launch, `mark` the same moment on the clock of `steady`."""
 
     date: float
     mark: float
 
     @classmethod
     def launched(cls, not_before: float = 0.0) -> RunClock:
-        """Return the clock of a run that is launched now. Its date is at least `not_before`.
-
-        For a resumed run, `not_before` is the last date in its files (Unix time).
-        """
+        """`not_before` is the last date in the files of a run that is resumed."""
         return cls(max(time.time(), not_before), steady())
 
     @classmethod
     def read(cls, text: str | None) -> RunClock:
-        """Return the clock in a text that `as_text` has made; without a valid text, return a clock that starts now."""
+        """If the text is not valid, return a clock that starts now."""
         try:
             date, mark = map(float, (text or "").split())
         except ValueError:
@@ -45,9 +40,9 @@ class RunClock:
         return f"{self.date!r} {self.mark!r}"
 
     def elapsed(self) -> float:
-        """Return the seconds since the launch."""
+        """Seconds since the launch."""
         return steady() - self.mark
 
     def now(self) -> float:
-        """Return the Unix time by this clock. It does not change if the system's clock is set after the launch."""
+        """Unix time, whatever the system's clock is set to after the launch."""
         return self.date + self.elapsed()

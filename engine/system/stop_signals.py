@@ -1,11 +1,6 @@
 """The signals that ask a run to stop: blocked while a process starts, and sent only to a process that was verified.
-
-Python needs tens of milliseconds before its first handler can be set, and until then such a signal would end the
-process. A blocked signal waits in the kernel, also one that is ignored until a handler is installed. The signal mask is
-inherited: the parent blocks the signals around the start, and the child unblocks them when its handlers are installed.
-
-Anybody can write a status file that names any process. Only this user's own file counts, and only a process of this
-user that is seen to work for the run or proof gets the signal.
+Before Python's first handler such a signal would end the process; a blocked one waits in the kernel, and the mask is
+inherited. Anybody can write a status file that names any process: only this user's own file counts.
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ _BLOCKED = (*NUMBERS, BY_PERSON, *BY_SCHEDULER.values())
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Block the signals during the context, in which a process is started that will call `let_through`."""
+    """A process is started in the context, and will call `let_through`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     try:
         yield
@@ -40,17 +35,17 @@ def held() -> Iterator[None]:
 
 
 def hold() -> None:
-    """Block the signals until `let_through` is called; signals that arrive meanwhile wait."""
+    """Signals that arrive before `let_through` wait."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
 
 
 def let_through() -> None:
-    """Unblock the signals after the handlers are installed; signals that have waited are delivered now."""
+    """Signals that have waited are delivered now."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
 
 
 def set_defaults() -> None:
-    """Let SIGTERM and SIGINT end this process at once, without a traceback. Used by a process that waits for work."""
+    """SIGTERM and SIGINT end this process at once, without a traceback."""
     for number in NUMBERS:
         signal.signal(number, signal.SIG_DFL)
     let_through()
@@ -60,14 +55,12 @@ def set_defaults() -> None:
 
 
 class NotVerified(Exception):
-    """The process may be another one than the intended one, or has ended. The text gives the reason."""
+    """The process may be another one than the intended one, or has ended."""
 
 
 def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
-    """Send the signals `numbers` to the process. Raises NotVerified, without a signal, if it may be another process.
-
-    `named_by` is the file that names the process, and must belong to this user. `is_at_work` returns True if the
-    process works for the run or proof of that file.
+    """Raises NotVerified, without a signal. `named_by` is the file that names the process, and `is_at_work` says that
+    the process works for its run or proof.
     """
     if not _is_mine(named_by):
         raise NotVerified(f"{named_by.name} belongs to another user")

@@ -76,7 +76,7 @@ def _leave_result(report: Any, reason: str) -> None:
 
 
 def _address_of_run(next_line: Callable[[], str]) -> str:
-    """Import TensorFlow, and return the address of a run. Without one the process ends, even if the import hangs."""
+    """If none comes, the process ends, even if the import of TensorFlow hangs."""
     stop_signals.set_defaults()
     addresses: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read_address, args=(next_line, addresses), name="run", daemon=True).start()

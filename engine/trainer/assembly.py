@@ -41,9 +41,7 @@ class Training:
 
 
 def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
-    """Apply all options except those of the training loop, and return the training, ready to run. Raises
-    TrainerError.
-    """
+    """All options but those of the training loop are applied. Raises TrainerError."""
     joined = None
     if options.strategy.kind == MULTI_WORKER:
         options, joined = _join(options, report, stop)
@@ -130,9 +128,7 @@ def _checkpoints(options: Options, report: RunReport, state: State, joined: Join
 
 
 def _build_state(model: keras.Model) -> None:
-    """Create all variables now, so that a checkpoint can be restored into them. In fit, Keras draws a batch for it
-    under a strategy, and traces the whole model once more, up to a second for large ones.
-    """
+    """Create all variables now: in fit, Keras draws a batch for it, and traces the whole model once more."""
     target, (output,) = keras.KerasTensor((1,), "int32"), model.outputs
     predicted = keras.KerasTensor((1, *output.shape[1:]), output.dtype)
     for compiled in (model._compile_metrics, model._compile_loss):

@@ -67,8 +67,8 @@ _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
 def serve() -> None:
-    """Fork a process for each run until no further run comes. Returns only in the trainers, with arguments and
-    environment of one that was started alone.
+    """Fork until no further run comes. Returns only in the trainers, with arguments and environment of one started
+    alone.
     """
     stop_signals.set_defaults()
     environment_given, words = dict(os.environ), sys.argv[-2:]
@@ -120,9 +120,7 @@ def _next_run() -> tuple[bytes, list[int]]:
 
 
 def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str, lock: int, line: int) -> None:
-    """Fork the trainer of a run, and become its engine. Returns only in the trainer. `lock` and `line` are
-    descriptors.
-    """
+    """Fork the trainer of a run, and become its engine. Returns only in the trainer."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.setsid()
@@ -154,7 +152,6 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
 
 
 def _announce(line: int) -> None:
-    """Send the engine's process id to the launcher, or end the process if that no longer waits for it."""
     with socket.socket(fileno=line) as asking:
         asking.sendall(str(os.getpid()).encode())
         if not asking.recv(1):
@@ -162,7 +159,6 @@ def _announce(line: int) -> None:
 
 
 def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
-    """Return the variables that pass an engine its running trainer's process id, and the pipes to it."""
     ours = [channels.lifeline, channels.report] + ([] if channels.memory is None else [channels.memory])
     for descriptor in ours:
         os.set_inheritable(descriptor, True)

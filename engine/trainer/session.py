@@ -56,7 +56,9 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
         _stopped(report, request, options)
         return 0
     except BaseException as fault:  # noqa: BLE001 - the result of the run says why it ended, whatever was raised
-        if _is_a_stop(fault) and stop.requested():
+        # The user's code handles the signal, which the stop switch has received as well.
+        is_a_stop = any(isinstance(link, KeyboardInterrupt | SystemExit) for link in (fault, fault.__cause__))
+        if is_a_stop and stop.requested():
             _stopped(report, StopRequested(stop.reason), options)
             return 0
         traceback.print_exc()
@@ -74,7 +76,6 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
 
 
 def _blamed(fault: BaseException) -> BaseException:
-    """Return the error that names the failed worker on another machine, or else `fault` itself."""
     from .cluster import exchange, tensorflow_cluster
 
     failed = _lost(fault)
@@ -82,7 +83,6 @@ def _blamed(fault: BaseException) -> BaseException:
 
 
 def _lost(fault: BaseException) -> BaseException | None:
-    """Return the exception of a failed exchange with other workers, also below one of a user's code, if it was that."""
     from .cluster import exchange
 
     return next((link for link in (fault, fault.__cause__) if link is not None and exchange.is_of_peers(link)), None)
@@ -94,11 +94,6 @@ def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
 
     exchange.linger(noticed)
     stop.exit(1)
-
-
-def _is_a_stop(fault: BaseException) -> bool:
-    # The user's code handles the signal, which the stop switch has received as well.
-    return any(isinstance(link, KeyboardInterrupt | SystemExit) for link in (fault, fault.__cause__))
 
 
 def _stopped(report: RunReport, request: StopRequested, options: Options, prepared: Prepared = NOTHING) -> None:
@@ -162,10 +157,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
 
 
 def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Exception) -> bool:
-    """End a training that failed after a request to stop with a checkpoint of its last step, and return True: a
-    scheduler also signals the processes that load data, without which the next batch fails. Not with several steps
-    in an execution or several workers, as a failed execution may have changed the state.
-    """
+    """A scheduler also signals processes that load data, so that the next batch fails. Not if the state may be torn."""
     loop, built = training.loop, training.loop.built
     one_step = built.joined is None and built.options.compile.steps_per_execution == 1
     if not one_step or stop.at_once or not stop.requested() or stop.reason != "stopped":
@@ -308,9 +300,7 @@ def _of_end(end: ending.Ending, run_folder: Path) -> tuple[events.Outcome, dict[
 
 
 def _first_line(text: str) -> str:
-    """Return the line of TensorFlow's message that names the error, in about 240 characters: those before name
-    files.
-    """
+    """Return the line that names the error, in about 240 characters: those before it name files."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACE.search(line)]
     line = writing.without_nodes(lines[0]).strip() if lines else "no message"
     return line if len(line) <= 240 else line[:240] + "..."

@@ -53,7 +53,7 @@ from gputui.engine.leases.lease import Holder, NotFree, CPU as lease_CPU
 from gputui.engine.leases.memory_needs import NotMeasuredError
 from gputui.engine.leases.start_devices import Devices
 from gputui.engine.leases.tickets import Ticket
-from gputui.engine.notify import of_runs, sending, targets
+from gputui.engine.notify import sending, targets
 from gputui.engine.notify.sending import Notice
 from gputui.engine.notify.targets import Targets
 from gputui.engine.options import (

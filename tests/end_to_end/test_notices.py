@@ -27,7 +27,6 @@ from tests.doors.engine import (
     export_folder,
     folder,
     launch,
-    of_runs,
     places,
     presets,
     runs,
@@ -229,7 +228,7 @@ def test_only_the_chief_sends_and_a_run_that_returns_to_the_queue_does_not() -> 
         if entry:
             run.queue_file.write_text(json.dumps(entry))
         warnings: list[events.Event] = []
-        of_runs.send(run, warnings.append)
+        sending.after_run(run, warnings.append)
         assert not warnings
         return run.file("sent").exists()
 

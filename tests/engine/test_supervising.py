@@ -22,6 +22,7 @@ from tests.doors.engine import (
     TELEMETRY_FILE,
     Answer,
     Finished,
+    ForkServer,
     Lock,
     Report,
     Run,
@@ -39,7 +40,6 @@ from tests.doors.engine import (
     engine_failure,
     launch,
     locks,
-    of_runs,
     oom_answer,
     places,
     presets,
@@ -47,6 +47,7 @@ from tests.doors.engine import (
     results,
     resuming,
     runs,
+    sending,
     spawn,
     start_devices,
     stop_signals,
@@ -108,7 +109,7 @@ def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
     ended, did = list[int](), list[str]()
     monkeypatch.setattr(descendants, "end_descendants", lambda spared: ended.append(spared))
     monkeypatch.setattr(places, "remove_scratch", lambda: did.append("removes"))
-    monkeypatch.setattr(of_runs, "send", lambda run, _: did.append(f"tells of {run.state}"))
+    monkeypatch.setattr(sending, "after_run", lambda run, _: did.append(f"tells of {run.state}"))
     monkeypatch.setattr(stop_signals, "GRACE_SECONDS", 0.25)
     run = Run(tmp_path)
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "steps": 70}))
@@ -234,8 +235,10 @@ def test_a_run_that_cannot_be_started_leaves_no_folder(monkeypatch: pytest.Monke
         raise OSError(11, "Resource temporarily unavailable")
 
     preset = presets.resolve("quickstart")
+    forks = ForkServer(runs.runs_folder())
+    monkeypatch.setattr(forks, "_spawn", refuses)
     with pytest.raises(OSError, match="temporarily unavailable"):
-        launch.start_with(refuses, preset)
+        forks.start(preset, runs.runs_folder() / "trial", Path.cwd())
     released: list[bool] = []
     devices = SimpleNamespace(options=preset.options, leases=(), release=lambda: released.append(True))
     with monkeypatch.context() as patched:

@@ -46,8 +46,8 @@ def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: p
 
     assert said("queue") == "The queue is empty; gputui --preset NAME --queue puts a run in it.\n"
     one, two = waiting("one"), waiting("two")
-    entries.add(one)
-    entries.add(two)
+    entries.add_entry(entries.entry_of(one))
+    entries.add_entry(entries.entry_of(two))
     one.file(titles.FILE).write_text(titles.record("one", "/one.yaml", {"train.epochs": (2, 60)}))
     assert f"1      {one.name} (epochs=60)  waiting" in said("queue")
     assert said("queue", "up", "latest") == f"{two.name} is moved up\n"
@@ -58,7 +58,9 @@ def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: p
     assert "is held" in said("queue", "hold", "one", "two")
     assert said("queue").count("held by you") == 2
     third = waiting("three")
-    assert queue.place_text(entries.add(third)).endswith("needs the CPU: it starts as soon as that is free"), "no wait"
+    assert queue.place_text(entries.add_entry(entries.entry_of(third))).endswith(
+        "needs the CPU: it starts as soon as that is free"
+    ), "no wait"
     entry_changes.remove(third.id)
     assert "is not in the queue; gputui queue lists" in said("queue", "up", "three", code=WRONG)
     assert "is not deleted: it is waiting" in said("runs", "rm", one.id, "--yes", code=WRONG)
@@ -105,7 +107,7 @@ def test_a_run_that_has_trained_is_put_back_with_all_its_readings(monkeypatch: p
     run, new = waiting("lost"), waiting("new")
     run.file("telemetry.jsonl").write_text('{"t":1.0,"type":"host","run":"lost"}\n')
     for each in (run, new):
-        entries.add(each)
+        entries.add_entry(entries.entry_of(each))
         taken = entry_changes.remove(each.id)
         assert taken is not None
         assert each.result is not None
@@ -117,7 +119,7 @@ def test_a_run_that_has_trained_is_put_back_with_all_its_readings(monkeypatch: p
 
 def test_a_runner_that_cannot_be_started_does_not_hinder_a_command(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     no_runner(monkeypatch)
-    entries.add(waiting("one"))
+    entries.add_entry(entries.entry_of(waiting("one")))
     for fault, words in ((OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
                          (RunError("it is damaged"), "it is damaged")):  # fmt: skip
 

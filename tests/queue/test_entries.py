@@ -88,16 +88,21 @@ def test_a_choice_is_kept_to_the_gpus_that_the_environment_of_the_command_leaves
     shown = Machine((Gpu(1, "GPU-b", "NVIDIA A100", (8, 0), 40 * 1024**3, multiprocessors=108),), "", 8, 1024**3)
     monkeypatch.setattr(this_machine, "read", lambda: shown)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert entries.add(waiting()).among == ()
+    assert entries.add_entry(entries.entry_of(waiting())).among == ()
     both = replace(shown, gpus=(replace(shown.gpus[0], index=0, uuid="GPU-a", multiprocessors=2), *shown.gpus))
     with monkeypatch.context() as patched:
         patched.setattr(this_machine, "read", lambda: both)
-        assert entries.add(waiting()).among == ("GPU-b",), "TensorFlow leaves a GPU with two multiprocessors alone"
+        assert entries.add_entry(entries.entry_of(waiting())).among == ("GPU-b",), (
+            "TensorFlow leaves a GPU with two multiprocessors alone"
+        )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert [entries.add(waiting(visible=given)).among for given in ("free:1", [0])] == [("GPU-b",), ()]
-    assert entries.add(waiting(visible="all")).needs == "1"
+    assert [entries.add_entry(entries.entry_of(waiting(visible=given))).among for given in ("free:1", [0])] == [
+        ("GPU-b",),
+        (),
+    ]
+    assert entries.add_entry(entries.entry_of(waiting(visible="all"))).needs == "1"
     monkeypatch.setattr(this_machine, "read", lambda: replace(shown, gpus=()))
-    assert entries.add(waiting(visible="all")).needs == "cpu"
+    assert entries.add_entry(entries.entry_of(waiting(visible="all"))).needs == "cpu"
 
 
 @pytest.fixture(autouse=True)
@@ -298,7 +303,7 @@ def test_the_code_that_a_queued_run_trains_is_checked_in_its_copy(
     monkeypatch.setattr(start_devices, "in_use", lambda *_: "")
     (tmp_path / "train.py").write_text("x = 1\n")
     run = launch.create_queued(presets.defaults(["visible=none", f"entry={tmp_path}/train.py:build"]), tmp_path)
-    change(entries.add(run).run, state="starting", started_at=1.0, code="new")
+    change(entries.add_entry(entries.entry_of(run)).run, state="starting", started_at=1.0, code="new")
     (tmp_path / "train.py").unlink()
     assert start.main([run.id, "1.0", CPU]) == BEGUN
     assert checked == [f"{run.file('code')}/train.py:build"]

@@ -241,7 +241,7 @@ def test_a_waiting_run_is_waiting_everywhere_and_what_would_disturb_it_is_refuse
     assert run.state == damaged.state == "waiting"
     assert not run.is_active
     assert [line.partition(" is damaged")[0] for line in entries.listing().damage] == [str(entry_file(damaged))]
-    for forbidden in (lambda: runs.request_stop(run), lambda: entries.add(run)):
+    for forbidden in (lambda: runs.request_stop(run), lambda: entries.add_entry(entries.entry_of(run))):
         with pytest.raises(RunError, match="queue"):
             forbidden()
     with pytest.raises(RunError, match="waits in the queue"), runs.reserved(run, "delete"):

@@ -143,7 +143,7 @@ def test_slurm_orders_its_jobs(slurm: FakeSlurm, said: Said) -> None:
     assert "Slurm starts its runs" in said("queue", "pause", code=WRONG)
     assert not entries.is_paused()
     local = waiting("local")  # of the time before the setting was made
-    entries.add(local)
+    entries.add_entry(entries.entry_of(local))
     assert "is at the top" in said("queue", "top", "local")
     rows = map(json.loads, said("queue", "--json").splitlines())
     assert {row["run"]: row["place"] for row in rows} == {run.id: None, local.id: 1}
@@ -187,7 +187,7 @@ def test_a_run_that_is_taken_out_while_sbatch_works_leaves_no_job(
 
 def test_what_slurm_cannot_do_is_refused(slurm: FakeSlurm, said: Said) -> None:
     other = waiting("local")
-    entries.add(other)
+    entries.add_entry(entries.entry_of(other))
     refused = said(*ON_CPU, "--after", other.id, code=WRONG)
     assert f"{other.name} is waiting, and not in a job of the queue" in refused
     refused = said(*ON_CPU, "--set", "give_way=true", "--set", "checkpoint=epoch", code=WRONG)
@@ -283,7 +283,7 @@ def test_the_exit_code_of_a_job_is_that_of_its_run(home: Path, monkeypatch: Any,
     monkeypatch.setattr(slurm_job, "_wait", ends)
     monkeypatch.setattr(slurm_job, "Requests", lambda: SimpleNamespace(is_by_slurm=False))
     run = launch.create_queued(presets.resolve("quickstart", ["visible=none"]))
-    entry = entries.add(run)
+    entry = entries.add_entry(entries.entry_of(run))
     with entries.locked():
         entries.write(replace(entry, slurm_job="7"))
     assert slurm_job.carry_out(run.id, "8") == 3, "it is another job"

@@ -26,7 +26,7 @@ def waiting(name: str = "fast", visible: Any = "free:1", **of_run: Any) -> Run:
 
 def add(*made: Run, after: Run | Proof | None = None) -> None:
     for run in made:
-        entries.add(run, after.id if after else None)
+        entries.add_entry(entries.entry_of(run, after.id if after else None))
 
 
 @dataclass

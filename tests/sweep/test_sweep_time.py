@@ -234,7 +234,7 @@ def test_a_trial_of_the_search_leaves_time_for_the_proof(
 def queued(state: entries.State, **more: Any) -> Look:
     """The look at a trial whose run is in the queue in this state."""
     run = runs.create("swept", "schema_version: 1\n", more={"options.json": "{}"})
-    entry = entries.add(run)
+    entry = entries.add_entry(entries.entry_of(run))
     entries.write(replace(entry, state=state, **more))
     return QueuedTrainings(request_of([RATES]), "s").look(SweepTrial(run=run.id, changes={}, seed=1))
 
@@ -271,11 +271,11 @@ def test_a_trial_that_waits_leaves_the_queue_and_one_that_trains_is_asked_to_sto
     monkeypatch.setattr(runs, "request_stop", lambda run: asked.append(run.id))
     of_queue = QueuedTrainings(request_of([RATES]), "s")
     run = runs.create("swept", "schema_version: 1\n", more={"options.json": "{}"})
-    entries.add(run)
+    entries.add_entry(entries.entry_of(run))
     trial = SweepTrial(run=run.id, changes={}, seed=1)
     assert of_queue.stop(trial)
     assert (entries.read(run.id), asked) == (None, [])
-    entries.write(replace(entries.add(run), state="running"))
+    entries.write(replace(entries.add_entry(entries.entry_of(run)), state="running"))
     assert of_queue.stop(trial)
     assert asked == [run.id]
 
@@ -309,7 +309,7 @@ def test_a_trial_is_made_once_with_its_pause_which_moves_on(monkeypatch: pytest.
     assert run.file("preset.yaml").stat().st_mtime_ns == made
     assert queued == [trial.run] * 3
     trial.until = 3
-    entries.add(run)
+    entries.add_entry(entries.entry_of(run))
     of_queue.start(trial)
     assert part_of_sweep.pause_after(run) is None, "it may have begun"
     assert len(queued) == 3, "it is in the queue"

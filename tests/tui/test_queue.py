@@ -126,7 +126,7 @@ async def test_a_run_that_waits_in_slurm_is_stopped_by_its_job_and_not_moved(
 ) -> None:
     slurm = FakeSlurm.install(tmp_path / "slurm", monkeypatch)
     run = queued.waiting("one")
-    entries.add(run)
+    entries.add_entry(entries.entry_of(run))
     with entries.locked():
         entries.write(replace(entries.all_entries()[0], slurm_job="7"))
     entries.write_news({"why": {run.id: "waits in Slurm as job 7: Resources"}, "gpus": 0})

@@ -18,6 +18,7 @@ from ...engine import __version__
 from ...engine.files.places import PRESET_SUFFIXES, named_presets
 from ...engine.interpreter import interpreter
 from ...engine.queue import any_entry
+from .. import commands
 from ..base.errors import INTERRUPTED, WRONG, Refused, clean, complain, guarded, interruptible
 from ..show import need_a_terminal, show
 from . import completion, presets, runs, speed
@@ -78,8 +79,9 @@ def names_preset(word: str) -> bool:
 
 
 def unknown(word: str, commands: Iterable[str], following: Sequence[str] = ()) -> str:
-    """The error message for a word that is neither a command nor a preset, with similar names. `following` are the
-    words after it; words for a training are answered with the command line that begins one."""
+    """Return the message for a word that is neither a command nor a preset, with similar names. Words of a training are
+    answered with its command line; `following` are the words after them.
+    """
     from ...engine.options.catalogue import nearest
     from ...engine.presets.paths import of_python
 
@@ -99,8 +101,7 @@ def unknown(word: str, commands: Iterable[str], following: Sequence[str] = ()) -
 
 
 def form_state(name_or_path: str, settings: Sequence[str]) -> FormState:
-    """Return the form's state for a preset, by its name or path. `settings` are texts KEY=VALUE and become unsaved
-    changes. Raises PresetError if the preset or a setting is invalid."""
+    """Settings KEY=VALUE become unsaved changes. Raises PresetError."""
     from ...engine import presets
     from ..form.form_state import FormState
 
@@ -145,12 +146,9 @@ WITHOUT_SCREEN = {
 @queue_options
 @new_code_option
 @wait_option
-@click.option(
-    "--anyway",
-    is_flag=True,
+@click.option("--anyway", is_flag=True,
     help="Start without a warning about other users of the same GPUs. With --queue: do not wait for trainings outside "
-    "of the queue that use the CPU.",
-)
+    "of the queue that use the CPU.")  # fmt: skip
 @cluster_options
 @click.version_option(__version__, message="gputui %(version)s")
 @click.pass_context
@@ -194,9 +192,7 @@ def cli(
     model.fit(x, y, callbacks=[Monitor("my model")])
     """
     if any_entry():
-        from ..commands import queue as queue_command
-
-        queue_command.go_on(context.invoked_subcommand)
+        commands.queue.go_on(context.invoked_subcommand)
     interpreter.notice = lambda python: complain(f"asking {python} what is installed for it ...")
     _refuse_misplaced(context)
     if context.invoked_subcommand is not None:
@@ -206,18 +202,14 @@ def cli(
     _refuse_contradictions(context.params)
     join_cluster(workers, worker)
     if queue:
-        from ..commands import queue as queue_command
-
-        context.exit(queue_command.add_preset(preset, settings, after, anyway))
-    from ..commands import train
-
+        context.exit(commands.queue.add_preset(preset, settings, after, anyway))
     how = {"as_json": as_json, "detach": detach, "dry_run": dry_run, "resume_if_any": resume_if_any}
     how |= {"wait": wait, "anyway": anyway}
-    context.exit(train.run_preset(preset, settings, code=code, **how))
+    context.exit(commands.train.run_preset(preset, settings, code=code, **how))
 
 
 def _refuse_misplaced(context: click.Context) -> None:
-    """Raise Refused if options of a training stand without --preset, with a command, or with a preset's form."""
+    """Options of a training without --preset, with a command, or with a preset's form."""
     given, command = context.params, context.invoked_subcommand
     used = {name for name, value in given.items() if value is not None and value is not False}
     without_screen = next((words for words, names in WITHOUT_SCREEN.items() if used & names), "")
@@ -234,7 +226,7 @@ def _refuse_misplaced(context: click.Context) -> None:
 
 
 def _refuse_contradictions(given: Mapping[str, Any]) -> None:
-    """Raise Refused if two of the given options of a training without the screen do not go together."""
+    """Refuse options that contradict each other in a training without the screen."""
     used = {name for name, value in given.items() if value is not None and value is not False}
     if given["dry_run"] and used & {"as_json", "detach", "resume_if_any", "wait", "anyway"}:
         raise Refused("--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone")
@@ -256,10 +248,7 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
 def form_on(
     context: click.Context, preset: str, settings: Sequence[str], workers: str | None, worker: int | None
 ) -> None:
-    """Open the form on a preset, for `gputui FILE.yaml`. `settings` (KEY=VALUE) become changes that are not saved.
-
-    `workers` and `worker` are those of `join_cluster`.
-    """
+    """Open the form on a preset, for `gputui FILE.yaml`. `settings` (KEY=VALUE) become changes that are not saved."""
     if workers is not None or worker is not None:
         raise Refused(f"--cluster and --worker need no screen: gputui --preset {shlex.quote(preset)} --cluster ...")
     before = context.parent.params["settings"] if context.parent else ()

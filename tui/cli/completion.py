@@ -21,8 +21,9 @@ NO_SPACE = "[[ $value == *= ]] && compopt -o nospace"
 
 @add_completion_class
 class Bash(BashComplete):
-    """Bash divides `xla=true` into three words. So it gives the line up to the cursor, and takes of each proposal what
-    follows the part of the word that it has left out of the present one, its `$2`."""
+    """Bash divides `xla=true` into three words: it gives the line, and takes what follows the part it has left out
+    (`$2`).
+    """
 
     source_template = (
         BashComplete.source_template.replace(WORDS, 'COMP_WORDS="${COMP_LINE:0:COMP_POINT}"')
@@ -45,8 +46,7 @@ def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 
 def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of presets, and the preset files of the current folder, that fit `incomplete`. If it is a path, the
-    shell itself completes files."""
+    """Propose preset files of the current folder, too. The shell itself completes paths."""
     from ...engine.files.places import PRESET_SUFFIXES, named_presets
 
     if os.sep in incomplete or incomplete.startswith((".", "~")):
@@ -59,7 +59,7 @@ def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """`latest`, the short names and the ids of runs, the newest first, with their titles if the shell shows them."""
+    """`latest`, the short names and the ids, the newest first, with titles if the shell shows them."""
     from ...engine.files import run_numbers
     from ...engine.files.places import runs_folder
 
@@ -76,13 +76,13 @@ def run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -
 
 
 def ended_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ids of runs, without `latest` and without the ids that are already on the command line."""
+    """Leave out `latest` and ids that are already on the command line."""
     named = context.params.get("names") or ()
     return [item for item in run(context, parameter, incomplete) if item.value not in ("latest", *named)]
 
 
 def queued_run(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ids of queued runs, without those that are already on the command line."""
+    """Leave out ids that are already on the command line."""
     from ...engine.files.places import QUEUE, home
 
     named = context.params.get("names") or ()
@@ -94,7 +94,6 @@ def queued_run(context: click.Context, _parameter: click.Parameter, incomplete: 
 
 
 def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The tags of all runs."""
     from ...engine.files.places import runs_folder
     from ...engine.runs import Run, titles
 
@@ -103,7 +102,7 @@ def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -
 
 
 def proof(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """`latest` and the ids of proofs, the newest first."""
+    """`latest` and the ids, the newest first."""
     from ...engine.files.places import proofs_folder
 
     return _fitting(["latest", *_folders(proofs_folder())], incomplete)
@@ -116,8 +115,7 @@ def _folders(parent: os.PathLike[str]) -> list[str]:
 
 
 def option(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the keys of options that fit `incomplete`: whole keys if it has a point, else the names without their
-    group."""
+    """Whole keys if `incomplete` has a point, else names."""
     from ...engine.options import OPTIONS
 
     names = [info.key if "." in incomplete else info.name for info in OPTIONS]
@@ -125,8 +123,7 @@ def option(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def setting(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return `KEY=` for each option that fits `incomplete`. If it has a `=`, return KEY=WORD for each fixed word of the
-    option that fits."""
+    """`KEY=`, or KEY=WORD for the fixed words of an option."""
     from ...engine.options import OPTIONS
 
     name, equals, begun = incomplete.partition("=")

@@ -1,5 +1,4 @@
-"""The commands about presets and own code, and those about gputui and this machine, declared for the command line.
-Deferred imports: a command pays only for what it uses."""
+"""The commands about presets and own code, and those about gputui and this machine, declared for the command line."""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
+from .. import commands
 from . import completion
 from .completion import VARIABLE
 from .shared_options import preset_name, preset_option, settings_option
@@ -19,52 +19,37 @@ from .shared_options import preset_name, preset_option, settings_option
 def presets(context: click.Context) -> None:
     """List, show and check presets."""
     if context.invoked_subcommand is None:
-        from ..commands import presets as presets_command
-
-        presets_command.list_presets()
+        commands.presets.list_presets()
 
 
 @presets.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def presets_list(as_json: bool) -> None:
     """List the presets that ship with gputui, and your own."""
-    from ..commands import presets as presets_command
-
-    presets_command.list_presets(as_json)
+    commands.presets.list_presets(as_json)
 
 
 @presets.command("show")
 @click.argument("name", callback=preset_name, shell_complete=completion.preset)
 def presets_show(name: str) -> None:
     """Show preset NAME with the value of every option."""
-    from ..commands import presets as presets_command
-
-    presets_command.show_preset(name)
+    commands.presets.show_preset(name)
 
 
 @presets.command("check")
-@click.argument(
-    "files",
-    nargs=-1,
-    required=True,
-    metavar="FILE...",
+@click.argument("files", nargs=-1, required=True, metavar="FILE...",
     callback=lambda context, parameter, files: tuple(preset_name(context, parameter, file) for file in files),
-    shell_complete=completion.preset,
-)
+    shell_complete=completion.preset)  # fmt: skip
 @click.pass_context
 def presets_check(context: click.Context, files: Sequence[str]) -> None:
     """Check preset files, and the options in them against this machine."""
-    from ..commands import presets as presets_command
-
-    context.exit(presets_command.check_presets(files))
+    context.exit(commands.presets.check_presets(files))
 
 
 @presets.command("schema")
 def presets_schema() -> None:
     """Print the JSON Schema of presets, for editors."""
-    from ..commands import presets as presets_command
-
-    presets_command.show_schema()
+    commands.presets.show_schema()
 
 
 @click.command()
@@ -86,27 +71,21 @@ def export(preset: str, settings: Sequence[str], output: str | None) -> None:
     gputui export --preset mine.yaml -o plain.py
     gputui export --preset mine.yaml -o for-a-colleague/
     """
-    from ..commands import presets as presets_command
-
-    presets_command.export_preset(preset, settings, output)
+    commands.presets.export_preset(preset, settings, output)
 
 
 @click.command("init")
 @click.argument("folder", metavar="[DIR]", default=".")
-@click.option(
-    "--example",
-    type=click.Choice(["arrays", "images", "records", "lora", "two-phases", "distillation", "quantisation"]),
-    help="Write this worked example instead; gputui guide describes them.",
-)
+@click.option("--example",
+              type=click.Choice(["arrays", "images", "records", "lora", "two-phases", "distillation", "quantisation"]),
+              help="Write this worked example instead; gputui guide describes them.")  # fmt: skip
 def init(folder: str, example: str | None) -> None:
     """Write a preset.yaml and a small train.py to start from.
 
     They are written into DIR or the current folder. If that has a train.py, only the preset is written. A file that
     exists is not overwritten.
     """
-    from ..commands import presets as presets_command
-
-    presets_command.begin(folder, example)
+    commands.presets.begin(folder, example)
 
 
 @click.command()
@@ -121,9 +100,7 @@ def options(words: tuple[str, ...], as_json: bool) -> None:
     gputui options input          those of a group
     gputui options lr             by another name, or by any word of its help
     """
-    from ..commands import presets as options_command
-
-    options_command.show_options(" ".join(words), as_json)
+    commands.presets.show_options(" ".join(words), as_json)
 
 
 @click.command()
@@ -166,9 +143,7 @@ def doctor(context: click.Context, as_json: bool, deep: bool, python: str | None
 
     The exit code is 1 if something prevents training on the GPUs, or on the CPU of a machine without GPUs.
     """
-    from ..commands import gpus as doctor_command
-
-    context.exit(doctor_command.show_doctor(as_json, deep, python))
+    context.exit(commands.gpus.show_doctor(as_json, deep, python))
 
 
 @click.command()
@@ -179,9 +154,7 @@ def gpus(as_json: bool) -> None:
     A GPU is free for device.visible=free:N if no process computes on it, its memory is not used, and nobody has leased
     it.
     """
-    from ..commands import gpus as gpus_command
-
-    gpus_command.show_gpus(as_json)
+    commands.gpus.show_gpus(as_json)
 
 
 @click.command()
@@ -193,9 +166,7 @@ def serve(context: click.Context, port: int) -> None:
     The browser needs the printed address, whose token keeps other users of the machine out. From another machine, it
     reaches the port through an SSH tunnel, whose command is printed.
     """
-    from ..commands import serve as serve_command
-
-    context.exit(serve_command.serve(port))
+    context.exit(commands.serve.serve(port))
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -214,6 +185,4 @@ def lease(context: click.Context, gpus: str, command: Sequence[str], wait: bool)
 
     The program finds them in CUDA_VISIBLE_DEVICES. The exit code is that of the program.
     """
-    from ..commands import gpus as gpus_command
-
-    context.exit(gpus_command.run_on_leased(gpus, command, wait))
+    context.exit(commands.gpus.run_on_leased(gpus, command, wait))

@@ -10,6 +10,7 @@ import click
 
 from ...engine.follow_targets import FOLLOW_TARGETS
 from ...engine.runs.run import STATE_LABELS
+from .. import commands
 from ..base.errors import Refused
 from ..show import show
 from . import completion
@@ -35,21 +36,10 @@ class State(click.Choice[str]):
 
 @click.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@click.option(
-    "--tag",
-    "tags",
-    metavar="TAG",
-    multiple=True,
-    shell_complete=completion.tag,
-    help="Only runs with this tag; given several times, with all of them.",
-)
-@click.option(
-    "--state",
-    "states",
-    type=State(STATES),
-    multiple=True,
-    help="Only runs in this state; given several times, in any of them.",
-)
+@click.option("--tag", "tags", metavar="TAG", multiple=True, shell_complete=completion.tag,
+              help="Only runs with this tag; given several times, with all of them.")  # fmt: skip
+@click.option("--state", "states", type=State(STATES), multiple=True,
+              help="Only runs in this state; given several times, in any of them.")  # fmt: skip
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the latest N of them.")
 @click.pass_context
 def runs(context: click.Context, as_json: bool, tags: Sequence[str], states: Sequence[str], last: int | None) -> None:
@@ -58,9 +48,7 @@ def runs(context: click.Context, as_json: bool, tags: Sequence[str], states: Seq
         if as_json or tags or states or last:
             raise Refused(f"the filters of the list do not go with {context.invoked_subcommand!r}")
         return
-    from ..commands import runs as runs_command
-
-    runs_command.show_runs(as_json, tags, states, last)
+    commands.runs.show_runs(as_json, tags, states, last)
 
 
 @runs.command("rm")
@@ -73,9 +61,7 @@ def runs_rm(context: click.Context, names: Sequence[str], latest: bool, yes: boo
 
     A run that has not ended is not deleted.
     """
-    from ..commands import runs as runs_command
-
-    context.exit(runs_command.remove_runs(names, latest, yes))
+    context.exit(commands.runs.remove_runs(names, latest, yes))
 
 
 @click.command()
@@ -88,9 +74,7 @@ def logs(context: click.Context, run: str, follow: bool, last: int | None) -> No
 
     The log is what the training and gputui have printed.
     """
-    from ..commands import runs as logs_command
-
-    context.exit(logs_command.show_log(run, follow, last))
+    context.exit(commands.runs.show_log(run, follow, last))
 
 
 @click.command()
@@ -101,9 +85,7 @@ def note(run: str, text: Sequence[str]) -> None:
 
     Lists and screens show the note. Without TEXT it is printed; "" as the text removes it.
     """
-    from ..commands import runs as runs_command
-
-    runs_command.note(run, text)
+    commands.runs.note(run, text)
 
 
 @click.command()
@@ -115,9 +97,7 @@ def tag(run: str, tags: Sequence[str], remove: bool) -> None:
 
     `gputui runs --tag` and the filter of the screens find runs by their tags. Without TAG the tags are printed.
     """
-    from ..commands import runs as runs_command
-
-    runs_command.tag(run, tags, remove)
+    commands.runs.tag(run, tags, remove)
 
 
 @click.command()
@@ -152,9 +132,7 @@ def stop(context: click.Context, names: Sequence[str]) -> None:
     They finish their step and write their result. A second stop ends them at once.
     """
 
-    from ..commands import runs as runs_command
-
-    context.exit(runs_command.stop_runs(names))
+    context.exit(commands.runs.stop_runs(names))
 
 
 @click.command()
@@ -182,12 +160,8 @@ def resume(
         raise Refused(JSON_OR_DETACH)
     join_cluster(workers, worker)
     if queue:
-        from ..commands import queue as queue_command
-
-        context.exit(queue_command.add_resumed(run, after, code))
-    from ..commands import train
-
-    context.exit(train.resume_run(run, as_json=as_json, detach=detach, code=code, wait=wait))
+        context.exit(commands.queue.add_resumed(run, after, code))
+    context.exit(commands.train.resume_run(run, as_json=as_json, detach=detach, code=code, wait=wait))
 
 
 @click.group(invoke_without_command=True)
@@ -203,9 +177,7 @@ def queue(context: click.Context, as_json: bool) -> None:
         if as_json:
             raise Refused(f"--json does not go with {context.invoked_subcommand!r}")
         return
-    from ..commands import queue as queue_command
-
-    queue_command.show_queue(as_json)
+    commands.queue.show_queue(as_json)
 
 
 _OF_QUEUED = {
@@ -222,18 +194,14 @@ _OF_QUEUE = {"pause": "Start no more runs; those that have begun continue.", "st
 def _change_queue(verb: str) -> None:
     @click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=completion.queued_run)
     def change(names: Sequence[str]) -> None:
-        from ..commands import queue as queue_command
-
-        queue_command.change(verb, names)
+        commands.queue.change(verb, names)
 
     queue.command(verb, help=_OF_QUEUED[verb])(change)
 
 
 def _pause_queue(verb: str) -> None:
     def change() -> None:
-        from ..commands import queue as queue_command
-
-        queue_command.pause_or_start(verb)
+        commands.queue.pause_or_start(verb)
 
     queue.command(verb, help=_OF_QUEUE[verb])(change)
 
@@ -242,9 +210,7 @@ def _pause_queue(verb: str) -> None:
 @one_of("show", install="Write the unit, and enable it.", remove="Disable the unit, and remove it.")
 def queue_service(form: str) -> None:
     """Show the systemd user unit that starts the queue after a restart of the machine."""
-    from ..commands import queue as queue_command
-
-    queue_command.service(form)
+    commands.queue.service(form)
 
 
 for word in _OF_QUEUED:
@@ -273,9 +239,7 @@ def history(run: str, form: str, output: str | None) -> None:
 
     By default those of the latest run are exported.
     """
-    from ..commands import runs as history_command
-
-    history_command.show_history(run, form, output)
+    commands.runs.show_history(run, form, output)
 
 
 @click.command("follow")
@@ -291,9 +255,7 @@ def follow(context: click.Context, run: str, targets: Sequence[str], detach: boo
     It can be started before, during and after the run, and stopped at any time: it goes on from its place. Without
     --to, the followers of the run are listed.
     """
-    from ..commands import runs as follow_command
-
-    context.exit(follow_command.follow_run(run, targets, detach))
+    context.exit(commands.runs.follow_run(run, targets, detach))
 
 
 @click.command()
@@ -307,13 +269,11 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
 
     The figures are compared with those of the baseline: the pinned run or, if none is pinned, the first RUN.
     """
-    from ..commands import compare as compare_command
-
     if pin is None and not unpin:
-        compare_command.show_comparison(names, form or "table", baseline)
+        commands.compare.show_comparison(names, form or "table", baseline)
     elif names or baseline is not None or form or (unpin and pin is not None):
         raise Refused("--pin RUN and --unpin cannot be combined with anything else; compare runs with a second command")
     elif pin is not None:
-        compare_command.pin_baseline(pin)
+        commands.compare.pin_baseline(pin)
     else:
-        compare_command.unpin_baseline()
+        commands.compare.unpin_baseline()

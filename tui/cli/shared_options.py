@@ -20,7 +20,7 @@ SECONDS = click.FloatRange(min=0.1, max=3600)
 
 
 class Minutes(click.FloatRange):
-    """A number of minutes above 0. click's own type takes nan and inf as well."""
+    """click's own type takes nan and inf as well."""
 
     def __init__(self) -> None:
         super().__init__(min=0, min_open=True, max=10_000_000)
@@ -43,12 +43,9 @@ SET_HELP = (
     "unique. A relative path is resolved from the current folder, one in a preset's file from that file's folder."
 )
 
-new_code_option = click.option(
-    "--code",
-    type=click.Choice(["new", "copy"]),
+new_code_option = click.option("--code", type=click.Choice(["new", "copy"]),
     help="If your code has changed since the run was started: resume with the present code (new), or with the run's "
-    "own copy (copy).",
-)
+    "own copy (copy).")  # fmt: skip
 
 
 JSON_OR_DETACH = "--json follows the run, and --detach does not: leave one of them out"
@@ -56,22 +53,17 @@ wait_option = click.option("--wait", is_flag=True, help="Wait until the devices 
 
 
 def queue_options(command: Command) -> Command:
-    """Declare --queue and --after for a command. The command gets their values as `queue` and `after`."""
+    """The command gets --queue and --after as `queue` and `after`."""
     queued = click.option(
         "--queue", is_flag=True, help="Put it in the queue, which starts it when its devices are free."
     )
-    after = click.option(
-        "--after",
-        metavar="RUN",
-        shell_complete=completion.run,
-        help="With --queue: not before this run or measurement has ended.",
-    )
+    after = click.option("--after", metavar="RUN", shell_complete=completion.run,
+                         help="With --queue: not before this run or measurement has ended.")  # fmt: skip
     return queued(after(command))
 
 
 def one_of(default: str | None = None, **forms: str) -> Callable[[Command], Command]:
-    """Declare a flag for each of the `forms`, with its help. The command gets the one that is given as `form`, else
-    `default`. Two of them raise Refused."""
+    """A flag for each form, with its help. The command gets the given one as `form`; two of them are refused."""
 
     def declare(command: Command) -> Command:
         @functools.wraps(command)
@@ -89,19 +81,14 @@ def one_of(default: str | None = None, **forms: str) -> Callable[[Command], Comm
 
 
 def preset_option(help: str, required: bool = False) -> Callable[[Command], Command]:
-    return click.option(
-        "--preset",
-        metavar="NAME_OR_PATH",
-        required=required,
-        help=help,
-        shell_complete=completion.preset,
-        callback=preset_name,
-    )
+    return click.option("--preset", metavar="NAME_OR_PATH", required=required, help=help,
+                        shell_complete=completion.preset, callback=preset_name)  # fmt: skip
 
 
 def preset_name(context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-    """Return `name`, the name of a preset or None; `run:latest` becomes `run:ID`. Print a warning if the current folder
-    has a preset file that may have been meant. Raises RunError if there is no run."""
+    """`run:latest` becomes `run:ID`. Warns if the current folder has a preset file that may have been meant. Raises
+    RunError if there is no run.
+    """
     if name is None or context.resilient_parsing:
         return name
     from ...engine.presets.paths import RUN, twin
@@ -122,13 +109,9 @@ def settings_option(help: str = SET_HELP) -> Callable[[Command], Command]:
 
 
 def cluster_options(command: Command) -> Command:
-    """Declare --cluster and --worker for a command. The command gets their values as `workers` and `worker`."""
-    of_which = click.option(
-        "--worker",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="With --cluster: which of its addresses is this worker's, counted from 0.",
-    )
+    """The command gets --cluster and --worker as `workers` and `worker`."""
+    of_which = click.option("--worker", type=click.IntRange(min=0), metavar="N",
+        help="With --cluster: which of its addresses is this worker's, counted from 0.")  # fmt: skip
     named = click.option(
         "--cluster",
         "workers",
@@ -139,8 +122,7 @@ def cluster_options(command: Command) -> Command:
 
 
 def join_cluster(workers: str | None, worker: int | None) -> None:
-    """Make this process the worker `worker` (from 0) of the cluster `workers` from now on. Nothing happens if both are
-    None. Raises Refused for `worker` alone."""
+    """Make this process the worker `worker` (from 0) of the cluster from now on. Raises Refused."""
     if workers is None and worker is not None:
         raise Refused("--worker needs --cluster HOST1:PORT,HOST2:PORT, the addresses of all workers")
     if workers is not None:
@@ -150,7 +132,7 @@ def join_cluster(workers: str | None, worker: int | None) -> None:
 
 
 def search_limits(command: Command) -> Command:
-    """Declare the options of `gputui tune` and `gputui fit-batch` for a command, and return the command."""
+    """The options of `gputui tune` and `gputui fit-batch`."""
     for add in reversed((
         click.option("--minutes", type=MINUTES, metavar="MINUTES", default=10.0,
                      show_default=True, help="Time for everything: the trials, the losses and the proof. "
@@ -187,5 +169,5 @@ def search_limits(command: Command) -> Command:
 
 
 def given(context: click.Context) -> list[str]:
-    """Return the names of the parameters that the user has given on the command line, so not by defaults."""
+    """The parameters that the user has given on the command line, so not by defaults."""
     return [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]

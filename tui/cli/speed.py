@@ -1,6 +1,5 @@
 """The commands that measure presets, declared for the command line: `ab`, `diagnose`, `tune`, `fit-batch`, `sweep`,
-`scaling` and `proof`; and `prepare`, which makes their input faster.
-Deferred imports: a command pays only for what it uses."""
+`scaling` and `proof`; and `prepare`, which makes their input faster."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ import click
 from ...engine.prepare.manifest import DTYPES, FORMATS, MOST_SHARDS, SHARD_BYTES
 from ...engine.trials import KEEPS, LEAST_REPEATS, SAMPLERS, STAGES, TRIAL_SECONDS
 from ...engine.units import size
+from .. import commands
 from ..base.errors import Refused
 from . import completion
 from .shared_options import (
@@ -32,13 +32,8 @@ from .shared_options import (
 @click.command("ab")
 @preset_option("The preset to measure with and without the change.", required=True)
 @settings_option("The change to measure; several settings are measured as one change.")
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=LEAST_REPEATS),
-    default=LEAST_REPEATS,
-    show_default=True,
-    help="Number of pairs of trials.",
-)
+@click.option("--repeats", type=click.IntRange(min=LEAST_REPEATS), default=LEAST_REPEATS, show_default=True,
+              help="Number of pairs of trials.")  # fmt: skip
 @click.option(
     "--seconds", type=SECONDS, default=TRIAL_SECONDS, show_default=True, help="Measured seconds of each trial."
 )
@@ -67,9 +62,7 @@ def ab(
     gputui ab --preset quickstart --set steps_per_execution=16
     gputui ab --preset mine.yaml --set device.visible=none         GPU against CPU
     """
-    from ..commands import proof as proof_command
-
-    context.exit(proof_command.measure_change(preset, settings, repeats, seconds, as_json, anyway, wait, queue, after))
+    context.exit(commands.proof.measure_change(preset, settings, repeats, seconds, as_json, anyway, wait, queue, after))
 
 
 @click.command("diagnose")
@@ -77,11 +70,8 @@ def ab(
 @preset_option("Measure this preset, with and without its input.")
 @settings_option()
 @click.option("--apply", "apply", is_flag=True, help="Try the remedies one by one, and keep what is faster.")
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=1),
-    help=f"Number of pairs of trials (default: 1; for a remedy {LEAST_REPEATS}).",
-)
+@click.option("--repeats", type=click.IntRange(min=1),
+              help=f"Number of pairs of trials (default: 1; for a remedy {LEAST_REPEATS}).")  # fmt: skip
 @click.option("--seconds", type=SECONDS, help=f"Measured seconds of each trial (default: {TRIAL_SECONDS:g}).")
 @click.option("--minutes", type=MINUTES, help="Time limit: start no remedy that would take longer.")
 @click.option("--profile", is_flag=True, help="With --preset: also profile 20 steps, and read the profile with XProf.")
@@ -103,54 +93,31 @@ def diagnose(
     gputui diagnose --preset mine.yaml                           measured with and without its input
     gputui diagnose --preset mine.yaml --apply -o better.yaml    keep in better.yaml what is faster
     """
-    from ..commands import proof as diagnose_command
-
-    context.exit(diagnose_command.diagnose(run, preset, settings, options))
+    context.exit(commands.proof.diagnose(run, preset, settings, options))
 
 
 @click.command("tune")
 @preset_option("The preset to make faster.")
 @settings_option()
 @click.option("--only", metavar="NAME", multiple=True, help=f"Search only this; may be repeated: {', '.join(STAGES)}.")
-@click.option(
-    "--precision",
-    "precisions",
-    metavar="POLICY",
-    multiple=True,
-    help="A precision to try: float32, mixed_float16 or mixed_bfloat16; may be repeated (default: those for "
-    "which the devices have instructions).",
-)
-@click.option(
-    "--wide",
-    metavar="[after|instead]",
-    is_flag=False,
-    flag_value="after",
-    type=click.Choice(("after", "instead")),
-    help="Let Optuna combine options, after the ordered search (the default) or instead of it, written as "
-    "--wide=instead; needs Optuna: pip install 'optuna>=5,<6'.",
-)
-@click.option(
-    "--study",
-    metavar="FILE_OR_URL",
-    help="With --wide: a shared file or a database; several machines search together in one study.",
-)
+@click.option("--precision", "precisions", metavar="POLICY", multiple=True,
+              help="A precision to try: float32, mixed_float16 or mixed_bfloat16; may be repeated (default: those for "
+              "which the devices have instructions).")  # fmt: skip
+@click.option("--wide", metavar="[after|instead]", is_flag=False, flag_value="after",
+              type=click.Choice(("after", "instead")),
+              help="Let Optuna combine options, after the ordered search (the default) or instead of it, written as "
+              "--wide=instead; needs Optuna: pip install 'optuna>=5,<6'.")  # fmt: skip
+@click.option("--study", metavar="FILE_OR_URL",
+    help="With --wide: a shared file or a database; several machines search together in one study.")  # fmt: skip
 @click.option("--name", "study_name", metavar="STUDY", help="With --study: its name there (default: the preset's).")
-@click.option(
-    "--learning-rate-test",
-    "rate_test",
-    is_flag=True,
+@click.option("--learning-rate-test", "rate_test", is_flag=True,
     help="Do not search: find a learning rate by a short training in which it rises, and prove on new seeds whether "
-    "the preset learns better with it.",
-)
+    "the preset learns better with it.")  # fmt: skip
 @click.option(
     "--rates", metavar="LOW:HIGH", help="With --learning-rate-test: the rates of the ramp (default: 1e-6:10)."
 )
-@click.option(
-    "--ramp-steps",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="With --learning-rate-test: steps of the ramp, a few dozen for each power of ten (default: 300).",
-)
+@click.option("--ramp-steps", type=click.IntRange(min=1), metavar="N",
+    help="With --learning-rate-test: steps of the ramp, a few dozen for each power of ten (default: 300).")  # fmt: skip
 @search_limits
 @queue_options
 @click.pass_context
@@ -165,9 +132,7 @@ def tune(context: click.Context, /, preset: str | None, settings: Sequence[str],
     gputui tune --resume                                 continue after an interruption
     gputui tune --preset mine.yaml --learning-rate-test -o tuned.yaml
     """
-    from ..commands import proof as tune_command
-
-    context.exit(tune_command.tune(preset, settings, options, given(context)))
+    context.exit(commands.proof.tune(preset, settings, options, given(context)))
 
 
 @click.command("fit-batch")
@@ -185,22 +150,16 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     gputui fit-batch --preset mine.yaml --minutes 5 -o fitted.yaml
     gputui fit-batch --preset mine.yaml --learning-rate linear --warmup-steps 500
     """
-    from ..commands import proof as tune_command
-
     of_batch = {"only": ("batch_size",), "precisions": ()}
-    context.exit(tune_command.tune(preset, settings, options | of_batch, given(context)))
+    context.exit(commands.proof.tune(preset, settings, options | of_batch, given(context)))
 
 
 @click.command("sweep")
 @preset_option("The preset to train with many settings.")
 @settings_option()
-@click.option(
-    "--over",
-    metavar="KEY=VALUES",
-    multiple=True,
+@click.option("--over", metavar="KEY=VALUES", multiple=True,
     help="An option and its values: 1e-3,3e-3 or a range 0..0.1 (0..0.1:5: five values of it); may be repeated. "
-    "args.NAME is a value of your own code.",
-)
+    "args.NAME is a value of your own code.")  # fmt: skip
 @click.option(
     "--metric",
     metavar="NAME",
@@ -211,22 +170,11 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
 @click.option(
     "--seeds", type=click.IntRange(1, 100), metavar="N", default=1, show_default=True, help="Seeds of each setting."
 )
-@click.option(
-    "--minutes",
-    type=MINUTES,
-    metavar="MINUTES",
-    default=60.0,
-    show_default=True,
-    help="Time for everything, also the proof. With --resume: the additional minutes.",
-)
-@click.option(
-    "--sampler",
-    type=click.Choice(SAMPLERS),
-    default=SAMPLERS[0],
-    show_default=True,
+@click.option("--minutes", type=MINUTES, metavar="MINUTES", default=60.0, show_default=True,
+              help="Time for everything, also the proof. With --resume: the additional minutes.")  # fmt: skip
+@click.option("--sampler", type=click.Choice(SAMPLERS), default=SAMPLERS[0], show_default=True,
     help="Train all combinations, settings that are drawn, or those that TPE proposes, which needs Optuna: pip install "
-    "'optuna>=5,<6'.",
-)
+    "'optuna>=5,<6'.")  # fmt: skip
 @click.option(
     "--trials", "most_trials", type=click.IntRange(2, 10_000), metavar="N", help="Settings that a sampler draws."
 )
@@ -237,34 +185,15 @@ def fit_batch(context: click.Context, /, preset: str | None, settings: Sequence[
     metavar="EPOCH",
     help="End bad trials early: after this epoch, and after 3, 9 ... times as many, the best third goes on. 0: none.",
 )
-@click.option(
-    "--proof-seeds",
-    type=click.IntRange(0, 100),
-    metavar="N",
-    default=5,
-    show_default=True,
-    help="Fresh seeds with which the best settings are trained again; 0 for no proof.",
-)
-@click.option(
-    "--finalists",
-    type=click.IntRange(2, 20),
-    metavar="N",
-    default=2,
-    show_default=True,
-    help="Settings in the proof: the best one and its rivals.",
-)
-@click.option(
-    "--parallel",
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help="Trials at once (default: as many as this machine has GPUs for).",
-)
-@click.option(
-    "--study",
-    metavar="FILE_OR_URL",
+@click.option("--proof-seeds", type=click.IntRange(0, 100), metavar="N", default=5, show_default=True,
+              help="Fresh seeds with which the best settings are trained again; 0 for no proof.")  # fmt: skip
+@click.option("--finalists", type=click.IntRange(2, 20), metavar="N", default=2, show_default=True,
+              help="Settings in the proof: the best one and its rivals.")  # fmt: skip
+@click.option("--parallel", type=click.IntRange(1, 1000), metavar="N",
+              help="Trials at once (default: as many as this machine has GPUs for).")  # fmt: skip
+@click.option("--study", metavar="FILE_OR_URL",
     help="A file on a shared folder, or a database: all machines that are given it carry out the sweep together. Needs "
-    "Optuna: pip install 'optuna>=5,<6'.",
-)
+    "Optuna: pip install 'optuna>=5,<6'.")  # fmt: skip
 @click.option(
     "--name", "study_name", metavar="SWEEP", help="With --study: the name of the sweep there (default: the preset's)."
 )
@@ -291,19 +220,14 @@ def sweep(context: click.Context, /, preset: str | None, settings: Sequence[str]
     gputui sweep --preset mine.yaml --over args.units=64,128 --metric val_accuracy -o best.yaml
     gputui sweep --resume                                continue after an interruption
     """
-    from ..commands import proof as sweep_command
-
-    context.exit(sweep_command.sweep(preset, settings, options, given(context)))
+    context.exit(commands.proof.sweep(preset, settings, options, given(context)))
 
 
 @click.command("scaling")
 @preset_option("The preset whose scaling to measure.")
 @settings_option()
-@click.option(
-    "--replicas",
-    metavar="1,2,4",
-    help="Numbers of replicas; 1 is always measured (default: 1, 2, 4 ... and all devices).",
-)
+@click.option("--replicas", metavar="1,2,4",
+              help="Numbers of replicas; 1 is always measured (default: 1, 2, 4 ... and all devices).")  # fmt: skip
 @click.option(
     "--copies",
     metavar="1,2,3",
@@ -316,30 +240,13 @@ def sweep(context: click.Context, /, preset: str | None, settings: Sequence[str]
     show_default=True,
     help="The batch size that stays the same: that of each replica (weak scaling), or the global one (strong scaling).",
 )
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=LEAST_REPEATS),
-    metavar="N",
-    default=LEAST_REPEATS,
-    show_default=True,
-    help="Rounds of one trial for each number.",
-)
-@click.option(
-    "--seconds",
-    type=SECONDS,
-    metavar="SECONDS",
-    default=TRIAL_SECONDS,
-    show_default=True,
-    help="Measured seconds of each trial.",
-)
+@click.option("--repeats", type=click.IntRange(min=LEAST_REPEATS), metavar="N", default=LEAST_REPEATS,
+              show_default=True, help="Rounds of one trial for each number.")  # fmt: skip
+@click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
+              help="Measured seconds of each trial.")  # fmt: skip
 @click.option("--minutes", type=MINUTES, metavar="MINUTES", help="Time limit: begin no round that would take longer.")
-@click.option(
-    "--resume",
-    metavar="[PROOF]",
-    is_flag=False,
-    flag_value="latest",
-    help="Continue a measurement that was stopped or killed (default: the latest).",
-)
+@click.option("--resume", metavar="[PROOF]", is_flag=False, flag_value="latest",
+              help="Continue a measurement that was stopped or killed (default: the latest).")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="With --copies: save the preset with the number that pays.")
 @one_of(
     json="Print the measurement as one JSON object, at the end.", markdown="Print a report in Markdown, at the end."
@@ -360,9 +267,7 @@ def scaling(context: click.Context, /, preset: str | None, settings: Sequence[st
     gputui scaling --preset mine.yaml --copies 1,2,3               several runs on one GPU
     gputui scaling --preset quickstart --set logical_devices=2     a test on the CPU
     """
-    from ..commands import proof as scaling_command
-
-    context.exit(scaling_command.scaling(preset, settings, options, given(context)))
+    context.exit(commands.proof.scaling(preset, settings, options, given(context)))
 
 
 @click.command("proof")
@@ -383,12 +288,10 @@ def proof(
     gputui proof latest              show the latest
     gputui proof rm 20260921-1405    delete proofs for good, with their trials
     """
-    from ..commands import proof as proof_command
-
     if names[:1] == ("rm",):
         if form or output or stop:
             raise Refused("rm goes only with --yes")
-        context.exit(proof_command.remove_proofs(names[1:], yes))
+        context.exit(commands.proof.remove_proofs(names[1:], yes))
     if yes or len(names) > 1:
         raise Refused("--yes goes only with rm" if yes else "show one proof at a time; rm takes several")
     name = next(iter(names), None)
@@ -397,9 +300,9 @@ def proof(
     if sum(map(bool, (form, output, stop))) > 1:
         raise Refused("use only one of --json, --markdown, -o and --stop")
     if name is None:
-        proof_command.show_proofs(as_json=form == "json")
+        commands.proof.show_proofs(as_json=form == "json")
     else:
-        proof_command.show_proof(name, form or "table", output, stop)
+        commands.proof.show_proof(name, form or "table", output, stop)
 
 
 def _height_and_width(
@@ -427,26 +330,12 @@ def _height_and_width(
     type=click.Choice(DTYPES),
     help="Type of the stored inputs; floats are scaled as in the training (default: uint8 for bytes, else float32).",
 )
-@click.option(
-    "--format",
-    "written",
-    type=click.Choice(FORMATS),
-    default=FORMATS[0],
-    show_default=True,
-    help="TFRecord files, or one file with arrays.",
-)
-@click.option(
-    "--shards",
-    type=click.IntRange(1, MOST_SHARDS),
-    metavar="N",
-    help=f"Number of files of the training part (default: about {size(SHARD_BYTES)} each).",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 256),
-    metavar="N",
-    help="Number of processes (default: as many as CPUs, fewer for little work).",
-)
+@click.option("--format", "written", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True,
+              help="TFRecord files, or one file with arrays.")  # fmt: skip
+@click.option("--shards", type=click.IntRange(1, MOST_SHARDS), metavar="N",
+              help=f"Number of files of the training part (default: about {size(SHARD_BYTES)} each).")  # fmt: skip
+@click.option("--workers", type=click.IntRange(1, 256), metavar="N",
+              help="Number of processes (default: as many as CPUs, fewer for little work).")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take at most N samples, to try it.")
 @click.option("--estimate", is_flag=True, help="Only measure a sample: the time, the room, and whether it pays.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest, or the estimate, as JSON on stdout.")
@@ -471,6 +360,4 @@ def prepare(
     gputui prepare --preset mine.yaml -o ready
     gputui prepare --preset mine.yaml -o ready --size 224x224 --dtype float16
     """
-    from ..commands import prepare as prepare_command
-
-    context.exit(prepare_command.prepare(preset, settings, output, options | {"format": written}, estimate, as_json))
+    context.exit(commands.prepare.prepare(preset, settings, output, options | {"format": written}, estimate, as_json))

@@ -40,8 +40,7 @@ HEAD = ("GPU", "model", "memory", "busy", "state")
 
 
 def show_gpus(as_json: bool) -> None:
-    """Print one line per GPU: its model, memory and load, and who uses it or has leased it. Raises Refused if the GPUs
-    cannot be read."""
+    """One line per GPU: model, memory and load, and who uses it or has leased it. Raises Refused."""
     try:
         gpus = IdleNotes().of(free_gpus.read())
     except NotFree as fault:
@@ -71,8 +70,7 @@ def show_gpus(as_json: bool) -> None:
 
 
 def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
-    """By a GPU's UUID, the first waiting run or measurement that the queue could start there. Others' GPUs are left
-    out."""
+    """Return by a GPU's UUID the first waiting run or measurement that the queue could start there."""
     if not any_entry():
         return {}
     from ...engine.queue import entries, free_devices, queue_settings  # only if something is queued

@@ -51,8 +51,7 @@ gputui guide says what build may return"""
 
 
 def list_presets(as_json: bool = False) -> None:
-    """Print name, owner and description of every preset that has a name, and of the presets in the current folder: as a
-    table, or as one JSON object per line."""
+    """Name, owner and description of the named ones, and of those in the current folder."""
     table = Table(box=None, pad_edge=False, show_header=False)
     here = {f"./{path.name}": path for path in preset_files.in_current_folder()}
     for name, path in (preset_files.named_presets() | here).items():
@@ -194,8 +193,7 @@ NAME_WIDTH, TEXT_WIDTH = 11, 100
 
 
 def show_options(words: str, as_json: bool) -> None:
-    """Print the options that match the words, or all options without words. A single match is explained. Raises Refused
-    if none matches."""
+    """Print those that match the words; a single match is explained. Raises Refused if none matches."""
     matches = fitting(words)
     if not matches:
         raise Refused(f"no option matches {words!r}{option_meant(words, OPTIONS)}")

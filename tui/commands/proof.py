@@ -168,7 +168,6 @@ def go_on(
 
 
 def _to_resume(name: str, kind: str, noun: str, asks_for: str, any_ended: bool = False) -> Proof:
-    """The proof of this name; `latest` is one that has not done its work or, with `any_ended`, may have."""
     if name != "latest":
         return folder.find(name)
     return proof_start.latest_to_resume(

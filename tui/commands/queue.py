@@ -36,8 +36,7 @@ CHANGES_WIDTH = 30  # of the changed options behind a run's id
 
 
 def go_on(_command: str | None) -> None:
-    """Start the runner if the queue has entries and no runner runs, as after a restart of the machine. A fault is only
-    printed."""
+    """Start the runner if none runs, as after a restart of the machine. A fault is only printed."""
     try:
         entries.ensure_runner()
     except (OSError, RunError) as fault:
@@ -74,8 +73,7 @@ def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
 
 
 def add_proof(request: Request, after: str | None, anyway: bool) -> int:
-    """Make the folder of a measurement and put it in the queue. Return the exit code. `after` and `anyway` are those of
-    `add_preset`."""
+    """`after` and `anyway` are those of `add_preset`."""
     from ...engine.proof import request as requests
     from ...engine.queue import adding
 
@@ -93,8 +91,7 @@ def add_resumed_proof(proof: Proof, request: Request, after: str | None, anyway:
 
 
 def _first(name: str | None) -> str | None:
-    """Return the id of the run or, without one of this name, of the measurement that is to end first. Raises
-    RunError."""
+    """Return the run or, without one of this name, the measurement that has to end first. Raises RunError."""
     if not name:
         return None
     try:
@@ -245,8 +242,7 @@ def _place_and_state(name: str) -> tuple[float, str] | None:
 
 
 def _queued(name: str) -> str:
-    """Return the id that `name` means: a run's short name, or a part of only one id. `latest` is the newest. Raises
-    Refused."""
+    """A run's short name, or a part of only one id; `latest` is the newest. Raises Refused."""
     if name == "latest" and (listed := entries.all_entries()):
         return max(listed, key=lambda entry: entry.queued_at).run
     if (folder := run_numbers.named(name, runs_folder())) is not None:

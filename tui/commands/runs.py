@@ -152,8 +152,7 @@ def stop_runs(names: Sequence[str]) -> int:
 
 
 def _stop(name: str) -> None:
-    """Ask a run to stop, and print its state at most 2 s later. One that the queue is starting is waited for up to 20
-    s."""
+    """Print its state at most 2 s later. One that the queue is starting is waited for up to 20 s."""
     run = run_folders.find(name)
     if run.queue_file.exists():
         from ...engine.queue import entry_changes, slurm_queue  # only for a queued run
@@ -512,8 +511,7 @@ def _texts(run: Run, follow: bool, last: int | None) -> Iterator[str]:
 
 
 def _last_of(lines: _InOrder, stream: BinaryIO, last: int, follow: bool) -> Iterator[str]:
-    """Yield the last lines, ended epochs among them. `stream` is then at its end; with `follow` an incomplete line is
-    left."""
+    """Ended epochs among them. `stream` is then at its end; with `follow` an incomplete line is left."""
     stream.seek(max(0, stream.seek(0, 2) - max(BLOCK_BYTES, last * 1000)))
     cut = stream.tell() > 0
     block = stream.read()
@@ -571,8 +569,7 @@ class _InOrder:
 
 
 def _opened(run: Run, follow: bool) -> BinaryIO | None:
-    """Return the opened log; None if the run ends without one. With `follow`, wait for the log of a run that will
-    start."""
+    """None if the run ends without a log. With `follow`, wait for that of a run that will start."""
     while True:
         try:
             return open_regular(run.file("engine.log"))

@@ -144,8 +144,7 @@ def checked(
 
 
 def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
-    """Return the place that set one of the finding's options: FILE:LINE, or `--set KEY=VALUE`; else `otherwise` or the
-    name."""
+    """Return the place that set one of its options: FILE:LINE, or `--set KEY=VALUE`; else `otherwise` or the name."""
     set_at = [preset.origins[key] for key in finding.options if key in preset.origins]
     where, line = set_at[0] if set_at else (otherwise or preset.name, None)
     return f"{where}:{line}" if line is not None else where
@@ -164,8 +163,7 @@ def _warn_of_others(options: Options, here: Machine) -> None:
 
 
 def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[], Started]) -> Started:
-    """Return the result of `start`; with `wait` when devices are free. Raises Refused, KeyboardInterrupt after a
-    Ctrl-C."""
+    """If `wait`, begin when devices are free. Raises Refused, KeyboardInterrupt after a Ctrl-C."""
     while True:
         if wait:
             start_devices.wait(options, complain, lambda: presses.count > 0)
@@ -183,8 +181,7 @@ def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[
 def resume_run(
     name: str | None, *, as_json: bool = False, detach: bool = False, code: str | None = None, wait: bool = False
 ) -> int:
-    """Resume a run (None: the newest that can be) and follow it. If its code has changed, `code` must be `new` or
-    `copy`."""
+    """None: the newest that can be. If its code has changed, `code` must be `new` or `copy`."""
     run = resuming.latest() if name is None else run_folders.find(name)
     return _resume(run, as_json, detach, code, wait)
 

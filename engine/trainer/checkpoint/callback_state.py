@@ -90,7 +90,10 @@ def restore(callbacks: Sequence[keras.callbacks.Callback], states: Sequence[Any]
         state = next((state for state in left if state["class"] == _name(callback)), None)
         if state is None:
             texts.append(f"{_name(callback)} starts again: the checkpoint has no state of it")
-            _begin_csv_again(callback)
+            csv = isinstance(callback, keras.callbacks.CSVLogger) and not callback.append
+            if csv and (path := _local_file(callback)):
+                os.truncate(path, 0)
+                callback.append_header = True
             continue
         left.remove(state)
         texts += _set(callback, state, arrays)
@@ -158,12 +161,6 @@ def _continue_csv(callback: keras.callbacks.CSVLogger, state: dict[str, Any]) ->
     return [f"{callback.filename} has changed since the checkpoint: rows are appended to it"]
 
 
-def _begin_csv_again(callback: keras.callbacks.Callback) -> None:
-    if isinstance(callback, keras.callbacks.CSVLogger) and not callback.append and (path := _local_file(callback)):
-        os.truncate(path, 0)
-        callback.append_header = True
-
-
 def _local_file(callback: keras.callbacks.CSVLogger) -> Path | None:
     path = Path(callback.filename)
     return path if "://" not in str(callback.filename) and path.is_file() else None
@@ -192,9 +189,7 @@ class Arrays:
     by_digest: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     def pack(self, value: Any, place: str = "") -> Any:
-        """Return the value, which lies at `place`, for JSON with digests in place of arrays, and take these. Raises
-        NotPackable.
-        """
+        """Return the value, which lies at `place`, with digests in place of its arrays. Raises NotPackable."""
         if type(value) in _PLAIN:
             return value
         if isinstance(value, np.ndarray | np.generic):

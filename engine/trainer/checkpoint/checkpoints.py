@@ -51,9 +51,7 @@ class Checkpoints:
         self.place_in_data: Callable[[int], Any] = lambda _step: None
 
     def save(self, step: int) -> None:
-        """Write the state after `step` steps, unless it is written, and remove the oldest checkpoints. Raises
-        NotWritten.
-        """
+        """Write the state, unless it is written, and remove the oldest ones. Raises NotWritten."""
         if step == self.last_step:
             return
         draft = self._folder / f".draft-{os.getpid()}"
@@ -114,9 +112,8 @@ class Checkpoints:
                 _remove(self._path(old))
 
     def latest_step(self, end: int | None = None) -> int | None:
-        """Return the newest step, at most `end`, with an intact checkpoint, if there are checkpoints. Raises
-        TrainerError if none can be used. Half-written files of a killed process are removed: a run has only one
-        trainer at a time.
+        """The newest intact one up to `end`. TrainerError if there are only damaged ones. Half-written files of a
+        killed process are removed: a run has only one trainer at a time.
         """
         for draft in self._folder.glob(".draft-*"):
             _remove(draft)
@@ -136,9 +133,7 @@ class Checkpoints:
         return None
 
     def damaged(self, used: int) -> str:
-        """Return a warning that names unusable checkpoints, after `latest_step`, and the steps that are lost if the
-        run resumes from `used`. Empty if there are none.
-        """
+        """A warning that names unusable ones after `latest_step`, and the steps lost by a resume from `used`."""
         if not self._unusable:
             return ""
         lost = max((step - used for step in self._unusable if self._end is None or step <= self._end), default=0)
@@ -166,9 +161,7 @@ class Checkpoints:
         return self.state.traced_in(str(self._path(step) / PREFIX))
 
     def restore(self, step: int) -> list[str]:
-        """Restore the state after `step` steps, and return the names of variables of a user's code that the
-        checkpoint lacks. Raises TrainerError if it does not fit the model.
-        """
+        """Return the names of variables of a user's code that the checkpoint lacks. TrainerError if it does not fit."""
         path, new = self._path(step), list[str]()
         try:
             new = self.state.restore(str(path / PREFIX))
@@ -190,7 +183,7 @@ class Checkpoints:
 
 
 def _read_all(path: Path) -> None:
-    """Read the whole checkpoint, one tensor at a time, so that TensorFlow verifies each. Raises Damage."""
+    """One tensor at a time, so that TensorFlow verifies each. Raises Damage."""
     try:
         reader = tf.train.load_checkpoint(str(path / PREFIX))
         for name in reader.get_variable_to_dtype_map():
@@ -225,9 +218,7 @@ class CheckpointSaver:
         return due
 
     def save(self, step: int) -> bool:
-        """Write a checkpoint after `step` steps. If it cannot be written, warn and return False, and the training
-        goes on.
-        """
+        """Return False, with a warning, if the checkpoint cannot be written; the training goes on."""
         self._report.phase("saving", "checkpoint")
         written = self._write(step)
         self._report.phase("training")
@@ -256,9 +247,7 @@ class CheckpointSaver:
 
 
 class ClusterCheckpoints(Checkpoints):
-    """The checkpoints of several workers, which call the same methods in the same order, as these exchange values.
-    Only the chief (worker 0) writes and reads files.
-    """
+    """Workers call the same methods in the same order, as these exchange values. Only the chief has files."""
 
     def __init__(self, folder: Path, keep: int, state: State, exchange: Exchange) -> None:
         super().__init__(folder, keep, state)

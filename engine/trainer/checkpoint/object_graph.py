@@ -176,8 +176,8 @@ DRAWS = {
 
 @dataclass(frozen=True)
 class Draw:
-    """An operation that draws random numbers from a state that cannot be saved. `lines` (file, line, function) are
-    those of Python that made it, the outermost first.
+    """A draw of random numbers from a state that cannot be saved. `lines` are (file, line, function), the outermost
+    first.
     """
 
     name: str

@@ -68,9 +68,7 @@ class _Saved:
 
 
 class State:
-    """The state of one model, for checkpoints. `find_more` finds the objects of a user's code that Keras does not
-    list.
-    """
+    """The state of one model. `find_more` finds the objects of a user's code that Keras does not list."""
 
     def __init__(self, model: keras.Model, find_more: Callable[[], Collected] | None = None) -> None:
         self._model, self._find_more = model, find_more
@@ -82,9 +80,7 @@ class State:
         self.later = Later()
 
     def saw(self, graph: Any, ours: Iterable[tf.Variable]) -> None:
-        """Note the variables, but `ours`, that the graph of a traced step writes, wherever the user's code keeps
-        them.
-        """
+        """Variables that the graph of a traced step writes, wherever the user's code keeps them."""
         ours_by_id = {id(variable) for variable in ours}
         self._written = [variable for variable in object_graph.written(graph) if id(variable) not in ours_by_id]
 
@@ -146,9 +142,7 @@ class State:
     # ---- of several machines --------------------------------------------------------------------
 
     def the_same(self) -> list[tf.Variable]:
-        """Return the variables, of the first replica, with the same values on all workers: trained weights,
-        optimizer.
-        """
+        """Return the variables with the same values on all workers, of the first replica: weights, optimizer."""
         return [entry.parts[0] for entry in self._entries() if self._is_shared(entry)]
 
     def _is_shared(self, entry: _Entry) -> bool:
@@ -171,7 +165,9 @@ class State:
         head = json.loads(data[8:begins])
         if isinstance(head, list):  # of an older version
             write_random_states(self._generators(), head)
-            parts = [part for part in self._own_parts() if part.dtype != tf.string]
+            groups = self._by_position()
+            own = [groups[name] for name in groups if name not in ("weights", "optimizer", _HOST, _WORKERS)]
+            parts = [part for variable in tf.nest.flatten(own) for part in _parts(variable) if part.dtype != tf.string]
         else:
             write_random_states(self._generators(), head["host"])
             places = self._places(
@@ -182,11 +178,6 @@ class State:
             size = self.size_of(part)
             self.take(part, data[begins : begins + size])
             begins += size
-
-    def _own_parts(self) -> list[tf.Variable]:
-        groups = self._by_position()
-        own = [groups[name] for name in groups if name not in ("weights", "optimizer", _HOST, _WORKERS)]
-        return [part for variable in tf.nest.flatten(own) for part in _parts(variable)]
 
     @staticmethod
     def size_of(variable: tf.Variable) -> int:
@@ -226,9 +217,7 @@ class State:
         return self.later.missed
 
     def fits(self, prefix: str) -> bool:
-        """Return True if the model has the variables of the checkpoint `prefix`, or if the checkpoint cannot be
-        read.
-        """
+        """The model has the variables of the checkpoint `prefix`, or that cannot be read."""
         try:
             held, names = _held(prefix), _names_in(prefix)
         except (tf.errors.OpError, ValueError, RuntimeError):
@@ -247,8 +236,8 @@ class State:
         return None
 
     def restore(self, prefix: str) -> list[str]:
-        """Restore the checkpoint `prefix`, and return the names of variables of a user's code that it lacks. Raises
-        AssertionError, ValueError, IndexError or an error of TensorFlow if it does not fit.
+        """Return the names of variables of a user's code that the checkpoint lacks. Raises AssertionError, ValueError,
+        IndexError or an error of TensorFlow if it does not fit.
         """
         names, held = _names_in(prefix), _held(prefix)
         if names is None:
@@ -263,9 +252,10 @@ class State:
         checkpoint.read(prefix).assert_existing_objects_matched()
         matched = _matched(saved, entries)
         self.shared_names = [f"{entry.group}/{entry.name}" for each, entry in matched.items() if each.shared]
-        for each in saved:
-            if each in matched:
-                _fill_others(matched[each], each.count)
+        # The sums of a metric are those of the first replicas, as many as there were: the others begin with zeros.
+        for each, entry in matched.items():
+            for part in entry.parts[each.count :]:
+                part.assign(tf.zeros_like(part) if entry.group == _METRICS else entry.parts[0])
         if names["trainable"] is not None:
             self._set_flags(names["trainable"])
         in_both = {id(entry) for entry in matched.values()}
@@ -339,7 +329,6 @@ class Later:
             self.close()
 
     def _value_of(self, path: str, dtype: str, shape: list[int]) -> Any:
-        """Return the value for a new variable of Keras, None if the checkpoint has none for it."""
         for entry in self.waiting:
             if entry.name == path and _form(entry.parts[0]) == (dtype, shape) and len(entry.parts) == 1:
                 self.waiting.remove(entry)
@@ -349,9 +338,7 @@ class Later:
         return None
 
     def look_at(self, entries: Sequence[_Entry]) -> None:
-        """Note which of `entries`, all that exist now, were created without values: each new one may be one under
-        another name.
-        """
+        """Note which `entries` were created without values: a new one may be one under another name."""
         if self.waiting:
             new = {(entry.group, entry.name) for entry in entries} - self._known
             self.missed += [name for _, name in sorted(new)]
@@ -411,12 +398,6 @@ def _form(variable: Any) -> tuple[str, list[int]]:
     return variable.dtype.name, list(map(int, variable.shape))
 
 
-def _fill_others(entry: _Entry, count: int) -> None:
-    # The sums of a metric are those of the first `count` replicas, so that the others begin with zeros.
-    for part in entry.parts[count:]:
-        part.assign(tf.zeros_like(part) if entry.group == _METRICS else entry.parts[0])
-
-
 def _read_names(described: Sequence[Sequence[Any]]) -> list[_Saved]:
     saved, first = [], 0
     for group, name, dtype, shape, count, shared in described:
@@ -426,9 +407,7 @@ def _read_names(described: Sequence[Sequence[Any]]) -> list[_Saved]:
 
 
 def _matched(saved: Sequence[_Saved], entries: Sequence[_Entry]) -> dict[_Saved, _Entry]:
-    """Return the entry for each variable of a checkpoint, by name, or in order if only names differ: those of
-    another Keras.
-    """
+    """Match by name, or in order if only names differ, as those of another Keras do."""
     theirs, ours = defaultdict[str, list[_Saved]](list), defaultdict[str, list[_Entry]](list)
     for each in saved:
         theirs[each.group].append(each)

@@ -21,9 +21,8 @@ LOST = "{worker} has ended while TensorFlow connected the workers"
 
 
 def watch(trainer: int, control: int, watched: dict[int, str], answered: list[int]) -> None:
-    """Return when the trainer is connected or has ended. If one of the `watched` workers (descriptors of the
-    connections to them, with their names) ends before, kill the trainer and exit. The watching processes in
-    `answered` are notified first: a connection that is closed without a notice means a dead worker.
+    """Return when the trainer is connected or has ended. If a `watched` worker ends before, kill the trainer and exit;
+    first notify the watching processes in `answered`: one that closes without notice means a dead worker.
     """
     connections = {number: socket.socket(fileno=number) for number in (*watched, *answered)}
     while True:
@@ -34,7 +33,9 @@ def watch(trainer: int, control: int, watched: dict[int, str], answered: list[in
             return
         for number in ready:
             worker = watched.pop(number)
-            if not _is_connected(connections[number]) and not _ends_by_itself(control):
+            if _is_connected(connections[number]):
+                continue
+            if not select.select([control], [], [], PATIENCE_SECONDS)[0]:  # the trainer does not end by itself
                 print(f"gputui: {LOST.format(worker=worker)}", file=sys.stderr, flush=True)
                 if os.getppid() == trainer:
                     os.kill(trainer, signal.SIGKILL)
@@ -47,10 +48,6 @@ def _is_connected(connection: socket.socket) -> bool:
         return connection.recv(len(CONNECTED)) != b""
     except OSError:
         return False
-
-
-def _ends_by_itself(control: int) -> bool:
-    return bool(select.select([control], [], [], PATIENCE_SECONDS)[0])
 
 
 def _notify(connections: list[socket.socket]) -> None:

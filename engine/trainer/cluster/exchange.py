@@ -40,9 +40,7 @@ class Exchange:
         return self._summed(table, _ROWS + table.size)
 
     def of_chief(self, data: bytes | None, length: int | None = None) -> bytes:
-        """Return the bytes of the chief (worker 0) on all workers, which may know their `length`. The others pass
-        None.
-        """
+        """The chief's bytes (worker 0) on all workers, which may know their `length`; others pass None."""
         if length is None:
             length = int(self.rows([float(len(data or b"")) if self.index == 0 else 0.0])[0, 0])
         words = np.zeros(math.ceil(length / 4), np.int32)
@@ -68,9 +66,8 @@ class Exchange:
         self.rows([0.0])
 
     def leave(self) -> None:
-        """Wait for all workers, after which each may end its process: TensorFlow takes one that ends before the
-        others for failed. One may be through with an exchange before the others have its values, so all exchange
-        twice. If only the second fails, all have come this far.
+        """Wait for all workers: TensorFlow takes one that ends before the others for failed. One may be through before
+        the others have its values, so all exchange twice. If only the second fails, all have come this far.
         """
         self.wait()
         try:
@@ -107,9 +104,7 @@ class Wishes:
 
 
 class Agreement:
-    """Exchanges requests between the workers of a cluster, so that all stop at the same execution. `asked_by` is the
-    index of another worker that was asked to stop.
-    """
+    """Requests of all workers, so that all stop at the same execution. `asked_by` is another one that was asked."""
 
     def __init__(self, cluster: Cluster, exchange: Exchange, stop: StopSwitch) -> None:
         self._cluster, self._exchange, self._stop = cluster, exchange, stop
@@ -119,9 +114,7 @@ class Agreement:
         self.asked_by: int | None = None
 
     def before_execution(self) -> Wishes:
-        """Return the requests of all workers if an exchange is due, else none. All workers call this before each
-        execution. Raises StopRequested on all before the same one.
-        """
+        """All workers call this before each execution. StopRequested on all before the same one."""
         self._left -= 1
         return self.now() if self._left <= 0 else Wishes()
 
@@ -169,9 +162,7 @@ RECENT_SECONDS = 120.0
 
 
 class SuspensionWatch(threading.Thread):
-    """Detects that this process was suspended: a check comes far too late, and the process has not computed
-    meanwhile.
-    """
+    """This process was suspended: a check comes far too late, and the process has not computed meanwhile."""
 
     def __init__(self) -> None:
         super().__init__(name="suspension", daemon=True)
@@ -204,9 +195,7 @@ def is_of_peers(fault: BaseException) -> bool:
 
 
 def blamed(fault: BaseException, cluster: Cluster) -> TrainerError:
-    """Return the error to report for a failed exchange. It names the workers that no longer answer, or this one if
-    it was suspended, by SIGSTOP or a debugger, as the others have then gone on.
-    """
+    """The error of a failed exchange names workers that no longer answer, or this one if it was suspended."""
     text = str(fault)
     ended, silent = _not_answering(cluster)
     failures = [f"{cluster.named(index)} has ended" for index in ended]
@@ -226,7 +215,6 @@ def linger(since: float) -> None:
 
 
 def _not_answering(cluster: Cluster) -> tuple[list[int], list[int]]:
-    """Return the indexes of the others on whose port no program listens, and of those whose port does not answer."""
     others = [index for index in range(len(cluster.workers)) if index != cluster.index]
     with ThreadPoolExecutor(len(others)) as pool:
         answers = list(pool.map(lambda index: _answer(cluster.workers[index]), others))
@@ -235,9 +223,7 @@ def _not_answering(cluster: Cluster) -> tuple[list[int], list[int]]:
 
 
 def _answer(address: str) -> str:
-    """Return `there` if TensorFlow's server answers, `silent` if the port is only open, as of a frozen process, else
-    `ended`.
-    """
+    """`there` if TensorFlow's server answers, `silent` if only the port is open, of a frozen process, else `ended`."""
     try:
         with socket.create_connection((host_of(address), port_of(address)), timeout=ANSWER_SECONDS) as connection:
             connection.sendall(_PREFACE)
@@ -249,9 +235,7 @@ def _answer(address: str) -> str:
 
 
 def _named_in(text: str, cluster: Cluster) -> list[int]:
-    """Return the others that TensorFlow's message names: without a heartbeat, or the chief, which runs the
-    coordination.
-    """
+    """TensorFlow names those without a heartbeat, or the chief, which runs the coordination."""
     tasks: list[int] = []
     if match := _SILENT.search(text):
         tasks = [int(number) for number in _TASK.findall(match[1])]

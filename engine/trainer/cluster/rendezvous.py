@@ -51,9 +51,7 @@ def seconds() -> float:
 
 
 class Contacts:
-    """The messages (`hellos`) in which the workers describe themselves, and the connections to them, by index.
-    Several threads use it.
-    """
+    """The messages of the workers (`hellos`) and the connections to them, by index. Several threads use it."""
 
     def __init__(self, index: int, itself: Hello, others: Sequence[int]) -> None:
         self.hellos: dict[int, Hello] = {index: itself}
@@ -79,9 +77,8 @@ class Contacts:
             keep(self.connections.called, index, connection)
 
     def called_by(self, index: int, hello: Hello, connection: socket.socket) -> None:
-        """Keep the connection that the worker `index` has opened to this one. Raises ValueError after `leave`, and
-        if another process with this index is connected, whose end was not noticed yet, or that has the same index:
-        the worker calls again.
+        """Keep the connection that the worker `index` has opened. ValueError after `leave`, and if another process with
+        this index is connected, perhaps one whose end was not noticed yet: the worker calls again.
         """
         with self._lock:
             self._require_not_left()
@@ -105,9 +102,7 @@ class Contacts:
 
 
 class Meeting:
-    """The part of one worker, a member of `cluster`, in the meeting of all workers. `hello` is its message for the
-    others.
-    """
+    """The part of one worker of `cluster`; `hello` is its message for the others."""
 
     def __init__(self, cluster: Cluster, hello: Hello) -> None:
         self._cluster = cluster
@@ -121,8 +116,8 @@ class Meeting:
         self._over = threading.Event()
 
     def hold(self, tell: Callable[[str], None], check: Callable[[], None]) -> list[Hello]:
-        """Wait for all workers, and return their messages by index. `tell` gets a text that names those still
-        missing, and `check` is called while waiting. Raises TrainerError, or what `check` raises.
+        """The messages of all workers by index. `tell` gets a text that names those still missing, and `check` is
+        called while waiting. Raises TrainerError, or what `check` raises.
         """
         with self._listening():
             for index in self._others:
@@ -235,9 +230,7 @@ class Meeting:
                 threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        """Exchange messages with a caller, and keep the connection of a worker of this cluster. Another one may be
-        another program, or the TensorFlow of a worker that has already met all others.
-        """
+        """A caller may be another program, or the TensorFlow of a worker that has already met all others."""
         connection.settimeout(CALL_SECONDS)
         with contextlib.suppress(OSError, ValueError, KeyError), _kept(connection), connection.makefile("rwb") as file:
             hello = _read(file)
@@ -251,7 +244,6 @@ class Meeting:
 
 @contextlib.contextmanager
 def _kept(connection: socket.socket) -> Iterator[socket.socket]:
-    """A context after which the connection stays open unless an exception is raised in it."""
     try:
         yield connection
     except BaseException:
@@ -295,9 +287,7 @@ class Connections:
         return index in self.called and index in self.answered
 
     def drop_ended(self) -> set[int]:
-        """Drop the connections of workers that have ended, and return those that were connected both ways. No data
-        is sent over these connections, so one that can be read has ended.
-        """
+        """Return those that were connected both ways. No data is sent: one that can be read has ended."""
         poll, by_number = select.poll(), dict[int, tuple[ByIndex, int]]()
         for group in (self.called, self.answered):
             for index, connection in group.items():

@@ -35,9 +35,7 @@ _WAYS = {"auto": "AUTO", "ring": "RING", "nccl": "NCCL"}
 
 @dataclass(frozen=True)
 class Joined:
-    """The cluster that this worker has joined, with the messages that all workers have sent about themselves, by
-    index.
-    """
+    """The cluster, with the messages that all workers have sent about themselves, by index."""
 
     cluster: Cluster
     hellos: list[Hello]
@@ -69,8 +67,8 @@ def read() -> Cluster:
 
 
 def meet(options: Options, run: Run, tell: Callable[[str], None], check: Callable[[], None]) -> tuple[Options, Joined]:
-    """Wait for all workers. Return the options, with the chief's seed, and the cluster. Raises TrainerError. `tell`
-    gets a text that names those still missing, and `check` is called while waiting.
+    """The options, with the chief's seed. `tell` gets a text that names missing workers, and `check` is called while
+    waiting. Raises TrainerError.
     """
     cluster = read()
     hello = {
@@ -121,15 +119,14 @@ def connect(options: Options, joined: Joined) -> tf.distribute.Strategy:
             strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=communication)
     except (RuntimeError, ValueError, tf.errors.OpError) as fault:
         reason = " ".join(str(fault).split())[:200]
-        raise TrainerError("peer", f"TensorFlow could not connect the workers: {reason}", _ports_hint(joined)) from None
+        hint = f"see that every worker can reach the ports of the others; this is {joined.cluster}"
+        raise TrainerError("peer", f"TensorFlow could not connect the workers: {reason}", hint) from None
     SUSPENSION.start()  # not before: while the constructor waits no thread runs, which is no suspension
     return strategy
 
 
 def require_alike(joined: Joined, kind: str, count: int) -> None:
-    """Raise TrainerError if the workers, which all call this, have other numbers or kinds of devices. The exchange
-    of gradients would wait without end.
-    """
+    """TrainerError for other numbers or kinds of devices: the exchange of gradients would wait without end."""
     rows = joined.exchange.rows([float(count), float(kind == "GPU")])
     mine = rows[joined.cluster.index]
     for index, row in enumerate(rows):
@@ -150,7 +147,3 @@ def draw_apart(model: keras.Model, joined: Joined) -> None:
             for part in getattr(variable.value, "values", [variable.value]):
                 seed, drawn = part.numpy()
                 part.assign([(int(seed) + APART * joined.cluster.index) % 2**32, int(drawn)])
-
-
-def _ports_hint(joined: Joined) -> str:
-    return f"see that every worker can reach the ports of the others; this is {joined.cluster}"

@@ -11,9 +11,7 @@ MOST_PARTS = 10  # elements of a vector that are kept, each under its own name
 
 
 def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the logs with nested dictionaries flattened, as in Keras, and names as text, without reading values:
-    also in a graph.
-    """
+    """Nested dictionaries flattened, as in Keras, and names as text, without reading values: also in a graph."""
     values: dict[str, Any] = {}
     for name, value in (logs or {}).items():
         values.update(flat(value) if isinstance(value, Mapping) else {_text(name): value})
@@ -21,9 +19,7 @@ def flat(logs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def as_keras(logs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the logs as Keras' fit gives them to callbacks: scalars as numbers, larger values as arrays, others
-    unchanged.
-    """
+    """Return the logs as Keras' fit gives them to callbacks: scalars as numbers, larger values as arrays."""
     values = flat(logs)
     for name, value in values.items():
         if (array := _array(value)) is not None:
@@ -32,9 +28,7 @@ def as_keras(logs: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def floats(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return the logs that are numbers, as floats by their names. A vector of up to MOST_PARTS elements gives
-    `name_0`, `name_1` and so on. Others are left out.
-    """
+    """Numbers by name; a vector of up to MOST_PARTS elements gives `name_0`, `name_1` and so on."""
     return {name: number for key, value in flat(logs).items() for name, number in _numbers(key, value)}
 
 
@@ -57,7 +51,6 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any] | None:
-    """Return the value, for which the host waits, as an array of float64. None if it cannot be converted."""
     if value is None or isinstance(value, (str, bytes, complex)):
         return None
     try:

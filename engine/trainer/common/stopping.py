@@ -69,9 +69,7 @@ class StopSwitch:
         stop_signals.let_through()
 
     def listen_again(self) -> None:
-        """Handle signals again after TensorFlow's connection of several machines, which takes SIGTERM for itself
-        (2.21, preemption_notifier.cc). Does nothing before `listen`.
-        """
+        """TensorFlow's connection of several machines takes SIGTERM (2.21, preemption_notifier.cc)."""
         if self.writer < 0:
             return
         for number in stop_signals.NUMBERS:
@@ -167,16 +165,12 @@ class ProcessExit:
         self._threads_gone = threading.Event()
 
     def limit(self, code: int) -> None:
-        """End the process with this exit status if it still runs LEAVING_SECONDS after its result is written: some
-        of TensorFlow's destructors, which run next, wait for other workers.
-        """
+        """End the process LEAVING_SECONDS after its result: destructors of TensorFlow wait for other workers."""
         with contextlib.suppress(RuntimeError, MemoryError):  # no thread can be started: `at_the_end` ends the process
             _end_after(LEAVING_SECONDS, code)
 
     def at_the_end(self, code: int) -> None:
-        """End the process in its main thread, when the result is written. Threads that are not daemons are waited
-        for, at most THREADS_SECONDS.
-        """
+        """Call it in the main thread, after the result. Threads that are no daemons have THREADS_SECONDS."""
         if self._begin(code, LEAVING_SECONDS, partial(self._lose_patience, code)):
             with contextlib.suppress(Exception):
                 threading._shutdown()  # type: ignore[attr-defined]  # what Python calls before atexit's functions

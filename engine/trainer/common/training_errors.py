@@ -4,9 +4,7 @@ from __future__ import annotations
 
 
 class TrainerError(Exception):
-    """An error with a `message` for people and a `hint` on what to do. `kind` is a word for programs, such as the
-    views.
-    """
+    """A `message` for people, a `hint` on what to do, and a `kind` for programs, such as the views."""
 
     def __init__(self, kind: str, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -110,9 +110,7 @@ _INITIALIZE = keras.Variable._initialize
 
 
 def set_first_values(find: Callable[[str, str, list[int]], Any] | None) -> None:
-    """Let `find` choose the first value of each new variable of Keras, from its path, type and shape. If it returns
-    None, or is None, the variable has its own.
-    """
+    """`find` gets path, type and shape of each new variable of Keras; with None it has its own value."""
 
     def initialize(variable: keras.Variable, value: Any) -> None:
         shape = variable._shape if callable(value) else value.shape
@@ -123,9 +121,7 @@ def set_first_values(find: Callable[[str, str, list[int]], Any] | None) -> None:
 
 
 def current_iterator(batches: Any) -> Any:
-    """Return the iterator of the epoch from the object with which Keras' fit goes through its data, if this Keras
-    has one. Of data of unknown length it is a local variable of Keras' generator.
-    """
+    """Return that of the epoch, if there is one; for data of unknown length it is a local of Keras' generator."""
     if (iterator := getattr(batches, "_current_iterator", None)) is not None:
         return iterator
     frame = getattr(getattr(batches, "_epoch_iterator", None), "gi_frame", None)
@@ -133,9 +129,7 @@ def current_iterator(batches: Any) -> Any:
 
 
 def memory_limits() -> dict[str, int]:
-    """Return the bytes that TensorFlow's allocator may take on each logical device, by full name. Only attributes of
-    the devices have this figure. Empty if the TensorFlow version has other functions for it.
-    """
+    """Bytes that the allocator may take on each logical device, by full name; only the devices' attributes have it."""
     try:
         from tensorflow.python import pywrap_tfe
         from tensorflow.python.client import pywrap_tf_session as listing
@@ -145,13 +139,10 @@ def memory_limits() -> dict[str, int]:
     except (ImportError, AttributeError, TypeError):
         return {}
     try:
-        return _memory_by_name(listing, devices)
+        numbers = range(listing.TF_DeviceListCount(devices))
+        return {listing.TF_DeviceListName(devices, n): int(listing.TF_DeviceListMemoryBytes(devices, n))
+                for n in numbers}  # fmt: skip
     except (AttributeError, TypeError):
         return {}
     finally:
         pywrap_tfe.TF_DeleteDeviceList(devices)
-
-
-def _memory_by_name(listing: Any, devices: Any) -> dict[str, int]:
-    numbers = range(listing.TF_DeviceListCount(devices))
-    return {listing.TF_DeviceListName(devices, n): int(listing.TF_DeviceListMemoryBytes(devices, n)) for n in numbers}

@@ -127,9 +127,7 @@ class Pipeline:
         return given.across_epochs is False and given.cache == "off" and not given.one_batch
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
-        """Return training batches from the step `first_step` (from 0) on, split over the replicas and prefetched:
-        without an end, or to the end of the epoch if epochs are `apart`.
-        """
+        """Yield batches from `first_step` on, without an end, or to the end of the epoch if epochs are `apart`."""
         batches = self.global_batches(first_step)
         if self.apart:
             epoch = plan.steps_per_epoch(self.options.train, self.batches_per_pass)
@@ -238,9 +236,7 @@ class Pipeline:
 
 
 def build(options: Options, replicas: int, share: Share | None = None) -> Pipeline:
-    """Return the pipeline of the data that the options name, for all `replicas`. Raises DataError, also if the data
-    does not fill one global batch.
-    """
+    """Return the pipeline for all `replicas`. Raises DataError, also if the data does not fill one global batch."""
     assert options.train.seed is not None, "the launcher draws a seed"
     kind = options.workload.source[0]
     source = SOURCES[kind](options, options.train.seed)

@@ -102,9 +102,7 @@ def _part(x: np.ndarray, y: np.ndarray) -> Part:
 
 
 def check_test_part(x: np.ndarray, test: tuple[np.ndarray, np.ndarray], classes: int, name: str) -> int:
-    """Return the number of classes of both parts. Raises DataError if the test part does not match the training
-    part.
-    """
+    """The number of classes. DataError if the test part does not match the training part."""
     x_test, y_test = test
     classes_of_test = check_arrays(x_test, y_test, f"{name} (test)")
     if x_test.shape[1:] != x.shape[1:] or x_test.dtype != x.dtype:
@@ -145,18 +143,14 @@ def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
 
 
 def digits(options: Options, seed: int) -> Source:
-    """Return the source of 1,797 8x8 images in 10 classes, which gputui contains. DIGITS.md says where they come
-    from.
-    """
+    """1,797 8x8 images in 10 classes, which gputui contains. DIGITS.md says where they come from."""
     with np.load(Path(__file__).with_name("digits.npz")) as file:
         x, y = file["x"], file["y"]
     return from_arrays(x, y, options.train.validation_split, seed, 1 / 16, 10, keeps_bytes=options.bytes_to_device)
 
 
 def keras_dataset(options: Options, seed: int) -> Source:
-    """Return the source of mnist, fashion_mnist or cifar10, downloaded once by Keras. Raises DataError if that
-    fails.
-    """
+    """mnist, fashion_mnist or cifar10, downloaded once by Keras. DataError if that fails."""
     name = options.workload.data
     try:
         (x, y), test = getattr(keras.datasets, name).load_data()
@@ -237,7 +231,6 @@ def _stamp(paths: Iterable[str]) -> str:
 
 
 def _named(path: str, file: Any, *names: str) -> np.ndarray:
-    """Return the first of these arrays that the opened .npz file has. Raises DataError."""
     for name in names:
         if name in file:
             return np.asarray(file[name])
@@ -246,9 +239,7 @@ def _named(path: str, file: Any, *names: str) -> np.ndarray:
 
 
 def images(options: Options, seed: int) -> Source:
-    """Return the data of a folder with one folder of images for each class, resized to workload.shape. Raises
-    DataError.
-    """
+    """A folder with one folder of images for each class, resized to workload.shape. Raises DataError."""
     return listed_images(options, seed, _readable)
 
 
@@ -321,9 +312,7 @@ def _image_shape(options: Options) -> tuple[int, int, int]:
 
 
 def tfrecord(options: Options, _seed: int) -> Source:
-    """Return the data of TFRecord files with tf.train.Example records. The first are for validation. Raises
-    DataError.
-    """
+    """tf.train.Example records; the first are for validation. Raises DataError."""
     workload = options.workload
     pattern = workload.source[1]
     paths = sorted(glob.glob(pattern))

@@ -84,9 +84,15 @@ class StageMeter:
         for place, numbers in by_place.items():
             self._count(place, {number: model.nodes[number] for number in numbers})
             if "Cache" in place[-1][1] and not any(other[:-1] == place for other in by_place):
-                self._forget_behind(place)
+                # The cache is now full, so that the stages behind it no longer run.
+                for other in [each for each in self._tallies if len(each) > len(place)]:
+                    if other[: len(place)] == place:
+                        del self._tallies[other]
         for number in model.nodes[model.output].inputs:
-            self._see_buffer(model.nodes[number])
+            node = model.nodes[number]
+            size = next((p.state_value for p in node.parameters if p.name == "buffer_size"), 0.0)
+            if node.name == "Prefetch" and size:
+                self._fills.append(min(1.0, node.buffered_elements / size))
         return True
 
     def _count(self, place: Place, there: Mapping[int, Any]) -> None:
@@ -103,20 +109,9 @@ class StageMeter:
             tally.parallelism = next((int(p.state_value) for p in node.parameters if p.name == "parallelism"), None)
         tally.seen = seen
 
-    def _forget_behind(self, place: Place) -> None:
-        # The cache is now full, so they no longer run.
-        for other in list(self._tallies):
-            if len(other) > len(place) and other[: len(place)] == place:
-                del self._tallies[other]
-
-    def _see_buffer(self, node: Any) -> None:
-        size = next((p.state_value for p in node.parameters if p.name == "buffer_size"), 0.0)
-        if node.name == "Prefetch" and size:
-            self._fills.append(min(1.0, node.buffered_elements / size))
-
     def take(self) -> tuple[list[Timed], float | None]:
-        """Return the stages from the source to the end, and the mean fill (0 to 1) of the last buffer since the last
-        call. The readings so far count only half from now on.
+        """Return the stages from the source on, and the mean fill (0 to 1) of the last buffer. These readings then
+        count half.
         """
         stages = Naming(self._tallies, self._declared, self._replicas).stages() if self._tallies else []
         stages = with_functions(stages, self._functions)
@@ -179,9 +174,7 @@ class Naming:
         self._tallies, self._declared, self._replicas = tallies, declared, replicas
 
     def stages(self) -> list[Timed]:
-        """Return the stages from the source to the end. Those of one name become one, with the sum of their times,
-        and operation and parallelism of the slowest.
-        """
+        """Stages of one name become one, with the sum of times, and operation and parallelism of the slowest."""
         root = min(self._tallies, key=len)
         parts = list(self._parts(root, float(self._replicas), "", list(self._declared)))
         if not self._declared:
@@ -192,9 +185,7 @@ class Naming:
         return [_combined(parts) for parts in together.values()]
 
     def _parts(self, place: Place, elements: float, name: str, left: list[Stage]) -> Iterator[Timed]:
-        """Yield the stages behind this place, which makes `elements` for a batch, and then the place, with their
-        times.
-        """
+        """The stages behind this place, which makes `elements` for a batch, then the place, with their times."""
         op, children = place[-1][1], self._children(place)
         stage = _match(left, op)
         if stage:
@@ -231,9 +222,7 @@ def _kind(op: str) -> str:
 
 
 def _match(left: list[Stage], op: str) -> Stage | None:
-    """Return the last of the stages `left` with the operation's type, and remove it and those after it, left out by
-    TensorFlow.
-    """
+    """The last of `left` with the operation's type; it goes, with those after it, which TensorFlow has left out."""
     kind = _kind(op)
     fused = kind == "MapAndBatch"
     for i in range(len(left) - 1, -1, -1):

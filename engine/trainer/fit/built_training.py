@@ -48,9 +48,7 @@ class Built:
 
 
 def save_model(built: Built, step: int) -> None:
-    """Write model.keras, or only the weights if Keras cannot save the model. Raises TrainerError if the disk refuses
-    it.
-    """
+    """model.keras, or only the weights if Keras cannot save the model. TrainerError if the disk refuses it."""
     folder = built.report.run.path
     until = time.monotonic() + PATIENCE_SECONDS
     while True:

@@ -75,18 +75,14 @@ class CalledCallbacks(keras.callbacks.CallbackList):
     # ---- checkpoints ----------------------------------------------------------------------------
 
     def state(self, arrays: Arrays) -> Any:
-        """Return the states of the callbacks, and which end is due, for JSON, with arrays in `arrays`. Raises
-        TrainerError.
-        """
+        """Return the states for JSON, with which end is due, and arrays in `arrays`. Raises TrainerError."""
         ended, unfinished = self._loop.end_due()
         logs = {"unfinished": unfinished, "epoch": self._epoch_logs}
         states = callback_state.state_of(self._theirs, arrays)
         return {"callbacks": states, "ended": ended, "logs": arrays.pack(_numbers(logs))}
 
     def resume_from(self, saved: tuple[Any, Arrays] | None) -> EndDue:
-        """Take what `state` has returned (None: the checkpoint is of an older gputui), before the training begins,
-        and return what was due then.
-        """
+        """Take `state`'s result before the training begins, and return what was due. None: of an older gputui."""
         self._saved, self._resumed = saved, saved is not None
         if saved is None:
             return EndDue()
@@ -96,9 +92,7 @@ class CalledCallbacks(keras.callbacks.CallbackList):
         return EndDue(state["ended"], logs["unfinished"])
 
     def restore(self) -> list[str]:
-        """Set the states of the checkpoint, when the model is restored. Returns a text for each callback that starts
-        again.
-        """
+        """When the model is restored. Returns a text for each callback that starts again."""
         if self._saved is None:
             older = "the checkpoint is of an older gputui"
             return [f"{type(callback).__name__} starts again: {older}" for callback in self._theirs]
@@ -209,7 +203,7 @@ class CalledCallbacks(keras.callbacks.CallbackList):
 
 
 def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bool:
-    """True if the callback overrides one of these methods, and so acts at each batch (ModelCheckpoint: by steps)."""
+    """Return True if the callback acts at each batch (ModelCheckpoint: by steps)."""
     if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq == "epoch":
         return False
     return any(
@@ -219,7 +213,7 @@ def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bo
 
 
 def _may_change_model(callback: keras.callbacks.Callback) -> bool:
-    """True if on_epoch_begin is overridden, other than by classes of Keras that only take notes."""
+    """on_epoch_begin is overridden, other than by classes of Keras that only take notes."""
     harmless = (keras.callbacks.Callback, keras.callbacks.ModelCheckpoint, keras.callbacks.TensorBoard)
     function = getattr(callback.on_epoch_begin, "__func__", callback.on_epoch_begin)
     return all(function is not kind.on_epoch_begin for kind in harmless)
@@ -266,16 +260,12 @@ class Restoring:
         return self._step is not None
 
     def epoch_begins(self) -> None:
-        """Restore the checkpoint with the epoch's running metrics, which Keras' fit has just reset, if the variables
-        exist.
-        """
+        """Restore the epoch's running metrics, too, which Keras' fit has just reset, if the variables exist."""
         if self._step is not None and self._built.checkpoints.fits(self._step):
             self._restore(self._step)
 
     def first_step_comes(self, trace: Trace) -> None:
-        """Restore the checkpoint before the first step, if that is due. A user's model is traced first, because its
-        step may create variables.
-        """
+        """A user's model is traced before, because its step may create variables."""
         if self._built.own is not None:
             with self._built.checkpoints.state.as_traced():
                 traced = trace()
@@ -285,12 +275,6 @@ class Restoring:
         if self._step is not None:
             self._restore(self._step)
             self._called.call_held()
-
-    def without_a_step(self, trace: Trace) -> None:
-        """Restore the checkpoint of a training of which no step is left, as `epoch_begins` or `first_step_comes`."""
-        self.epoch_begins()
-        if self.is_due:
-            self.first_step_comes(trace)
 
     def first_step_ran(self, trace: Trace) -> None:
         if self._built.own is not None:

@@ -25,9 +25,7 @@ from .built_training import Built, save_as
 
 
 class EpochRules(keras.callbacks.Callback):
-    """Applies train.early_stop, run.keep_best and the schedule reduce_on_plateau to the training `built`, by
-    `callbacks`.
-    """
+    """train.early_stop, run.keep_best and the schedule reduce_on_plateau for the training `built`."""
 
     def __init__(self, built: Built) -> None:
         super().__init__()
@@ -97,9 +95,7 @@ class EpochRules(keras.callbacks.Callback):
             callback.on_train_begin(logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Apply the rules after an epoch, counted from 0. If the learning rate may fall, it is added to `logs`.
-        Raises TrainerError if the epoch lacks a figure.
-        """
+        """`epoch` counts from 0. A rate that may fall is added to `logs`. TrainerError if a figure lacks."""
         figures = self._of_chief(floats(logs))
         self._learn_directions(figures)
         if PLATEAU_FIGURE in self.callbacks:
@@ -127,9 +123,7 @@ class EpochRules(keras.callbacks.Callback):
         return dict(zip(figures, map(float, joined.exchange.rows(list(figures.values()))[0]), strict=True))
 
     def _learn_directions(self, figures: Mapping[str, float]) -> None:
-        """Find out in which direction each figure improves, in the first epoch that has it: Keras knows it only
-        then.
-        """
+        """Keras knows in which direction a figure improves only in the first epoch that has it."""
         evaluated = any(name.startswith("val_") for name in figures)
         for key, figure in self._figures.items():
             if key in self._known:
@@ -242,7 +236,8 @@ class BestModels(keras.callbacks.Callback):
         value = float(logs[self.monitor])
         if math.isnan(value):
             return
-        better = [kept for kept in self.kept if not self._improves(value, kept.value)]
+        sign = 1 if self.mode == "max" else -1
+        better = [kept for kept in self.kept if not sign * value > sign * kept.value]
         if len(better) >= self._count:
             return
         file = self._save(epoch + 1) if self._writes else ""
@@ -253,13 +248,8 @@ class BestModels(keras.callbacks.Callback):
         if self._built.options.run.checkpoint == "off":
             self.remove_others()
 
-    def _improves(self, value: float, on: float) -> bool:
-        return value > on if self.mode == "max" else value < on
-
     def _save(self, epoch: int) -> str | None:
-        """Write the model to a file, and return its path in the run folder. None, with a warning, if the disk
-        refuses it.
-        """
+        """The path in the run folder; None, with a warning, if the disk refuses it."""
         report, draft = self._built.report, self._folder / f".draft-{epoch:04d}.keras"
         report.phase("saving", "best model")
         try:

@@ -220,9 +220,7 @@ def _replaced(name: str, function: Callable[..., Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def more_to_come(model: keras.Model) -> Iterator[None]:
-    """A context around a fit that is followed by another fit of the same training: unless the training is stopped,
-    Keras does not replace weights by their moving average at its end.
-    """
+    """Keras does not replace weights by their moving average before another fit of the same training."""
     optimizer = model.optimizer
     finalize = optimizer.finalize_variable_values
     optimizer.finalize_variable_values = lambda weights: finalize(weights) if model.stop_training else None

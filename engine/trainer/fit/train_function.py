@@ -24,9 +24,7 @@ Logs = dict[str, Any]
 
 
 class Execute(Protocol):
-    """A traced function: execute(iterator, count) runs `count` steps. It returns the logs of the last, and the
-    number of samples of all.
-    """
+    """execute(iterator, count) runs `count` steps: the logs of the last, and the number of samples of all."""
 
     def __call__(self, iterator: Any, count: Any) -> tuple[Logs, Any]: ...
 
@@ -40,9 +38,7 @@ class Execute(Protocol):
 def training(
     model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None, parts: int = 1
 ) -> list[Execute]:
-    """Return a function of training steps for each clock. All share the code that XLA compiles for a step. `scale`
-    makes floats of inputs that are bytes. Each batch is computed in `parts` parts.
-    """
+    """One for each clock; all share XLA's code of a step. `scale` makes floats of bytes; `parts` of each batch."""
     strategy = model.distribute_strategy
     compiled = bool(model.jit_compile)
     mirrored = strategy.num_replicas_in_sync > 1
@@ -59,9 +55,7 @@ def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
 
 
 def testing_one(model: keras.Model, parts: int) -> Callable[[Any], Logs]:
-    """Return a function of an evaluation step on a batch that was already drawn, for batches of unknown number: in a
-    graph, the end of the data would count as a step.
-    """
+    """Return a step on a batch that was already drawn: in a graph, the end of the data would count as a step."""
     return cast(Callable[[Any], Logs], tf.function(_one_test(model, None, parts), reduce_retracing=True))
 
 
@@ -188,9 +182,7 @@ def _of_any_size(tensor: Any) -> tf.TensorShape:
 
 
 def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
-    """Return a step for several replicas in which XLA compiles loss and gradients, which have no side effects.
-    Variables of a strategy cannot be assigned in compiled code: their values are passed in, and returned as tensors.
-    """
+    """Variables of a strategy cannot be assigned in compiled code: values go in, and come out as tensors."""
     optimizer = model.optimizer
     scaled = hasattr(optimizer, "dynamic_scale")
 
@@ -254,9 +246,7 @@ class Executions:
         return self._count_traces()
 
     def always_with_clock(self) -> None:
-        """Use the graph with the clock for all executions, from the first step on: an operation that draws random
-        numbers has another state in each of two graphs that take turns.
-        """
+        """An operation that draws random numbers has another state in each of two graphs."""
         self._take(self._clocked)
         self._clock_has_run = True
 
@@ -270,9 +260,8 @@ class Executions:
         return self.run(iterator, step, count)
 
     def run(self, iterator: Any, step: int, count: int) -> Any:
-        """Run the `count` steps after `step`, and return the logs of the last. Replicas exchange gradients of
-        embeddings by their size, which must not change within an execution: a smaller last batch is then executed
-        separately.
+        """Run the `count` steps after `step`. Replicas exchange gradients of embeddings by their size, which must not
+        change within an execution: a smaller last batch is then executed separately.
         """
         logs: Any = {}
         for part in self._same_size(step, count) if self._sizes_differ else (count,):

@@ -96,9 +96,7 @@ class TrainingLoop:
     # ---- the training as a whole --------------------------------------------------------------
 
     def run(self, resume_at: int | None) -> None:
-        """Train to the last step, from the checkpoint of step `resume_at` unless it is None. Raises StopRequested,
-        TrainerError or an error of TensorFlow.
-        """
+        """Train from the checkpoint of step `resume_at`, if given. Raises StopRequested, TrainerError or OpError."""
         own, report = self.built.own, self.built.report
         self.rules.require_figures()
         first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
@@ -165,7 +163,9 @@ class TrainingLoop:
         model, beyond = self.built.model, -(-self.step // self.steps_per_epoch)
 
         def at_begin() -> None:
-            self._restoring.without_a_step(self._trace_without_a_step)
+            self._restoring.epoch_begins()
+            if self._restoring.is_due:
+                self._restoring.first_step_comes(self._trace_without_a_step)
             model.stop_training = due.ended
             if due.logs is not None:
                 self._epoch_end.make_up(callbacks, beyond - 1, due.logs)
@@ -279,7 +279,6 @@ class TrainingLoop:
         return agreed
 
     def _check_stop(self, of_run: bool) -> None:
-        """Raise StopRequested within an evaluation of the run, or of a callback, if a stop was requested."""
         if self.writes_checkpoints and (not of_run or (self._is_trial and self.step in (self._pause_at, self.steps))):
             return
         if self.agreement is None:
@@ -358,9 +357,7 @@ class TrainingLoop:
         return self._restoring.is_due
 
     def leave_if_it_is_time(self) -> None:
-        """Leave now if a stop was requested, before callbacks begin an execution. It then runs for certain:
-        callbacks that begin it once more in a resumed run would count it twice.
-        """
+        """Callbacks that begin an execution once more in a resumed run would count it twice."""
         if not self._may_execute:
             self._leave_if_it_is_time(self._now())
             self._may_execute = True
@@ -389,9 +386,7 @@ class TrainingLoop:
         return metrics
 
     def execution_ends(self) -> None:
-        """Write a checkpoint if one is due within an epoch, after the callbacks, which may change the state. That of
-        the end of an epoch follows its evaluation.
-        """
+        """Write a checkpoint after the callbacks; that of an epoch's end follows its evaluation."""
         if self.agreement is not None and self.built.model.stop_training:
             # By figures of this worker alone: all end together, with the next execution.
             self.built.model.stop_training, self.agreement.wishes.end = False, True
@@ -534,7 +529,6 @@ class Evaluation:
         self._left = 0
 
     def _execute(self, iterator: Any) -> Any:
-        """Run one execution of the test function for Keras' evaluate, and return its logs."""
         self.running = iterator if self._left else None
         self._check_stop(self._left > 0)
         return self._execute_own(iterator) if self._left else self._execute_of_callback(iterator)

@@ -35,7 +35,9 @@ class ExchangeTimer:
     def begin(self, step: int, warmup: int) -> None:
         """To be called when the training begins after `step` steps, of which `warmup` further are not timed."""
         self._begun = step
-        self._next = step + warmup if self._can_be_timed() else None
+        # Gradients of embeddings have the size of the rows that a batch reads, which differs from batch to batch.
+        looks_up = any(isinstance(layer, keras.layers.Embedding) for layer in self._model._flatten_layers())
+        self._next = step + warmup if self._model.trainable_variables and not looks_up else None
 
     def due(self, step: int) -> bool:
         return self._next is not None and step >= self._next
@@ -49,14 +51,9 @@ class ExchangeTimer:
         self._report.speed.exchange_ms = 1000 * seconds
         self._report.writer.emit(events.GradientExchange(ms=1000 * seconds, bytes=size, step=step))
 
-    def _can_be_timed(self) -> bool:
-        # Gradients of embeddings have the size of the rows that a batch reads, which differs from batch to batch.
-        looks_up = any(isinstance(layer, keras.layers.Embedding) for layer in self._model._flatten_layers())
-        return bool(self._model.trainable_variables) and not looks_up
-
     def _seconds(self) -> float:
         if self._function is None:
-            self._function = tf.function(self._summed_up, autograph=False)
+            self._function = tf.function(lambda: self._model.distribute_strategy.run(self._in_replica), autograph=False)
         self._exchange.wait()  # begin together: waiting for another worker is no part of the exchange
         began = time.perf_counter()
         for part in self._model.distribute_strategy.experimental_local_results(self._function()):
@@ -64,11 +61,7 @@ class ExchangeTimer:
         self._report.heartbeat.beat()
         return time.perf_counter() - began
 
-    def _summed_up(self) -> Any:
-        return self._model.distribute_strategy.run(self._in_replica)
-
     def _in_replica(self) -> Any:
-        """Exchange the weights. Returns a number that depends on all sums, so that the host can wait for them."""
         # Copies, as the strategy exchanges values computed on the replica's device.
         weights = [tf.identity(variable.value) for variable in self._model.trainable_variables]
         sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, weights)
@@ -76,9 +69,8 @@ class ExchangeTimer:
 
 
 def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float | None:
-    """Return the seconds of copying a batch to the slowest of the GPUs, while they are idle. None without a GPU, for
-    a tensor of unknown size, or if copying fails: a copy without memory raises InternalError (TensorFlow 2.21: "Dst
-    tensor is not initialized"), and may not end the training.
+    """Return the time of copying a batch to the slowest idle GPU. None without one, for an unknown size, or if it
+    fails: a copy without memory raises InternalError (TensorFlow 2.21: "Dst tensor is not initialized").
     """
     sizes = [_bytes(part, samples) for part in tf.nest.flatten(spec)]
     if any(size is None for size in sizes):

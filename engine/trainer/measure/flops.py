@@ -74,7 +74,6 @@ def _is_product(kind: str) -> bool:
 
 
 def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
-    """Yield each operation's name and floating point operations, as TensorFlow's profiler counts them."""
     profiler = tf.compat.v1.profiler
     options = profiler.ProfileOptionBuilder(profiler.ProfileOptionBuilder.float_operation())
     scopes = [profiler.profile(graph, options=options.with_empty_output().build())]
@@ -85,10 +84,7 @@ def _counted(graph: tf.Graph) -> Iterator[tuple[str, int | None]]:
 
 
 def _einsum(op: Any) -> int | None:
-    """Return a multiplication and an addition for each combination of indices, None if a size is unknown. An index
-    is a letter, or an axis of "...", counted from the last. One of size 1 is broadcast. A single input is only moved
-    or added.
-    """
+    """A multiplication and an addition for each combination of indices (letters, or axes of "...", from the last)."""
     if len(op.inputs) < 2:
         return 0
     sizes: dict[str, int] = {}

@@ -62,9 +62,7 @@ class Health:
         return [v for v in self._model.weights if "float" in keras.backend.standardize_dtype(v.dtype)]
 
     def check_by_steps(self, step: int) -> None:
-        """Check the weights if the number of steps between two checks has passed, after an execution. Raises
-        TrainerError.
-        """
+        """Check if so many steps have passed since the last check. Raises TrainerError."""
         if self._every is not None and step >= self._next_step:
             self.check(step)
 

@@ -19,9 +19,7 @@ from .run_report import RunReport
 
 
 class Profiler:
-    """Records a profile of the executions that contain the steps `steps`, first and last (from 1), and the layers'
-    scopes.
-    """
+    """Profiles the executions that contain the steps `steps`, first and last (from 1), with the layers' scopes."""
 
     def __init__(self, report: RunReport, steps: tuple[int, int] | None, model: keras.Model) -> None:
         self._report, self._steps = report, steps
@@ -49,9 +47,7 @@ class Profiler:
             self._give_up(fault)
 
     def begin_step(self, number: int) -> None:
-        """Mark the start of the execution whose first step is `number`, and the end of the one before, while
-        recording.
-        """
+        """The execution whose first step is `number` starts, and the one before ends."""
         self.end_step()
         self._marker = tf.profiler.experimental.Trace("train", step_num=number, _r=1)
         self._marker.__enter__()

@@ -100,9 +100,7 @@ class LossWindow:
         self._used_otherwise = within_epoch
 
     def take(self) -> float | None:
-        """Return the mean loss over the steps since the last call. None without a step, or if the sums contain
-        others.
-        """
+        """Return the mean over the steps since the last call. None without a step, or if the sums contain others."""
         now = _sums(self._model)
         if now is None:
             return None

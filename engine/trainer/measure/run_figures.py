@@ -79,9 +79,7 @@ class StepClock:
         return self.ended_steps + (0 if self._since is None else self._running)
 
     def mark(self, now: float, count: int) -> None:
-        """Record that an execution of `count` steps begins at `now` (seconds of any steady clock), and the one
-        before ends.
-        """
+        """An execution of `count` steps begins at `now` (seconds of any steady clock)."""
         self._close_execution(now)
         self._since, self._running = now, count
 
@@ -162,9 +160,7 @@ RECENT_SECONDS = 5.0
 
 @dataclass
 class Moment:
-    """The state of the training at a pulse: its epoch and step (from 1), times since the start, and the running
-    metrics.
-    """
+    """The state at a pulse: epoch and step (from 1), times since the start, and the running metrics."""
 
     epoch: int
     step: int
@@ -220,9 +216,7 @@ class Speed:
         totals: Totals = lambda: (None, None),
         samples: Samples = lambda: None,
     ) -> StepClock:
-        """Return the clock of a training that begins; its first steps are a warm-up. With `on_gpu`, a window ends
-        only when the host has waited for the device. `totals` and `samples` are those of StepClock.
-        """
+        """The first steps are a warm-up. On a GPU, a window ends when the host has waited for the device."""
         self.clock = StepClock(warmup_steps, math.inf if on_gpu else WINDOW_SECONDS, totals, samples)
         return self.clock
 
@@ -272,9 +266,7 @@ class Speed:
         return self.last.step + since if self.last else 0
 
     def shares(self) -> tuple[float | None, float | None]:
-        """Return the shares (0 to 1) of waiting for input and of Python from the end of the warm-up to the last
-        pulse.
-        """
+        """Return those of waiting for input and of Python (0 to 1), from the warm-up to the last pulse."""
         return self.last.spent.shares_since(self._at_warm) if self.last and self._at_warm else (None, None)
 
     def _recent_means(self, moment: Moment) -> tuple[float | None, float | None]:

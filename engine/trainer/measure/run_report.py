@@ -35,9 +35,7 @@ CREATE_EARLY = (
 
 
 class RunReport:
-    """Writes the events of a run by `writer`, the trainer's event file, and its result, and collects the figures for
-    both.
-    """
+    """Events by `writer`, the trainer's event file, and the result, with the figures for both."""
 
     def __init__(self, run: Run, writer: EventWriter) -> None:
         self.run, self.writer = run, writer
@@ -77,9 +75,7 @@ class RunReport:
         self.writer.emit(events.Phase(phase=phase, detail=detail), now)
 
     def warn(self, kind: str, message: str, hint: str = "", option: str = "") -> None:
-        """Write a warning, with a `hint` on what to do and the key of its `option`. Of each kind and option only the
-        first is written.
-        """
+        """Only the first warning of each kind and option is written."""
         if (key := kind + option) not in self._warned:
             self._warned.add(key)
             self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
@@ -111,9 +107,7 @@ class RunReport:
             self.first_seconds.checkpoint = seconds
 
     def pulse(self, moment: Moment) -> None:
-        """Write a progress event. Its time left includes evaluations, checkpoints and all else between steps, which
-        take as long as up to now.
-        """
+        """The time left includes evaluations, checkpoints and all else between steps, as long as up to now."""
         progress, clock = self.speed.progress(moment), self.speed.clock
         if progress.eta_seconds is not None and self.training_since is not None and clock.begun_steps:
             between = self.writer.clock.now() - self.training_since - clock.step_seconds_until(time.perf_counter())
@@ -143,9 +137,7 @@ class RunReport:
         self.writer.emit(best)
 
     def finish(self, outcome: events.Outcome, returncode: int, error: Mapping[str, str] | None = None) -> None:
-        """Write result.json and the last events. A second call has no effect, in whichever thread it is made.
-        `error` has `kind`, `message` and `hint`.
-        """
+        """result.json and the last events, once, in whichever thread. `error` has `kind`, `message`, `hint`."""
         with self._finishing:
             if not self._finished:
                 self._finished = True
@@ -222,9 +214,7 @@ class RunReport:
         return results.Reached(epochs, self.speed.step, self.epochs.metrics or dict(last.metrics))
 
     def _learning(self) -> str:
-        """Return the sentence that the training has diverged or learns nothing. A resumed run reads its first
-        epochs.
-        """
+        """Return the sentence that it has diverged or learns nothing. A resumed run reads its first epochs."""
         seen = self.epochs.seen
         if seen.first is None or seen.first[0] > 1:
             earlier = EpochsSeen()
@@ -256,7 +246,7 @@ class RunReport:
 
 
 def _energy(whole: GpuTotals, training: GpuTotals, samples_per_second: float | None) -> dict[str, float | None]:
-    """Return the energy of the run in Wh and of a sample in J: `_estimated` if the driver does not count energy."""
+    """Wh of the run and J of a sample; `_estimated` if the driver does not count energy."""
     watts, rate = training.watts, samples_per_second
     of_a_sample = watts / rate if watts is not None and rate else None
     return {

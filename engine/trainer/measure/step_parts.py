@@ -84,7 +84,6 @@ class GraphClock:
 
 
 def _timed(iterator: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the next batch, the time of the call, the time of the result, and the seconds between them."""
     begun = tf.timestamp()
     with tf.control_dependencies([begun]):
         data = iterator.get_next()
@@ -215,9 +214,7 @@ class StepParts:
 
 
 class SampledParts(StepParts):
-    """Measures the parts of the steps on a GPU by samples: one execution is measured a few executions after each
-    pulse.
-    """
+    """The parts on a GPU, where one execution is measured a few executions after each pulse."""
 
     samples = True
 

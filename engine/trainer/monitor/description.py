@@ -26,9 +26,7 @@ LOOK = "gputui doctor --deep looks for the reason"
 
 
 def preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
-    """Return the YAML of a preset for the run `name`, with options from the model and `params`, the arguments of
-    fit.
-    """
+    """The options are from the model and from `params`, the arguments of fit."""
     script = Path(sys.argv[0]).name or "python"
     options: dict[str, Any] = {
         "schema_version": 1,
@@ -96,7 +94,6 @@ def _obstacle(here: machine_gpus.Machine, seen: int) -> Fault | None:
 
 
 def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the GPUs that train: those of the strategy, or of the model's variables, or else the first opened."""
     strategy = model.distribute_strategy
     if strategy.num_replicas_in_sync > 1:
         places = strategy.extended.worker_devices

@@ -130,13 +130,13 @@ class Life:
 
 
 class Fit:
-    """Knows whether a fit still runs, by the frame of its function, which it holds until `forget`. To be created in
-    a callback.
-    """
+    """Knows whether a fit still runs, by its frame, held until `forget`. It is created in a callback."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
-        self._frame = next((frame for frame in _from(sys._getframe()) if _is_fit(frame)), None)
+        fits = (frame for frame in _from(sys._getframe())
+                if frame.f_code.co_name == "fit" and "epoch_iterator" in frame.f_locals)  # fmt: skip
+        self._frame = next(fits, None)
         self._known = self._frame is not None
         # Read once: each reading of f_locals keeps the iterator of that moment, with its buffers, until the next one.
         self._batches = self._frame.f_locals["epoch_iterator"] if self._frame else None
@@ -182,10 +182,6 @@ class Fit:
     def forget(self) -> None:
         """Release the frame, which holds the data of the fit."""
         self._frame = self._batches = self.iterator = None
-
-
-def _is_fit(frame: FrameType) -> bool:
-    return frame.f_code.co_name == "fit" and "epoch_iterator" in frame.f_locals
 
 
 def _from(frame: FrameType | None) -> Iterator[FrameType]:

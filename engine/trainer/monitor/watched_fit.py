@@ -72,9 +72,7 @@ class InputWait:
         self._step = step
 
     def take(self, measured: float, step: int) -> None:
-        """Add the wait of the steps up to `step`, of which `measured` seconds were measured, before their epoch
-        ends.
-        """
+        """The wait of the steps up to `step`, of which `measured` seconds were measured."""
         steps, seconds = step - self._step, measured - self._measured
         if not self._counts or steps < 1 or seconds <= 0 or not (gaps := self._fit.gaps()[-steps:]):
             return
@@ -233,7 +231,7 @@ class WatchedFit:
         self._end("error", 1, error)
 
     def _end(self, outcome: events.Outcome, returncode: int, error: dict[str, str] | None = None) -> None:
-        """End the run, once: at the end of the fit, or by the first thread that notices that the fit is gone."""
+        """End once: at the end of the fit, or by the first thread that notices that the fit is gone."""
         if self._finishing.acquire(blocking=False):
             self._stages.finish()
             self.report.finish(outcome, returncode, error)

@@ -67,9 +67,7 @@ ONE_PROCESS = "use_multiprocessing of a PyDataset does nothing here: its batches
 
 @dataclass(frozen=True)
 class Context:
-    """The one argument of `build`: settings that the user's code may follow. Code that batches uses
-    `global_batch_size`.
-    """
+    """The argument of `build`: settings that the code may follow. Code that batches uses `global_batch_size`."""
 
     batch_size: int  # samples in one step on each replica
     global_batch_size: int  # samples in one step
@@ -169,9 +167,7 @@ class Own:
         return unapplied
 
     def warn(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
-        """Warn about what has no effect on this training, and about state that is not resumed, from step `resumed_at`
-        if any.
-        """
+        """Warn of what has no effect on this training, and of state that is not resumed from `resumed_at`."""
         report.not_applied(self.not_applied(options))
         if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
@@ -298,7 +294,10 @@ def build(
     if names := code.not_copied():
         named = ", ".join(names[: code_files.NAMED])
         report.warn("code_live", f"not imported from the run's copy of the code: {named}", NOT_COPIED)
-    inapplicable = _inapplicable(handed, pipeline.global_batch_size == plan.global_batch(options, replicas))
+    reasons = {info.key: obstacle(info.about.own, handed) for info in OPTIONS}
+    inapplicable = {key: why for key, why in reasons.items() if why}
+    if pipeline.global_batch_size == plan.global_batch(options, replicas):  # it follows the option
+        inapplicable.pop(BATCH_SIZE, None)
     callbacks = usable(parts.callbacks, options, report, writes=share is None or share.index == 0)
     made = code, parts.model, pipeline, callbacks, inapplicable, own_compile, compiler, parts.train, distribution
     return Own(*made, parts, own_build)
@@ -310,13 +309,6 @@ def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractCo
 
 def _wants_processes(stream: Stream | None) -> bool:
     return isinstance(stream, Indexed) and bool(stream.data.use_multiprocessing)
-
-
-def _inapplicable(handed: Handed, follows_batch_size: bool) -> dict[str, str]:
-    """Return the options without effect, each with the reason. With `follows_batch_size`, input.batch_size has one."""
-    reasons = {info.key: obstacle(info.about.own, handed) for info in OPTIONS}
-    followed = {BATCH_SIZE} if follows_batch_size else set()
-    return {key: why for key, why in reasons.items() if why and key not in followed}
 
 
 def _check_floatx(options: Options) -> None:

@@ -155,7 +155,6 @@ def _shuffles(stage: tf.data.Dataset) -> bool:
 
 
 def _bytes_of(stage: tf.data.Dataset) -> int:
-    """Return the size in bytes of the tensors that a source contains."""
     return sum((tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in getattr(stage, "_tensors", ()))
 
 

@@ -67,8 +67,8 @@ class Passes:
 
 
 class Once(Passes):
-    """A generator, or another iterator: one pass, which continues over the epochs. One with `get_state` and
-    `set_state`, as Grain's iterators have, is saved and restored.
+    """One pass, which continues over the epochs. One with `get_state` and `set_state`, as of Grain, is saved and
+    restored.
     """
 
     once = True
@@ -368,9 +368,7 @@ class Positions:
         self._kept: dict[int, dict[str, Any]] = {}
 
     def batches(self, first: int) -> Iterator[Any]:
-        """Yield the batches from number `first` on. Raises ValueError, of which TensorFlow hands on only a text: see
-        `fault`.
-        """
+        """Yield from number `first` on. TensorFlow hands on only the text of a ValueError: see `fault`."""
         try:
             with self._reading:
                 self._go_to(first)
@@ -551,9 +549,7 @@ def _batches(
 
 
 def data_set_of(passes: Passes, batched: bool) -> tf.data.Dataset:
-    """Return `passes`, each of which begins again, as a data set of batches, or of samples if not `batched`. Raises
-    UserError.
-    """
+    """A data set of batches, or of samples if not `batched`. Raises UserError."""
     if passes.once:
         raise UserError(
             f"train is {passes.name}, which has only one pass, and several are needed here",
@@ -629,8 +625,6 @@ def _checked(value: Any, spec: Any, role: str, copies: bool) -> Any:
 
 
 def _shown(nest: Any) -> str:
-    """Return types and shapes as a short text, such as (float32 (10, 4), int64 (10,))."""
-
     if isinstance(nest, tuple):
         return f"({', '.join(map(_shown, nest))})"
     if isinstance(nest, dict):
@@ -642,9 +636,7 @@ TENSORS = (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)
 
 
 def as_batch(value: Any) -> Any:
-    """Return a batch as nested tuples and dicts of arrays. Lists become tuples, None at the end is left out, and
-    tensors of other libraries become arrays.
-    """
+    """Nested tuples and dicts of arrays: no lists, no None at the end, no tensors of other libraries."""
     if isinstance(value, dict):
         return {key: as_batch(item) for key, item in value.items()}
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
@@ -662,9 +654,7 @@ def as_batch(value: Any) -> Any:
 
 
 def type_of(leaves: tuple[Any, ...], batched: bool) -> Any:
-    """Return the common type, in which axes of different sizes, and the first if `batched`, may have any size. Raises
-    TypeError.
-    """
+    """Axes of different sizes, and the first if `batched`, may have any size. Raises TypeError."""
     first = leaves[0]
     sizes = [axis[0] if len(set(axis)) == 1 else None for axis in zip(*(leaf.shape for leaf in leaves), strict=True)]
     shape = [None, *sizes[1:]] if batched else sizes

@@ -42,9 +42,7 @@ def overrides_fit(model: keras.Model) -> bool:
 
 
 def check_steps(model: keras.Model, callbacks: Sequence[keras.callbacks.Callback]) -> None:
-    """Raise UserError if the model's steps would not train as in Keras' fit. To be called in the scope of gputui's
-    strategy.
-    """
+    """UserError if the model's steps would not train as in Keras' fit. In the scope of gputui's strategy."""
     name = type(model).__name__
     if model.run_eagerly:
         raise UserError(f"{name} is compiled with run_eagerly=True: {IN_A_GRAPH}", EAGERLY)
@@ -60,9 +58,7 @@ def check_steps(model: keras.Model, callbacks: Sequence[keras.callbacks.Callback
 
 
 def check_batches(model: keras.Model, stream: Stream) -> None:
-    """Raise UserError if the batches have more or fewer axes than the only input of the model: batched twice, or not at
-    all.
-    """
+    """UserError for more or fewer axes than the model's only input: batched twice, or not at all."""
     x = stream.spec[0] if isinstance(stream.spec, tuple) else stream.spec
     inputs = getattr(model, "inputs", None)
     if not isinstance(x, tf.TensorSpec) or x.shape.rank is None or not inputs or len(inputs) != 1:
@@ -83,7 +79,7 @@ def check_batches(model: keras.Model, stream: Stream) -> None:
 
 
 def _of_its_rank(given: tf.TensorShape, taken: tf.TensorShape) -> tf.TensorShape:
-    """Return the shape as Keras fits it to the input `taken`: an axis of size 1 at the end is added or left out."""
+    """Keras adds or leaves out an axis of size 1 at the end, so that the shape fits the input."""
     if given.rank == taken.rank - 1 and taken[-1] == 1:
         return given.concatenate([1])
     if given.rank == taken.rank + 1 and given[-1] == 1:
@@ -99,9 +95,7 @@ def can_evaluate(model: keras.Model, loss: Any) -> bool:
 
 
 def check_evaluation(model: keras.Model, loss: Any, spec: Any) -> None:
-    """Raise UserError if the validation would fail as the model has no loss for it. The evaluation of a batch of this
-    type is traced, as layers may add a loss when they are called.
-    """
+    """UserError without a loss; the evaluation is traced, as layers may add one when they are called."""
     if can_evaluate(model, loss):
         return
     try:
@@ -125,9 +119,7 @@ MOST_TRACES = 8  # each attempt uses the variables that the previous attempts ha
 
 
 def create(model: keras.Model, spec: Any, distribution: tf.distribute.Strategy | None, code: UserCode) -> None:
-    """Create the variables for batches of this spec. If that fails, the first step creates them, or with a strategy
-    UserError is raised.
-    """
+    """If that fails, the first step creates them; with a strategy UserError is raised."""
     batch = tf.nest.map_structure(_symbol, spec)
     try:
         model._symbolic_build(data_batch=batch)

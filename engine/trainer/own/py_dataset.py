@@ -220,9 +220,7 @@ def _spec(*arrays: Any) -> tf.TensorSpec:
 
 
 def opened_as(spec: Any, model: keras.Model) -> Any:
-    """Return the spec with any size for axes that the model leaves open, such as the length of a text, and which may
-    vary.
-    """
+    """Return the spec with any size for axes that the model leaves open, such as the length of a text."""
     inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
     if not isinstance(spec, tuple):
         return _as_open_as(spec, inputs)

@@ -46,9 +46,7 @@ NO_ARGUMENTS = FitArguments()
 
 
 def taken(given: dict[str, Any]) -> FitArguments:
-    """Take the arguments for fit out of the dict `given` that build returned, to whose train sample_weight is added.
-    Raises UserError.
-    """
+    """Take them out of the dict `given`, to whose train sample_weight is added. Raises UserError."""
     for key in (key for key in given if key in OPTIONS):
         raise UserError(f"{key} is an option, and cannot be returned by build", f"set {OPTIONS[key]} in the preset")
     arguments = {key: given.pop(key, None) for key in FIT_KEYS}
@@ -67,9 +65,7 @@ def taken(given: dict[str, Any]) -> FitArguments:
 
 
 def weigh(batches: tf.data.Dataset, weights: Mapping[int, float]) -> tf.data.Dataset:
-    """Return the batches with a weight for each sample, as Keras makes it: (x, y) becomes (x, y, weight of y's class).
-    A class without a weight has weight 1.
-    """
+    """Add weights as Keras does: (x, y) becomes (x, y, weight of y's class), 1 for a class without one."""
     table = tf.constant([float(weights.get(c, 1.0)) for c in range(max(weights) + 1)])
 
     def weighed(x: Any, y: Any) -> Any:

@@ -150,9 +150,7 @@ class Batched:
         return tf.data.Dataset.range(unused).flat_map(lambda _: none).concatenate(data)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Return the batches from step `first_step` on, up to the epoch's end if it lies within an epoch that is a
-        pass.
-        """
+        """Return those from `first_step` on, up to the epoch's end if that is a pass."""
         if self.batches is None:
             return self.data.repeat().skip(first_step)
         passes, skipped = divmod(first_step, self.batches)
@@ -177,9 +175,8 @@ class Batched:
         self._at_begin[:] = self._values()
 
     def of_evaluation(self, count: int) -> tf.data.Dataset:
-        """Return the `count` batches of the evaluation that `evaluation_comes` has named, without a known length,
-        with which Keras begins one more iterator. It begins one for each, one more after all batches, and under a
-        strategy one before the first, and one more each without validation_steps (counted with Keras 3.15).
+        """Return the batches without a known length: Keras begins an iterator for each, one more after all, and under a
+        strategy one before the first, and one more each without validation_steps (Keras 3.15).
         """
         several = self.replicas > 1
         each = 1 + self.ends + (several and self.epoch_is_pass)
@@ -225,9 +222,7 @@ def is_image(sample: Any) -> bool:
 
 
 def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> tf.data.Dataset:
-    """Return the batches with x changed at random, by `seed` and the batch's position. Each comes with its position,
-    which is left out of the result.
-    """
+    """The changes are drawn by `seed` and the batch's position, which is left out of the result."""
 
     def change(position: Any, batch: Any) -> Any:
         if not isinstance(batch, tuple):
@@ -271,9 +266,7 @@ def samples_of(
 
 
 def of_numpy(data: Any) -> Any:
-    """Return the data with the arrays of pandas and torch in it as arrays of NumPy, as Keras' fit takes them. Other
-    values are returned unchanged.
-    """
+    """Arrays of pandas and torch as arrays of NumPy, as Keras' fit takes them."""
 
     def converted(value: Any) -> Any:
         if hasattr(value, "to_numpy") and hasattr(value, "iloc"):  # of pandas: a Series has one column
@@ -290,9 +283,7 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def as_tuples(nest: Any) -> Any:
-    """Return the nest with lists replaced by tuples, as Keras takes it, and without None at the end. Arrays of 64-bit
-    floats become those of keras.config.floatx().
-    """
+    """Return the nest as Keras takes it: no lists, no None at the end, 64-bit floats as keras.config.floatx()."""
     if isinstance(nest, dict):
         return {key: as_tuples(item) for key, item in nest.items()}
     if isinstance(nest, list | tuple) and not hasattr(nest, "_fields"):
@@ -306,20 +297,14 @@ def as_tuples(nest: Any) -> Any:
 
 
 def as_fitted(data: Any) -> Any:
-    """Return the arrays `data` in the form that a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets:
-    x alone is not in a tuple.
-    """
+    """Return what a step of `fit(x)`, `fit(x, y)` or `fit(x, y, sample_weight)` gets: x alone is not in a tuple."""
     nest = as_tuples(data)
     alone = isinstance(nest, tuple) and len(nest) == 1 and not isinstance(nest[0], tuple)
     return nest[0] if alone else nest
 
 
 def as_tensors(nest: Any) -> Any:
-    """Return the arrays of `nest` as tensors in host memory, from which the pipeline reads. The originals may be on a
-    GPU.
-
-    Ragged and sparse tensors are returned unchanged.
-    """
+    """Copy to host memory, as the originals may be on a GPU. Ragged and sparse tensors are returned unchanged."""
     kept = (tf.RaggedTensor, tf.SparseTensor)
     with tf.device("/CPU:0"):
         return tf.nest.map_structure(lambda leaf: leaf if isinstance(leaf, kept) else tf.identity(leaf), nest)

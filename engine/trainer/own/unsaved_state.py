@@ -42,7 +42,6 @@ def inexact(data: keras.utils.PyDataset) -> list[str]:
 
 
 def _of_methods(value: object, base: type, inexact_of: Inexact) -> list[str]:
-    """Return a text for each method with a statement that `inexact_of` yields, of the user's classes below `base`."""
     by_method: dict[str, str] = {}
     for kind in reversed(type(value).__mro__):
         if issubclass(kind, base) and not kind.__module__.startswith("keras."):
@@ -111,9 +110,7 @@ GIVE_STATE = "give the class get_state(), which returns a dict, and set_state(st
 
 
 def of_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
-    """Return a text such as `Counts.on_epoch_end changes self.seen (train.py:14)` for each method that changes what no
-    checkpoint holds.
-    """
+    """`Counts.on_epoch_end changes self.seen (train.py:14)` for what no checkpoint holds."""
     classes = {type(callback): callback for callback in callbacks if not callback_state.gives_state(callback)}
     return [
         text for callback in classes.values() for text in _of_methods(callback, keras.callbacks.Callback, _counting)
@@ -153,7 +150,7 @@ def _changed_globals(node: ast.AST, local: set[str]) -> list[str]:
 
 
 def _begins(method: ast.FunctionDef, node: ast.AST, kept: str) -> bool:
-    """True if the statement sets `kept` at the begin of each epoch or batch anew, before the value is needed."""
+    """Return True if it sets `kept` at the begin of each epoch or batch anew, before the value is needed."""
     if not method.name.endswith("_begin") or not isinstance(node, ast.Assign) or node not in method.body:
         return False
     if any(getattr(part, "attr", "") in _OF_WEIGHTS for part in ast.walk(node.value)):
@@ -200,7 +197,6 @@ def warn_of_draws(graph: object, code: UserCode, model: keras.Model, report: Run
 
 
 def _place_of_draw(draw: object_graph.Draw, code: UserCode, model: keras.Model) -> str:
-    """Name the operation, and the innermost line of the user's code that draws, or else the model."""
     theirs = [line for line in draw.lines if code.owns_file(line[0])]
     if not theirs:
         return f"{draw.name} in a step of {type(model).__name__}"

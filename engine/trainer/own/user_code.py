@@ -59,9 +59,7 @@ def contains_none(data: str) -> UserError:
 
 
 class UserCode:
-    """The user's function for `entry` (workload.entry), and its files, imported from the run's `copy` if there is
-    one.
-    """
+    """The function of workload.entry and its files, from the run's `copy` if there is one."""
 
     def __init__(self, entry: str, folder: str, copy: Path | None = None) -> None:
         """Import the module of the user's code that `entry` names, which runs it. Raises UserError."""
@@ -117,9 +115,7 @@ class UserCode:
         return UserError(message + source, hint)
 
     def exit_of(self, fault: SystemExit) -> UserError:
-        """Return the error for a sys.exit of the user's code, with the message of an argument parser, if that called
-        it.
-        """
+        """Return the error for a sys.exit, with the message of an argument parser, if that called it."""
         place = self._place(fault)
         where, source = self._shown(*place) if place is not None else (self.file.name, "")
         if refused := _refused_arguments(fault):
@@ -142,9 +138,7 @@ class UserCode:
         return frames[-1] if frames else None
 
     def owns_file(self, file: str) -> bool:
-        """Return True if the file lies below the user's folders, and is neither an installed package nor part of
-        gputui.
-        """
+        """Return True below the user's folders, but not for installed packages and gputui."""
         if file.startswith("<"):  # <frozen importlib._bootstrap>, <string>: no file
             return False
         path = os.path.abspath(file)
@@ -247,7 +241,6 @@ def _what(fault: BaseException) -> str:
 
 
 def _after_places(text: str) -> str:
-    """Return the line with the Python error in a message of TensorFlow, after its places and source lines."""
     lines = text.splitlines()
     last = max((i for i, line in enumerate(lines) if _PLACE.search(line)), default=len(lines))
     rest = (writing.without_nodes(line).strip() for line in lines[last + 1 :])

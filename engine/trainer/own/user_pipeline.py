@@ -167,9 +167,7 @@ class OwnPipeline:
 
     @functools.cached_property
     def apart(self) -> bool:
-        """True if each epoch has an iterator of its own, as in Keras' fit, also as draws of tf.random begin again
-        with it.
-        """
+        """Each epoch has an iterator of its own, as in Keras' fit, with which draws of tf.random begin again."""
         given = self.options.input
         draws = given.across_epochs == "auto" and isinstance(self.train, Batched) and self.train.nature.draws
         return (bool(self.held_back) or (draws and not given.one_batch)) and self.train.begins_anew
@@ -191,9 +189,7 @@ class OwnPipeline:
         return self._finished(self._weighed(batches), self.train, self.held_back, trains=True)
 
     def validation(self) -> tf.data.Dataset:
-        """Return validation batches, the same in each evaluation: without an end, or those of one if they may depend on
-        the training.
-        """
+        """The same in each evaluation: without an end, or one pass if they may depend on the training."""
         assert self.held_out is not None
         stream, count = self.held_out, self.validation_batches
         depends = self._depends(stream)
@@ -383,7 +379,6 @@ def _follows(stream: Stream | None) -> str:
 
 
 def _checked(stream: Samples) -> Samples:
-    """Return the stream without augmentation if its samples are no images, and without a cache if they may vary."""
     if stream.options.input.cache != "off" and _follows(stream):
         stream = replace(stream, options=replace(stream.options, input=replace(stream.options.input, cache="off")))
     if stream.options.input.augment == "off" or stream.images:
@@ -454,9 +449,7 @@ _OF_TENSORFLOW = "tensorflow.python.data"
 
 
 def user_functions(data: tf.data.Dataset, code: UserCode) -> dict[str, list[str]]:
-    """Return the user's functions, such as `load (train.py:12)`, from the source on, by the kind of operation. Empty if
-    this fails: a name in a report must not end a training.
-    """
+    """Return texts such as `load (train.py:12)` by the kind of operation; none if it fails."""
     functions: dict[str, list[str]] = {}
     try:
         for each in _chain(data):

@@ -50,7 +50,10 @@ def of_entry(request: Request) -> Samples:
     code = UserCode(workload.entry, workload.folder or ".")
     seed_torch(options.train.seed)
     with code.blamed():
-        given = _as_data_sets(returned.checked(code.function(context_of(options, 1)), code.entry.function))
+        given = returned.checked(code.function(context_of(options, 1)), code.entry.function)
+        passes = {name: passes_of(getattr(given, name)) for name in (TRAIN, VALIDATION)}
+        made = {name: data_set_of(each, not given.mapped) for name, each in passes.items() if each is not None}
+        given = replace(given, **made)
         left_out = _reshuffles(given)
         if left_out:
             given = _unshuffled(given)
@@ -79,12 +82,6 @@ def _samples(given: Returned, request: Request, code: UserCode) -> Samples:
         one_process=not all(part.skips for part in parts.values()),
         error_of=code.error_of,
     )
-
-
-def _as_data_sets(given: Returned) -> Returned:
-    passes = {name: passes_of(getattr(given, name)) for name in (TRAIN, VALIDATION)}
-    made = {name: data_set_of(each, not given.mapped) for name, each in passes.items() if each is not None}
-    return replace(given, **made)
 
 
 def _reshuffles(given: Returned) -> bool:
@@ -133,7 +130,6 @@ def _part(data: Any, role: str, load: Callable[..., Any] | None, samples: int | 
 
 
 def _count(data: tf.data.Dataset, role: str, samples: int | None) -> int:
-    """Return the number of samples, all of which are read once if it is unknown. Raises UserError."""
     cardinality = int(data.cardinality())
     if samples is not None:
         return min(samples, cardinality) if cardinality >= 0 else samples

@@ -30,7 +30,8 @@ def of_preset(request: Request) -> Samples:
     assert seed is not None
     resized_while_read = kind == "images" or (kind == "tfrecord" and options.workload.tfrecord_encoding == "encoded")
     if request.size is not None and resized_while_read:
-        options = _with_size(options, request.size)
+        resized = [*request.size, *options.workload.shape[2:]]
+        options = dataclasses.replace(options, workload=dataclasses.replace(options.workload, shape=resized))
     source = _source(_keeping_bytes(options), seed)
     if request.size is not None and len(source.shape) != 3:
         raise DataError(f"--size needs images; a sample of this data has the shape {list(source.shape)}")
@@ -77,13 +78,7 @@ def _keeping_bytes(options: Options) -> Options:
     )
 
 
-def _with_size(options: Options, size: tuple[int, int]) -> Options:
-    shape = [*size, *options.workload.shape[2:]]
-    return dataclasses.replace(options, workload=dataclasses.replace(options.workload, shape=shape))
-
-
 def _stored(asked: str | None, source: Source) -> str:
-    """Return the type to store inputs in: `asked`, or one that loses nothing. Raises DataError for uint8 that does."""
     are_bytes = source.bytes and source.scale == BYTE_SCALE
     if asked == "uint8" and not are_bytes:
         raise DataError("the inputs of this data are not bytes from 0 to 255", "use --dtype float32 or float16")

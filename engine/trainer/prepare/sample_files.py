@@ -99,9 +99,8 @@ class _Rows:
 
 
 def join(given: Mapping[str, Any], folder: Path, seed: int) -> dict[str, Any]:
-    """Write the array file from the files in `given`, and return its entry in the manifest. A training draws the
-    order by its seed: with `seed` it gets the order of the files, and the batches of the original data. Raises
-    OSError.
+    """The array file's entry in the manifest. A training draws the order by its seed: with `seed` it gets the order of
+    the files, and the batches of the original data. Raises OSError.
     """
     dtype, shape = np.dtype(given["dtype"]), tuple(given["shape"])
     row_bytes = dtype.itemsize * int(np.prod(shape))

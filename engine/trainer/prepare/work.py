@@ -105,9 +105,7 @@ def measure(samples: Samples, count: int, request: Request, reads: bool) -> dict
 
 
 def _times(samples: Samples, part: str, count: int, request: Request) -> dict[str, float]:
-    """Return CPU seconds for a sample whose files are in memory: to prepare it, to load it again by tf.data, and to
-    read it then.
-    """
+    """CPU seconds for a sample in memory: to prepare it, to load it again by tf.data, and to read it then."""
     path, good = request.folder / "sample.tfrecord", 0
     used = time.process_time()
     with tf.io.TFRecordWriter(str(path)) as writer:

@@ -31,15 +31,19 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
     """Return the settings that are really in effect, as plain values for `actual` of the `started` event."""
     stream = pipeline.stream()
     settings = stream.options()
-    threading = tf.config.threading
+    threading, outputs = tf.config.threading, getattr(model, "outputs", None)
     return {
         "variables_on": dict(Counter(_place(variable) for variable in model.variables)),
-        "weights_on_cpu": sum("CPU" in _place(variable) for variable in model.variables if _is_float(variable)),
+        # Counters are integers, which TensorFlow keeps on the CPU even if a GPU trains.
+        "weights_on_cpu": sum(
+            "CPU" in _place(variable) for variable in model.variables if keras.backend.is_float_dtype(variable.dtype)
+        ),
         "devices": list(devices.names),
         "jit_compile": bool(model.jit_compile),
         "steps_per_execution": int(model.steps_per_execution),
         "compute_dtypes": dict(Counter(str(layer.compute_dtype) for layer in model.layers)),
-        "output_dtype": _output_dtype(model),
+        # A subclassed model's outputs are unknown before it has run.
+        "output_dtype": str(keras.backend.standardize_dtype(outputs[0].dtype)) if outputs else None,
         "optimizer": type(model.optimizer).__name__,
         "learning_rate": highest_rate(model.optimizer),
         "strategy": type(model.distribute_strategy).__name__ if options.strategy.kind != "single" else "none",
@@ -89,24 +93,12 @@ def _gpus_missing(devices: Devices) -> str:
     return ""
 
 
-def _output_dtype(model: keras.Model) -> str | None:
-    # A subclassed model's outputs are unknown before it has run.
-    outputs = getattr(model, "outputs", None)
-    return str(keras.backend.standardize_dtype(outputs[0].dtype)) if outputs else None
-
-
 def _place(variable: Any) -> str:
     value = getattr(variable.value, "values", [variable.value])
     return "+".join(re.sub(r".*/task:\d+|/device", "", str(part.device)) for part in value)
 
 
-def _is_float(variable: Any) -> bool:
-    # Counters are integers, which TensorFlow keeps on the CPU even if a GPU trains.
-    return keras.backend.is_float_dtype(variable.dtype)
-
-
 def _growth() -> bool | None:
-    """Return True if all opened GPUs use memory growth. None without a GPU, or if TensorFlow does not report it."""
     gpus = tf.config.get_visible_devices("GPU")
     try:
         return all(tf.config.experimental.get_memory_growth(gpu) for gpu in gpus) if gpus else None

@@ -68,8 +68,16 @@ def configure(options: Options, joined: Joined | None = None) -> Devices:
         tf.config.set_visible_devices([gpus[place] for place in opened], "GPU")
         _configure_memory(options, {place: gpus[place] for place in opened}, here)
     else:
-        _divide_cpu(options.device.logical_devices)
-    _set_numbers(options)
+        if options.device.logical_devices > 1:
+            cpu = tf.config.list_physical_devices("CPU")[0]
+            parts = [tf.config.LogicalDeviceConfiguration() for _ in range(options.device.logical_devices)]
+            tf.config.set_logical_device_configuration(cpu, parts)
+    tf.config.experimental.enable_tensor_float_32_execution(options.precision.tf32)
+    if options.compile.xla is not True:
+        tf.config.optimizer.set_jit(False)
+    keras.utils.set_random_seed(options.train.seed)
+    if options.train.deterministic:
+        tf.config.experimental.enable_op_determinism()
     connected = tensorflow_cluster.connect(options, joined) if joined else None
     kind = "GPU" if opened else "CPU"
     names = _open(kind, joined)
@@ -81,24 +89,7 @@ def configure(options: Options, joined: Joined | None = None) -> Devices:
     return _placed(devices, options, [able.index(place) for place in opened], len(able), here, log)
 
 
-def _divide_cpu(partitions: int) -> None:
-    if partitions > 1:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        parts = [tf.config.LogicalDeviceConfiguration() for _ in range(partitions)]
-        tf.config.set_logical_device_configuration(cpu, parts)
-
-
-def _set_numbers(options: Options) -> None:
-    tf.config.experimental.enable_tensor_float_32_execution(options.precision.tf32)
-    if options.compile.xla is not True:
-        tf.config.optimizer.set_jit(False)
-    keras.utils.set_random_seed(options.train.seed)
-    if options.train.deterministic:
-        tf.config.experimental.enable_op_determinism()
-
-
 def _to_open(options: Options, able: Sequence[int]) -> list[int]:
-    """Return the indexes of the GPUs to open: those usable ones (`able`) that train, in TensorFlow's own order."""
     train = _positions_that_train(options)
     if train is None:
         return list(able)
@@ -108,7 +99,6 @@ def _to_open(options: Options, able: Sequence[int]) -> list[int]:
 
 
 def _positions_that_train(options: Options) -> list[int] | None:
-    """Return the positions (from 0) of the logical devices that train. None if all of them train."""
     kind, named = options.strategy.kind, options.strategy.devices
     if kind == "single":
         return [0]
@@ -126,11 +116,9 @@ def _placed(
         return devices
     positions = [gpu * parts + part for gpu in opened for part in range(parts)]
     if len(positions) != len(devices.names):
-        raise TrainerError(
-            "device",
-            f"TensorFlow has opened {len(devices.names)} of the {len(positions)} GPU devices that should train",
-            "engine.log says why; to train without a GPU that fails, leave it out of device.visible",
-        )
+        message = f"TensorFlow has opened {len(devices.names)} of the {len(positions)} GPU devices that should train"
+        hint = "engine.log says why; to train without a GPU that fails, leave it out of device.visible"
+        raise TrainerError("device", message, hint)
     devices = replace(devices, positions=tuple(positions), available=able * parts)
     there = devices.by_position
     train = devices.names
@@ -152,14 +140,11 @@ def _configure_memory(options: Options, gpus: dict[int, tf.config.PhysicalDevice
 
 
 def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
-    """Return the MiB of one part: all have 90 % of what is free, the rest is for CUDA's contexts. Raises
-    TrainerError.
-    """
+    """All have 90 % of what is free, the rest is for CUDA's contexts. Raises TrainerError."""
     free = gpu_identity.memory_free_bytes(place, here)
     if free is None:
-        raise TrainerError(
-            "device", "the GPU's memory size is not known", "set device.memory_limit_mb, the limit for each partition"
-        )
+        hint = "set device.memory_limit_mb, the limit for each partition"
+        raise TrainerError("device", "the GPU's memory size is not known", hint)
     return int(free * 0.9 / partitions / 1024**2)
 
 
@@ -188,9 +173,7 @@ def _configure_threads(device: Device) -> None:
 
 
 def usable_gpus(gpus: Sequence[tf.config.PhysicalDevice], machine: Machine) -> list[int]:
-    """Return the indexes of the GPUs that TensorFlow would use if all were visible: new enough, and with enough
-    multiprocessors, where these are known.
-    """
+    """Return those that TensorFlow would use if all were visible: new enough, and with enough multiprocessors."""
     oldest = min(installed.capabilities(), default=(0, 0))
     able = [place for place, gpu in enumerate(gpus) if (_capability(gpu) or oldest) >= oldest]
     counts = {place: _multiprocessors(place, machine) for place in able}
@@ -212,9 +195,7 @@ def _capability(gpu: tf.config.PhysicalDevice) -> tuple[int, int] | None:
 
 
 def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
-    """Raise TrainerError if TensorFlow cannot use GPUs that should work, or that device.visible names, unless the
-    CPU trains on purpose.
-    """
+    """TrainerError for GPUs that should work, or that device.visible names, unless the CPU trains on purpose."""
     visible, shown = options.device.visible, len(used_by_tensorflow(machine.shown))
     if visible == "none":
         return
@@ -231,9 +212,7 @@ def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence
 
 
 def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
-    """Return a message that all GPUs are too old for TensorFlow's code. Empty if some is not, or it sees none for
-    another reason.
-    """
+    """All are too old for TensorFlow's code. Empty if some is not, or none is seen for another reason."""
     if seen and not usable:
         return f"TensorFlow sees {seen} GPU(s), but their chips are too old: it has no code for them"
     if machine.shown and not used_by_tensorflow(machine.shown):
@@ -242,9 +221,7 @@ def chips_too_old(machine: Machine, seen: int, usable: Sequence[int]) -> str:
 
 
 def unseen(machine: Machine) -> str:
-    """Return a message that the machine has GPUs that the driver or CUDA does not show, and CUDA_VISIBLE_DEVICES
-    does not hide.
-    """
+    """GPUs that neither the driver nor CUDA shows, and that CUDA_VISIBLE_DEVICES does not hide."""
     if machine.on_cpu_by_variable:
         return ""
     if machine.missing or (machine.fault and machine.fault.level == "error"):
@@ -255,9 +232,7 @@ def unseen(machine: Machine) -> str:
 
 
 def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> TrainerError:
-    """Return the error that TensorFlow can use no GPU, with the reason from its log, or of gputui doctor if none is
-    seen.
-    """
+    """The reason is that in TensorFlow's log, or of gputui doctor if none is seen."""
     where = ["log", machine.driver] if seen else ["machine"]
     try:
         cause = ask("doctor.no_gpu", *where, sys.executable, given=log.text())
@@ -272,9 +247,7 @@ def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> Tr
 
 
 def build_strategy(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
-    """Return the strategy of the options. None for `single`: TensorFlow's default strategy then trains on the first
-    device. Raises TrainerError.
-    """
+    """None for `single`: TensorFlow's default trains on the first device. Raises TrainerError."""
     requested = options.strategy
     if requested.kind == "single":
         return None
@@ -295,11 +268,8 @@ def _chosen(requested: StrategyOptions, devices: Devices) -> list[str]:
     beyond = [position for position in requested.devices if position not in there]
     if beyond:
         available = len(there) if devices.available is None else devices.available
-        raise TrainerError(
-            "device",
-            f"strategy.devices names {devices.kind} {beyond[0]}, but there are {available} (counted from 0)",
-            "list fewer devices, or set device.logical_devices",
-        )
+        message = f"strategy.devices names {devices.kind} {beyond[0]}, but there are {available} (counted from 0)"
+        raise TrainerError("device", message, "list fewer devices, or set device.logical_devices")
     return [there[position] for position in requested.devices]
 
 

@@ -31,9 +31,7 @@ _AUTO_JIT = "--tf_xla_auto_jit"
 
 
 def choose_backend() -> str:
-    """Set Keras' backend to TensorFlow, before Keras is imported. Return another one that the caller's environment
-    asked for.
-    """
+    """TensorFlow, before Keras is imported. Returns another one of the caller's environment."""
     asked = os.environ.get(_BACKEND, "")
     os.environ[_BACKEND] = "tensorflow"
     return "" if asked == "tensorflow" else asked
@@ -65,9 +63,7 @@ class Prepared:
         return {"environment": dict(self.environment), "numa": self.numa, "xla_cache": str(self.cache)}
 
     def warn(self, report: RunReport, kind: str, devices: int) -> None:
-        """Warn about overridden variables, and about those that slow down training on this kind and number of
-        devices.
-        """
+        """Overridden variables, and those that slow down training on this kind and number of devices."""
         messages: dict[str, list[str]] = {}
         for key, message in self.overridden:
             if kind == "GPU" or not by_key(OPTIONS)[key].about.gpu_only:
@@ -90,38 +86,18 @@ def warn_of_harmful(environment: Mapping[str, str], report: RunReport, kind: str
 
 @dataclass(frozen=True)
 class _Owned:
-    """A variable whose value follows from the option `key`, None if it is to be unset. `contradicts` returns whether
-    a value of the caller asks for another setting than the options.
+    """A variable whose value follows from the option `key`, None if it is to be unset, as the option calls TensorFlow's
+    API. `contradicts` returns whether a value of the caller asks for another setting (None: any other value does).
     """
 
     name: str
     key: str
-    value: Callable[[Options], str | None]
-    contradicts: Callable[[str, Options], bool]
+    value: Callable[[Options], str | None] = lambda _: None
+    contradicts: Callable[[str, Options], bool] | None = None
 
 
-def _unset(options: Options) -> None:
-    """Return None: the option calls TensorFlow's API, which the variable would contradict."""
-
-
-def _same(value: Callable[[Options], str | None]) -> Callable[[str, Options], bool]:
-    return lambda given, options: given != value(options)
-
-
-def _allocator(options: Options) -> str | None:
-    return None if options.device.allocator == "default" else options.device.allocator
-
-
-def _thread_count(options: Options) -> str | None:
-    return None if options.device.gpu_thread_count == "auto" else str(options.device.gpu_thread_count)
-
-
-def _thread_mode(options: Options) -> str:
-    return options.device.gpu_thread_mode
-
-
-def _threads(name: str) -> Callable[[str, Options], bool]:
-    return lambda given, options: given.strip() not in ("", "0", str(getattr(options.device, name)))
+def _other_than(value: str, default: str) -> str | None:
+    return None if value == default else value
 
 
 def _deterministic(given: str, options: Options) -> bool:
@@ -130,41 +106,36 @@ def _deterministic(given: str, options: Options) -> bool:
 
 _OWNED: tuple[_Owned, ...] = (
     # NVML numbers GPUs in PCI order: this makes an index mean the same GPU everywhere.
-    _Owned("CUDA_DEVICE_ORDER", "device.visible", lambda _: "PCI_BUS_ID", _same(lambda _: "PCI_BUS_ID")),
-    _Owned(
-        "TF_FORCE_GPU_ALLOW_GROWTH",
-        "device.memory_growth",
-        _unset,
-        lambda given, options: is_true(given) != options.device.grows,
-    ),
-    _Owned("TF_PER_DEVICE_MEMORY_LIMIT_MB", "device.memory_limit_mb", _unset, lambda given, _: given != "0"),
-    _Owned("TF_GPU_ALLOCATOR", "device.allocator", _allocator, _same(_allocator)),
-    _Owned("TF_GPU_THREAD_MODE", "device.gpu_thread_mode", _thread_mode, _same(_thread_mode)),
-    _Owned("TF_GPU_THREAD_COUNT", "device.gpu_thread_count", _thread_count, _same(_thread_count)),
-    _Owned("TF_NUM_INTEROP_THREADS", "device.inter_op_threads", _unset, _threads("inter_op_threads")),
-    _Owned("TF_NUM_INTRAOP_THREADS", "device.intra_op_threads", _unset, _threads("intra_op_threads")),
-    _Owned(
-        "NVIDIA_TF32_OVERRIDE",
-        "precision.tf32",
-        _unset,
-        lambda given, options: given.strip() == "0" and options.precision.tf32,
-    ),
-    _Owned("TF_DETERMINISTIC_OPS", "train.deterministic", _unset, _deterministic),
-    _Owned("TF_CUDNN_DETERMINISTIC", "train.deterministic", _unset, _deterministic),
-)
+    _Owned("CUDA_DEVICE_ORDER", "device.visible", lambda _: "PCI_BUS_ID"),
+    _Owned("TF_FORCE_GPU_ALLOW_GROWTH", "device.memory_growth",
+           contradicts=lambda given, options: is_true(given) != options.device.grows),
+    _Owned("TF_PER_DEVICE_MEMORY_LIMIT_MB", "device.memory_limit_mb", contradicts=lambda given, _: given != "0"),
+    _Owned("TF_GPU_ALLOCATOR", "device.allocator", lambda options: _other_than(options.device.allocator, "default")),
+    _Owned("TF_GPU_THREAD_MODE", "device.gpu_thread_mode", lambda options: options.device.gpu_thread_mode),
+    _Owned("TF_GPU_THREAD_COUNT", "device.gpu_thread_count",
+           lambda options: _other_than(str(options.device.gpu_thread_count), "auto")),
+    _Owned("TF_NUM_INTEROP_THREADS", "device.inter_op_threads", contradicts=lambda given, options:
+           given.strip() not in ("", "0", str(options.device.inter_op_threads))),
+    _Owned("TF_NUM_INTRAOP_THREADS", "device.intra_op_threads", contradicts=lambda given, options:
+           given.strip() not in ("", "0", str(options.device.intra_op_threads))),
+    _Owned("NVIDIA_TF32_OVERRIDE", "precision.tf32",
+           contradicts=lambda given, options: given.strip() == "0" and options.precision.tf32),
+    _Owned("TF_DETERMINISTIC_OPS", "train.deterministic", contradicts=_deterministic),
+    _Owned("TF_CUDNN_DETERMINISTIC", "train.deterministic", contradicts=_deterministic),
+)  # fmt: skip
 
 
 def prepare(options: Options) -> Prepared:
-    """Set the variables that CUDA and TensorFlow read once, at the first device or the first compilation. Raises
-    TrainerError for a GPU that is not allocated to this job.
-    """
+    """CUDA and TensorFlow read them once. TrainerError for a GPU that is not allocated to this job."""
     before = {name: value for name, value in os.environ.items() if (name, value) != _BY_TENSORFLOW}
     _show_gpus(options)
     overridden = [message for variable in _OWNED if (message := _follow(variable, options))]
     overridden += _xla_flags(options)
     # The package has no machine code for the newest chips: keep the kernels that are compiled at first use.
     os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(4 * 1024**3))
-    _keep_kernels()
+    # The kernels that the driver compiles for a new chip, if its own folder cannot be written.
+    if "CUDA_CACHE_PATH" not in os.environ and not writable(Path(os.path.expanduser("~/.nv/ComputeCache"))):
+        os.environ["CUDA_CACHE_PATH"] = str(home() / "cache" / "cuda")
     owned = {variable.name for variable in _OWNED}
     kept = {name: value for name, value in environment_variables.recorded(before).items() if name not in owned}
     return Prepared(kept, tuple(overridden), pin_to_numa_node(options), xla_cache.keep(options))
@@ -177,17 +148,15 @@ def _follow(variable: _Owned, options: Options) -> tuple[str, str] | None:
         os.environ.pop(variable.name, None)
     else:
         os.environ[variable.name] = value
-    if given is None or not variable.contradicts(given, options):
+    contradicts = variable.contradicts
+    if given is None or not (given != value if contradicts is None else contradicts(given, options)):
         return None
-    return variable.key, f"{variable.name}={given} does nothing here: {_instead(variable, options)}"
-
-
-def _instead(variable: _Owned, options: Options) -> str:
-    if variable.name == "CUDA_DEVICE_ORDER":
-        return "device.visible counts GPUs in PCI order, as the driver does"
     group, name = variable.key.split(".")
-    value = getattr(getattr(options, group), name)
-    return f"{variable.key} is {'not set' if value is None else str(value).lower()}"
+    chosen = getattr(getattr(options, group), name)
+    instead = f"{variable.key} is {'not set' if chosen is None else str(chosen).lower()}"
+    if variable.name == "CUDA_DEVICE_ORDER":
+        instead = "device.visible counts GPUs in PCI order, as the driver does"
+    return variable.key, f"{variable.name}={given} does nothing here: {instead}"
 
 
 def _show_gpus(options: Options) -> None:
@@ -195,19 +164,12 @@ def _show_gpus(options: Options) -> None:
     if visible == "none":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     elif isinstance(visible, list):
-        _require_allocated(visible)
+        here = machine_query.read()
+        for name in visible:
+            if here.allocation is not None and not here.allocation.allows(name, here.gpus):
+                message = f"GPU {name} is not allocated to this job: {here.allocation}"
+                raise TrainerError("device", message, "set device.visible to all, or to GPUs of the job")
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(name) for name in visible)
-
-
-def _require_allocated(names: list[Any]) -> None:
-    here = machine_query.read()
-    for name in names:
-        if here.allocation is not None and not here.allocation.allows(name, here.gpus):
-            raise TrainerError(
-                "device",
-                f"GPU {name} is not allocated to this job: {here.allocation}",
-                "set device.visible to all, or to GPUs of the job",
-            )
 
 
 def _xla_flags(options: Options) -> list[tuple[str, str]]:
@@ -229,12 +191,6 @@ def _xla_flags(options: Options) -> list[tuple[str, str]]:
     return overridden
 
 
-def _keep_kernels() -> None:
-    # the kernels that the driver compiles for a new chip, if its own folder cannot be written
-    if "CUDA_CACHE_PATH" not in os.environ and not writable(Path(os.path.expanduser("~/.nv/ComputeCache"))):
-        os.environ["CUDA_CACHE_PATH"] = str(home() / "cache" / "cuda")
-
-
 def writable(folder: Path) -> bool:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -242,9 +198,7 @@ def writable(folder: Path) -> bool:
 
 
 def pin_to_numa_node(options: Options) -> str:
-    """Apply `device.numa`: run only on the CPUs close to the GPUs, before TensorFlow counts them. Return a text that
-    names them, or why all are used.
-    """
+    """`device.numa`: before TensorFlow counts the CPUs. A text names them, or why all are used."""
     if options.device.numa == "off":
         return "device.numa is off"
     if options.device.visible == "none":

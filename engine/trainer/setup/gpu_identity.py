@@ -81,9 +81,7 @@ def before_opening(ordinal: int, machine: Machine) -> Gpu | None:
 
 
 def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
-    """Return the GPU's free bytes while it is not opened. If only its total is known, that: NVML reports no free
-    memory of a MIG instance.
-    """
+    """Return it while the GPU is not opened. NVML reports none of a MIG instance: then its total."""
     gpu = before_opening(ordinal, machine)
     free = machine_query.memory_free_bytes(gpu.index) if gpu and not gpu.in_mig_mode else None
     return free or (gpu.memory_total_bytes if gpu else None) or driver_memory_total_bytes(ordinal)
@@ -114,7 +112,6 @@ def _training_gpu(name: str, ordinal: int, bus: str | None, gpu: Gpu | None, lim
 
 
 def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
-    """Return the number of the GPU of each logical device (GPU:0, ...). Empty if unknown."""
     names = [_short(device.name) for device in tf.config.list_logical_devices("GPU")]
     if all(name in created for name in names):
         return {name: created[name].ordinal for name in names}
@@ -123,7 +120,7 @@ def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
 
 
 def _configured() -> Iterator[int]:
-    """Yield for each configured logical device the number of its GPU, in the order in which TensorFlow opens them."""
+    """TensorFlow opens the GPUs in this order."""
     opened = tf.config.get_visible_devices("GPU")
     for ordinal, gpu in enumerate(tf.config.list_physical_devices("GPU")):
         if gpu in opened:
@@ -212,7 +209,6 @@ def driver_multiprocessors(ordinal: int) -> int | None:
 
 
 def _ask_driver(function: str, ordinal: int, into: Any, *more: int) -> bool:
-    """Call a function of the CUDA driver that writes its answer into `into`. Return True if it succeeded."""
     library, device = _driver(), ctypes.c_int()
     try:
         if library is None or library.cuDeviceGet(ctypes.byref(device), ordinal):

@@ -25,9 +25,7 @@ class NoAnswer(Exception):
 
 
 def ask(module: str, *words: str, given: str = "") -> Any:
-    """Return the value of the JSON that `python -m gputui.engine.MODULE WORDS` prints, with `given` as input. Raises
-    NoAnswer.
-    """
+    """The JSON of `python -m gputui.engine.MODULE WORDS`, with `given` as input. Raises NoAnswer."""
     command = [child_process.own_python(), "-P", "-m", f"gputui.engine.{module}", *words]
     try:
         done = subprocess.run(

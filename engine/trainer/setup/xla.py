@@ -34,9 +34,7 @@ def choose(options: Options, model: keras.Model) -> Xla:
 
 
 def of_compiled(options: Options, model: keras.Model) -> Xla:
-    """Return the same for a model that the user's code has compiled. With `compile.xla: auto` it keeps its own
-    jit_compile, unless XLA would crash.
-    """
+    """Compiled by the user's code: `auto` keeps its jit_compile, unless XLA would crash."""
     if options.compile.xla != "auto":
         return choose(options, model)
     compiles = bool(model.jit_compile)
@@ -61,9 +59,7 @@ def reason_against_keras(options: Options, model: keras.Model) -> str:
 
 
 def aborting_chip() -> str:
-    """Return the reason why XLA must not compile for a GPU that trains, as it would crash the process, if there is
-    one.
-    """
+    """Return why XLA must not compile for a GPU that trains, as it would crash the process."""
     for gpu in tf.config.get_visible_devices("GPU"):
         capability = tf.config.experimental.get_device_details(gpu).get("compute_capability")
         if compatibility.xla_aborts(capability):

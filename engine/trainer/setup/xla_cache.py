@@ -33,9 +33,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass
 class XlaCache:
-    """The cache of this run. `folder` is None without one: `reason` says why, and `warns` whether the user is to be
-    warned.
-    """
+    """`folder` is None without one: `reason` says why, and `warns` whether the user is to be warned."""
 
     folder: Path | None = None
     reason: str = ""
@@ -91,9 +89,7 @@ class XlaCache:
 
 
 def keep(options: Options) -> XlaCache:
-    """Set the flags that make XLA use the cache folder of this training, unless the caller has set them, and return
-    it.
-    """
+    """Flags that make XLA use the folder, unless the caller has set them."""
     requested = options.compile
     if requested.xla_cache is False:
         return XlaCache(reason="compile.xla_cache is false")
@@ -104,7 +100,10 @@ def keep(options: Options) -> XlaCache:
         return XlaCache(reason="the GPU's name is not known without NVML")
     if requested.xla == "auto" and options.workload.entry is None and (not on_gpu or options.strategy.kind != "single"):
         return XlaCache(reason="compile.xla is auto, which compiles nothing on a CPU or under a strategy")
-    of_chip = home() / "cache" / "xla" / _of_chip(chip, on_gpu)
+    # TensorFlow, chip, and on a GPU cuDNN, which compiled programs call.
+    libraries = f" cuDNN {'.'.join(map(str, installed.cudnn_version() or ('of the system',)))}" if on_gpu else ""
+    combination = f"tensorflow {installed.tensorflow_version() or 'unknown'} {chip}{libraries}"
+    of_chip = home() / "cache" / "xla" / re.sub(r"[^A-Za-z0-9.]+", "-", combination).strip("-")[:150]
     flags = (os.environ.get("XLA_FLAGS"), os.environ.get("TF_XLA_FLAGS"), options.precision.tf32)
     folder = of_chip / _digest(repr(flags))
     if refused := _refused(folder):
@@ -129,7 +128,6 @@ def _has(variable: str, name: str) -> bool:
 
 
 def _chip(options: Options) -> tuple[str, bool]:
-    """Return the name of the chips that may train, if it is known, and whether they are GPUs."""
     if options.device.visible != "none":
         here = machine_query.read()
         if here.shown:
@@ -147,13 +145,6 @@ def _cpu() -> str:
     fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     features = fields.get("flags", "") + fields.get("Features", "")
     return f"{fields.get('model name', platform.machine())} {_digest(features)}"
-
-
-def _of_chip(chip: str, on_gpu: bool) -> str:
-    """Return the folder's name: TensorFlow, chip, and on a GPU cuDNN, which compiled programs call."""
-    libraries = f" cuDNN {'.'.join(map(str, installed.cudnn_version() or ('of the system',)))}" if on_gpu else ""
-    text = f"tensorflow {installed.tensorflow_version() or 'unknown'} {chip}{libraries}"
-    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")[:150]
 
 
 def _digest(text: str) -> str:
@@ -241,11 +232,10 @@ def first_step_done(folder: Path) -> None:
 
 
 def distrusted(folder: Path) -> str:
-    """Return the reason why the folder is not used, if there is one. With a mark of an earlier training it is
-    emptied.
-    """
+    """Return why the folder is not used. With a mark of an earlier training it is emptied."""
     try:
-        emptied = _times_emptied(folder)  # read before the marks, which another training may just be removing
+        times = folder / _EMPTIED
+        emptied = times.stat().st_size if times.exists() else 0  # before the marks, which may just be removed
         marks = _marks(folder)
         left = [path for path, held in marks.items() if not held]
         if left and len(left) < len(marks):
@@ -263,11 +253,6 @@ def distrusted(folder: Path) -> str:
 def _of_this_machine() -> str:
     here = Place.here()
     return f"{_MARK}{here.boot_id or here.host}-"
-
-
-def _times_emptied(folder: Path) -> int:
-    path = folder / _EMPTIED
-    return path.stat().st_size if path.exists() else 0
 
 
 def _marks(folder: Path) -> dict[Path, bool]:
@@ -288,7 +273,6 @@ def _is_old(path: Path) -> bool:
 
 
 def _empty(folder: Path, marks: list[Path]) -> None:
-    """Remove all kept files and the marks. The next training has to show again that kept programs can be loaded."""
     (folder.parent / LOADS).unlink(missing_ok=True)
     kept = [path for part in PARTS for path in (folder / part).rglob("*") if not path.is_dir()]
     for path in [*kept, *marks]:
