@@ -18,13 +18,13 @@ LINES = {
     "engine/interpreter": 1060, "engine/job": 1945, "engine/leases": 1225, "engine/notify": 380, "engine/options": 2180,
     "engine/prepare": 850, "engine/presets": 1030, "engine/process": 2370, "engine/profile": 590, "engine/proof": 2010,
     "engine/queue": 2630, "engine/runs": 3744, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1070,
-    "engine/telemetry": 2620, "engine/trainer": 15620, "engine/trials": 2550, "engine/tune": 4950, "tui": 665,
-    "tui/base": 1660, "tui/cli": 1450, "tui/commands": 3066, "tui/drawing": 4722, "tui/form": 645, "tui/printing": 710,
+    "engine/telemetry": 2620, "engine/trainer": 15620, "engine/trials": 2550, "engine/tune": 4950, "tui": 1000,
+    "tui/base": 1660, "tui/commands": 3925, "tui/drawing": 4722, "tui/form": 645, "tui/printing": 695,
     "tui/reading": 2840, "tui/screens": 8910, "tui/upstream": 1225, "tui/widgets": 2840, "tui/wording": 490,
 }  # fmt: skip
 COUNTS = {
-    "files": 474, "files below 100 lines": 138, "lines of docstrings": 8130, "functions": 7310,
-    "imports in functions": 293, "class names in two modules": 45,
+    "files": 474, "files below 100 lines": 138, "lines of docstrings": 8000, "functions": 7270,
+    "imports in functions": 280, "class names in two modules": 45,
 }  # fmt: skip
 
 

@@ -212,7 +212,11 @@ def as_called(**more: Any) -> click.Context:
 
 def test_the_help_lists_every_command_with_a_whole_sentence() -> None:
     help_text = as_called(terminal_width=80).get_help()
-    assert [name for name in cli.commands if not re.search(rf"^  {name} +[A-Z].*\.$", help_text, re.MULTILINE)] == []
+    assert [
+        name
+        for name in cli.list_commands(as_called())
+        if not re.search(rf"^  {name} +[A-Z].*\.$", help_text, re.MULTILINE)
+    ] == []
     assert "...\n" not in help_text
 
 
@@ -232,8 +236,8 @@ def faults(words: list[str]) -> Iterator[str]:
     for word in rest:
         if word == "--":  # what follows is another program
             return
-        if isinstance(command, click.Group) and word in command.commands:
-            command = command.commands[word]
+        if isinstance(command, click.Group) and (named := command.get_command(as_called(), word)):
+            command = named
         elif word.startswith("-"):
             option, _, value = word.partition("=")
             known = {name: parameter for parameter in command.params for name in parameter.opts}
@@ -331,7 +335,9 @@ def test_each_command_of_the_advice_measures_a_change_of_a_preset(
     others = re.findall(r"`gputui (ab [^`]+)`", page)
     assert len(others) > len(measured), "the commands for a GPU"
     for command in others:
-        given = cli.commands["ab"].make_context("ab", shlex.split(command)[1:], as_called()).params
+        ab = cli.get_command(as_called(), "ab")
+        assert ab is not None
+        given = ab.make_context("ab", shlex.split(command)[1:], as_called()).params
         name, settings = given["preset"], given["settings"]
         assert presets.resolve(name, settings).options != presets.resolve(name, []).options, command
 

@@ -48,7 +48,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: ZipF
     own = {f"gputui/{path.relative_to(ROOT)}" for path in files if "__pycache__" not in path.parts}
     packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert own == packed
-    assert wheel.read("gputui/tui/cli/own-code.md") == (ROOT / "docs/own-code.md").read_bytes()  # a link to it
+    assert wheel.read("gputui/tui/commands/own-code.md") == (ROOT / "docs/own-code.md").read_bytes()  # a link to it
     licences = {name.partition("/licenses/")[2] for name in wheel.namelist()}
     assert {"LICENSE", "engine/trainer/data/DIGITS.md"} <= licences
 

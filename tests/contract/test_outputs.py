@@ -88,7 +88,9 @@ def test_what_a_command_prints(words: str, there: Path, golden: Golden, capsys: 
 
 def commands(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The words of each command, also of those within a command."""
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.commands if before else group.list_commands(context):
+        command = group.get_command(context, name)
         yield (*before, name)
         if isinstance(command, click.Group):
             yield from commands(command, (*before, name))

@@ -8,12 +8,12 @@ from gputui.tui.base.keys import VERBS, remapped, shown
 from gputui.tui.base.settings import Charts, Settings, declared
 from gputui.tui.base.themes import HIGH_CONTRAST, THEMES, colour
 from gputui.tui.base.undo import Acts
-from gputui.tui.cli import cli as cli_cli, command, completion
-from gputui.tui.cli.command import cli as command_cli
-from gputui.tui.cli.completion import Bash
-from gputui.tui.commands import proof as commands_proof, compare, presets, runs, serve, train
-from gputui.tui.commands.proof import shareable
-from gputui.tui.commands.train import AGAIN_SECONDS, LineView
+from gputui.tui.cli import cli as cli_cli, form_state
+from gputui.tui.commands import completion, logs, measuring, serve
+from gputui.tui.commands.completion import Bash
+from gputui.tui.commands.measuring import shareable
+from gputui.tui.commands.stopping import AGAIN_SECONDS, code_of
+from gputui.tui.commands.train import LineView
 from gputui.tui.drawing import charts, rate, tune
 from gputui.tui.drawing.live import head, phases
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
@@ -23,7 +23,7 @@ from gputui.tui.form.form_state import FormState, INFO, to_text, to_value
 from gputui.tui.form.option_search import search
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.printing import proof as printing_proof
-from gputui.tui.printing.diagnosis import lines
+from gputui.tui.printing.proof import profile_lines
 from gputui.tui.reading import earlier_starts, preset_files, queue, run_list
 from gputui.tui.reading.machine import Users
 from gputui.tui.reading.preset_files import Listing

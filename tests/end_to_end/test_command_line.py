@@ -15,8 +15,7 @@ import pytest
 from tests.doors.engine import Limits, Machine, Proof, Run, folder, presets, resuming, this_machine
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
-from tests.doors.tui import commands_proof as proof
-from tests.doors.tui import train
+from tests.doors.tui import code_of, measuring
 from tests.doors.tui import tui_cli as cli
 from tests.doors.tui import tui_cli as command_line
 from tests.support import recorded
@@ -153,14 +152,15 @@ def test_a_measurement_is_requested_with_what_is_given(
     lines: list[str] = []
     unsaid, plain = ("preset", "folder", "seed", "source"), presets.resolve("quickstart").changed()
 
-    def run_proof(asked: Request, **following: Any) -> int:
+    def measure(asked: Request, how: measuring.FollowOptions, trains_on: Machine | None = None) -> int:
         fields = {name: value for name, value in asdict(asked).items() if name not in unsaid and value}
         fields["set"] = {name: new for name, new in asked.baseline().changed().items() if plain.get(name) != new}
-        following["trains_on"] = bool(following.get("trains_on"))
+        following = asdict(how) | {"trains_on": trains_on is not None}
         lines.append(f"    {fields}\n    {dict(sorted((name, value) for name, value in following.items() if value))}")
         return 7
 
-    monkeypatch.setattr(proof, "run_proof", run_proof)
+    for module in ("diagnose", "tune"):
+        monkeypatch.setattr(f"gputui.tui.commands.{module}.measure", measure)
     for words in MEASURED.splitlines():
         lines.append(words)
         assert command_line.run(words.split()) == 7, words
@@ -245,7 +245,7 @@ def test_the_exit_code_says_if_the_run_can_be_resumed(
 ) -> None:
     monkeypatch.setattr(Run, "status", property(lambda _: {"ended_by": ended_by}))
     monkeypatch.setattr(resuming, "why_not", lambda _: why_not)
-    assert train.code_of(run, outcome) == code
+    assert code_of(run, outcome) == code
 
 
 # ---- the form ------------------------------------------------------------------------------------
@@ -270,13 +270,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         shown.append((state, more))
         return 5
 
-    for module in ("command", "runs"):
-        monkeypatch.setattr(f"gputui.tui.cli.{module}.show", show)
+    monkeypatch.setattr("gputui.tui.cli.show", show)
     return shown
 
 
 def test_a_run_opens_the_form_with_its_options(home: Path, opened: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputui.tui.cli.command.need_a_terminal", lambda instead: None)
+    monkeypatch.setattr("gputui.tui.cli.need_a_terminal", lambda instead: None)
     run = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13, settings=("batch_size=512",))
     assert cli.run(["run:cnn", "--set", "epochs=7"]) == 5
     ((state, more),) = opened
@@ -326,12 +325,12 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         print(f"the result, followed: {was_followed}")
 
     monkeypatch.setattr(this_machine, "read", lambda: HERE)
-    monkeypatch.setattr("gputui.tui.commands.proof.proof_start.begin", begin)
-    monkeypatch.setattr("gputui.tui.commands.proof.proof_start.wait", wait)
-    monkeypatch.setattr(proof, "Presses", presses)
-    monkeypatch.setattr(proof, "budget", lambda _: "a while")
-    monkeypatch.setattr("gputui.tui.commands.proof.proof_tables.show_result", show_result)
-    monkeypatch.setattr(proof, "_view", lambda: SimpleNamespace(show=lambda _: None, close=lambda: None))
+    monkeypatch.setattr("gputui.tui.commands.measuring.proof_start.begin", begin)
+    monkeypatch.setattr("gputui.tui.commands.measuring.proof_start.wait", wait)
+    monkeypatch.setattr(measuring, "Presses", presses)
+    monkeypatch.setattr(measuring, "budget", lambda _: "a while")
+    monkeypatch.setattr("gputui.tui.commands.measuring.proof_tables.show_result", show_result)
+    monkeypatch.setattr(measuring, "_view", lambda: SimpleNamespace(show=lambda _: None, close=lambda: None))
     monkeypatch.setattr(request, "remarks", lambda asked, machine: [f"{machine.cpus} CPUs"])
     return steps
 
@@ -357,11 +356,12 @@ def test_the_latest_that_can_go_on_is_resumed_and_with_more_time_the_latest_that
 ) -> None:
     resumed: list[str] = []
 
-    def go_on(proof: Proof, *_given: Any, **_named: Any) -> int:
+    def measure(_asked: request.Request, _how: Any, proof: Proof) -> int:
         resumed.append(proof.id)
         return 0
 
-    monkeypatch.setattr(proof, "go_on", go_on)
+    monkeypatch.setattr("gputui.tui.commands.tune.measure", measure)
+    monkeypatch.setattr("gputui.tui.commands.tune.tune_request.resumed", lambda proof, _minutes: proof.request)
     states = {"20260921-1": "stopped", "20260921-2": "failed", "20260921-3": "done", "20260921-4": "running"}
     for name, state in states.items():
         written = write_proof(home, name, kind=kind, state=state)
@@ -404,5 +404,7 @@ def test_the_exit_code_of_a_measurement(
     fields: dict[str, Any], presses: int, code: int, home: Path, done: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(home, **fields)
-    monkeypatch.setattr(proof, "Presses", lambda *_: SimpleNamespace(count=presses, asked=[(2,)] * presses, more=""))
-    assert proof.run_proof(asked(), as_json=False, anyway=True) == code
+    monkeypatch.setattr(
+        measuring, "Presses", lambda *_: SimpleNamespace(count=presses, asked=[(2,)] * presses, more="")
+    )
+    assert measuring.measure(asked(), measuring.FollowOptions(anyway=True)) == code

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.doors.engine import OPTIONS, Machine, Run, presets, this_machine, titles
 from tests.doors.tui import INFO, Bash, glyphs, show
-from tests.doors.tui import command_cli as commands
+from tests.doors.tui import cli_cli as commands
 from tests.doors.tui import tui_cli as cli
 from tests.support.damage import ran, wrong_in
 from tests.support.front_door import gputui
@@ -50,7 +50,7 @@ def test_a_group_or_any_word_finds_its_options(capsys: pytest.CaptureFixture[str
 
 def test_completing_imports_nothing_heavy() -> None:
     program = (
-        "import sys, click\nfrom gputui.tui import cli\nfrom gputui.tui.cli import completion as completing\n"
+        "import sys, click\nfrom gputui.tui import cli\nfrom gputui.tui.commands import completion as completing\n"
         "for ask in (completing.preset, completing.run, completing.proof): ask(None, None, '')\n"
         "print([name for name in ('pydantic', 'textual', 'rich', 'tensorflow', 'numpy') if name in sys.modules])"
     )

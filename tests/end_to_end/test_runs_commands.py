@@ -12,7 +12,7 @@ import pytest
 
 from tests.doors.engine import RESUMED, Run, RunError, all_runs, folder, locks, titles, writing
 from tests.doors.engine import titles_record as record
-from tests.doors.tui import INTERRUPTED, WRONG, RunList, matching, runs
+from tests.doors.tui import INTERRUPTED, WRONG, RunList, logs, matching
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 from tests.support.recorded_proof import write_proof
@@ -147,7 +147,7 @@ def test_the_log_is_shown_and_followed(
     said(capsys, "logs", "vit", "-f", code=INTERRUPTED)  # as its training ended: it was stopped
     said(capsys, "logs", "cnn", "-f")
     _epochs_are_among_the_lines(vit, capsys)
-    monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(logs, "POLL_SECONDS", 0.01)
     states = iter([True, True, False])
     monkeypatch.setattr(Run, "is_active", property(lambda run: _writes_on(run, next(states))))
     assert said(capsys, "logs", "mlp", "--follow", "-n", "0", code=1)[0] == "more True\nmore True\nmore False\n"
@@ -207,7 +207,7 @@ def test_a_line_that_is_half_written_is_followed_to_its_end(
 ) -> None:
     log, more = three[2].file("engine.log"), iter(["o\nthr", "ee\r", "\nfo\tur", ""])
     log.write_text("one\ntw")
-    monkeypatch.setattr("gputui.tui.commands.runs.time.sleep", lambda _: None)
+    monkeypatch.setattr("gputui.tui.commands.logs.time.sleep", lambda _: None)
 
     def is_active(run: Run) -> bool:
         with run.file("engine.log").open("a", newline="") as stream:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import LineUp, Run, RunError, Started, caveats, recalled
+from tests.doors.engine import LineUp, Run, Started, caveats, recalled
 from tests.doors.engine import compare as compare_line_up
 from tests.doors.engine import comparison_Comparison as Comparison
-from tests.doors.tui import Refused, comparison
-from tests.doors.tui import compare as compare_command
+from tests.doors.tui import comparison
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
 
@@ -109,13 +108,11 @@ def test_runs_that_differ_only_in_the_seed_have_their_mean_spread_and_each_value
     assert comparison.over_seeds(compare([four[0], four[2], again])) == [], "repeats with one seed"
 
 
-def test_one_run_cannot_be_compared(four: list[Run]) -> None:
-    with pytest.raises(Refused, match="two or more"):
-        compare_command.show_comparison(["a"], "table")
-    with pytest.raises(Refused, match="two or more"):
-        compare_command.show_comparison(["a", "a"], "table")
-    with pytest.raises(RunError):
-        compare_command.show_comparison(["a", "zzz"], "table")
+@pytest.mark.usefixtures("four")
+def test_one_run_cannot_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    for names, refusal in ((["a"], "two or more"), (["a", "a"], "two or more"), (["a", "zzz"], "zzz")):
+        assert cli.run(["compare", *names]) == 2
+        assert refusal in capsys.readouterr().err
 
 
 def compared(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from tests.doors.engine import (
     trial_runner,
 )
 from tests.doors.engine import proof_request as request
-from tests.doors.tui import commands_proof as proof_command
+from tests.doors.tui import measuring
 from tests.doors.tui import printing_proof as proof_tables
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
@@ -344,7 +344,7 @@ def test_the_exit_code_is_that_of_the_trial_that_decided(tmp_path: Path, kind: s
     change = request.of_change("quickstart", ["steps_per_execution=16"])
     asked = {"loop": loop(), "diagnosis": of_preset()}.get(kind, change)
     told = proved(tmp_path, asked, figures).written
-    assert proof_command._code(typed(Record, told), NoPresses()) == code  # type: ignore[arg-type]
+    assert measuring._code(typed(Record, told), NoPresses()) == code  # type: ignore[arg-type]
 
 
 def test_a_trial_that_dies_while_it_is_profiled_is_a_row(tmp_path: Path) -> None:

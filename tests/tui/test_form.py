@@ -114,12 +114,12 @@ async def what_only_the_disk_knows_is_checked_again_at_start(
 async def test_what_is_wrong_is_told_and_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tests.doors.tui import presets as presets_command
+    from tests.doors.tui import tui_cli as cli
 
     monkeypatch.chdir(tmp_path)
     file = Path("wrong.yaml")  # a line with a longer place is shortened
     file.write_text("compile: {xla: true}\ntrain: {deterministic: true}\n")
-    presets_command.check_presets([str(file)])
+    cli.run(["presets", "check", str(file)])
     checked = capsys.readouterr().err
     async with opened() as pilot:
         await each_anew(

@@ -16,8 +16,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tests.doors.engine import launch, presets, runs, this_machine
-from tests.doors.tui import Ask, FormState, GputuiApp, preset_files, screens_saving
-from tests.doors.tui import command as preset_or_command
+from tests.doors.tui import Ask, FormState, GputuiApp, form_state, preset_files, screens_saving
 from tests.doors.tui import screens_saving as saving_screen
 from tests.support.answering import Answering
 from tests.support.form_pilot import NO_GPU, calm, form, opened, seen, told, write
@@ -42,7 +41,7 @@ async def asked(pilot: Pilot[None], *keys: str) -> None:
 
 
 async def test_save_as_proposes_the_file_and_says_what_it_writes(project: Path) -> None:
-    async with opened((120, 40), GputuiApp(preset_or_command.form_state("mine.yaml", ["batch_size=64"]))) as pilot:
+    async with opened((120, 40), GputuiApp(form_state("mine.yaml", ["batch_size=64"]))) as pilot:
         await pilot.press("S")
         await wait_for(pilot, lambda: "replaces the file ./mine.yaml" in seen(pilot))
         assert pilot.app.screen.query_one(Input).value == "./mine.yaml"
@@ -79,7 +78,7 @@ async def test_the_preset_that_a_run_came_from_can_be_updated(project: Path) -> 
     file.write_text("input: {batch_size: 48}  # as in the paper\n")
     preset = presets.resolve("mine.yaml", ["epochs=9"])
     run = runs.create("mine", preset.to_yaml(), launch.origin_of(preset))
-    async with opened((120, 40), GputuiApp(preset_or_command.form_state(str(run.file("preset.yaml")), []))) as pilot:
+    async with opened((120, 40), GputuiApp(form_state(str(run.file("preset.yaml")), []))) as pilot:
         await asked(pilot, "s")
         assert "a run of ./mine.yaml" in seen(pilot)
         await pilot.press("c")
@@ -100,14 +99,14 @@ async def test_the_preset_that_a_run_came_from_can_be_updated(project: Path) -> 
         assert "as in the paper" in file.read_text()
         assert str(file) in told(pilot), "where it was saved"
     file.unlink()
-    state = preset_or_command.form_state(f"run:{run.id}", [])
+    state = form_state(f"run:{run.id}", [])
     assert saving_screen._origin(state) is None
 
 
 async def test_a_file_that_was_changed_meanwhile_is_asked_about(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = project / "mine.yaml"
     monkeypatch.setenv("EDITOR", "vi")
-    async with opened((120, 40), GputuiApp(preset_or_command.form_state("mine.yaml", ["epochs=9"]))) as pilot:
+    async with opened((120, 40), GputuiApp(form_state("mine.yaml", ["epochs=9"]))) as pilot:
         file.write_text("input: {batch_size: 96}  # theirs\n")
         await asked(pilot, "s")
         assert "was changed since it was opened" in seen(pilot)

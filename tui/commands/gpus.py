@@ -1,5 +1,5 @@
-"""The commands `gputui gpus`, which shows the GPUs and their users, and `gputui lease`, which runs a program on leased
-GPUs."""
+"""The commands about this machine: `gputui gpus` shows the GPUs and their users, `gputui lease` runs a program on GPUs
+of its own, and `gputui doctor` examines the machine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+import click
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ...engine import doctor
-from ...engine.doctor import Finding
+from ...engine.doctor import Finding, blocks
+from ...engine.doctor import examine as examine_machine
 from ...engine.files.values import to_json
 from ...engine.gpu import GpuProcess
 from ...engine.interpreter import interpreter
@@ -39,33 +40,37 @@ PER_USER = 3  # of the processes that a line names
 HEAD = ("GPU", "model", "memory", "busy", "state")
 
 
-def show_gpus(as_json: bool) -> None:
-    """One line per GPU: model, memory and load, and who uses it or has leased it. Raises Refused."""
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per GPU and line; [] if there is none.")
+def gpus(as_json: bool) -> None:
+    """A GPU is free for device.visible=free:N if no process computes on it, its memory is not used, and nobody has
+    leased it.
+    """
     try:
-        gpus = IdleNotes().of(free_gpus.read())
+        listed = IdleNotes().of(free_gpus.read())
     except NotFree as fault:
         if as_json:
             print("[]")
         raise Refused(f"{fault}\ngputui doctor says what to do; trainings run on the CPU") from None
-    following = _following(gpus)
+    following = _following(listed)
     if as_json:
-        if not gpus:
+        if not listed:
             print("[]")
-        for gpu in gpus:
+        for gpu in listed:
             print(to_json(_as_json(gpu) | {"next": following.get(gpu.key)}))
         return
-    if not gpus:
+    if not listed:
         print("This machine has no NVIDIA GPU; trainings run on the CPU.")
         return
     if following:
         from ...engine.queue.entries import name_of  # only if something is queued
 
         names = {uuid: name_of(run) for uuid, run in following.items()}
-        rows = [(*_row(gpu), names.get(gpu.key, "")) for gpu in gpus]
+        rows = [(*_row(gpu), names.get(gpu.key, "")) for gpu in listed]
         show_table(Table((*HEAD, "next"), rows, right=(0, 2, 3)))
     else:
-        show_table(Table(HEAD, [_row(gpu) for gpu in gpus], right=(0, 2, 3)))
-    if any(process.idle_hours for gpu in gpus for process in gpu.processes or ()):
+        show_table(Table(HEAD, [_row(gpu) for gpu in listed], right=(0, 2, 3)))
+    if any(process.idle_hours for gpu in listed for process in gpu.processes or ()):
         print(f"idle: {HOW_IDLE}")
 
 
@@ -140,10 +145,19 @@ def _process_as_json(process: GpuProcess) -> dict[str, Any]:
 # ---- lease ----------------------------------------------------------------------------------------
 
 
-def run_on_leased(gpus: str, command: Sequence[str], wait: bool) -> int:
-    """Return the exit code of `command`, which is run on leased GPUs. `gpus` is a request such as 1, 2@24GB or 1@A100.
-    If too few GPUs are free, `wait` tries again every 5 s. Without `wait`, and for a wrong request or an unknown
-    program, Refused is raised."""
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("gpus", metavar="N[@KIND]")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option("--wait", is_flag=True, help="Wait until N GPUs are free.")
+def lease(gpus: str, command: Sequence[str], wait: bool) -> int:
+    """No other user of gputui takes them until the program ends.
+
+    \b
+    gputui lease 1 -- python train.py            a GPU that nobody uses
+    gputui lease --wait 2@40GB -- torchrun ...   two with 40 GB or more, as soon as they are free
+
+    The program finds them in CUDA_VISIBLE_DEVICES. The exit code is that of the program.
+    """
     choice = gpu_choice.parse(f"free:{gpus}")
     if choice is None:
         raise Refused(f"{gpus!r} is no number of GPUs; write 1, 2@24GB or 1@A100")
@@ -194,11 +208,11 @@ def _run(command: Sequence[str], uuids: str, leases: Sequence[Lease]) -> int:
             signal.signal(number, pass_on)
     try:
         process = subprocess.Popen(command, env=os.environ | {VARIABLE: uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-                                   pass_fds=[lease.lock.fd for lease in leases])  # fmt: skip
+                                   pass_fds=[held.lock.fd for held in leases])  # fmt: skip
     except OSError as fault:
         raise Refused(f"{command[0]}: {fault.strerror}") from None
-    for lease in leases:
-        lease.write(os.path.basename(command[0]), pid=process.pid)
+    for held in leases:
+        held.write(os.path.basename(command[0]), pid=process.pid)
     for missed in early:
         process.send_signal(missed)
     code = process.wait()
@@ -210,16 +224,21 @@ STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"
 
 def examine(deep: bool, python: str | None = None) -> list[Finding]:
     """Return all findings, the worst first. `deep` also imports TensorFlow, of `python` or the Python that trains."""
-    return worst_first([*doctor.examine(deep, python), *terminal(os.environ, shutil.get_terminal_size())])
+    return worst_first([*examine_machine(deep, python), *terminal(os.environ, shutil.get_terminal_size())])
 
 
-def show_doctor(as_json: bool, deep: bool, python: str | None) -> int:
-    """Print the findings. Return the exit code, which is FAILED if a finding prevents training. `deep` also imports
-    TensorFlow. `python` is the path of the Python to examine, or of its environment. Raises Refused if it is blank."""
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object.")
+@click.option("--deep", is_flag=True, help="Also import TensorFlow to see which GPUs it finds; takes up to 20 s.")
+@click.option(
+    "--python", metavar="PATH", help="The Python that trains, as run.python; by default GPUTUI_PYTHON or gputui's own."
+)
+def doctor(as_json: bool, deep: bool, python: str | None) -> int:
+    """The exit code is 1 if something prevents training on the GPUs, or on the CPU of a machine without GPUs."""
     if python is not None and not python.strip():
         raise Refused("--python needs the path of a Python, or of the folder of an environment that has one")
     findings = examine(deep, interpreter.file_of(python) if python else None)
-    blocked = doctor.blocks(findings)
+    blocked = blocks(findings)
     if as_json:
         print(to_json({"blocked": blocked, "findings": [asdict(finding) for finding in findings]}))
     else:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -21,22 +23,73 @@ from ...engine.files.values import to_json
 from ...engine.interpreter import interpreter
 from ...engine.prepare import manifest as manifests
 from ...engine.prepare import preparing, request, result_files
-from ...engine.prepare.manifest import Manifest, ManifestError
+from ...engine.prepare.manifest import DTYPES, FORMATS, MOST_SHARDS, SHARD_BYTES, Manifest, ManifestError
 from ...engine.prepare.preparing import Estimate
 from ...engine.prepare.request import PrepareError
 from ...engine.presets.saving import SaveError
 from ...engine.units import counted, seconds, size
 from ..base.errors import DONE, FAILED, INTERRUPTED, WRONG, Refused, clean, complain
 from ..base.glyphs import in_cell
+from .shared_options import preset_option, settings_option
 
 NAMED = 5  # broken samples that are printed
 
 
-def prepare(
-    preset: str, settings: Sequence[str], output: str, options: Mapping[str, Any], estimate: bool, as_json: bool
-) -> int:
-    """Prepare the data of a preset in the folder `output`, or go on with it. Return the exit code. `options` are those
-    of engine/prepare/request.py. With `estimate`, only a sample is measured. Raises Refused."""
+def _height_and_width(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    match = re.fullmatch(r"([1-9]\d{0,3})[xX]([1-9]\d{0,3})", value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is not HEIGHTxWIDTH, such as 224x224")
+    return int(match[1]), int(match[2])
+
+
+@click.command("prepare")
+@preset_option("The preset whose data to prepare.", required=True)
+@settings_option()
+@click.option(
+    "-o", "--output", metavar="FOLDER", required=True, help="Write to this folder; one that was begun goes on."
+)
+@click.option(
+    "--size", callback=_height_and_width, metavar="HEIGHTxWIDTH", help="Resize images (default: to workload.shape)."
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    help="Type of the stored inputs; floats are scaled as in the training (default: uint8 for bytes, else float32).",
+)
+@click.option(
+    "--format",
+    type=click.Choice(FORMATS),
+    default=FORMATS[0],
+    show_default=True,
+    help="TFRecord files, or one file with arrays.",
+)
+@click.option(
+    "--shards",
+    type=click.IntRange(1, MOST_SHARDS),
+    metavar="N",
+    help=f"Number of files of the training part (default: about {size(SHARD_BYTES)} each).",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    help="Number of processes (default: as many as CPUs, fewer for little work).",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take at most N samples, to try it.")
+@click.option("--estimate", is_flag=True, help="Only measure a sample: the time, the room, and whether it pays.")
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest, or the estimate, as JSON on stdout.")
+def prepare(preset: str, settings: Sequence[str], output: str, estimate: bool, as_json: bool, **options: Any) -> int:
+    """Training then only reads it. FOLDER gets the files, a preset that trains on them, and a manifest that names
+    broken samples, which are left out. After an interruption the same command goes on.
+
+    \b
+    gputui prepare --preset mine.yaml -o ready
+    gputui prepare --preset mine.yaml -o ready --size 224x224 --dtype float16
+    """
     before = signal.signal(signal.SIGTERM, _interrupt)
     folder = Path(output).absolute()
     try:

@@ -1,40 +1,35 @@
-"""The commands about presets: list, show and check presets, export one, and write files to start from."""
+"""The commands about presets: list, show and check them, write a first one, and explain options and own code."""
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import click
 from rich.table import Table
 from rich.text import Text
 
-from ...engine import checks, entry
+from ...engine import checks
 from ...engine import presets as preset_files
 from ...engine.files.values import to_json
-from ...engine.files.writing import refuse_existing, write_new
-from ...engine.interpreter import interpreter
 from ...engine.job import this_machine
 from ...engine.options import OPTIONS, OptionInfo
 from ...engine.options.own_code import OWN_CODE_LABELS
 from ...engine.options.synonyms import keys_of, option_meant, synonyms_of
-from ...engine.presets import Preset, PresetError, saving, starter_files
+from ...engine.presets import PresetError, starter_files
 from ...engine.text_table import Table as TextTable
-from ..base.errors import DONE, STDOUT, WRONG, Refused, clean, complain
+from ..base.errors import DONE, WRONG, Refused, clean, complain
 from ..form.form_state import to_text
 from ..form.option_search import search
 from ..printing.plain_tables import console, show_table
-from .train import place
-
-if TYPE_CHECKING:
-    from ...engine.export.own_code import Form
-
+from . import completion
+from .shared_options import preset_name
+from .train import place, print_preset
 
 BESIDE_A_PROGRAM = """
 train.py is yours, and is not changed. gputui calls a function of it that returns what is trained; write, in train.py:
@@ -50,8 +45,23 @@ in place of model.compile and model.fit, and keep what else runs at once below i
 gputui guide says what build may return"""
 
 
-def list_presets(as_json: bool = False) -> None:
-    """Name, owner and description of the named ones, and of those in the current folder."""
+@click.group(invoke_without_command=True)
+@click.pass_context
+def presets(context: click.Context) -> None:
+    if context.invoked_subcommand is None:
+        _list(as_json=False)
+
+
+@presets.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def presets_list(as_json: bool) -> None:
+    """List the presets that ship with gputui, and your own."""
+    _list(as_json)
+
+
+def _list(as_json: bool) -> None:
+    """Print name, owner and description of every preset that has a name, and of the presets in the current folder: as a
+    table, or as one JSON object per line."""
     table = Table(box=None, pad_edge=False, show_header=False)
     here = {f"./{path.name}": path for path in preset_files.in_current_folder()}
     for name, path in (preset_files.named_presets() | here).items():
@@ -71,78 +81,24 @@ def list_presets(as_json: bool = False) -> None:
         show_table(table)
 
 
-def show_preset(name: str) -> None:
-    print(clean(preset_files.resolve(name).to_yaml()), end="")
+@presets.command("show")
+@click.argument("name", callback=preset_name, shell_complete=completion.preset)
+def presets_show(name: str) -> None:
+    """Show preset NAME with the value of every option."""
+    print_preset(preset_files.resolve(name))
 
 
-def show_schema() -> None:
-    from ...engine.options import validation  # only this command needs it
-
-    print(json.dumps(validation.preset_schema(), indent=2))
-
-
-def export_preset(name: str, settings: Sequence[str], output: str | None) -> None:
-    """Write the preset as plain TensorFlow code to the file or the new folder `output`, or to stdout if that is None or
-    `-`. `settings` are KEY=VALUE. Raises Refused if the preset cannot be exported or the file exists."""
-    from ...engine.export import own_code as form_part  # only this command needs it
-    from ...engine.export import script as script_part  # only this command needs it
-
-    output = None if output == STDOUT else output
-    preset = preset_files.resolve(name, settings)
-    workload = preset.options.workload
-    if workload.entry is not None:
-        try:
-            entry.examine(workload.entry, Path(os.path.expanduser(workload.folder or ".")).absolute())
-        except entry.EntryFault as fault:
-            raise Refused(f"workload.entry: {fault}; {fault.change}") from None
-    for finding in checks.of_options(preset.options, this_machine.read()):
-        raise Refused(str(finding))
-    if output is not None:
-        refuse_existing(Path(output))
-    try:
-        form = form_part.asked(preset)
-    except form_part.RefusedError as fault:
-        raise Refused(f"{clean(str(fault))}\n{clean(fault.hint)}") from None
-    for warning in form.warnings if form is not None else ():
-        complain(warning)
-    if output is not None and (output.endswith(os.sep) or os.path.isdir(output)):
-        _export_folder(preset, Path(output), form)
-        return
-    script, paths = script_part.with_paths(preset, form=form)
-    if output is None:
-        sys.stdout.write(script)
-    else:
-        write_new(Path(output), script)
-        command = f"{shlex.quote(clean(_python(preset)))} {shlex.quote(clean(output))}"
-        print(f"{clean(output)} written; {command} runs it")
-    if paths:
-        complain(f"the script names {paths[0]} of this machine; -o FOLDER/ exports a folder that runs elsewhere")
-
-
-def _export_folder(preset: Preset, target: Path, form: Form | None) -> None:
-    """Write the preset with its script and code as a folder for another machine. Raises Refused."""
-    from ...engine.export import export_folder  # only this command needs it
-
-    try:
-        made = export_folder.export(preset, target, form)
-    except entry.EntryFault as fault:
-        raise Refused(f"workload.entry: {fault}; {fault.change}") from None
-    except saving.SaveError as fault:
-        raise Refused(str(fault)) from None
-    print(f"{clean(target)} written; its {export_folder.README} says how to train with it elsewhere")
-    if made.data is not None:
-        place, to = made.data
-        complain(f"{clean(place)} is not copied, as it is missing or large; put it at {clean(target / to)}")
-
-
-def _python(preset: Preset) -> str:
-    python = interpreter.chosen(preset.options.run.python)
-    in_path = shutil.which("python")
-    return "python" if in_path and os.path.dirname(in_path) == os.path.dirname(python) else python
-
-
-def check_presets(files: Sequence[str]) -> int:
-    """Print every problem of every file. Return the exit code: WRONG if a file has an error, else DONE."""
+@presets.command("check")
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    callback=lambda context, parameter, files: tuple(preset_name(context, parameter, file) for file in files),
+    shell_complete=completion.preset,
+)
+def presets_check(files: Sequence[str]) -> int:
+    """Check preset files, and the options in them against this machine."""
     here = this_machine.read()
     code = DONE
     for file in files:
@@ -162,9 +118,25 @@ def check_presets(files: Sequence[str]) -> int:
     return code
 
 
-def begin(folder: str, example: str | None = None) -> None:
-    """Write a preset and a program to start from into the folder, and print how to use them. Raises Refused if a file
-    exists. `example` is the name of an example, None for the usual one."""
+@presets.command("schema")
+def presets_schema() -> None:
+    """Print the JSON Schema of presets, for editors."""
+    from ...engine.options import validation  # pydantic, which only this command needs
+
+    print(json.dumps(validation.preset_schema(), indent=2))
+
+
+@click.command("init")
+@click.argument("folder", metavar="[DIR]", default=".")
+@click.option(
+    "--example",
+    type=click.Choice(["arrays", "images", "records", "lora", "two-phases", "distillation", "quantisation"]),
+    help="Write this worked example instead; gputui guide describes them.",
+)
+def init(folder: str, example: str | None) -> None:
+    """They are written into DIR or the current folder. If that has a train.py, only the preset is written. A file that
+    exists is not overwritten.
+    """
     try:
         written = starter_files.write(Path(folder), example)
     except FileExistsError as fault:
@@ -192,11 +164,25 @@ def begin(folder: str, example: str | None = None) -> None:
 NAME_WIDTH, TEXT_WIDTH = 11, 100
 
 
-def show_options(words: str, as_json: bool) -> None:
-    """Print those that match the words; a single match is explained. Raises Refused if none matches."""
-    matches = fitting(words)
+@click.command()
+def guide() -> None:
+    """The guide says what your function `build` may return, and which options apply to it."""
+    click.echo_via_pager(Path(__file__).with_name("own-code.md").read_text(encoding="utf-8"))
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[KEY or WORDS]...", shell_complete=completion.option)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, for each option.")
+def options(words: tuple[str, ...], as_json: bool) -> None:
+    """\b
+    gputui options                every option, its default, what it takes and does
+    gputui options batch_size     one of them: its range, unit, when it helps and what it costs
+    gputui options input          those of a group
+    gputui options lr             by another name, or by any word of its help
+    """
+    matches = fitting(" ".join(words))
     if not matches:
-        raise Refused(f"no option matches {words!r}{option_meant(words, OPTIONS)}")
+        raise Refused(f"no option matches {' '.join(words)!r}{option_meant(' '.join(words), OPTIONS)}")
     if as_json:
         for info in matches:
             print(json.dumps(described(info)))

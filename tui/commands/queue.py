@@ -1,5 +1,4 @@
-"""The commands about the queue: put runs in it, show it, change its order, pause it.
-Deferred imports: a command that shows or changes the queue needs no presets."""
+"""The commands about the queue: show it, change its order, pause it; and what is printed of a job that is put in it."""
 
 from __future__ import annotations
 
@@ -8,23 +7,23 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
+
+import click
 
 from ...engine import runs as run_folders
 from ...engine.files import run_numbers
 from ...engine.files.places import runs_folder
 from ...engine.files.values import mapping, to_json
-from ...engine.queue import entries, entry_changes, free_devices, queue_settings
+from ...engine.queue import entries, entry_changes, free_devices, queue_settings, user_service
 from ...engine.queue.entries import Entry
 from ...engine.runs import RunError, titles
 from ...engine.units import since
 from ..base.errors import DONE, OutputFault, Refused, clean, complain
-from ..reading import queue
-
-if TYPE_CHECKING:
-    from ...engine.proof.folder import Proof
-    from ...engine.proof.request import Request
+from ..reading import queue as waiting
+from . import completion
+from .shared_options import one_of
 
 EMPTY = "The queue is empty; gputui --preset NAME --queue puts a run in it."
 PAUSED = "The queue is paused: no run is started. gputui queue start goes on."
@@ -35,63 +34,9 @@ APART, INDENT = "  ", " " * 7
 CHANGES_WIDTH = 30  # of the changed options behind a run's id
 
 
-def go_on(_command: str | None) -> None:
-    """Start the runner if none runs, as after a restart of the machine. A fault is only printed."""
-    try:
-        entries.ensure_runner()
-    except (OSError, RunError) as fault:
-        complain(f"the queue: {fault}")
-
-
-# ---- adding ----------------------------------------------------------------------------------------
-
-
-def add_preset(name: str, settings: Sequence[str], after: str | None, anyway: bool) -> int:
-    """Check a preset, make the folder of its run and put the run in the queue. Return the exit code. `settings` are
-    KEY=VALUE. `after` names a run or measurement that has to end first. With `anyway` the run does not wait for
-    trainings outside of the queue that use the CPU."""
-    from ...engine.queue import adding
-    from . import train
-
-    adding.refuse_here(f"gputui --preset {name}")
-    first = _first(after)
-    here = replace(adding.machine(), cluster=None, cluster_fault=adding.ON_SEVERAL_MACHINES)
-    preset, _, findings = train.checked(name, settings, here)
-    train.say(findings)
-    return _added(adding.queue_preset(preset, first, anyway))
-
-
-def add_resumed(name: str | None, after: str | None, code: str | None) -> int:
-    """Put a run that has ended in the queue, which resumes it. Return the exit code. `name` is None for the newest run
-    that can be resumed. `after` names a run or measurement that has to end first. `code` (`new` or `copy`) is needed if
-    the user's code has changed."""
-    from ...engine.process import resuming
-    from ...engine.queue import adding
-
-    run = resuming.latest() if name is None else run_folders.find(name)
-    return _added(adding.queue_resume(run, _first(after), code or ""))
-
-
-def add_proof(request: Request, after: str | None, anyway: bool) -> int:
-    """`after` and `anyway` are those of `add_preset`."""
-    from ...engine.proof import request as requests
-    from ...engine.queue import adding
-
-    entry = adding.queue_proof(request, _first(after), anyway)
-    for remark in requests.remarks(request, adding.machine()):
-        complain(remark)
-    return _added(entry)
-
-
-def add_resumed_proof(proof: Proof, request: Request, after: str | None, anyway: bool) -> int:
-    """Put a measurement that has ended in the queue, which resumes it with `request`."""
-    from ...engine.queue import adding
-
-    return _added(adding.queue_resumed_proof(proof, request, _first(after), anyway))
-
-
-def _first(name: str | None) -> str | None:
-    """Return the run or, without one of this name, the measurement that has to end first. Raises RunError."""
+def first(name: str | None) -> str | None:
+    """Return the id of the run or, without one of this name, of the measurement that is to end first. Raises
+    RunError."""
     if not name:
         return None
     try:
@@ -104,22 +49,31 @@ def _first(name: str | None) -> str | None:
         raise
 
 
-def _added(entry: Entry) -> int:
+def added(entry: Entry) -> int:
     try:
         print(entry.run, flush=True)
     except OutputFault:
         complain(f"{entry.name} is in the queue; take it out with: gputui queue rm {entry.name}")
         raise
     name = f"{entry.name}: " if entry.name != entry.run else ""
-    complain(f"{name}{queue.place_text(entry)}")
+    complain(f"{name}{waiting.place_text(entry)}")
     return DONE
 
 
 # ---- showing ---------------------------------------------------------------------------------------
 
 
-def show_queue(as_json: bool) -> None:
-    """Print the queue as a table, or as one JSON object per line."""
+@click.group(invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.pass_context
+def queue(context: click.Context, as_json: bool) -> None:
+    """`gputui --preset NAME --queue` puts a run in it. Runs start by themselves, in the order of the queue, when their
+    devices are free, also after you have logged out.
+    """
+    if context.invoked_subcommand is not None:
+        if as_json:
+            raise Refused(f"--json does not go with {context.invoked_subcommand!r}")
+        return
     listing = entries.listing()
     for line in (*listing.damage, *queue_settings.read().faults):
         complain(line)
@@ -170,8 +124,8 @@ def _in_order(listed: Sequence[Entry]) -> list[Entry]:
 def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
     """One row of plain values for each entry: first those that have begun, then those that wait, in their order."""
     news = entries.news()
-    gpus, why, starts = queue.gpus(), mapping(news.get("why")), queue.starts_in(listed, news)
-    places = queue.places_of(listed)
+    gpus, why, starts = waiting.gpus(), mapping(news.get("why")), waiting.starts_in(listed, news)
+    places = waiting.places_of(listed)
     rows: list[dict[str, Any]] = []
     for entry in _in_order(listed):
         place = places.get(entry.run)
@@ -185,7 +139,7 @@ def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
                 "needs": free_devices.needs_text(entry, gpus),
                 "when": _when(entry, starts),
                 "starts_in_seconds": starts.get(entry.run),
-                "why": queue.why_of(entry, why),
+                "why": waiting.why_of(entry, why),
                 "group": entry.group,
                 "after": entry.after,
                 "tries": entry.tries,
@@ -202,26 +156,28 @@ def _when(entry: Entry, starts: Mapping[str, float | None]) -> str:
         return since(entry.started_at or 0)
     if entry.state == "held" or entry.is_of_slurm or entries.is_paused():
         return ""
-    return queue.when_text(starts[entry.run]) or "unknown"
+    return waiting.when_text(starts[entry.run]) or "unknown"
 
 
 # ---- changing --------------------------------------------------------------------------------------
 
-_CHANGES: Mapping[str, tuple[Callable[[str], Any], str]] = {
-    "top": (lambda name: entry_changes.move(name, "top"), "is at the top"),
-    "up": (lambda name: entry_changes.move(name, "up"), "is moved up"),
-    "down": (lambda name: entry_changes.move(name, "down"), "is moved down"),
-    "hold": (entry_changes.hold, "is held; gputui queue release lets it be started"),
-    "release": (entry_changes.release, "is released"),
-    "rm": (entry_changes.remove, "is taken out of the queue"),
-}
+_CHANGES: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
+    "top": ("Move waiting runs to the top.", lambda name: entry_changes.move(name, "top"), "is at the top"),
+    "up": ("Move waiting runs up by one place.", lambda name: entry_changes.move(name, "up"), "is moved up"),
+    "down": ("Move waiting runs down by one place.", lambda name: entry_changes.move(name, "down"), "is moved down"),
+    "hold": ("Do not start these runs until they are released.", entry_changes.hold,
+             "is held; gputui queue release lets it be started"),
+    "release": ("Start these held runs in their turn.", entry_changes.release, "is released"),
+    "rm": ("Take waiting runs out of the queue. Those that have never begun end as stopped.", entry_changes.remove,
+           "is taken out of the queue"),
+}  # fmt: skip
 _UNCHANGED = {"up": "is the first already", "down": "is the last already", "release": "was not held"}
 
 
-def change(verb: str, names: Sequence[str]) -> None:
+def _change(names: Sequence[str], verb: str) -> None:
     """Apply `verb` (a key of _CHANGES) to each of the named runs in the queue. Several runs that are moved to the top
     keep their order. If one is refused, those before it are changed, and named."""
-    act, done = _CHANGES[verb]
+    _, act, done = _CHANGES[verb]
     ids = list(dict.fromkeys(_queued(name) for name in names))
     changed: dict[str, str] = {}
     try:
@@ -258,31 +214,38 @@ def _queued(name: str) -> str:
     raise Refused(f"{name!r} matches {len(matching)} queued runs ({', '.join(matching[:3])}); give more of the id")
 
 
-def service(verb: str) -> None:
-    """Print the systemd user unit of the runner. `verb` is `install` or `remove` to do this instead."""
-    from ...engine.queue import user_service
-
-    if verb == "remove":
+@queue.command()
+@one_of("show", install="Write the unit, and enable it.", remove="Disable the unit, and remove it.")
+def service(form: str) -> None:
+    """Show the systemd user unit that starts the queue after a restart of the machine."""
+    if form == "show":
+        print(user_service.text(), end="")
+    elif form == "remove":
         gone = user_service.remove()
         print(f"{user_service.path()} {'is removed' if gone else 'does not exist'}")
-        return
-    if verb != "install":
-        print(user_service.text(), end="")
-        return
-    by_hand = user_service.install()
-    print(f"{user_service.path()} is written" + (f"; now run: {by_hand}" if by_hand else " and enabled"))
-    print("loginctl enable-linger lets it start with the machine, and not only when you log in.")
-
-
-def pause_or_start(verb: str) -> None:
-    """Pause the queue (`verb` is `pause`), or let it start runs again. Raises Refused for a pause if Slurm starts the
-    runs."""
-    if verb == "pause":
-        if queue_settings.read().engine == queue_settings.SLURM:
-            raise Refused(f"{SLURM_STARTS}\ngputui queue hold RUN... holds their jobs")
-        entry_changes.pause()
-        print(PAUSED)
     else:
-        was_paused = entries.is_paused()
-        entry_changes.resume_queue()
-        print("The queue starts runs." if entries.all_entries() else f"{GOES_ON if was_paused else ''}{EMPTY}")
+        by_hand = user_service.install()
+        print(f"{user_service.path()} is written" + (f"; now run: {by_hand}" if by_hand else " and enabled"))
+        print("loginctl enable-linger lets it start with the machine, and not only when you log in.")
+
+
+for word, (purpose, *_) in _CHANGES.items():
+    runs = click.Argument(["names"], nargs=-1, required=True, metavar="RUN...", shell_complete=completion.queued_run)
+    queue.add_command(click.Command(word, callback=partial(_change, verb=word), params=[runs], help=purpose))
+
+
+@queue.command()
+def pause() -> None:
+    """Start no more runs; those that have begun continue."""
+    if queue_settings.read().engine == queue_settings.SLURM:
+        raise Refused(f"{SLURM_STARTS}\ngputui queue hold RUN... holds their jobs")
+    entry_changes.pause()
+    print(PAUSED)
+
+
+@queue.command()
+def start() -> None:
+    """Start runs again after a pause."""
+    was_paused = entries.is_paused()
+    entry_changes.resume_queue()
+    print("The queue starts runs." if entries.all_entries() else f"{GOES_ON if was_paused else ''}{EMPTY}")

@@ -1,61 +1,87 @@
-"""The commands about runs: list, stop, delete, note and tag them; print logs and histories; follow them."""
+"""The commands about several runs: list, compare and delete them."""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import io
-import math
-import re
 import shutil
-import subprocess
 import sys
-import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from pathlib import Path
-from typing import BinaryIO
+from collections.abc import Sequence
+from typing import Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
 from ...engine import runs as run_folders
+from ...engine.compare import baseline as baselines
+from ...engine.compare import comparison as comparisons
+from ...engine.compare.baseline import LineUp
+from ...engine.compare.comparison import Comparison
 from ...engine.figures import shown
-from ...engine.files import writing
-from ...engine.files.reading import open_regular
 from ...engine.files.values import to_json
-from ...engine.files.writing import refuse_existing, used_bytes, write_new
-from ...engine.follow import start, to_tensorboard
-from ...engine.follow.start import FollowerState
-from ...engine.presets import SHIPPED
-from ...engine.process.known_failures import RESUMED
-from ...engine.runs import Run, RunError, event_reading, history, run_cluster, titles, trash
-from ...engine.runs.event_reading import RunEvents
+from ...engine.files.writing import used_bytes
+from ...engine.runs import Run, run_cluster, titles, trash
 from ...engine.runs.events import fields_of
 from ...engine.runs.run import STATE_LABELS, WAITING
-from ...engine.runs.run_state import Epoch
 from ...engine.runs.trash import Deletable, Reserve
-from ...engine.units import counted, size
-from ..base.errors import DONE, FAILED, INTERRUPTED, STDOUT, WRONG, Refused, clean, complain
+from ...engine.text_table import Table as DrawnTable
+from ...engine.units import NONE, counted, size
+from ..base.errors import DONE, WRONG, Refused, clean, complain
 from ..base.glyphs import takes_keys
-from ..drawing.log_rows import epoch_text, judged
-from ..printing.plain_tables import show_table
-from ..reading.run.reader import EpochTail
+from ..drawing import interval_bar
+from ..printing.plain_tables import show_table, show_with_bars
 from ..reading.run_columns import COLUMNS, ONLY_GOING_ON, SPEED, STEP_TIME
 from ..reading.run_list import Entry, entry_of, folded, measured
-from .train import code_of
+from ..wording.comparison import (
+    as_csv,
+    as_json,
+    as_markdown,
+    change_text,
+    distinct_names,
+    moments_of,
+    remarks,
+    short_names,
+    table_rows,
+)
+from . import completion
+from .shared_options import one_of
 
+STATES = ("waiting", "running", "starting", "stopping", "done", "stopped", "failed", "oom", "timeout", "crashed")
 NAMED = 12  # of the runs to be deleted
 
 
-def show_runs(as_json: bool, tags: Sequence[str] = (), states: Sequence[str] = (), last: int | None = None) -> None:
-    """Print the runs that match the filters as a table, or as one JSON object per line. A run must have all `tags` and
-    one of the `states`; an empty filter matches every run. `last` is the number of the newest runs to print, None for
-    all. The table has one line for each sweep, unless there is a filter."""
+class State(click.Choice[str]):
+    """A state of a run. The words of its result, `ok` and `error`, are understood as well."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(STATE_LABELS.get(value, value), param, ctx)
+
+
+@click.group(invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option(
+    "--tag",
+    "tags",
+    metavar="TAG",
+    multiple=True,
+    shell_complete=completion.tag,
+    help="Only runs with this tag; given several times, with all of them.",
+)
+@click.option(
+    "--state",
+    "states",
+    type=State(STATES),
+    multiple=True,
+    help="Only runs in this state; given several times, in any of them.",
+)
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the latest N of them.")
+@click.pass_context
+def runs(context: click.Context, as_json: bool, tags: Sequence[str], states: Sequence[str], last: int | None) -> None:
+    if context.invoked_subcommand is not None:
+        if as_json or tags or states or last:
+            raise Refused(f"the filters of the list do not go with {context.invoked_subcommand!r}")
+        return
     survey = run_folders.survey()
-    fold = not (as_json or tags or states)
+    fold = not (as_json or tags or states)  # one row for each sweep
     entries, chosen = _newest(survey.runs, titles.tags_in(tags), states, last, fold)
     _print_damage(str(survey), entries)
     if as_json:
@@ -138,266 +164,6 @@ def _print_damage(closed: str, entries: Sequence[Entry]) -> None:
         complain(damaged[0] + (f" (and {len(damaged) - 1} more such runs)" if len(damaged) > 1 else ""))
 
 
-def stop_runs(names: Sequence[str]) -> int:
-    """Ask runs to stop, one after the other. Return WRONG if one of them was refused, whose reason is printed, else
-    DONE."""
-    code = DONE
-    for name in dict.fromkeys(names):
-        try:
-            _stop(name)
-        except RunError as fault:
-            complain(fault)
-            code = WRONG
-    return code
-
-
-def _stop(name: str) -> None:
-    """Print its state at most 2 s later. One that the queue is starting is waited for up to 20 s."""
-    run = run_folders.find(name)
-    if run.queue_file.exists():
-        from ...engine.queue import entry_changes, slurm_queue  # only for a queued run
-
-        entry_changes.wait_for_start(run.id)
-        if run.state == WAITING:
-            entry_changes.remove(run.id)
-            print(f"{run.name} is taken out of the queue")
-            return
-        if slurm_queue.stop(run.id):
-            print(f"{run.name} is asked to stop by Slurm; repeat the command to end it at once")
-            return
-        entry_changes.end_for_good(run.id)
-    run_folders.request_stop(run)
-    deadline = time.monotonic() + 2
-    while run.state in ("running", "stopping") and time.monotonic() < deadline:
-        time.sleep(0.1)
-    state = run.state
-    stopping = "is stopping; repeat the command to end it at once"
-    print(f"{run.name} {stopping if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
-
-
-# ---- deleting -------------------------------------------------------------------------------------
-
-
-def remove_runs(names: Sequence[str], latest: bool, yes: bool) -> int:
-    """Delete the named runs, and with `latest` the newest, permanently, with the runs of their other workers. Runs that
-    have not ended stay. Asks first unless `yes`. Raises Abort if the answer is no, RunError if a name fits no run or
-    several, and Refused without a terminal or a run, or for the name `latest`."""
-    to_delete = _with_workers(_to_remove(names, latest))
-    states = {run: run.state for run in to_delete}
-    going_on = [run for run, state in states.items() if state in run_folders.ACTIVE_STATES or state == WAITING]
-    for run in going_on:
-        stops = "takes it out of the queue" if states[run] == WAITING else "stops it"
-        complain(f"{run.name} is not deleted: it is {states[run]}; gputui stop {run.name} {stops}")
-    to_delete = [run for run in to_delete if run not in going_on]
-    if not to_delete:
-        return WRONG
-    if not yes:
-        _ask(to_delete)
-    return WRONG if delete(to_delete, "runs") or going_on else DONE
-
-
-def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None) -> bool:
-    """Delete the items permanently, and print the freed bytes and a reason for each item that was not deleted. Return
-    True if there is such an item. `what` is the noun for the items. `reserve` is passed to `trash.delete_all`."""
-    sizes = {item.id: used_bytes(item.path) for item in items}
-    gone, refused = trash.delete_all(items, reserve) if reserve else trash.delete_all(items)
-    for reason in refused:
-        complain(reason)
-    freed = f": {size(sum(sizes[item.id] for item in gone))} are free" if gone else ""
-    print(f"deleted {counted(len(gone), what)}{freed}")
-    return bool(refused)
-
-
-def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
-    # The name `latest` means another run after every start, so that the option --latest is needed.
-    if "latest" in names:
-        raise Refused("latest may be another run by now, and is not deleted; name the run, or give --latest")
-    if not names and not latest:
-        raise Refused("name the runs to delete; gputui runs lists them")
-    return list(dict.fromkeys(run_folders.find(name) for name in (*names, *(["latest"] if latest else []))))
-
-
-def _with_workers(named: Sequence[Run]) -> list[Run]:
-    """Return the runs and, for a run of several machines, the runs of its other workers, which are also printed."""
-    all_runs = dict.fromkeys(named)
-    for run in named:
-        others = run_cluster.other_workers(run)
-        if others:
-            named_too = ", ".join(clean(other.name) for other in others)
-            print(f"with {clean(run.name)} go the runs of its other workers: {named_too}")
-        all_runs |= dict.fromkeys(others)
-    return list(all_runs)
-
-
-def _ask(to_delete: Sequence[Run]) -> None:
-    lines = ["  ".join(dict.fromkeys((run.name, run.id, run_folders.title(run)))) for run in to_delete]
-    ask_before_deleting(to_delete, lines, "run", "events, checkpoints and log")
-
-
-def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
-    """Print the items that are to be deleted, one of the `lines` for each, and ask. Raises Abort if the answer is no,
-    and Refused without a terminal. `what` is the noun for the items, and `contents` says what is deleted with them."""
-    if not takes_keys():
-        raise Refused("deleting asks first, which needs a terminal; give --yes to delete them for good")
-    for line in lines[:NAMED]:
-        print(f"  {clean(line)}")
-    if len(lines) > NAMED:
-        print(f"  and {len(lines) - NAMED} more")
-    several = f"these {len(items)} {what}s" if len(items) > 1 else f"this {what}"
-    used = size(used_bytes(*(item.path for item in items)))
-    if not click.confirm(f"Delete {several} for good, with {contents}? This frees {used}."):
-        raise click.Abort
-
-
-# ---- a person's own words --------------------------------------------------------------------------
-
-
-def note(name: str, words: Sequence[str]) -> None:
-    """Write the words as the note on a run. Without words, print the note. A single empty word removes it."""
-    run = run_folders.find(name)
-    written = titles.write_note(run, " ".join(words)) if words else titles.read_notes(run)
-    if not words:
-        print(clean(written.note) or f"{clean(run.name)} has no note")
-
-
-def tag(name: str, tags: Sequence[str], remove: bool) -> None:
-    """Add tags to a run, or remove them with `remove`, and print its tags after the change. Without tags, only print
-    them. Raises Refused for `remove` without tags, and for tags that the run does not have."""
-    run = run_folders.find(name)
-    if remove and not tags:
-        raise Refused("name the tags to remove")
-    if remove and (
-        missing := [
-            name_of_tag for name_of_tag in titles.tags_in(tags) if name_of_tag not in titles.read_notes(run).tags
-        ]
-    ):
-        raise Refused(f"{run.name} has no tag {' or '.join(missing)}; gputui tag {run.name} prints its tags")
-    written = titles.retag(run, () if remove else tags, tags if remove else ()) if tags else titles.read_notes(run)
-    text = " ".join(f"#{name_of_tag}" for name_of_tag in written.tags)
-    print(clean(text) or f"{clean(run.name)} has no tags")
-
-
-SCHEMA = SHIPPED / "run-schema.json"  # made by docs/tables.py
-
-
-def show_history(name: str, form: str, output: str | None) -> None:
-    """Write the figures of the named run over time. `form` is csv, jsonl or tensorboard; or schema, for any run.
-    `output` is the file to write, or the folder for tensorboard; Refused is raised if it exists. If it is None or `-`,
-    csv and jsonl are printed; without it the folder has the id of the run as its name."""
-    if form == "schema":
-        _write(SCHEMA.read_text(encoding="utf-8"), output)
-        return
-    run = run_folders.find(name)
-    if output == STDOUT and form != "tensorboard":
-        output = None
-    if output is not None:
-        refuse_existing(Path(output))
-    if form == "tensorboard":
-        _to_tensorboard(run, Path(output or run.id))
-        return
-    recorded = event_reading.read_events(run.path)
-    for damage in recorded.damage:
-        complain(f"{run.name}: {damage}")
-    text = _as_csv(run, recorded) if form == "csv" else _as_json_lines(recorded)
-    _write(text, output)
-
-
-def _write(text: str, output: str | None) -> None:
-    if output is None or output == STDOUT:
-        sys.stdout.write(text)
-    else:
-        write_new(Path(output), text)
-        print(f"{clean(output)} written")
-
-
-def _as_csv(run: Run, recorded: RunEvents) -> str:
-    table = history.rows(recorded.events)
-    if not table:
-        goes_on = run.is_active or run.state == WAITING
-        why = " so far" if goes_on else ": it ended before its first step"
-        raise Refused(f"{run.name} has no figures{'' if recorded.damage else why}")
-    out = io.StringIO()
-    writer = csv.DictWriter(out, history.columns(table), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    return out.getvalue()
-
-
-def _as_json_lines(recorded: RunEvents) -> str:
-    return "".join(to_json(fields_of(event), short=True) + "\n" for event in recorded.events)
-
-
-def _to_tensorboard(run: Run, folder: Path) -> None:
-    refuse_existing(folder)
-    if (path := to_tensorboard.write_all(run, folder)) is None:
-        raise Refused(f"{run.name} has no figures")
-    print(f"{clean(str(path))} written; tensorboard --logdir {clean(str(folder))} shows it")
-
-
-POLL_SECONDS = 0.2
-
-
-def follow_run(name: str, targets: Sequence[str], detach: bool) -> int:
-    """Start a follower of the run for each target and, without `detach`, wait until they have ended. Without targets,
-    print the run's followers. Ctrl-C ends the followers, which go on from their places later. Raises Refused if the
-    library of a target is missing, or if the disk of the run takes nothing more."""
-    run, targets = run_folders.find(name), tuple(dict.fromkeys(targets))
-    if not targets:
-        if detach:
-            raise Refused("--detach needs --to TARGET")
-        _show(run)
-        return DONE
-    if lines := start.missing(targets):
-        raise Refused("\n".join(lines))
-    if full := writing.try_writing(run.path):
-        raise Refused(f"{full}; a follower notes there how far it is")
-    followers = {target: start.start(run.path, target) for target in targets}
-    if detach:
-        print(f"{run.name} is followed in the background; gputui follow {run.name} shows how far it is")
-        return DONE
-    try:
-        return _wait(run, followers)
-    except KeyboardInterrupt:
-        for process in followers.values():
-            process.terminate()
-        complain(f"gputui follow {run.name} {' '.join(f'--to {target}' for target in targets)} goes on from here")
-        return INTERRUPTED
-
-
-def _show(run: Run) -> None:
-    states = start.states(run.path)
-    if not states:
-        raise Refused(
-            f"{run.name} has no followers; --to tensorboard starts one, and gputui follow --help lists others"
-        )
-    for state in states:
-        print(clean(f"{state.target}: {_line(state)}"))
-
-
-def _line(state: FollowerState) -> str:
-    where = f" to {state.place.where}" if state.place.where else ""
-    return f"{state.words}, {counted(state.place.number, 'rows')} written{where}"
-
-
-def _wait(run: Run, followers: dict[str, subprocess.Popen[bytes]]) -> int:
-    """Print each change of the followers' states until all have ended. DONE if all have written everything."""
-    code, words = DONE, dict.fromkeys(followers, "")
-    while followers:
-        time.sleep(POLL_SECONDS)
-        for target, process in list(followers.items()):
-            ended, state = process.poll() is not None, start.state(run.path, target)
-            if ended and process.returncode == 0 and state.is_alive:
-                continue  # another follower of this target goes on
-            if ended:
-                del followers[target]
-                code = code if process.returncode == 0 else FAILED
-                print(clean(f"{target}: {_line(state)}"), flush=True)
-            elif state.is_alive and state.place.problem != words[target]:
-                words[target] = state.place.problem
-                complain(f"{target}: {state.words}")
-    return code
-
-
 # In the order of their columns, and in the order in which they get room.
 LISTED = (
     "name",
@@ -471,119 +237,143 @@ def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dic
     return {name: widths[name] for name in columns if name in widths}
 
 
-BLOCK_BYTES = 1 << 16
-# Lines that are written over one another come one below the other; the last character may be half an end of a line.
-_LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
+# ---- deleting -------------------------------------------------------------------------------------
 
 
-def show_log(name: str, follow: bool, last: int | None) -> int:
-    """Print the `last` lines of a run's log (None: all) with a line for each epoch. With `follow`, print new lines
-    until the run ends, and return the training's exit code, INTERRUPTED after Ctrl-C, which does not stop the run.
-    Raises Refused if there is no log (only without `follow`)."""
-    run = run_folders.find(name)
-    try:
-        for text in _texts(run, follow, last):
-            sys.stdout.write(text)
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        return INTERRUPTED  # of looking on: the run goes on
-    return code_of(run, (run.result or {}).get("outcome")) if follow else DONE
+@runs.command("rm")
+@click.argument("names", nargs=-1, metavar="RUN...", shell_complete=completion.ended_run)
+@click.option("--latest", is_flag=True, help="Delete the latest run, too.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+def runs_rm(names: Sequence[str], latest: bool, yes: bool) -> int:
+    """Delete runs for good, with their events, checkpoints and log.
+
+    A run that has not ended is not deleted.
+    """
+    to_delete = _with_workers(_to_remove(names, latest))
+    states = {run: run.state for run in to_delete}
+    going_on = [run for run, state in states.items() if state in run_folders.ACTIVE_STATES or state == WAITING]
+    for run in going_on:
+        stops = "takes it out of the queue" if states[run] == WAITING else "stops it"
+        complain(f"{run.name} is not deleted: it is {states[run]}; gputui stop {run.name} {stops}")
+    to_delete = [run for run in to_delete if run not in going_on]
+    if not to_delete:
+        return WRONG
+    if not yes:
+        _ask(to_delete)
+    return WRONG if delete(to_delete, "runs") or going_on else DONE
 
 
-def _texts(run: Run, follow: bool, last: int | None) -> Iterator[str]:
-    """Yield the present lines and, with `follow`, the new ones until the run ends. Each text ends with a line break."""
-    stream = _opened(run, follow)
-    if stream is None:
-        return
-    lines = _InOrder(run)
-    with stream:
-        if last is None:
-            yield from lines.with_epochs(iter(partial(stream.read, BLOCK_BYTES), b""))
+def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None) -> bool:
+    """Delete the items permanently, and print the freed bytes and a reason for each item that was not deleted. Return
+    True if there is such an item. `what` is the noun for the items. `reserve` is passed to `trash.delete_all`."""
+    sizes = {item.id: used_bytes(item.path) for item in items}
+    gone, refused = trash.delete_all(items, reserve) if reserve else trash.delete_all(items)
+    for reason in refused:
+        complain(reason)
+    freed = f": {size(sum(sizes[item.id] for item in gone))} are free" if gone else ""
+    print(f"deleted {counted(len(gone), what)}{freed}")
+    return bool(refused)
+
+
+def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
+    # The name `latest` means another run after every start, so that the option --latest is needed.
+    if "latest" in names:
+        raise Refused("latest may be another run by now, and is not deleted; name the run, or give --latest")
+    if not names and not latest:
+        raise Refused("name the runs to delete; gputui runs lists them")
+    return list(dict.fromkeys(run_folders.find(name) for name in (*names, *(["latest"] if latest else []))))
+
+
+def _with_workers(named: Sequence[Run]) -> list[Run]:
+    """Return the runs and, for a run of several machines, the runs of its other workers, which are also printed."""
+    all_runs = dict.fromkeys(named)
+    for run in named:
+        others = run_cluster.other_workers(run)
+        if others:
+            named_too = ", ".join(clean(other.name) for other in others)
+            print(f"with {clean(run.name)} go the runs of its other workers: {named_too}")
+        all_runs |= dict.fromkeys(others)
+    return list(all_runs)
+
+
+def _ask(to_delete: Sequence[Run]) -> None:
+    lines = ["  ".join(dict.fromkeys((run.name, run.id, run_folders.title(run)))) for run in to_delete]
+    ask_before_deleting(to_delete, lines, "run", "events, checkpoints and log")
+
+
+def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
+    """Print the items that are to be deleted, one of the `lines` for each, and ask. Raises Abort if the answer is no,
+    and Refused without a terminal. `what` is the noun for the items, and `contents` says what is deleted with them."""
+    if not takes_keys():
+        raise Refused("deleting asks first, which needs a terminal; give --yes to delete them for good")
+    for line in lines[:NAMED]:
+        print(f"  {clean(line)}")
+    if len(lines) > NAMED:
+        print(f"  and {len(lines) - NAMED} more")
+    several = f"these {len(items)} {what}s" if len(items) > 1 else f"this {what}"
+    used = size(used_bytes(*(item.path for item in items)))
+    if not click.confirm(f"Delete {several} for good, with {contents}? This frees {used}."):
+        raise click.Abort
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="RUN...", shell_complete=completion.run)
+@click.option("--baseline", metavar="RUN", shell_complete=completion.run, help="Compare with this run, this time only.")
+@click.option("--pin", metavar="RUN", shell_complete=completion.run, help="Make this run the baseline from now on.")
+@click.option("--unpin", is_flag=True, help="Remove the pinned baseline.")
+@one_of(json="Print one JSON object.", markdown="Print a Markdown table.", csv="Print comma-separated values.")
+def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: bool, form: str | None) -> None:
+    """The figures are compared with those of the baseline: the pinned run or, if none is pinned, the first RUN."""
+    if (pin is not None or unpin) and (names or baseline is not None or form or (unpin and pin is not None)):
+        raise Refused("--pin RUN and --unpin cannot be combined with anything else; compare runs with a second command")
+    if pin is not None:
+        run = run_folders.find(pin)
+        baselines.pin(run)
+        print(f"{run.name} is the baseline of all comparisons from now on; gputui compare --unpin ends that")
+    elif unpin:
+        print("no baseline is pinned any more" if baselines.unpin() else "no baseline was pinned")
+    else:
+        comparison = comparisons.compare(_line_up(names, baseline))
+        if form is None:
+            show_table(as_table(comparison))
+            _show_bars(comparison)
+            print("\n".join(remarks(comparison)))
         else:
-            yield from _last_of(lines, stream, last, follow)
-        while follow:
-            ended = not _goes_on(run)
-            yield from lines.with_epochs([stream.read()], arrived=time.time())
-            if ended:
-                break
-            time.sleep(POLL_SECONDS)
-    yield from lines.rest()
+            print({"markdown": as_markdown, "csv": as_csv, "json": as_json}[form](comparison))
 
 
-def _last_of(lines: _InOrder, stream: BinaryIO, last: int, follow: bool) -> Iterator[str]:
-    """Ended epochs among them. `stream` is then at its end; with `follow` an incomplete line is left."""
-    stream.seek(max(0, stream.seek(0, 2) - max(BLOCK_BYTES, last * 1000)))
-    cut = stream.tell() > 0
-    block = stream.read()
-    block = block[block.find(b"\n") + 1 :] if cut else block
-    present = list(lines.with_epochs([block], cut=cut))
-    if not follow:
-        present += lines.rest()
-    yield from present[max(0, len(present) - last) :]
+def _show_bars(comparison: Comparison) -> None:
+    """Print the speeds as bars. Nothing is printed if no speed can be compared."""
+    row = interval_bar.speeds(comparison)
+    if row is None:
+        return
+    places = range(1, len(comparison.runs))
+    names = distinct_names(comparison.titles, moments_of(comparison.runs), short_names(comparison))
+    cells = [[clean(names[at]), change_text(row, at) or NONE, interval_bar.word(row, at)] for at in places]
+    last = "" if row.noise else interval_bar.NO_SPREAD
+    table = DrawnTable(["", interval_bar.HEAD, last], cells, right=[1])
+    print()
+    show_with_bars(table, [interval_bar.interval(row, at) for at in places], after=1)
+    print()
 
 
-class _InOrder:
-    """The lines of the log and of the epochs, in the order of time. A line without a time follows the line before it in
-    the log. A line that arrives while the log is followed has the time of its arrival."""
-
-    def __init__(self, run: Run) -> None:
-        self._events = EpochTail(run)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a block may end within a character
-        self._begun = ""  # a line whose end is still to come
-        self._epoch_t = 0.0
-        self._resumes: tuple[float, ...] = ()
-        self._resumes_told = 0
-
-    def with_epochs(self, blocks: Iterable[bytes], arrived: float = 0.0, cut: bool = False) -> Iterator[str]:
-        """Yield the complete lines in `blocks` and, by time, a line for each new epoch. `arrived` is the Unix time of
-        lines that have no time; with 0 such a line follows the one before it. `cut` is True if the beginning of the log
-        is missing."""
-        now = self._events.read()
-        epochs = deque(epoch for epoch in now.epochs if epoch.t > self._epoch_t)
-        self._resumes = now.resumes
-        for block in blocks:
-            *whole, self._begun = _LINE_END.split(self._begun + self._decoder.decode(block))
-            if cut:
-                self._resumes_told = max(0, len(now.resumes) - whole.count(RESUMED))
-            for line in whole:
-                t = self._time(line) or arrived
-                while epochs and epochs[0].t < t:
-                    yield self._epoch_line(epochs.popleft())
-                yield f"{_shown(line)}\n"
-        yield from map(self._epoch_line, epochs)
-
-    def _time(self, line: str) -> float:
-        if line != RESUMED:
-            return judged(line).t
-        self._resumes_told += 1
-        return self._resumes[self._resumes_told - 1] if self._resumes_told <= len(self._resumes) else math.inf
-
-    def _epoch_line(self, epoch: Epoch) -> str:
-        self._epoch_t = epoch.t
-        return f"{epoch_text(epoch)}\n"
-
-    def rest(self) -> Iterator[str]:
-        if self._begun:
-            yield _shown(self._begun.rstrip("\r"))
-            self._begun = ""
+def _line_up(names: Sequence[str], against: str | None) -> LineUp:
+    named = [run_folders.find(name) for name in names]
+    line_up = baselines.line_up(named, None if against is None else run_folders.find(against))
+    if len(line_up.runs) > 1:
+        return line_up
+    if line_up.lost:
+        complain(line_up.lost)
+    if line_up.choice == "first":
+        raise Refused("name two or more runs, or pin one first: gputui compare --pin RUN; gputui runs lists them")
+    raise Refused(f"name a run other than the baseline, {line_up.runs[0].id}; gputui runs lists them")
 
 
-def _opened(run: Run, follow: bool) -> BinaryIO | None:
-    """None if the run ends without a log. With `follow`, wait for that of a run that will start."""
-    while True:
-        try:
-            return open_regular(run.file("engine.log"))
-        except FileNotFoundError:
-            if not follow:
-                raise Refused(f"{run.name} has no log") from None
-        if not _goes_on(run):
-            return None
-        time.sleep(POLL_SECONDS)
-
-
-def _goes_on(run: Run) -> bool:
-    return run.is_active or run.state == WAITING
-
-
-def _shown(line: str) -> str:
-    return clean(line.expandtabs(8))
+def as_table(comparison: Comparison) -> Table:
+    head, *rows = table_rows(comparison)
+    table = Table(box=None, pad_edge=False)
+    for position, name in enumerate(head):
+        table.add_column(Text(name), justify="right" if position else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table

@@ -15,7 +15,9 @@ import socket
 import sys
 from typing import Any
 
-from ..base.errors import DONE, Refused
+import click
+
+from ..base.errors import Refused
 
 REQUIREMENT = "textual-serve>=1.1"
 HOST = "127.0.0.1"
@@ -35,9 +37,12 @@ SECONDS_TO_END = 10.0
 FORBIDDEN = "This page needs the whole address that `gputui serve` has printed, with its token.\n"
 
 
-def serve(port: int) -> int:
-    """Serve the screens on a port of localhost until Ctrl-C. Each page of a browser has screens of its own. Return the
-    exit code. Raises Refused if textual-serve is missing or the port is taken."""
+@click.command()
+@click.option("--port", type=click.IntRange(1024, 65535), default=8000, show_default=True, help="Port of localhost.")
+def serve(port: int) -> None:
+    """The browser needs the printed address, whose token keeps other users of the machine out. From another machine, it
+    reaches the port through an SSH tunnel, whose command is printed.
+    """
     if importlib.util.find_spec("textual_serve") is None:
         raise Refused(f"textual-serve is not installed; pip install '{REQUIREMENT}' adds it")
     with socket.socket() as probe:
@@ -46,9 +51,7 @@ def serve(port: int) -> int:
             probe.bind((HOST, port))
         except OSError as fault:
             raise Refused(f"port {port} cannot be used: {fault.strerror}; name another with --port") from None
-    server = _server(port, secrets.token_urlsafe(16))
-    server.serve()
-    return DONE
+    _server(port, secrets.token_urlsafe(16)).serve()
 
 
 def announce(port: int, token: str) -> None:

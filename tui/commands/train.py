@@ -1,21 +1,18 @@
-"""Runs a training without a screen: a progress bar on a terminal, plain lines elsewhere, JSON lines with --json. Ctrl-C
-requests the run to stop and shows its summary; a second ends it at once. Losing the terminal (SIGHUP) ends the
-command."""
+"""Trains without a screen, and resumes: a progress bar on a terminal, plain lines elsewhere, JSON lines with --json.
+Ctrl-C requests the run to stop and shows its summary; a second ends it at once. SIGHUP ends the command only."""
 
 from __future__ import annotations
 
-import math
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
@@ -37,25 +34,23 @@ from ...engine.leases.memory_needs import NotMeasuredError
 from ...engine.options import Options
 from ...engine.presets import Preset
 from ...engine.process import launch, resuming
+from ...engine.queue import adding
 from ...engine.runs import Follower, Run, RunError, checkpoint_files, code_files, events, titles
 from ...engine.runs.events import Event, Finished, Summary, fields_of
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.runs.run import WAITING
 from ...engine.runs.run_state import RunState
-from ...engine.system import stop_signals
 from ...engine.units import NONE, amount, counted, seconds
 from ..base.errors import (
     DONE,
     FAILED,
     NOT_WRITTEN,
-    TO_BE_RESUMED,
     OutputFault,
     Refused,
     clean,
     complain,
     discard_output,
     error_text,
-    exit_code,
     report,
 )
 from ..base.glyphs import draws_again
@@ -64,9 +59,20 @@ from ..reading.run.snapshot import EpochMean
 from ..wording import run as best_epochs
 from ..wording import run as wording
 from ..wording.run import DOING, ENDED, compiling, doing, is_early, scaled_learning_rate
+from . import completion
+from . import queue as in_queue
+from .shared_options import (
+    JSON_OR_DETACH,
+    NEEDS_QUEUE,
+    cluster_options,
+    join_cluster,
+    new_code_option,
+    queue_options,
+    wait_option,
+)
+from .stopping import Presses, code_of
 
 POLL_SECONDS = 0.1
-AGAIN_SECONDS = 0.3  # a program that started this one, such as a launcher, may pass Ctrl-C on and so double it
 Started = TypeVar("Started")
 LONGEST_FINDING = 400  # characters of a line: its words are gputui's own
 
@@ -84,26 +90,22 @@ class View(Protocol):
 
 
 def run_preset(
-    name: str,
-    settings: Sequence[str],
-    *,
-    as_json: bool = False,
-    detach: bool = False,
-    dry_run: bool = False,
-    resume_if_any: bool = False,
-    code: str | None = None,
-    wait: bool = False,
-    anyway: bool = False,
-) -> int:
-    """Check a preset, train it and follow the run until it ends. `detach` returns when it has started, and `dry_run`
-    only checks. With `resume_if_any` the newest ended run of this preset is resumed instead; if its code has changed,
-    only with a `code`: `new` or `copy`. With `wait` it starts when its devices are free, with `anyway` although others
-    use them."""
+    name: str, settings: Sequence[str], *, as_json: bool, detach: bool, dry_run: bool, resume_if_any: bool,
+    code: str | None, wait: bool, anyway: bool, queue: bool, after: str | None,
+) -> int:  # fmt: skip
+    """What `gputui --preset NAME` does with its options: check the preset, train it, and follow the run to its end."""
+    if queue:
+        adding.refuse_here(f"gputui --preset {name}")
+        first = in_queue.first(after)
+        elsewhere = replace(adding.machine(), cluster=None, cluster_fault=adding.ON_SEVERAL_MACHINES)
+        preset, _, findings = checked(name, settings, elsewhere)
+        say(findings)
+        return in_queue.added(adding.queue_preset(preset, first, anyway))
     preset, here, findings = checked(name, settings)
     kind = preset.options.strategy.kind
     if dry_run:
         say(findings)
-        sys.stdout.write(launch.settle(preset, Path.cwd()).to_yaml())
+        print_preset(launch.settle(preset, Path.cwd()))
         return DONE
     if resume_if_any and (run := resuming.of_preset(preset, complain)) is not None:
         if run.state == "ok":
@@ -143,6 +145,10 @@ def checked(
     return preset, here, findings
 
 
+def print_preset(preset: Preset) -> None:
+    print(clean(preset.to_yaml()), end="")
+
+
 def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
     """Return the place that set one of its options: FILE:LINE, or `--set KEY=VALUE`; else `otherwise` or the name."""
     set_at = [preset.origins[key] for key in finding.options if key in preset.origins]
@@ -178,12 +184,32 @@ def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[
                 raise Refused(f"{fault}\n--wait starts when that has changed") from None
 
 
-def resume_run(
-    name: str | None, *, as_json: bool = False, detach: bool = False, code: str | None = None, wait: bool = False
-) -> int:
-    """None: the newest that can be. If its code has changed, `code` must be `new` or `copy`."""
-    run = resuming.latest() if name is None else run_folders.find(name)
-    return _resume(run, as_json, detach, code, wait)
+@click.command()
+@click.argument("run", required=False, shell_complete=completion.run)
+@click.option("--latest", is_flag=True, help="The newest run that can be resumed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
+@click.option("--detach", is_flag=True, help="Resume in the background: print the run's id and return at once.")
+@queue_options
+@new_code_option
+@wait_option
+@cluster_options
+def resume(
+    run: str | None, latest: bool, as_json: bool, detach: bool, queue: bool, after: str | None, code: str | None,
+    wait: bool, workers: str | None, worker: int | None,
+) -> int:  # fmt: skip
+    if (run is None) != latest:
+        raise Refused("name one run to resume, or give --latest alone; gputui runs lists them")
+    if queue and (as_json or detach or wait or workers is not None):
+        raise Refused("--queue resumes nothing now: leave out --json, --detach, --wait and --cluster")
+    if after is not None and not queue:
+        raise Refused(NEEDS_QUEUE)
+    if as_json and detach:
+        raise Refused(JSON_OR_DETACH)
+    join_cluster(workers, worker)
+    ended = resuming.latest() if run is None else run_folders.find(run)
+    if queue:
+        return in_queue.added(adding.queue_resume(ended, in_queue.first(after), code or ""))
+    return _resume(ended, as_json, detach, code, wait)
 
 
 def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool) -> int:
@@ -248,13 +274,6 @@ def _wait_for_followers(run: Run) -> None:
         complain(f"{state.target} {state.words}; gputui follow {run.name} shows when it has all figures")
 
 
-def code_of(run: Run, outcome: str | None) -> int:
-    """Return the exit code of the command that trained the run, which has ended with the outcome."""
-    if outcome in ("stopped", "timeout") and run.status.get("ended_by") and not resuming.why_not(run):
-        return TO_BE_RESUMED
-    return exit_code(outcome)
-
-
 def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Finding], presses: Presses) -> None:
     """Show the run's events until it has ended: as JSON lines, as a progress bar on a terminal, else as lines."""
     view = _view(run, as_json, findings)
@@ -303,68 +322,6 @@ def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
             if run.state != "starting":
                 return
             time.sleep(POLL_SECONDS)
-
-
-class Presses:
-    """Counts the requests to stop the run that reach this process as signals, which then do not end it. The requests
-    are passed on even while the main thread is blocked. Each Ctrl-C at a terminal counts. Other signals (SIGTERM,
-    run.stop_signal, a SIGINT that no person has sent) may come from a scheduler, which may repeat them. They count only
-    if no request came before."""
-
-    def __init__(self, stop_signal: str = "none") -> None:
-        self.asked: list[Sequence[int]] = []  # for each that counts the signals to send
-        self._pressed_at = -math.inf
-        self._waiting: SimpleQueue[Sequence[int]] = SimpleQueue()  # whose `put` a signal handler may call
-        signal.signal(signal.SIGINT, self._pressed)
-        signal.signal(signal.SIGTERM, self._scheduler_signal)
-        if stop_signal in stop_signals.BY_SCHEDULER:
-            signal.signal(stop_signals.BY_SCHEDULER[stop_signal], self._scheduler_signal)
-
-    @property
-    def count(self) -> int:
-        return len(self.asked)
-
-    @property
-    def more(self) -> str:
-        """A text that says what the next Ctrl-C does; empty if no person has pressed Ctrl-C."""
-        return "; press Ctrl-C again to end it at once" if run_folders.ASKED_BY_PERSON in self.asked else ""
-
-    def ask(self, act: Callable[[Sequence[int]], None]) -> None:
-        """Call `act` in a thread with the signal numbers of each request, earlier ones included, from now on."""
-        threading.Thread(target=self._pass_on, args=(act,), name="presses", daemon=True).start()
-
-    def _pass_on(self, act: Callable[[Sequence[int]], None]) -> None:
-        while True:
-            act(self._waiting.get())
-
-    def _pressed(self, _number: int, frame: Any) -> None:
-        if not _at_a_terminal():
-            self._scheduler_signal(signal.SIGTERM, frame)
-        elif time.monotonic() - self._pressed_at >= AGAIN_SECONDS:
-            self._pressed_at = time.monotonic()
-            self._count(run_folders.ASKED_BY_PERSON)
-
-    def _scheduler_signal(self, number: int, _frame: Any) -> None:
-        if not self.asked:
-            self._count((number,))
-
-    def _count(self, numbers: Sequence[int]) -> None:
-        self.asked.append(numbers)
-        self._waiting.put(numbers)
-
-
-def _at_a_terminal() -> bool:
-    """True if this process is in the foreground of a terminal and so receives the pressed keys."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
 
 
 def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:

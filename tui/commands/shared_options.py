@@ -1,43 +1,19 @@
-"""The options that several commands have: --preset and --set, --cluster and --worker, and the limits of a search.
+"""The options that several commands have, such as --preset and --set, --queue and --after, --cluster and --worker.
 Deferred imports: the help and completion need neither presets nor clusters."""
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from ...engine.trials import LEAST_REPEATS, TRIAL_SECONDS
 from ..base.errors import Refused, complain
 from . import completion
 
 Command = Callable[..., Any]
-SECONDS = click.FloatRange(min=0.1, max=3600)
-
-
-class Minutes(click.FloatRange):
-    """click's own type takes nan and inf as well."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True, max=10_000_000)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        minutes = float(super().convert(value, param, ctx))
-        if math.isnan(minutes):
-            self.fail(f"{value} is not a number of minutes.", param, ctx)
-        return minutes
-
-
-MINUTES = Minutes()
-WAIT_HELP = "Wait until no other training uses these devices, then begin."
-ANYWAY_HELP = (
-    "Measure even if another gputui run uses the same devices; the result says which trials were disturbed. With "
-    "--queue: wait for GPUs, but not for trainings outside of the queue that use the CPU."
-)
+NEEDS_QUEUE = "--after RUN needs --queue"
 SET_HELP = (
     "Set one option, overriding the preset; may be given several times. The group may be left out if the name is "
     "unique. A relative path is resolved from the current folder, one in a preset's file from that file's folder."
@@ -129,45 +105,3 @@ def join_cluster(workers: str | None, worker: int | None) -> None:
         from ...engine.job import start_worker
 
         start_worker.use_command_line(workers, worker)
-
-
-def search_limits(command: Command) -> Command:
-    """The options of `gputui tune` and `gputui fit-batch`."""
-    for add in reversed((
-        click.option("--minutes", type=MINUTES, metavar="MINUTES", default=10.0,
-                     show_default=True, help="Time for everything: the trials, the losses and the proof. "
-                     "With --resume: the additional minutes."),
-        click.option("--leave", metavar="KEY", multiple=True,
-                     help="An option that keeps its value, such as input.shuffle; may be repeated."),
-        click.option("--largest-batch", type=click.IntRange(min=1), metavar="N",
-                     help="Largest global batch (default: a tenth of the samples of a pass)."),
-        click.option("--memory-gb", type=click.FloatRange(min=0, min_open=True), metavar="GB",
-                     help="Most memory that the training may take (default: all that is available)."),
-        click.option("--learning-rate", type=click.Choice(("keep", "linear", "sqrt")), default="keep",
-                     show_default=True,
-                     help="Scale the learning rate with the batch size: linear (for sgd) or sqrt (for adam)."),
-        click.option("--warmup-steps", type=click.IntRange(min=0), metavar="N",
-                     help="With a scaled learning rate: the steps in which it rises from 0."),
-        click.option("--allow-worse-loss", is_flag=True,
-                     help="Choose the fastest settings even if their loss is clearly worse."),
-        click.option("--repeats", type=click.IntRange(min=LEAST_REPEATS), metavar="N", default=LEAST_REPEATS,
-                     show_default=True, help="Pairs of trials that prove the gain at the end."),
-        click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
-                     help="Measured seconds of each trial of these pairs."),
-        click.option("--resume", metavar="[SEARCH]", is_flag=False, flag_value="latest",
-                     help="Continue a search that was stopped or killed (default: the latest); with --minutes "
-                     "also with one that has ended."),
-        click.option("--dry-run", is_flag=True,
-                     help="Only predict what memory the preset takes and the largest batch, from two short trials."),
-        click.option("-o", "--output", metavar="FILE", help="Save the best preset to FILE."),
-        click.option("--json", "as_json", is_flag=True, help="Print the search as one JSON object, at the end."),
-        click.option("--wait", is_flag=True, help=WAIT_HELP),
-        click.option("--anyway", is_flag=True, help=ANYWAY_HELP),
-    )):  # fmt: skip
-        command = add(command)
-    return command
-
-
-def given(context: click.Context) -> list[str]:
-    """The parameters that the user has given on the command line, so not by defaults."""
-    return [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]

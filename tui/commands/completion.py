@@ -1,5 +1,5 @@
-"""Shell completion: names of presets, runs and proofs, and keys of options. Nothing may fail here, as the shell would
-print the error into the command line.
+"""Shell completion, and its command: names of presets, runs and proofs, and keys of options. Nothing may fail here, as
+the shell would print the error into the command line.
 Deferred imports: a shell waits for each answer, and a question needs one of them."""
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ import os
 from collections.abc import Iterable
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    add_completion_class,
+    get_completion_class,
+    split_arg_string,
+)
 
 VARIABLE, WITHOUT_TITLES = "_GPUTUI_COMPLETE", "bash"  # the request of the shell; of bash, which shows words alone
 MOST = 200  # of the newest runs: more are not looked through in a shell
@@ -132,3 +138,20 @@ def setting(context: click.Context, parameter: click.Parameter, incomplete: str)
     options = [info for info in OPTIONS if name in (info.key, info.name)]
     words = [word for info in options for word in info.fixed_values or (("true", "false") if info.is_bool else ())]
     return [CompletionItem(f"{name}={word}") for word in words if word.startswith(begun)]
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """It completes commands, presets, runs, proofs and options.
+
+    \b
+    bash    echo 'eval "$(gputui completion bash)"' >> ~/.bashrc
+    zsh     echo 'eval "$(gputui completion zsh)"' >> ~/.zshrc        after compinit
+    fish    gputui completion fish > ~/.config/fish/completions/gputui.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows these shells"
+    completer = kind(context.find_root().command, {}, "gputui", VARIABLE)
+    print(completer.source_template % completer.source_vars())

@@ -1,29 +1,29 @@
-"""The command `gputui` itself: its help, its options, its error messages and its exit codes. Click parses the command
-line. Everything that it or gputui refuses becomes one or two lines on stderr and exit code 2.
-Deferred imports: a command loads only the modules that it uses."""
+"""The command `gputui` itself: its help, its options, its error messages and its exit codes. A subcommand is a function
+of tui/commands; its module is loaded when the subcommand is named.
+Deferred imports: the help and the version need neither presets nor trainings."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from ...engine import __version__
-from ...engine.files.places import PRESET_SUFFIXES, named_presets
-from ...engine.interpreter import interpreter
-from ...engine.queue import any_entry
-from .. import commands
-from ..base.errors import INTERRUPTED, WRONG, Refused, clean, complain, guarded, interruptible
-from ..show import need_a_terminal, show
-from . import completion, presets, runs, speed
-from .shared_options import (
+from ..engine import __version__
+from ..engine.files.places import PRESET_SUFFIXES, named_presets
+from ..engine.interpreter import interpreter
+from ..engine.queue import any_entry
+from .base.errors import INTERRUPTED, WRONG, Refused, clean, complain, guarded, interruptible
+from .commands import completion
+from .commands.shared_options import (
     JSON_OR_DETACH,
+    NEEDS_QUEUE,
     cluster_options,
     join_cluster,
     new_code_option,
@@ -33,44 +33,99 @@ from .shared_options import (
     settings_option,
     wait_option,
 )
+from .show import need_a_terminal, show
 
 if TYPE_CHECKING:
-    from ..form.form_state import FormState
+    from .form.form_state import FormState
 
 
 TRAINING = ("train", "run", "start", "fit")  # words with which other programs begin a training
 
+# By the headings of the help: each command with its module and its purpose, the first sentence of its own help.
+COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Runs": {
+        "runs": ("runs", "List runs, the latest first."),
+        "watch": ("run", "Show a run in the live view, by default the latest."),
+        "logs": ("logs", "Print the log of a run, by default of the latest."),
+        "stop": ("run", "Stop runs gracefully."),
+        "resume": ("train", "Resume a run from its last checkpoint."),
+        "queue": ("queue", "Show the queue, or change its order."),
+        "compare": ("runs", "Show what differs between runs: options and figures."),
+        "history": ("run", "Export the figures of a run over time."),
+        "follow": ("run", "Write a run's figures to TensorBoard, MLflow or others, live."),
+        "note": ("run", "Write a note on a run, or print it."),
+        "tag": ("run", "Give a run tags, or print them."),
+    },
+    "Speed": {
+        "diagnose": ("diagnose", "Say what limits the speed; with --apply, make it faster."),
+        "ab": ("diagnose", "Measure a preset with and without a change."),
+        "tune": ("tune", "Search for the fastest settings of a preset on this machine."),
+        "fit-batch": ("tune", "Find the fastest batch size, and the largest that fits."),
+        "sweep": ("tune", "Find the settings that learn best, and prove it."),
+        "scaling": ("diagnose", "Measure how the speed grows with the number of GPUs."),
+        "prepare": ("prepare", "Decode, resize and store the data of a preset once."),
+        "proof": ("measuring", "List proofs, show one with all its trials, or delete some."),
+    },
+    "Presets and your own code": {
+        "presets": ("presets", "List, show and check presets."),
+        "options": ("presets", "List the options of presets, or explain one of them."),
+        "init": ("presets", "Write a preset.yaml and a small train.py to start from."),
+        "guide": ("presets", "Explain how to train your own Keras code."),
+        "export": ("export", "Write a preset as a plain TensorFlow script."),
+    },
+    "gputui and this machine": {
+        "doctor": ("gpus", "Check GPUs, driver, TensorFlow and host for problems."),
+        "gpus": ("gpus", "Show which GPUs are free, and who uses the others."),
+        "lease": ("gpus", "Run any program on N free GPUs."),
+        "serve": ("serve", "Show the screens in a browser."),
+        "completion": ("completion", "Print a script for tab completion in SHELL."),
+    },
+}
+NAMED = {name: place for commands in COMMANDS.values() for name, place in commands.items()}
 
-class PresetOrCommand(click.Group):
-    """A group of commands. Every word that is no command runs `opens`, a command that gets the word as its argument.
-    `sections` are the headings under which the help lists the commands."""
 
-    opens: click.Command | None = None
-    sections: Mapping[str, Sequence[str]] = MappingProxyType({})
+class LazyGroup(click.Group):
+    """The group of all commands. A command is the function of its name in its module; the group puts its purpose before
+    its help. A word that is no command opens the form on the preset of this name."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(NAMED)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in NAMED and name not in self.commands:
+            module, purpose = NAMED[name]
+            command: click.Command = getattr(import_module(f".commands.{module}", __package__), name.replace("-", "_"))
+            command.help = f"{purpose}\n\n{cleandoc(command.help or '')}"
+            self.add_command(command, name)
+        return super().get_command(ctx, name)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = formatter.width - 6 - max(map(len, self.commands), default=0)
-        for heading, names in self.sections.items():
+        width = formatter.width - 6 - max(map(len, NAMED))
+        for heading, commands in COMMANDS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+                formatter.write_dl([(name, _in_brief(purpose, width)) for name, (_, purpose) in commands.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return name, command and remaining words for a command line, as click's method does. A word that names both a
-        command and a preset is the command. If the first word names only a preset, the command is the one that opens
-        the form. Raises Refused for an unknown word."""
-        if args[0] in self.commands or args[0].startswith("-") or self.opens is None:
+        command and a preset is the command. Raises Refused for an unknown word."""
+        if args[0] in NAMED or args[0].startswith("-"):
             return super().resolve_command(ctx, args)
         if not ctx.resilient_parsing and not names_preset(args[0]):
-            raise Refused(unknown(args[0], self.commands, args[1:]))
-        return "", self.opens, args
+            raise Refused(unknown(args[0], args[1:]))
+        return "", form_on, args
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        commands = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
-            return commands
+            return super().shell_complete(ctx, incomplete)
+        names = (name for name in sorted(NAMED) if name.startswith(incomplete))
+        commands = [CompletionItem(name, help=_in_brief(NAMED[name][1])) for name in names]
         return commands + completion.preset(ctx, self.params[0], incomplete)
+
+
+def _in_brief(purpose: str, *width: int) -> str:
+    return click.Command(None, help=purpose).get_short_help_str(*width)
 
 
 def names_preset(word: str) -> bool:
@@ -78,12 +133,11 @@ def names_preset(word: str) -> bool:
     return word.endswith(PRESET_SUFFIXES) or os.sep in word or word.startswith("run:") or word in named_presets()
 
 
-def unknown(word: str, commands: Iterable[str], following: Sequence[str] = ()) -> str:
-    """Return the message for a word that is neither a command nor a preset, with similar names. Words of a training are
-    answered with its command line; `following` are the words after them.
-    """
-    from ...engine.options.catalogue import nearest
-    from ...engine.presets.paths import of_python
+def unknown(word: str, following: Sequence[str] = ()) -> str:
+    """The error message for a word that is neither a command nor a preset, with similar names. `following` are the
+    words after it; words for a training are answered with the command line that begins one."""
+    from ..engine.options.catalogue import nearest
+    from ..engine.presets.paths import of_python
 
     if python := of_python(word):
         return f"{clean(word)}: {python}"
@@ -93,7 +147,7 @@ def unknown(word: str, commands: Iterable[str], following: Sequence[str] = ()) -
     if word in TRAINING:
         name = shlex.quote(clean(following[0])) if following and names_preset(following[0]) else "NAME"
         return f"there is no command {word!r}: gputui --preset {name} trains a preset; gputui alone opens the form"
-    meant = [f"the {what} {near}" for what, names in (("command", commands), ("preset", named_presets()))
+    meant = [f"the {what} {near}" for what, names in (("command", NAMED), ("preset", named_presets()))
              if (near := nearest(word, names))]  # fmt: skip
     lists = "gputui --help lists the commands, and gputui presets the presets"
     hint = f"did you mean {' or '.join(meant)}?" if meant else lists
@@ -101,9 +155,10 @@ def unknown(word: str, commands: Iterable[str], following: Sequence[str] = ()) -
 
 
 def form_state(name_or_path: str, settings: Sequence[str]) -> FormState:
-    """Settings KEY=VALUE become unsaved changes. Raises PresetError."""
-    from ...engine import presets
-    from ..form.form_state import FormState
+    """Return the form's state for a preset, by its name or path. `settings` are texts KEY=VALUE and become unsaved
+    changes. Raises PresetError if the preset or a setting is invalid."""
+    from ..engine import presets
+    from .form.form_state import FormState
 
     changed = presets.resolve(name_or_path, settings)
     state = FormState.open(presets.find(name_or_path).absolute())
@@ -124,7 +179,7 @@ WITHOUT_SCREEN = {
 
 
 @click.group(
-    cls=PresetOrCommand,
+    cls=LazyGroup,
     invoke_without_command=True,
     epilog="RUN in the help of a command is an id that `gputui runs` lists, a part of one that no other run has, or "
     "`latest`.",
@@ -153,21 +208,9 @@ WITHOUT_SCREEN = {
 @click.version_option(__version__, message="gputui %(version)s")
 @click.pass_context
 def cli(
-    context: click.Context,
-    preset: str | None,
-    settings: Sequence[str],
-    as_json: bool,
-    detach: bool,
-    dry_run: bool,
-    resume_if_any: bool,
-    queue: bool,
-    after: str | None,
-    code: str | None,
-    wait: bool,
-    anyway: bool,
-    workers: str | None,
-    worker: int | None,
-) -> None:
+    context: click.Context, /, preset: str | None, settings: Sequence[str], workers: str | None, worker: int | None,
+    **how: Any,
+) -> int | None:  # fmt: skip
     """Train TensorFlow and Keras models: set every GPU option, watch the run, find and measure what makes it faster.
 
     \b
@@ -192,20 +235,29 @@ def cli(
     model.fit(x, y, callbacks=[Monitor("my model")])
     """
     if any_entry():
-        commands.queue.go_on(context.invoked_subcommand)
+        _go_on_with_queue()
     interpreter.notice = lambda python: complain(f"asking {python} what is installed for it ...")
     _refuse_misplaced(context)
     if context.invoked_subcommand is not None:
-        return
+        return None
     if preset is None:
-        context.exit(show())
+        return show()
     _refuse_contradictions(context.params)
     join_cluster(workers, worker)
-    if queue:
-        context.exit(commands.queue.add_preset(preset, settings, after, anyway))
-    how = {"as_json": as_json, "detach": detach, "dry_run": dry_run, "resume_if_any": resume_if_any}
-    how |= {"wait": wait, "anyway": anyway}
-    context.exit(commands.train.run_preset(preset, settings, code=code, **how))
+    from .commands import train
+
+    return train.run_preset(preset, settings, **how)
+
+
+def _go_on_with_queue() -> None:
+    """Start the runner of the queue if none runs, as after a restart of the machine. A fault is only printed."""
+    from ..engine.queue import entries
+    from ..engine.runs import RunError
+
+    try:
+        entries.ensure_runner()
+    except (OSError, RunError) as fault:
+        complain(f"the queue: {fault}")
 
 
 def _refuse_misplaced(context: click.Context) -> None:
@@ -237,7 +289,7 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
     if given["queue"] and used & {"as_json", "detach", "dry_run", "resume_if_any", "wait", "workers"}:
         raise Refused("--queue starts nothing now: it goes with --preset, --set, --after and --anyway alone")
     if given["after"] is not None and not given["queue"]:
-        raise Refused("--after RUN needs --queue")
+        raise Refused(NEEDS_QUEUE)
 
 
 @click.command()
@@ -247,34 +299,14 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
 @click.pass_context
 def form_on(
     context: click.Context, preset: str, settings: Sequence[str], workers: str | None, worker: int | None
-) -> None:
+) -> int:
     """Open the form on a preset, for `gputui FILE.yaml`. `settings` (KEY=VALUE) become changes that are not saved."""
     if workers is not None or worker is not None:
         raise Refused(f"--cluster and --worker need no screen: gputui --preset {shlex.quote(preset)} --cluster ...")
     before = context.parent.params["settings"] if context.parent else ()
     state = form_state(preset, [*before, *settings])
     need_a_terminal(f"gputui --preset {shlex.quote(preset)} trains")
-    context.exit(show(state))
-
-
-assert isinstance(cli, PresetOrCommand)
-cli.opens = form_on
-cli.sections = {
-    "Runs": ("runs", "watch", "logs", "stop", "resume", "queue", "compare", "history", "follow", "note", "tag"),
-    "Speed": ("diagnose", "ab", "tune", "fit-batch", "sweep", "scaling", "prepare", "proof"),
-    "Presets and your own code": ("presets", "options", "init", "guide", "export"),
-    "gputui and this machine": ("doctor", "gpus", "lease", "serve", "completion"),
-}
-
-
-for command in (
-    runs.runs, runs.watch, runs.logs, runs.stop, runs.resume, runs.queue, runs.compare, runs.history,
-    runs.follow, runs.note, runs.tag,
-    speed.diagnose, speed.ab, speed.tune, speed.fit_batch, speed.sweep, speed.scaling, speed.prepare, speed.proof,
-    presets.presets, presets.options, presets.init, presets.guide, presets.export, presets.doctor,
-    presets.completion_script, presets.gpus, presets.lease, presets.serve,
-):  # fmt: skip
-    cli.add_command(command)
+    return show(state)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -297,7 +329,7 @@ def _code(arguments: Sequence[str] | None) -> int:
         return INTERRUPTED
     except click.UsageError as fault:
         given = sys.argv[1:2] if arguments is None else arguments[:1]
-        named = ["gputui", *(word for word in given if word in cli.commands)]
+        named = ["gputui", *(word for word in given if word in NAMED)]
         words = fault.ctx.command_path.strip() if fault.ctx else " ".join(named)  # no context: an option without value
         complain(f"{fault.format_message()}\n{words} --help shows what there is")
         return WRONG

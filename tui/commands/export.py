@@ -1,0 +1,94 @@
+"""The command `gputui export`: a preset as plain TensorFlow code, in a script or a folder for another machine."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from ...engine import checks, entry
+from ...engine import presets as preset_files
+from ...engine.export import export_folder
+from ...engine.export import own_code as form_part
+from ...engine.export import script as script_part
+from ...engine.export.own_code import Form
+from ...engine.files.writing import refuse_existing, write_new
+from ...engine.interpreter import interpreter
+from ...engine.job import this_machine
+from ...engine.presets import Preset, saving
+from ..base.errors import STDOUT, Refused, clean, complain
+from .shared_options import preset_option, settings_option
+
+
+@click.command()
+@preset_option("The preset to export.", required=True)
+@settings_option()
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE|FOLDER/",
+    help="Write to FILE instead of stdout (-); with a name that ends in /, a folder that runs on another machine.",
+)
+def export(preset: str, settings: Sequence[str], output: str | None) -> None:
+    """The script trains the same model on the same data without gputui. A folder holds the script, the preset, the
+    Python files that it needs, and the versions of the packages, without a path of this machine.
+
+    \b
+    gputui export --preset mine.yaml -o plain.py
+    gputui export --preset mine.yaml -o for-a-colleague/
+    """
+    output = None if output == STDOUT else output
+    exported = preset_files.resolve(preset, settings)
+    workload = exported.options.workload
+    if workload.entry is not None:
+        try:
+            entry.examine(workload.entry, Path(os.path.expanduser(workload.folder or ".")).absolute())
+        except entry.EntryFault as fault:
+            raise Refused(f"workload.entry: {fault}; {fault.change}") from None
+    for finding in checks.of_options(exported.options, this_machine.read()):
+        raise Refused(str(finding))
+    if output is not None:
+        refuse_existing(Path(output))
+    try:
+        form = form_part.asked(exported)
+    except form_part.RefusedError as fault:
+        raise Refused(f"{clean(str(fault))}\n{clean(fault.hint)}") from None
+    for warning in form.warnings if form is not None else ():
+        complain(warning)
+    if output is not None and (output.endswith(os.sep) or os.path.isdir(output)):
+        _export_folder(exported, Path(output), form)
+        return
+    script, paths = script_part.with_paths(exported, form=form)
+    if output is None:
+        sys.stdout.write(script)
+    else:
+        write_new(Path(output), script)
+        command = f"{shlex.quote(clean(_python(exported)))} {shlex.quote(clean(output))}"
+        print(f"{clean(output)} written; {command} runs it")
+    if paths:
+        complain(f"the script names {paths[0]} of this machine; -o FOLDER/ exports a folder that runs elsewhere")
+
+
+def _export_folder(preset: Preset, target: Path, form: Form | None) -> None:
+    """Write the preset with its script and code as a folder for another machine. Raises Refused."""
+    try:
+        made = export_folder.export(preset, target, form)
+    except entry.EntryFault as fault:
+        raise Refused(f"workload.entry: {fault}; {fault.change}") from None
+    except saving.SaveError as fault:
+        raise Refused(str(fault)) from None
+    print(f"{clean(target)} written; its {export_folder.README} says how to train with it elsewhere")
+    if made.data is not None:
+        place, to = made.data
+        complain(f"{clean(place)} is not copied, as it is missing or large; put it at {clean(target / to)}")
+
+
+def _python(preset: Preset) -> str:
+    python = interpreter.chosen(preset.options.run.python)
+    in_path = shutil.which("python")
+    return "python" if in_path and os.path.dirname(in_path) == os.path.dirname(python) else python

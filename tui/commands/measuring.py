@@ -1,0 +1,446 @@
+"""Starts or resumes a measurement, follows it and prints its result, for all commands that measure; and `gputui proof`.
+Ctrl-C requests it to stop and shows its results so far; a second ends it at once. SIGHUP ends the command only."""
+
+from __future__ import annotations
+
+import functools
+import math
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ...engine.files.values import to_json
+from ...engine.files.writing import used_bytes
+from ...engine.job import this_machine
+from ...engine.job.machine_gpus import Machine
+from ...engine.plan import LEAST_STEPS
+from ...engine.proof import duration, folder, improved_preset, proof_start, request
+from ...engine.proof.folder import Proof
+from ...engine.proof.markdown import as_markdown, without_private
+from ...engine.proof.request import ProofError, Request
+from ...engine.queue import adding, entry_changes, slurm_queue
+from ...engine.runs.run import WAITING
+from ...engine.trials import proof_sentences, sweep_sentences
+from ...engine.trials.record import Record
+from ...engine.tune import tune_request
+from ...engine.tune.report import markdown
+from ...engine.units import counted, seconds
+from ..base import glyphs
+from ..base.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    NOT_WRITTEN,
+    OUT_OF_MEMORY,
+    WRONG,
+    OutputFault,
+    Refused,
+    complain,
+    discard_output,
+)
+from ..base.glyphs import draws_again
+from ..printing import proof as proof_tables
+from ..printing.plain_tables import console
+from ..printing.proof import LiveProof, ProofLines, trials
+from . import completion, runs
+from . import queue as in_queue
+from .shared_options import NEEDS_QUEUE, Command, one_of, queue_options
+from .stopping import Presses
+
+POLL_SECONDS = 0.1
+MOST_WIDTH = 100  # of a printed chart
+SECONDS = click.FloatRange(min=0.1, max=3600)
+WAIT_HELP = "Wait until no other training uses these devices, then begin."
+ANYWAY_HELP = (
+    "Measure even if another gputui run uses the same devices; the result says which trials were disturbed. With "
+    "--queue: wait for GPUs, but not for trainings outside of the queue that use the CPU."
+)
+# Why no preset is saved with -o, by the kind of the proof, if it is not about speed.
+NOTHING = {
+    "rate": "no other rate was proved to learn better",
+    "sweep": "the sweep has not ended with a best setting",
+    "scaling": "no number of runs on one GPU was proved to pay",
+}
+NOUNS = {"tune": "search", "rate": "range test", "sweep": "sweep"}  # what a kind is called, if it is not a proof
+
+
+class Minutes(click.FloatRange):
+    """A number of minutes above 0. click's own type takes nan and inf as well."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True, max=10_000_000)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        minutes = float(super().convert(value, param, ctx))
+        if math.isnan(minutes):
+            self.fail(f"{value} is not a number of minutes.", param, ctx)
+        return minutes
+
+
+MINUTES = Minutes()
+
+
+@dataclass(frozen=True)
+class FollowOptions:
+    """How a measurement is followed: what is printed (else tables) and saved, and what it waits for. The fields are the
+    options that all commands share which measure; see their help in `follow_options`."""
+
+    json: bool = False
+    markdown: bool = False
+    output: str | None = None
+    wait: bool = False
+    anyway: bool = False
+    queue: bool = False
+    after: str | None = None
+
+    @property
+    def quiet(self) -> bool:
+        """True if stdout has only JSON or a report."""
+        return self.json or self.markdown
+
+    def say(self, text: str) -> None:
+        if self.quiet:
+            complain(text)
+        else:
+            print(text, flush=True)
+
+
+FOLLOWING = {field.name for field in fields(FollowOptions)}
+
+
+def follow_options(
+    *, json: str, markdown: str = "", output: str = "", wait: bool = True, anyway: str = ANYWAY_HELP
+) -> Callable[[Command], Command]:
+    """Declare the options of FollowOptions for a command, which gets them as `how`. The texts are their help; without a
+    text the command does not have the option."""
+
+    def declare(command: Command) -> Command:
+        @functools.wraps(command)
+        def followed(*arguments: Any, **options: Any) -> Any:
+            how = FollowOptions(**{name: options.pop(name) for name in FOLLOWING & options.keys()})
+            if how.json and how.markdown:
+                raise Refused("--json and --markdown do not go together")
+            return command(*arguments, how=how, **options)
+
+        queue_options(followed)
+        click.option("--anyway", is_flag=True, help=anyway)(followed)
+        if wait:
+            click.option("--wait", is_flag=True, help=WAIT_HELP)(followed)
+        if markdown:
+            click.option("--markdown", is_flag=True, help=markdown)(followed)
+        click.option("--json", is_flag=True, help=json)(followed)
+        if output:
+            click.option("-o", "--output", metavar="FILE", help=output)(followed)
+        return followed
+
+    return declare
+
+
+def given(context: click.Context) -> list[str]:
+    """Return the names of the parameters that the user has given on the command line, so not by defaults."""
+    return [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+
+
+def to_resume(name: str, kind: str, noun: str, asks_for: str, any_ended: bool = False) -> Proof:
+    """The proof of this name; `latest` is one that has not done its work or, with `any_ended`, may have."""
+    if name != "latest":
+        return folder.find(name)
+    return proof_start.latest_to_resume(
+        lambda asked: asked.kind == kind and not (asked.search and asked.search.dry_run),
+        ("running", "waiting") if any_ended else ("done", "running", "waiting"),
+        f"there is no {noun} to go on with; gputui {kind} {asks_for} starts one",
+    )
+
+
+def measure(asked: Request, how: FollowOptions, resumes: Proof | None = None, trains_on: Machine | None = None) -> int:
+    """Start the measurement `asked`, or go on with the one that it `resumes`; follow it and print its result. Return
+    the exit code. `trains_on` is the machine of the trials, None for this one."""
+    if how.queue and (how.quiet or how.wait or how.output is not None):
+        raise Refused(
+            "--queue measures nothing now: leave out --json, --markdown, --wait and -o; gputui proof ID "
+            "shows the result, and -o FILE there saves the improved preset"
+        )
+    if how.after is not None and not how.queue:
+        raise Refused(NEEDS_QUEUE)
+    if how.queue and resumes is not None:
+        return in_queue.added(adding.queue_resumed_proof(resumes, asked, in_queue.first(how.after), how.anyway))
+    if how.queue:
+        entry = adding.queue_proof(asked, in_queue.first(how.after), how.anyway)
+        for remark in request.remarks(asked, adding.machine()):
+            complain(remark)
+        return in_queue.added(entry)
+    if how.output is not None:
+        improved_preset.refuse(Path(how.output))
+    presses = Presses(asked.stop_signal)  # from here on Ctrl-C is for the measurement
+    if how.wait:
+        proof_start.wait(asked, how.say, lambda: presses.count > 0)
+        if presses.count:
+            return INTERRUPTED
+    noun = NOUNS.get(asked.kind, "proof")
+    if resumes is not None:
+        proof = resumes
+        process = proof_start.start_again(proof, how.anyway, asked if asked != proof.request else None)
+        begun = f"{noun} {proof.id} goes on"
+    else:
+        proof, process = proof_start.begin(asked, how.anyway, trains_on)
+        for remark in request.remarks(asked, trains_on or this_machine.read()):
+            complain(remark)
+        begun = f"{noun} {proof.id}: {budget(asked)}"
+    try:
+        if not how.quiet:
+            print(begun, flush=True)
+        _follow(proof, process, presses, how)
+    except OutputFault as fault:
+        complain(
+            f"standard output cannot be written ({fault})\n{proof.id} goes on; show it with: gputui proof {proof.id}"
+        )
+        discard_output()
+        return NOT_WRITTEN
+    _show_end(proof, how)
+    return _code(proof.record, presses)
+
+
+def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, how: FollowOptions) -> None:
+    view = None if how.quiet else _view()
+    requests = 0
+    try:
+        while process.poll() is None:
+            if presses.count > requests and _ask_to_stop(proof, presses.asked[requests]):
+                requests += 1
+                how.say(f"stopping{presses.more}")
+            if view is not None and (data := proof.record).is_read:
+                view.show(data)
+            time.sleep(POLL_SECONDS)
+        if view is not None:
+            view.show(proof.record)
+    finally:
+        if view is not None:
+            view.close()
+
+
+def _view() -> ProofLines:
+    live = draws_again(console().is_dumb_terminal)
+    return LiveProof(console()) if live else ProofLines(console())
+
+
+def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
+    # Fails if the proof has not recorded its process id yet.
+    try:
+        folder.request_stop(proof, numbers)
+    except ProofError:
+        return False
+    return True
+
+
+def _show_end(proof: Proof, how: FollowOptions) -> None:
+    """Print the result of a measurement that has ended, save its preset, and say what can be done next."""
+    data = proof.record
+    answers_first = data.kind == "tune" and not how.quiet
+    if how.json:
+        print(to_json(shareable(proof.data), indent=1))
+    elif how.markdown:
+        print(as_markdown(data), end="")
+    elif answers_first:
+        print()
+        proof_tables.show_answer(data)
+    else:
+        show_rates(data)
+        proof_tables.show_result(data, was_followed=True)
+    saved = how.output is not None and bool(proof_sentences.to_take(data))
+    if how.output is not None and saved:
+        improved_preset.save(proof, Path(how.output))
+        how.say(saved_text(how.output, data))
+    elif how.output is not None:
+        how.say(f"{how.output} is not written: {_why_nothing(data)}")
+    if data.kind == "tune":
+        if not how.json:
+            proof_tables.show_next(data, saved)
+        if answers_first and not proof_sentences.only_predicts(data):
+            print()
+            proof_tables.show_result(data, was_followed=True)
+    elif data.kind in ("sweep", "scaling") and data.state in ("stopped", "crashed"):
+        how.say(f"gputui {data.kind} --resume {proof.id} goes on with it")
+    elif data.changes_kept and not saved:
+        how.say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset")
+
+
+def _why_nothing(data: Record) -> str:
+    if data.state == "failed":
+        return f"the {NOUNS.get(data.kind, 'proof')} failed"
+    if data.kind == "tune" and proof_sentences.learns_worse(data):
+        return "what is faster learns clearly worse"
+    return NOTHING.get(data.kind, "nothing was proved to be faster")
+
+
+def saved_text(output: str, data: Record) -> str:
+    marked = ", with settings that are not proved, as its first line says" if proof_sentences.unproved(data) else ""
+    return f"{output} is saved{marked}; gputui --preset {output} trains with it"
+
+
+def show_rates(data: Record) -> None:
+    if data.rate is None:
+        return
+    from ..drawing import rate  # only for a range test
+
+    for row in rate.chart(data.rate, min(console().width, MOST_WIDTH), rate.TALL, glyphs.suited()):
+        print("".join(text for text, _ in row).rstrip())
+
+
+def shareable(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of proof.json without the private options of its presets, which may hold secrets."""
+    texts = {name: without_private(data[name]) for name in ("preset_before", "preset_after") if data.get(name)}
+    return {**data, **texts}
+
+
+def budget(asked: Request) -> str:
+    """Return the expected duration of the proof in words, estimated from its request before the start."""
+    if asked.rate is not None:
+        trainings = f"a ramp of {asked.rate.steps} steps, then {2 * asked.repeats} trainings on new seeds"
+        return f"{trainings}, at most {_minutes(60 * asked.rate.minutes)}"
+    if asked.sweep is not None:
+        return sweep_sentences.plan(asked.sweep)
+    if asked.search is not None:
+        buys = tune_request.plan_of(asked.search, asked.preset_name, asked.repeats, asked.measure_seconds).in_words()
+        if asked.search.dry_run:
+            return f"at most 2 trials of about {duration.of_request(asked):.0f} s; a whole search: {buys}"
+        return f"{buys}; Ctrl-C ends it, gputui tune --resume goes on with it"
+    times = duration.times_of(asked)
+    count, each = duration.sure_trials(asked), times.seconds(asked.measure_seconds)
+    whole = _minutes(times.first + count * each)
+    text = f"{counted(count, 'trials')} of about {each:.0f} s ({times.source}): about {whole}"
+    if not times.step:
+        text += f" (longer where {LEAST_STEPS} steps take more than {asked.measure_seconds:g} s)"
+    if asked.kind == "loop":
+        more = 2 * asked.repeats
+        text = f"at first {text}; {more} trials ({_minutes(more * each)}) for each further remedy"
+        limit = f"; none is begun that would end after {_minutes(asked.limit_seconds)}" if asked.limit_seconds else ""
+        return text + limit
+    return text
+
+
+def _minutes(time_seconds: float) -> str:
+    return f"{seconds(time_seconds)} minutes" if 60 <= time_seconds < 3600 else seconds(time_seconds)
+
+
+def _code(data: Record, presses: Presses) -> int:
+    if data.state == "stopped" or presses.count:
+        return INTERRUPTED
+    unusable = data.kind == "ab" and any(comparison.decision == "failed" for comparison in data.comparisons[:1])
+    unusable = unusable or (data.kind == "scaling" and data.gain_total is None)
+    if data.state == "done" and not unusable:
+        return DONE
+    decisive = [trial for _, trial in trials(data)][-1:]
+    return OUT_OF_MEMORY if decisive and decisive[0].outcome == "oom" else FAILED
+
+
+@click.command("proof")
+@click.argument("names", metavar="[PROOF | rm PROOF...]", nargs=-1, shell_complete=completion.proof)
+@one_of(json="Print one JSON object.", markdown="Print a report in Markdown.")
+@click.option("-o", "--output", metavar="FILE", help="Save the improved preset to FILE.")
+@click.option("--stop", is_flag=True, help="Stop the proof and its current trial gracefully; a second time, at once.")
+@click.option("--yes", is_flag=True, help="With rm: delete without asking.")
+def proof(names: Sequence[str], form: str | None, output: str | None, stop: bool, yes: bool) -> int:
+    """Proofs are what ab, tune, fit-batch, sweep, scaling and diagnose --preset have measured.
+
+    \b
+    gputui proof latest              show the latest
+    gputui proof rm 20260921-1405    delete proofs for good, with their trials
+    """
+    if names[:1] == ("rm",):
+        if form or output or stop:
+            raise Refused("rm goes only with --yes")
+        return _remove(names[1:], yes)
+    if yes or len(names) > 1:
+        raise Refused("--yes goes only with rm" if yes else "show one proof at a time; rm takes several")
+    if not names and (form == "markdown" or output or stop):
+        raise Refused("name a proof; gputui proof lists them")
+    if sum(map(bool, (form, output, stop))) > 1:
+        raise Refused("use only one of --json, --markdown, -o and --stop")
+    if not names:
+        _list(as_json=form == "json")
+        return DONE
+    named = folder.find(names[0])
+    if stop:
+        _stop(named)
+    elif output is not None:
+        improved_preset.refuse(Path(output))
+        improved_preset.save(named, Path(output))
+        print(saved_text(output, named.record))
+    else:
+        _show(named, form)
+    return DONE
+
+
+def _list(as_json: bool) -> None:
+    """Print all proofs as a table, or as one JSON object per line."""
+    listed = folder.proofs()
+    if as_json:
+        for proof in listed:
+            size = used_bytes(proof.path)
+            print(to_json({"id": proof.id, "path": str(proof.path), **_head(proof), "bytes": size}))
+    elif not listed:
+        print(f"no proofs so far; {folder.MAKERS}")
+    else:
+        records = {proof.id: proof.record for proof in listed}
+        if lost := [name for name, data in records.items() if not data.is_read]:
+            complain(f"left out, as proof.json is damaged: {', '.join(lost)}")
+        sizes = {proof.id: used_bytes(proof.path) for proof in listed}
+        proof_tables.show_list([data for data in records.values() if data.is_read], sizes)
+
+
+def _head(proof: Proof) -> dict[str, object]:
+    data = proof.data
+    names = ("kind", "state", "preset_name", "started_t", "seconds", "gain_total", "changes_kept", "error")
+    return {name: data.get(name) for name in names}
+
+
+def _remove(names: Sequence[str], yes: bool) -> int:
+    """Delete the named proofs with their trials permanently. Raises Refused without a terminal for the question."""
+    if not names:
+        raise Refused("name the proofs to delete; gputui proof lists them")
+    if "latest" in names:
+        raise Refused("latest may be another proof by now, and is not deleted; name the proof")
+    proofs = list(dict.fromkeys(folder.find(name) for name in names))
+    if not yes:
+        lines = [f"{proof.id}  {proof.record.kind}" for proof in proofs]
+        runs.ask_before_deleting(proofs, lines, "proof", "all its trials" if len(proofs) == 1 else "all their trials")
+    return WRONG if runs.delete(proofs, "proofs", folder.reserved) else DONE
+
+
+def _stop(proof: Proof) -> None:
+    if proof.queue_file.exists():
+        entry_changes.wait_for_start(proof.id)
+        if proof.state == WAITING:
+            entry_changes.remove(proof.id)
+            print(f"{proof.id} is taken out of the queue")
+            return
+        if slurm_queue.stop(proof.id):
+            print(f"{proof.id} is asked to stop by Slurm; repeat the command to end its trial at once")
+            return
+    folder.request_stop(proof)
+    print(f"{proof.id} is stopping; repeat the command to end its trial at once")
+
+
+def _show(proof: Proof, form: str | None) -> None:
+    data = proof.record
+    if not data.is_read:
+        raise ProofError(f"{proof.path / 'proof.json'} cannot be read")
+    if form is None:
+        if data.kind == "tune":
+            proof_tables.show_answer(data)
+            proof_tables.show_next(data, saved=False)
+            print()
+        proof_tables.show_trials(data)
+        show_rates(data)
+        if not proof_sentences.only_predicts(data):
+            proof_tables.show_result(data)
+    elif form == "json":
+        print(to_json(shareable(proof.data), indent=1))
+    else:
+        print(as_markdown(data, markdown.sections(data) if data.kind == "tune" else ()), end="")

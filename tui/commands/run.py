@@ -1,0 +1,249 @@
+"""The commands about one run: watch and stop it, write a note and tags, and write its figures elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from ...engine import runs as run_folders
+from ...engine.files import writing
+from ...engine.files.values import to_json
+from ...engine.files.writing import refuse_existing, write_new
+from ...engine.follow import start, to_tensorboard
+from ...engine.follow.start import FollowerState
+from ...engine.follow_targets import FOLLOW_TARGETS
+from ...engine.presets import SHIPPED
+from ...engine.runs import Run, RunError, event_reading, titles
+from ...engine.runs import history as run_history
+from ...engine.runs.event_reading import RunEvents
+from ...engine.runs.events import fields_of
+from ...engine.runs.run import STATE_LABELS, WAITING
+from ...engine.units import counted
+from ..base.errors import DONE, FAILED, INTERRUPTED, STDOUT, WRONG, Refused, clean, complain
+from ..show import show
+from . import completion
+from .shared_options import one_of
+
+
+@click.command()
+@click.argument("run", default="latest", shell_complete=completion.run)
+@click.option(
+    "--replay", metavar="[SPEED]", is_flag=False, flag_value="1", help="Replay a recorded run, SPEED times as fast."
+)
+def watch(run: str, replay: str | None) -> int:
+    followed = run_folders.find(run)
+    try:
+        speed = None if replay is None else float(replay)
+    except ValueError:
+        raise Refused(f"--replay takes a number such as --replay=10, not {replay!r}") from None
+    if speed is not None and not 0 < speed < 1e6:
+        raise Refused("--replay takes a number above 0")
+    return show(watch=followed, replay_speed=speed)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=completion.run)
+def stop(names: Sequence[str]) -> int:
+    """They finish their step and write their result. A second stop ends them at once."""
+    code = DONE
+    for name in dict.fromkeys(names):
+        try:
+            _stop(name)
+        except RunError as fault:
+            complain(fault)
+            code = WRONG
+    return code
+
+
+def _stop(name: str) -> None:
+    """Ask a run to stop, and print its state at most 2 s later. One that the queue is starting is waited for up to 20
+    s."""
+    run = run_folders.find(name)
+    if run.queue_file.exists():
+        from ...engine.queue import entry_changes, slurm_queue  # only for a queued run
+
+        entry_changes.wait_for_start(run.id)
+        if run.state == WAITING:
+            entry_changes.remove(run.id)
+            print(f"{run.name} is taken out of the queue")
+            return
+        if slurm_queue.stop(run.id):
+            print(f"{run.name} is asked to stop by Slurm; repeat the command to end it at once")
+            return
+        entry_changes.end_for_good(run.id)
+    run_folders.request_stop(run)
+    deadline = time.monotonic() + 2
+    while run.state in ("running", "stopping") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    state = run.state
+    stopping = "is stopping; repeat the command to end it at once"
+    print(f"{run.name} {stopping if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
+
+
+@click.command()
+@click.argument("run", shell_complete=completion.run)
+@click.argument("text", nargs=-1)
+def note(run: str, text: Sequence[str]) -> None:
+    """Lists and screens show the note. Without TEXT it is printed; "" as the text removes it."""
+    named = run_folders.find(run)
+    if text:
+        titles.write_note(named, " ".join(text))
+    else:
+        print(clean(titles.read_notes(named).note) or f"{clean(named.name)} has no note")
+
+
+@click.command()
+@click.argument("run", shell_complete=completion.run)
+@click.argument("tags", nargs=-1, metavar="[TAG]...", shell_complete=completion.tag)
+@click.option("-d", "--delete", "remove", is_flag=True, help="Remove these tags instead.")
+def tag(run: str, tags: Sequence[str], remove: bool) -> None:
+    """`gputui runs --tag` and the filter of the screens find runs by their tags. Without TAG the tags are printed."""
+    named = run_folders.find(run)
+    notes = titles.read_notes(named)
+    if remove and not tags:
+        raise Refused("name the tags to remove")
+    if remove and (missing := [each for each in titles.tags_in(tags) if each not in notes.tags]):
+        raise Refused(f"{named.name} has no tag {' or '.join(missing)}; gputui tag {named.name} prints its tags")
+    if tags:
+        notes = titles.retag(named, () if remove else tags, tags if remove else ())
+    print(clean(" ".join(f"#{each}" for each in notes.tags)) or f"{clean(named.name)} has no tags")
+
+
+SCHEMA = SHIPPED / "run-schema.json"  # made by docs/tables.py
+POLL_SECONDS = 0.2
+
+
+@click.command("history")
+@click.argument("run", default="latest", shell_complete=completion.run)
+@one_of(
+    "csv",
+    csv="One row for each progress report (the default).",
+    jsonl="The run's events, one JSON object per line.",
+    tensorboard="A folder for TensorBoard.",
+    schema="The JSON Schema of events and of result.json.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="PATH",
+    help="The file (default, and -: stdout); with --tensorboard the folder (default: ./RUN, named after the run's id).",
+)
+def history(run: str, form: str, output: str | None) -> None:
+    """By default those of the latest run are exported."""
+    if form == "schema":
+        _write(SCHEMA.read_text(encoding="utf-8"), output)
+        return
+    named = run_folders.find(run)
+    if output == STDOUT and form != "tensorboard":
+        output = None
+    if output is not None:
+        refuse_existing(Path(output))
+    if form == "tensorboard":
+        folder = Path(output or named.id)
+        refuse_existing(folder)
+        if (path := to_tensorboard.write_all(named, folder)) is None:
+            raise Refused(f"{named.name} has no figures")
+        print(f"{clean(str(path))} written; tensorboard --logdir {clean(str(folder))} shows it")
+        return
+    recorded = event_reading.read_events(named.path)
+    for damage in recorded.damage:
+        complain(f"{named.name}: {damage}")
+    if form == "csv":
+        _write(_as_csv(named, recorded), output)
+    else:
+        _write("".join(to_json(fields_of(event), short=True) + "\n" for event in recorded.events), output)
+
+
+def _write(text: str, output: str | None) -> None:
+    if output is None or output == STDOUT:
+        sys.stdout.write(text)
+    else:
+        write_new(Path(output), text)
+        print(f"{clean(output)} written")
+
+
+def _as_csv(run: Run, recorded: RunEvents) -> str:
+    table = run_history.rows(recorded.events)
+    if not table:
+        goes_on = run.is_active or run.state == WAITING
+        why = " so far" if goes_on else ": it ended before its first step"
+        raise Refused(f"{run.name} has no figures{'' if recorded.damage else why}")
+    out = io.StringIO()
+    writer = csv.DictWriter(out, run_history.columns(table), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return out.getvalue()
+
+
+@click.command("follow")
+@click.argument("run", default="latest", shell_complete=completion.run)
+@click.option(
+    "--to", "targets", type=click.Choice(FOLLOW_TARGETS), multiple=True, help="Where to write; may be repeated."
+)
+@click.option("--detach", is_flag=True, help="Return at once; the followers go on in the background.")
+def follow(run: str, targets: Sequence[str], detach: bool) -> int:
+    """It can be started before, during and after the run, and stopped at any time: it goes on from its place. Without
+    --to, the followers of the run are listed.
+    """
+    followed, targets = run_folders.find(run), tuple(dict.fromkeys(targets))
+    if not targets:
+        if detach:
+            raise Refused("--detach needs --to TARGET")
+        _show(followed)
+        return DONE
+    if lines := start.missing(targets):
+        raise Refused("\n".join(lines))
+    if full := writing.try_writing(followed.path):
+        raise Refused(f"{full}; a follower notes there how far it is")
+    followers = {target: start.start(followed.path, target) for target in targets}
+    if detach:
+        print(f"{followed.name} is followed in the background; gputui follow {followed.name} shows how far it is")
+        return DONE
+    try:
+        return _wait(followed, followers)
+    except KeyboardInterrupt:
+        for process in followers.values():
+            process.terminate()
+        complain(f"gputui follow {followed.name} {' '.join(f'--to {target}' for target in targets)} goes on from here")
+        return INTERRUPTED
+
+
+def _show(run: Run) -> None:
+    states = start.states(run.path)
+    if not states:
+        raise Refused(
+            f"{run.name} has no followers; --to tensorboard starts one, and gputui follow --help lists others"
+        )
+    for state in states:
+        print(clean(f"{state.target}: {_line(state)}"))
+
+
+def _line(state: FollowerState) -> str:
+    where = f" to {state.place.where}" if state.place.where else ""
+    return f"{state.words}, {counted(state.place.number, 'rows')} written{where}"
+
+
+def _wait(run: Run, followers: dict[str, subprocess.Popen[bytes]]) -> int:
+    """Print each change of the followers' states until all have ended. DONE if all have written everything."""
+    code, words = DONE, dict.fromkeys(followers, "")
+    while followers:
+        time.sleep(POLL_SECONDS)
+        for target, process in list(followers.items()):
+            ended, state = process.poll() is not None, start.state(run.path, target)
+            if ended and process.returncode == 0 and state.is_alive:
+                continue  # another follower of this target goes on
+            if ended:
+                del followers[target]
+                code = code if process.returncode == 0 else FAILED
+                print(clean(f"{target}: {_line(state)}"), flush=True)
+            elif state.is_alive and state.place.problem != words[target]:
+                words[target] = state.place.problem
+                complain(f"{target}: {state.words}")
+    return code

@@ -1,0 +1,89 @@
+"""The requests to stop that reach a command while it follows a run or a measurement, and the exit code of the run."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from ...engine import runs as run_folders
+from ...engine.process import resuming
+from ...engine.runs import Run
+from ...engine.system import stop_signals
+from ..base.errors import TO_BE_RESUMED, exit_code
+
+AGAIN_SECONDS = 0.3  # a program that started this one, such as a launcher, may pass Ctrl-C on and so double it
+
+
+class Presses:
+    """Counts the requests to stop the run that reach this process as signals, which then do not end it. The requests
+    are passed on even while the main thread is blocked. Each Ctrl-C at a terminal counts. Other signals (SIGTERM,
+    run.stop_signal, a SIGINT that no person has sent) may come from a scheduler, which may repeat them. They count only
+    if no request came before."""
+
+    def __init__(self, stop_signal: str = "none") -> None:
+        self.asked: list[Sequence[int]] = []  # for each that counts the signals to send
+        self._pressed_at = -math.inf
+        self._waiting: SimpleQueue[Sequence[int]] = SimpleQueue()  # whose `put` a signal handler may call
+        signal.signal(signal.SIGINT, self._pressed)
+        signal.signal(signal.SIGTERM, self._scheduler_signal)
+        if stop_signal in stop_signals.BY_SCHEDULER:
+            signal.signal(stop_signals.BY_SCHEDULER[stop_signal], self._scheduler_signal)
+
+    @property
+    def count(self) -> int:
+        return len(self.asked)
+
+    @property
+    def more(self) -> str:
+        """A text that says what the next Ctrl-C does; empty if no person has pressed Ctrl-C."""
+        return "; press Ctrl-C again to end it at once" if run_folders.ASKED_BY_PERSON in self.asked else ""
+
+    def ask(self, act: Callable[[Sequence[int]], None]) -> None:
+        """Call `act` in a thread with the signal numbers of each request, earlier ones included, from now on."""
+        threading.Thread(target=self._pass_on, args=(act,), name="presses", daemon=True).start()
+
+    def _pass_on(self, act: Callable[[Sequence[int]], None]) -> None:
+        while True:
+            act(self._waiting.get())
+
+    def _pressed(self, _number: int, frame: Any) -> None:
+        if not _at_a_terminal():
+            self._scheduler_signal(signal.SIGTERM, frame)
+        elif time.monotonic() - self._pressed_at >= AGAIN_SECONDS:
+            self._pressed_at = time.monotonic()
+            self._count(run_folders.ASKED_BY_PERSON)
+
+    def _scheduler_signal(self, number: int, _frame: Any) -> None:
+        if not self.asked:
+            self._count((number,))
+
+    def _count(self, numbers: Sequence[int]) -> None:
+        self.asked.append(numbers)
+        self._waiting.put(numbers)
+
+
+def _at_a_terminal() -> bool:
+    """True if this process is in the foreground of a terminal and so receives the pressed keys."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def code_of(run: Run, outcome: str | None) -> int:
+    """Return the exit code of the command that trained the run, which has ended with the outcome."""
+    if outcome in ("stopped", "timeout") and run.status.get("ended_by") and not resuming.why_not(run):
+        return TO_BE_RESUMED
+    return exit_code(outcome)
