@@ -25,11 +25,6 @@ _DESKTOP = re.compile(
 )
 
 
-def idle_hours(seconds: float | None) -> int:
-    """Return the full hours in `seconds` of idle time, if they are at least IDLE_HOURS; else 0, also for None."""
-    return int(seconds // HOUR) if seconds is not None and seconds >= IDLE_HOURS * HOUR else 0
-
-
 @dataclass(frozen=True)
 class GpuProcess:
     """A process on a GPU. The fields after `type` are None if the system hides them, for the reason `hidden`."""
@@ -64,7 +59,9 @@ class GpuProcess:
 
     @property
     def idle_hours(self) -> int:
-        return idle_hours(self.idle_seconds)
+        """Full hours, if at least IDLE_HOURS; else 0, also if not known."""
+        hours = int((self.idle_seconds or 0.0) // HOUR)
+        return hours if hours >= IDLE_HOURS else 0
 
     @property
     def is_mps(self) -> bool:
@@ -72,9 +69,7 @@ class GpuProcess:
 
     @property
     def computes(self) -> bool:
-        """False for a program of the desktop, which often has both types, and for CUDA's MPS, which computes for
-        others.
-        """
+        """False for a program of the desktop, which often has both types, and for MPS, which computes for others."""
         is_desktop = self.type == "C+G" and _DESKTOP.match(self.name or "")
         return self.type != "G" and not self.is_mps and not is_desktop
 
@@ -215,18 +210,18 @@ class Gpu:
 
     def value(self, figure: str) -> float | None:
         """Return the value of a figure of figures.GPU; None if it is not known, or no number."""
-        group, _, name = figure.partition("_")
-        place = {"nvlink": self.nvlink, "ecc": self.ecc_errors}.get(group, self)
-        value = getattr(place, figure if place is self else name, None)
+        if figure.startswith(("nvlink_", "ecc_")):
+            group, _, name = figure.partition("_")
+            value = getattr(self.nvlink if group == "nvlink" else self.ecc_errors, name, None)
+        else:
+            value = getattr(self, figure, None)
         return value if isinstance(value, int | float) else None
 
     # ---- its form in JSON ------------------------------------------------------------------------
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Gpu:
-        """Return the GPU of a JSON object whose types have been checked. A field that is not declared goes along to
-        `as_json`.
-        """
+        """The types of `content` have been checked. A field that is not declared goes along to `as_json`."""
         within = {name: read(value) for name, read in _WITHIN.items() if (value := content.get(name)) is not None}
         return _filled(cls, {**content, **within})
 
@@ -236,18 +231,47 @@ class Gpu:
         return content
 
 
-def is_taken(used: int | None, total: int | None) -> bool:
-    """Return True if the used memory is at least 1 GiB and more than a tenth of the total, both in bytes.
+@dataclass(frozen=True)
+class TrainingGpu:
+    """A GPU that trains, as TensorFlow has opened it. A value that neither it nor the driver reports is None."""
 
-    A driver alone uses less. False if one of them is not known.
-    """
+    device: str = ""  # TensorFlow's name of the first logical device on it
+    pci_bus_id: str | None = None
+    uuid: str | None = None
+    index: int | None = None  # NVML's
+    name: str | None = None
+    compute_capability: tuple[int, int] | None = None
+    memory_limit_bytes: int | None = None  # that TensorFlow may take, for all logical devices on it together
+    memory_total_bytes: int | None = None
+    mig: bool = False  # a MIG instance of a GPU
+
+    @property
+    def id(self) -> str:
+        """The UUID. Without NVML it is the PCI address, and if that is unknown TensorFlow's name."""
+        return self.uuid or self.pci_bus_id or self.device
+
+    @property
+    def place(self) -> int | None:
+        """The number of its first logical device among those of TensorFlow; None if it is not known."""
+        number = self.device.rpartition("GPU:")[2]
+        return int(number) if number.isdigit() else None
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> TrainingGpu:
+        capability = content.get("compute_capability")
+        return _filled(cls, {**content, "compute_capability": capability and (capability[0], capability[1])})
+
+    def as_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def is_taken(used: int | None, total: int | None) -> bool:
+    """True for at least 1 GiB and more than a tenth of the bytes; False if they are not known. A driver uses less."""
     return used is not None and bool(total) and used >= TAKEN_BYTES and used > TAKEN_SHARE * (total or 0)
 
 
 def sole_holder(gpu: Gpu) -> str:
-    """Return the name and id of the process that excludes all others from a GPU in exclusive mode; empty if there is
-    none, or if CUDA's MPS shares the GPU.
-    """
+    """The process that excludes all others from a GPU in exclusive mode; empty without one, or if MPS shares it."""
     holders = gpu.processes or ()
     is_alone = gpu.exclusive and holders and not any(process.is_mps for process in holders)
     return holders[0].title if is_alone else ""

@@ -13,12 +13,12 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1220, "engine/bootstrap": 26, "engine/checks": 1310, "engine/compare": 510, "engine/diagnosis": 2155,
+    "engine": 1242, "engine/bootstrap": 26, "engine/checks": 1310, "engine/compare": 510, "engine/diagnosis": 2155,
     "engine/doctor": 1580, "engine/export": 2230, "engine/figures": 425, "engine/files": 1690, "engine/follow": 1210,
-    "engine/interpreter": 1060, "engine/job": 1945, "engine/leases": 1225, "engine/notify": 380, "engine/options": 2180,
+    "engine/interpreter": 1060, "engine/job": 1923, "engine/leases": 1225, "engine/notify": 380, "engine/options": 2180,
     "engine/prepare": 850, "engine/presets": 1030, "engine/process": 2370, "engine/profile": 590, "engine/proof": 2010,
-    "engine/queue": 2630, "engine/runs": 3744, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1070,
-    "engine/telemetry": 2620, "engine/trainer": 15620, "engine/trials": 2550, "engine/tune": 4950, "tui": 1000,
+    "engine/queue": 2630, "engine/runs": 3744, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1096,
+    "engine/telemetry": 2607, "engine/trainer": 15593, "engine/trials": 2550, "engine/tune": 4950, "tui": 1000,
     "tui/base": 1660, "tui/commands": 3925, "tui/drawing": 4722, "tui/form": 645, "tui/printing": 695,
     "tui/reading": 2840, "tui/screens": 8910, "tui/upstream": 1225, "tui/widgets": 2840, "tui/wording": 490,
 }  # fmt: skip

@@ -231,14 +231,14 @@ def pairs(place: int, name: str, run: Training, theirs: Sequence[tuple[float, li
 
 def strategies() -> dict[str, dict[str, Any]]:
     kinds = {"single": {"device.visible": first(), "strategy.kind": "single"}}
-    if len(this_machine.visible_gpus()) > 1:
+    if len(this_machine.read().shown) > 1:
         kinds["mirrored over all"] = {"device.visible": "all", "strategy.kind": "mirrored"}
     return kinds
 
 
 def first() -> Any:
     """Return the number of the first GPU that this process may use, as a value of device.visible, else `all`."""
-    shown = this_machine.visible_gpus()
+    shown = this_machine.read().shown
     return shown[0].index if shown else "all"
 
 
@@ -347,7 +347,7 @@ def precisions(lab: Lab) -> str:
 
 def _computes(options: Mapping[str, Any]) -> bool:
     """Return True if all GPUs compute in the precision of these options, and XLA does not end the process."""
-    capabilities = [gpu.compute_capability for gpu in this_machine.visible_gpus() if gpu.compute_capability]
+    capabilities = [gpu.compute_capability for gpu in this_machine.read().shown if gpu.compute_capability]
     policy = options.get("precision.policy")
     formats = all(policy in chips.fast_policies(capability, False) for capability in capabilities if policy)
     tf32 = not options.get("precision.tf32") or all(chip >= chips.BFLOAT16_CAPABILITY for chip in capabilities)
@@ -355,7 +355,7 @@ def _computes(options: Mapping[str, Any]) -> bool:
 
 
 def _xla_aborts() -> bool:
-    return any(compatibility.xla_aborts(gpu.compute_capability) for gpu in this_machine.visible_gpus())
+    return any(compatibility.xla_aborts(gpu.compute_capability) for gpu in this_machine.read().shown)
 
 
 def xla(lab: Lab) -> str:
@@ -483,7 +483,7 @@ def _mib(values: Sequence[float | None]) -> str:
 
 def several(lab: Lab) -> str:
     """Return the use of each of several visible GPUs with `single`, which trains on one GPU, and with `mirrored`."""
-    shown = this_machine.visible_gpus()
+    shown = this_machine.read().shown
     if len(shown) < 2:
         raise Skipped("there is one GPU only")
     rows = []

@@ -8,7 +8,7 @@ from .. import plan
 from ..gpu import Gpu, sole_holder
 from ..interpreter import compatibility, installed, supported_versions
 from ..interpreter.compatibility import dotted
-from ..job import gpu_faults, gpu_parts
+from ..job import gpu_faults, machine_gpus
 from ..job.machine_gpus import Fault, Machine, candidates, positions, training_gpus, used_by_tensorflow, visible_gpus
 from ..options import OPTIONS, Options, gpu_choice
 from ..options.catalogue import About
@@ -326,7 +326,7 @@ def per_gpu(options: Options, machine: Machine) -> Iterator[Finding]:
     if count == 1 or on_cpu(options, machine):
         return
     choice = gpu_choice.parse(options.device.visible)
-    if conflict := gpu_parts.conflict(options, on_cpu=False):
+    if conflict := machine_gpus.why_not_shared(options, on_cpu=False):
         other, why, change = conflict
         yield error((key, other), why, f"set {change}, or {key}=1")
     elif choice is None or choice.shared or choice.count != 1:
@@ -334,8 +334,8 @@ def per_gpu(options: Options, machine: Machine) -> Iterator[Finding]:
         yield error((key, "device.visible"), why, f"set device.visible=free:1, or {key}=1")
     else:
         try:
-            gpu_parts.of_each(options, machine, count)
-        except gpu_parts.TooSmall as fault:
+            machine_gpus.part_of_each(options, machine, count)
+        except machine_gpus.TooSmall as fault:
             yield error(key, str(fault), f"set {key}=1")
 
 

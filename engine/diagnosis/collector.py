@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import learning
 from ..files.values import mapping, number, text, whole
-from ..gpu import Gpu
+from ..gpu import Gpu, TrainingGpu
 from ..job.visible_devices import visible
 from ..options.own_code import SCRIPT
 from ..runs import Run, quick_json
@@ -299,8 +299,7 @@ _HANDLERS: Mapping[type[Event], Callable[[Collector, float, Any], None]] = {
 
 
 def _newest(started: Started) -> tuple[int, int] | None:
-    capabilities = [mapping(device).get("compute_capability") for device in started.gpu_devices]
-    pairs = (_pair(capability) for capability in (*capabilities, started.compute_capability))
+    pairs = (*(gpu.compute_capability for gpu in started.gpu_devices), _pair(started.compute_capability))
     return max((pair for pair in pairs if pair), default=None)
 
 
@@ -486,13 +485,13 @@ class DeviceMemory:
         mine = self._may_take(place, started)
         if mine is None or not self._grows(started):
             return mine
-        uuid = _device_at(place, started).get("uuid")
+        uuid = _device_at(place, started).uuid
         total = self._gpus.total_bytes(uuid)
         return mine if total is None else max(1.0, min(mine, total - self._gpus.taken_by_others(uuid)))
 
     def _may_take(self, place: int, started: Started | None) -> float | None:
-        device = _device_at(place, started)
-        return limit_of(device, self._options, self._gpus.total_bytes(device.get("uuid")))
+        gpu = _device_at(place, started)
+        return limit_of(gpu, self._options, self._gpus.total_bytes(gpu.uuid))
 
     def _grows(self, started: Started | None) -> bool:
         # otherwise TensorFlow takes nearly all memory at the start
@@ -500,14 +499,14 @@ class DeviceMemory:
         return growth is not False and _parts(self._options) == 1
 
 
-def limit_of(device: Mapping[str, Any], options: Mapping[str, Any], total_bytes: float | None = None) -> float | None:
+def limit_of(gpu: TrainingGpu, options: Mapping[str, Any], total_bytes: float | None = None) -> float | None:
     """Return the bytes that TensorFlow may take on a logical device, None if unknown: device.memory_limit_mb, or an
     equal part of the GPU's available memory. `total_bytes` is the GPU's memory as the driver reports it.
     """
     limit = number(options.get("device.memory_limit_mb"))
     if limit is not None:
         return limit * MB
-    available = number(device.get("memory_limit_bytes")) or total_bytes or number(device.get("memory_total_bytes"))
+    available = gpu.memory_limit_bytes or total_bytes or gpu.memory_total_bytes
     return available / _parts(options) if available else None
 
 
@@ -520,11 +519,11 @@ def _place(name: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def _device_at(place: int, started: Started | None) -> Mapping[str, Any]:
+def _device_at(place: int, started: Started | None) -> TrainingGpu:
     # the logical devices of a GPU are numbered in a row, from the number in its `device`
-    gpus = [mapping(device) for device in (started.gpu_devices if started else ())]
-    first = [(number, gpu) for gpu in gpus if (number := _place(str(gpu.get("device")))) is not None]
-    return max((pair for pair in first if pair[0] <= place), key=lambda pair: pair[0], default=(0, {}))[1]
+    gpus = started.gpu_devices if started else ()
+    first = [(gpu.place, gpu) for gpu in gpus if gpu.place is not None and gpu.place <= place]
+    return max(first, key=lambda pair: pair[0], default=(0, TrainingGpu()))[1]
 
 
 READINGS = 600  # readings of each GPU and of the host: ten minutes at 1 Hz

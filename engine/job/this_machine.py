@@ -8,7 +8,6 @@ WHAT is `gpus`, `free INDEX` (bytes of memory) or `cpus INDEX ...` (the CPUs of 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -22,7 +21,6 @@ from ..telemetry.nvml.connection import NO_GPU, PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import Code, NvmlUnavailable
 from . import gpu_faults
 from .machine_gpus import Answers, Machine
-from .visible_devices import VARIABLE, visible
 
 WITHOUT_CUDA = (Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH)  # then CUDA cannot work either
 
@@ -30,11 +28,6 @@ WITHOUT_CUDA = (Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH)  # then CU
 def read() -> Machine:
     """Return the machine in its present state."""
     return Machine.of(answers())
-
-
-def visible_gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES shows to this process, in its order; empty if NVML reports none."""
-    return tuple(visible(os.environ.get(VARIABLE), answers().gpus))
 
 
 def memory_free_bytes(index: int) -> int | None:
@@ -107,19 +100,11 @@ def _ask() -> Answers:
 # ---- for a trainer -------------------------------------------------------------------------------
 
 
-def _gpus(_indexes: Sequence[int]) -> Any:
-    return asdict(answers())
-
-
-def _free(indexes: Sequence[int]) -> Any:
-    return memory_free_bytes(indexes[0])
-
-
-def _cpus(indexes: Sequence[int]) -> Any:
-    return [sorted(cpus) for cpus in connection.cpus_near(indexes)]
-
-
-_ANSWERS: dict[str, Callable[[Sequence[int]], Any]] = {"gpus": _gpus, "free": _free, "cpus": _cpus}
+_ANSWERS: dict[str, Callable[[Sequence[int]], Any]] = {
+    "gpus": lambda _indexes: asdict(answers()),
+    "free": lambda indexes: memory_free_bytes(indexes[0]),
+    "cpus": lambda indexes: [sorted(cpus) for cpus in connection.cpus_near(indexes)],
+}
 
 if __name__ == "__main__":
     print(json.dumps(_ANSWERS[sys.argv[1]]([int(word) for word in sys.argv[2:]])))

@@ -15,7 +15,7 @@ from .. import plan, runs
 from ..files.places import TRIALS, proofs_folder
 from ..files.reading import read_object
 from ..files.values import mapping, plain, whole
-from ..job.gpu_parts import CONTEXT_BYTES
+from ..job.machine_gpus import CONTEXT_BYTES
 from ..options import Options, options_json
 from ..runs import Run
 from ..units import size

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..job import gpu_parts, this_machine
-from ..job.machine_gpus import Machine, training_gpus, visible_gpus
+from ..job import this_machine
+from ..job.machine_gpus import Machine, TooSmall, part_of_each, training_gpus, visible_gpus
 from ..options import Options, gpu_choice
 from ..runs import RunError
 from . import free_gpus, lease, memory_needs
@@ -104,8 +104,8 @@ def _part_of_gpu(options: Options, machine: Machine, per_gpu: int) -> Options:
     too little memory for so many.
     """
     try:
-        part = gpu_parts.of_each(options, machine, per_gpu)
-    except gpu_parts.TooSmall as fault:
+        part = part_of_each(options, machine, per_gpu)
+    except TooSmall as fault:
         raise RunError(f"{fault}: set run.per_gpu to less than {per_gpu}") from None
     return replace(options, device=replace(options.device, **part))
 

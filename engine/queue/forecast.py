@@ -249,7 +249,7 @@ def _strangers(entry: Entry, seen: Sequence[Device]) -> str:
     engine = Process.read(entry.folder.status, "engine")
     for device in seen:
         if device.name in entry.devices and engine is not None:
-            for user in device.users:
+            for user in device.strangers:
                 if user.user and not descends(user.pid, (engine.pid,)):
                     return f"{device} is used by {user}"
     return ""

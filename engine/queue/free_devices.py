@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..files.values import mapping, text, whole
-from ..gpu import GpuProcess
+from ..gpu import Gpu, GpuProcess
 from ..leases import lease
 from ..leases.lease import CPU as CPU
 from ..leases.lease import Holder, NotFree
@@ -27,27 +27,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU (`name` is its UUID or its index) or the CPU."""
+    """A GPU or MIG instance, or without `gpu` the CPU."""
 
-    name: str
-    index: int | None = None
-    holder: str = ""  # who uses it or why it is not free
+    gpu: Gpu | None = None
+    holder: str = ""  # who uses the device, or why it is not free; empty if it is free
     shut: str = ""  # why it cannot even be shared: it is leased or broken
-    kind: str = ""  # the GPU's model
-    total_bytes: int | None = None
-    free_bytes: int = 0
-    users: Sequence[GpuProcess] = ()  # its processes, if the driver reports them
+    strangers: Sequence[GpuProcess] = ()  # that compute on it, without those of runs that share it
     settles: bool = False  # it is free, but has to stay idle for some seconds
     run: str = ""  # the folder of this user's run that has leased it
-    instance: int | None = None  # the position (from 0) of a MIG instance of the GPU `index`
-    per_gpu: int = 1  # so many runs of this home's queue share it, if one more may begin on it
-    places: str = ""  # how many of its runs a shared GPU has; their processes are not among `users`
+    per_gpu: int = 1  # the runs among which this home's queue shares the GPU now, if one more may begin on it
+    places: str = ""  # how many of its runs a shared GPU has
+
+    @property
+    def name(self) -> str:
+        return CPU if self.gpu is None else self.gpu.key
 
     def __str__(self) -> str:
-        if self.name == CPU:
-            return "the CPU"
-        number = self.name if self.index is None else str(self.index)
-        return f"GPU {number}" if self.instance is None else f"GPU {number}:{self.instance}"
+        return "the CPU" if self.gpu is None else f"GPU {self.gpu.number}"
 
 
 class DeviceReader:
@@ -82,11 +78,10 @@ class DeviceReader:
             if settles:
                 why = f"must stay idle for {least:.0f} s first"
             shut = use.missing or (str(use.holder) if use.leased else "")
-            about = (use.name or "GPU", use.memory_total_bytes, use.free_bytes, use.strangers)
             per_gpu, places = (use.holder.per_gpu, use.holder.places) if use.holder is not None else (1, "")
             per_gpu = 1 if why and use.why_not_sharing(per_gpu) else per_gpu
-            shared = (use.instance, per_gpu, places)
-            self._last += (Device(use.key, use.index, why, shut, *about, settles, _own_run(use.holder), *shared),)
+            run = _own_run(use.holder)
+            self._last += (Device(use, why, shut, use.strangers, settles, run, per_gpu, places),)
         return (*self._last, _cpu())
 
     def close(self) -> None:
@@ -97,7 +92,7 @@ class DeviceReader:
 
 def _cpu() -> Device:
     who = lease.holder(CPU)
-    return Device(CPU, holder=f"used by {who}" if who else "", shut=str(who or ""), run=_own_run(who))
+    return Device(holder=f"used by {who}" if who else "", shut=str(who or ""), run=_own_run(who))
 
 
 def _own_run(who: Holder | None) -> str:
@@ -107,22 +102,26 @@ def _own_run(who: Holder | None) -> str:
 
 def usable(entry: Entry, devices: Sequence[Device]) -> list[Device]:
     """The devices that an entry could use, free or not; the CPU if it needs it, or without a GPU."""
-    gpus = [device for device in devices if device.name != CPU]
+    gpus = [(device, device.gpu) for device in devices if device.gpu is not None]
     if entry.needs == CPU or not gpus:
-        return [device for device in devices if device.name == CPU]
+        return [device for device in devices if device.gpu is None]
     if choice := gpu_choice.parse(entry.needs):
-        able = [gpu for gpu in gpus if not entry.among or gpu.name in entry.among]
-        fitting = [gpu for gpu in able if choice.allows(gpu.kind, gpu.total_bytes)]
-        return [gpu for gpu in fitting if choice.count == 1 or gpu.instance is None]
-    named = entry.needs.split(",")
+        return [
+            device
+            for device, gpu in gpus
+            if (not entry.among or gpu.key in entry.among)
+            and choice.allows(gpu.name, gpu.memory_total_bytes)
+            and (choice.count == 1 or gpu.instance is None)
+        ]
     if entry.needs == "all":
-        return next(([gpu] for gpu in gpus if gpu.instance is not None), gpus)
-    return [gpu for gpu in gpus if gpu.name in named or (str(gpu.index) in named and not gpu.instance)]
+        return next(([device] for device, gpu in gpus if gpu.instance is not None), [device for device, _ in gpus])
+    named = entry.needs.split(",")
+    return [device for device, gpu in gpus if gpu.key in named or (str(gpu.index) in named and not gpu.instance)]
 
 
 def shown_at_once(devices: Sequence[Device]) -> int:
     """How many GPUs CUDA shows to one process: one if there are MIG instances, else all."""
-    gpus = [device for device in devices if device.name != CPU]
+    gpus = [device.gpu for device in devices if device.gpu is not None]
     return 1 if any(gpu.instance is not None for gpu in gpus) else len(gpus)
 
 
@@ -135,18 +134,19 @@ def allowed(devices: Sequence[Device], settings: Settings) -> list[Device]:
 
 
 def _place(device: Device, named: Sequence[str]) -> int | None:
-    return next((at for at, name in enumerate(named) if name in (device.name, str(device.index))), None)
+    names = (device.name, device.gpu and str(device.gpu.index))
+    return next((at for at, name in enumerate(named) if name in names), None)
 
 
 def why_not(entry: Entry, device: Device) -> str:
     """Return why an entry cannot start on a device now; empty if it can."""
     choice = gpu_choice.parse(entry.needs)
-    if device.name == CPU and entry.anyway:
+    if device.gpu is None and entry.anyway:
         return ""
-    if device.name == CPU or choice is None or not choice.shared:
+    if device.gpu is None or choice is None or not choice.shared:
         return device.holder
-    if not device.shut and entry.bytes is not None and device.free_bytes < entry.bytes:
-        return f"{size(device.free_bytes)} of its memory are free"
+    if not device.shut and entry.bytes is not None and device.gpu.free_bytes < entry.bytes:
+        return f"{size(device.gpu.free_bytes)} of its memory are free"
     return device.shut
 
 
@@ -156,7 +156,7 @@ def has_room(entry: Entry, device: Device, begun: Sequence[Entry]) -> bool:
     """
     if not begun:
         return not why_not(entry, device)
-    same = entry.per_gpu > 1 and device.name != CPU and all(other.per_gpu == entry.per_gpu for other in begun)
+    same = entry.per_gpu > 1 and device.gpu is not None and all(other.per_gpu == entry.per_gpu for other in begun)
     return same and len(begun) < entry.per_gpu and (not device.holder or device.per_gpu == entry.per_gpu)
 
 
@@ -194,7 +194,7 @@ def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -
         if device.name in kept:
             words.append(f"{device} is kept for a run before it")
         elif why := why_not(entry, device):
-            words.append(why if device.name == CPU else f"{device}: {why}")
+            words.append(why if device.gpu is None else f"{device}: {why}")
     return "; ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
 
 
@@ -206,14 +206,15 @@ def as_news(devices: Sequence[Device]) -> list[dict[str, Any]]:
     return [
         {
             "name": device.name,
-            "index": device.index,
-            "kind": device.kind,
-            "total_bytes": device.total_bytes,
-            "instance": device.instance,
+            "index": gpu and gpu.index,
+            "kind": (gpu and gpu.name) or "",
+            "total_bytes": gpu and gpu.memory_total_bytes,
+            "instance": gpu and gpu.instance,
             "run": device.run,
             "is_taken": bool(device.holder) and not device.settles,
         }
         for device in devices
+        for gpu in (device.gpu,)
     ]
 
 
@@ -221,14 +222,13 @@ def from_news(plain: Any) -> list[Device]:
     """The inverse of `as_news`; `holder` only says whether a device is taken."""
     return [
         Device(
-            name,
-            whole(fields.get("index")),
+            None if name == CPU else Gpu(
+                whole(fields.get("index")) or 0, name, text(fields.get("kind")),
+                memory_total_bytes=whole(fields.get("total_bytes")), instance=whole(fields.get("instance")),
+            ),
             "taken" if fields.get("is_taken") else "",
-            kind=text(fields.get("kind")) or "",
-            total_bytes=whole(fields.get("total_bytes")),
             run=text(fields.get("run")) or "",
-            instance=whole(fields.get("instance")),
         )
         for fields in map(mapping, plain if isinstance(plain, list) else ())
         if (name := text(fields.get("name")))
-    ]
+    ]  # fmt: skip

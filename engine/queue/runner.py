@@ -145,7 +145,7 @@ class Runner:
         if entry.displaced_by or not entry.job.exists() or entry.job.end_of().state != OUT_OF_MEMORY:
             return ""
         users = (f"{device} is used by {user}" for device in self._read_devices() if device.name in entry.devices
-                 for user in device.users)  # fmt: skip
+                 for user in device.strangers)  # fmt: skip
         return next(users, "")
 
     def _change(self, entry: Entry, act: Callable[[Entry], Entry | None]) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, g
 from ..files.values import EMPTY, Fields
 from ..files.values import finite as finite
 from ..files.values import plain as plain
-from ..gpu import Gpu
+from ..gpu import Gpu, TrainingGpu
 
 EVENTS_FILE = "events.jsonl"  # written by the trainer
 TELEMETRY_FILE = "telemetry.jsonl"  # written by the engine
@@ -178,19 +178,14 @@ KeptModel = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Event):
-    """The training is built, and its first step follows: the options, and the settings that are really in effect.
-
-    Each of `gpu_devices` has `device` (TensorFlow's name of the first logical device on it), `pci_bus_id`, `uuid`,
-    `index` (NVML's), `name`, `compute_capability`, `memory_limit_bytes` (the memory that TensorFlow may take on the
-    whole GPU), `memory_total_bytes` and `mig`; each is None if unknown.
-    """
+    """The training is built, and its first step follows: the options, and the settings that are really in effect."""
 
     type: ClassVar[str] = "started"
     pid: int
     versions: Mapping[str, str]  # of gputui, Python, TensorFlow and Keras
     devices: list[str]  # TensorFlow's names of the devices that train
     gpus: Sequence[str] = ()  # UUIDs of the GPUs that train, in TensorFlow's order; PCI bus ids without NVML
-    gpu_devices: Sequence[Mapping[str, Any]] = ()  # the same GPUs, each with facts from TensorFlow and the driver
+    gpu_devices: Sequence[TrainingGpu] = ()  # the same GPUs, each with facts from TensorFlow and the driver
     options: Mapping[str, Any]  # the preset's
     actual: Actual  # read back from the built training
     replicas: int  # copies of the model that train

@@ -18,7 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ..files.appending import RETRY_SECONDS, Gap, LineFile
 from ..files.values import LARGEST, LARGEST_WHOLE, LATEST_T, MAX_DEPTH, depth, fits, form_of, harmless_in, moment, plain
-from ..gpu import Gpu
+from ..gpu import Gpu, TrainingGpu
 from ..system.run_clock import RunClock
 from ..units import counted
 from . import events
@@ -135,7 +135,7 @@ def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
             name = content["type"]
             if quick[name](content) and not _may_be_deep(line):
                 event = new(types[name])
-                set_fields(event, "__dict__", _with_gpus(content) if name == "gpu" else content)
+                set_fields(event, "__dict__", _with_gpus(content) if name in _GPUS else content)
                 yield event, line
                 continue
         except (*_NOT_A_LINE, KeyError, TypeError):
@@ -166,12 +166,16 @@ def recalled(content: dict[str, Any]) -> Event:
     Fields that are absent have the values that `Event` gives them.
     """
     event = new(kinds().get(content["type"], Unknown))
-    set_fields(event, "__dict__", _with_gpus(content) if content["type"] == "gpu" else content)
+    set_fields(event, "__dict__", _with_gpus(content) if content["type"] in _GPUS else content)
     return event
 
 
+_GPUS = {"gpu": ("gpus", Gpu.from_json), "started": ("gpu_devices", TrainingGpu.from_json)}
+
+
 def _with_gpus(content: dict[str, Any]) -> dict[str, Any]:
-    return {**content, "gpus": tuple(map(Gpu.from_json, content.get("gpus", ())))}
+    name, read = _GPUS[content["type"]]
+    return {**content, name: tuple(map(read, content[name]))} if name in content else content
 
 
 def dated(event: Event, t: float, run: str = "") -> Event:

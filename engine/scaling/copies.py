@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checks.gpu_checks import on_cpu
-from ..job import gpu_parts
-from ..job.machine_gpus import Machine
+from ..job.machine_gpus import Machine, TooSmall, part_of_each, why_not_shared
 from ..leases.memory_needs import step_settings
 from ..options import Options, gpu_choice
 from ..presets import Preset
@@ -86,7 +85,7 @@ def _compared(options: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _refuse(options: Options, here: Machine) -> None:
-    if conflict := gpu_parts.conflict(options, on_cpu(options, here)):
+    if conflict := why_not_shared(options, on_cpu(options, here)):
         _, why, change = conflict
         raise ProofError(f"{why}; give --set {change}")
 
@@ -94,8 +93,8 @@ def _refuse(options: Options, here: Machine) -> None:
 def _parts(options: Options, here: Machine, count: int) -> dict[str, Any]:
     # threads and, on a GPU, memory
     try:
-        return {f"device.{name}": value for name, value in gpu_parts.of_each(options, here, count).items()}
-    except gpu_parts.TooSmall as fault:
+        return {f"device.{name}": value for name, value in part_of_each(options, here, count).items()}
+    except TooSmall as fault:
         raise ProofError(f"{fault}: name fewer copies") from None
 
 

@@ -11,82 +11,45 @@ import signal
 import sys
 import time
 from collections.abc import Collection, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
-from . import descendants
+from . import proc
+from .proc import Stat
 
 _MOST_PARENTS = 32
-_STATE, _PARENT, _START = 0, 1, 19  # fields of /proc/PID/stat (proc(5)), counted from 0 after the name
 
 
-@dataclass(frozen=True)
-class Descendant:
-    """`ended` means not waited for yet. `start_ticks` tells it from a later process with the same id."""
-
-    pid: int
-    parent: int
-    name: str
-    ended: bool
-    start_ticks: int
-
-    def send(self, number: int) -> None:
-        """Nothing is done if it has ended or belongs to another user."""
-        now = _read(self.pid)
-        if now is not None and now.start_ticks == self.start_ticks and not now.ended:
-            with suppress(OSError):
-                os.kill(self.pid, number)
-
-    def end(self) -> None:
-        """SIGTERM, and SIGCONT, as a stopped process cannot react."""
-        self.send(signal.SIGTERM)
-        self.send(signal.SIGCONT)
-
-
-def all_now(apart: Collection[int] = ()) -> list[Descendant]:
+def all_now(apart: Collection[int] = ()) -> list[Stat]:
     """Return also those that have not been waited for, but not `apart` and their descendants; none without /proc."""
-    children: dict[int, list[Descendant]] = {}
-    for pid in _pids():
-        if pid not in apart and (process := _read(pid)) is not None:
+    children: dict[int, list[Stat]] = {}
+    for process in proc.all_stats():
+        if process.pid not in apart:
             children.setdefault(process.parent, []).append(process)
     return _below(os.getpid(), children)
 
 
 def descends(pid: int, ancestors: Collection[int]) -> bool:
     """Return True if `pid` is one of `ancestors` or below, or if a process between has ended, which hides it."""
-    for _ in range(_MOST_PARENTS):
-        if pid in ancestors or (process := _read(pid)) is None:
-            return True
-        pid = process.parent
-        if pid <= 1:
-            return False
+    with contextlib.suppress(OSError):
+        for _ in range(_MOST_PARENTS):
+            if pid in ancestors or (process := proc.stat(pid)) is None:
+                return True
+            pid = process.parent
+            if pid <= 1:
+                return False
     return True
 
 
-def _below(pid: int, children: dict[int, list[Descendant]]) -> list[Descendant]:
+def _below(pid: int, children: dict[int, list[Stat]]) -> list[Stat]:
     direct = children.pop(pid, [])
     return [*direct, *(below for child in direct for below in _below(child.pid, children))]
 
 
-def _pids() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return []
-
-
-def _read(pid: int) -> Descendant | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    head, _, tail = text.rpartition(")")  # the name may contain spaces and brackets
-    fields = tail.split()
-    if len(fields) <= _START:
-        return None
-    name = head.partition("(")[2]
-    return Descendant(pid, int(fields[_PARENT]), name, fields[_STATE] in "ZX", int(fields[_START]))
+def send(process: Stat, number: int) -> None:
+    """Nothing is done if it has ended or belongs to another user."""
+    with contextlib.suppress(OSError):
+        now = proc.stat(process.pid)
+        if now is not None and now.start_ticks == process.start_ticks and not now.ended:
+            os.kill(process.pid, number)
 
 
 # ---- ending them ---------------------------------------------------------------------------------
@@ -122,12 +85,13 @@ def end_descendants(spared: int = 0, apart: Collection[int] = ()) -> list[str]:
     left = _still_running(spared, apart)
     names = [f"{process.name} (pid {process.pid})" for process in left]
     for process in left:
-        process.end()
+        send(process, signal.SIGTERM)
+        send(process, signal.SIGCONT)  # if it is stopped, it cannot react before
     if not _gone_within(TERM_SECONDS, spared, apart):
         until = time.monotonic() + KILL_SECONDS
         while (left := _still_running(spared, apart)) and time.monotonic() < until:
             for process in left:
-                process.send(signal.SIGKILL)
+                send(process, signal.SIGKILL)
             time.sleep(_TICK_SECONDS)
     return names
 
@@ -147,10 +111,10 @@ def _gone_within(seconds: float, spared: int, apart: Collection[int]) -> bool:
     return not _still_running(spared, apart)
 
 
-def _still_running(spared: int, apart: Collection[int]) -> list[Descendant]:
+def _still_running(spared: int, apart: Collection[int]) -> list[Stat]:
     """Collects the exit status of children that have ended."""
     running = []
-    for process in descendants.all_now(apart):
+    for process in all_now(apart):
         if process.pid == spared:
             continue
         if not process.ended:

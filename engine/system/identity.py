@@ -13,8 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
-_KINDS = (b"", b".trainer", b".proof", b".scaling", b".sweep", b".tune")
-_MODULES = tuple(b"gputui.engine" + kind for kind in _KINDS)
+from . import proc
+
+_MODULES = tuple("gputui.engine" + kind for kind in ("", ".trainer", ".proof", ".scaling", ".sweep", ".tune"))
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Place:
     @classmethod
     @cache
     def here(cls) -> Place:
-        return cls(os.uname().nodename, _boot_id(), _pid_namespace())
+        return cls(os.uname().nodename, proc.boot_id(), proc.pid_namespace())
 
     @classmethod
     def read(cls, status: Mapping[str, Any]) -> Place | None:
@@ -96,38 +97,31 @@ class Process:
 
     def is_mine(self) -> bool:
         """False if it has ended."""
-        try:
-            lines = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            return False
-        users = next((line.split()[1:3] for line in lines if line.startswith("Uid:")), [])
-        return users == [str(os.getuid()), str(os.geteuid())]
+        return proc.users(self.pid) == [str(os.getuid()), str(os.geteuid())]
 
     def serves(self, folder: Path) -> bool:
         """Its command line ends with `-m gputui.engine[...] FOLDER`."""
+        words = proc.words(self.pid)[-3:]
         try:
-            words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[-4:-1]
-            is_ours = len(words) == 3 and words[0] == b"-m" and words[1] in _MODULES
+            is_ours = len(words) == 3 and words[0] == "-m" and words[1] in _MODULES
             return is_ours and os.path.samefile(words[2], folder)
         except (OSError, ValueError):
             return False
 
     def has_open(self, path: Path) -> bool:
         """False also if its files cannot be seen."""
-        folder = f"/proc/{self.pid}/fd"
         try:
             state = os.stat(path)
-            names = os.listdir(folder)
         except OSError:
             return False
-        return any(_is_same(f"{folder}/{name}", state) for name in names)
+        return any(_is_same(file, state) for file in proc.open_files(self.pid))
 
 
 def _key(role: str, name: str) -> str:
     return f"{role}_{name}" if role else name
 
 
-def _is_same(path: str, state: os.stat_result) -> bool:
+def _is_same(path: Path, state: os.stat_result) -> bool:
     try:
         return os.path.samestat(os.stat(path), state)
     except OSError:
@@ -139,24 +133,6 @@ def _is_count(value: Any) -> TypeGuard[int]:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat; None if it has ended, even if not waited for. Raises other OSErrors."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):  # the last: hidden, of another user
-        return None
-    fields = text.rpartition(")")[2].split()  # the name before it may contain spaces and brackets
-    return None if len(fields) < 20 or fields[0] in "ZX" else int(fields[19])
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
-def _pid_namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
+    # None for a process that has ended, even if it has not been waited for
+    process = proc.stat(pid)
+    return None if process is None or process.ended else process.start_ticks

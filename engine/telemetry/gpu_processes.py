@@ -7,6 +7,7 @@ different one. Nothing here sends a signal to a process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shlex
@@ -20,6 +21,7 @@ from typing import Any
 import psutil
 
 from ..gpu import GpuProcess
+from ..system import proc
 
 _OF_THE_HOST = "pid:[4026531836]"  # the number of the first namespace of processes, from the kernel's proc_ns.h
 _LONGEST_COMMAND = 2000
@@ -99,20 +101,11 @@ def _is_counted_here(pid: int) -> bool:
     In a container this is so only if the process has NVIDIA's devices open. The files of another user's process cannot
     be seen there, so that the process counts as one of another system.
     """
-    if _namespace() in ("", _OF_THE_HOST):
+    if proc.pid_namespace() in ("", _OF_THE_HOST):
         return True
-    try:
-        return any(os.readlink(file).startswith("/dev/nvidia") for file in Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:
-        return False
-
-
-@lru_cache
-def _namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
+    with contextlib.suppress(OSError):
+        return any(os.readlink(file).startswith("/dev/nvidia") for file in proc.open_files(pid))
+    return False
 
 
 # ---- the processes around them -------------------------------------------------------------------

@@ -7,6 +7,8 @@ in the readings. A figure that is not known is None. Shares are 0 to 1.
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from ..figures import GPU
 from ..gpu import Gpu
 
@@ -15,6 +17,8 @@ JOULES_PER_WH = 3600
 _WORKING = ("sm_clock_mhz", "max_sm_clock_mhz")  # whose means are those of a GPU that works
 _UNITS = {GPU[key].unit for key in ("busy", "power_w", "temperature_c", "sm_clock_mhz", "pcie_rx_bytes_per_second")}
 _MEANT = tuple(key for key, figure in GPU.items() if figure.unit in _UNITS and key not in _WORKING)
+_MEANT_OF_CHIP = tuple(key for key in _MEANT if not key.startswith("nvlink_"))
+_of_chip = attrgetter(*_MEANT_OF_CHIP)  # five times as fast as Gpu.value for each
 MEANS = (*_MEANT, *_WORKING)  # the figures of a reading that have a mean
 # If there is no counter: the reasons in a reading (nvml/queries.py, THROTTLE_REASONS) that stand for it.
 _REASONS = {
@@ -50,8 +54,11 @@ class GpuTotals:
         name = gpu.key
         self._seen.add(name)
         self._shared |= gpu.in_mig_mode
-        for key in _MEANT:
-            self._add(key, gpu.value(key))
+        for key, value in zip(_MEANT_OF_CHIP, _of_chip(gpu), strict=True):
+            self._add(key, value)
+        if gpu.nvlink is not None:
+            self._add("nvlink_rx_bytes_per_second", gpu.nvlink.rx_bytes_per_second)
+            self._add("nvlink_tx_bytes_per_second", gpu.nvlink.tx_bytes_per_second)
         if gpu.busy is None or gpu.busy >= WORKS:
             self._clock(gpu.sm_clock_mhz, gpu.max_sm_clock_mhz)
         else:
@@ -71,7 +78,7 @@ class GpuTotals:
 
     def _between(self, name: str, seconds: float, before: Gpu, now: Gpu) -> None:
         for key in ("energy_j", *_REASONS):
-            first, second = before.value(key), now.value(key)
+            first, second = getattr(before, key), getattr(now, key)
             if first is not None and second is not None and second >= first:  # else the driver was loaded again
                 grown = second - first
                 self._add(key, grown if key == "energy_j" else min(grown, seconds), seconds)

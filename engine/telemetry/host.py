@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import psutil
 
 from ..runs.events import HostReading
+from ..system import proc
 from . import resource_limits
 
 T = TypeVar("T")
@@ -130,23 +130,11 @@ class Children:
         A new process counts as 0 at the first call that sees it.
         """
         processes = {}
-        for pid in _descendants(self._pid):
+        for pid in proc.below(self._pid):
             with contextlib.suppress(psutil.Error):
                 processes[pid] = self._known.get(pid) or psutil.Process(pid)
         self._known = processes
         return sum(map(_cores, processes.values()))
-
-
-def _descendants(pid: int) -> list[int]:
-    pids: list[int] = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            of_thread = [int(child) for child in children.read_text().split()]
-        except (OSError, ValueError):
-            continue
-        for child in of_thread:
-            pids += [child, *_descendants(child)]
-    return pids
 
 
 def _cores(process: psutil.Process) -> float:

@@ -196,7 +196,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
             versions=training.versions,
             devices=list(built.devices.names),
             gpus=[gpu.id for gpu in gpus],
-            gpu_devices=[gpu.as_event() for gpu in gpus],
+            gpu_devices=gpus,
             options=asdict(options),
             actual=actual,
             replicas=pipeline.replicas,

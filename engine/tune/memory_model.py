@@ -11,7 +11,6 @@ from dataclasses import asdict
 from typing import Any
 
 from ..diagnosis.collector import limit_of
-from ..files.values import mapping
 from ..options import Options
 from ..plan import Line, through
 from ..runs.events import Started
@@ -36,7 +35,7 @@ def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int 
     """
     if started.gpus:
         flat = {f"{group}.{name}": value for group, of in asdict(options).items() for name, value in of.items()}
-        device_limits = [limit_of(mapping(device), flat) for device in started.gpu_devices]
+        device_limits = [limit_of(device, flat) for device in started.gpu_devices]
         return _least([*(round(limit) for limit in device_limits if limit), asked]), "allocator"
     space, host = resource_limits.ceilings().address_space_bytes, _least([resource_limits.memory().available, asked])
     reserved, taken = trial.peak_address_space_bytes, trial.peak_process_bytes

@@ -43,7 +43,7 @@ from gputui.engine.job import (
     cluster, environment_variables, slurm, start_worker, this_machine, visible_devices,
 )
 from gputui.engine.job.cluster import ClusterError
-from gputui.engine.gpu import EccErrors, Gpu, GpuProcess, MigInstance, sole_holder
+from gputui.engine.gpu import EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
 from gputui.engine.job.machine_gpus import Answers, Machine, candidates, Fault as machine_gpus_Fault
 from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
 from gputui.engine.job.visible_devices import Allocation, allocation_from, VARIABLE as visible_devices_VARIABLE
@@ -128,7 +128,9 @@ from gputui.engine.sweep import shared_study, decision as sweep_decision, sweep_
 from gputui.engine.sweep.shared_study import Alone, Claims, SharedStudy
 from gputui.engine.sweep.sweep_loop import SweepLoop, SweepTime
 from gputui.engine.sweep.trainings import ABSENT, Figures, Look, QueuedTrainings
-from gputui.engine.system import descendants, git_state, identity, import_cost, locks, process_memory, stop_signals
+from gputui.engine.system import (
+    descendants, git_state, identity, import_cost, locks, proc, process_memory, stop_signals,
+)
 from gputui.engine.system.child_process import BackgroundCalls
 from gputui.engine.system.heartbeat import TrainerHeartbeat
 from gputui.engine.system.identity import Process, Place as identity_Place

@@ -27,7 +27,8 @@ RESERVED = 1800 * MB
 @pytest.fixture(scope="session")
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs that this process is given, where TensorFlow can use as many; else the reason to skip."""
-    found, given = this_machine.read(), this_machine.visible_gpus()
+    found = this_machine.read()
+    given = found.shown
     if not given:
         pytest.skip(f"no GPU: {found.missing or found.no_gpu_reason or 'CUDA_VISIBLE_DEVICES leaves none'}")
     program = "import tensorflow as tf; print(len(tf.config.list_physical_devices('GPU')))"

@@ -153,7 +153,7 @@ def test_a_gpu_comes_to_a_trainer_as_nvml_has_it(monkeypatch: pytest.MonkeyPatch
     assert (lost.lost, closed.lost) == ("it fell off", "")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     Nvml.gpus = [replace(WHOLE, index=0, uuid="GPU-a"), WHOLE]
-    assert this_machine.visible_gpus() == (WHOLE,)
+    assert this_machine.read().shown == (WHOLE,)
 
 
 def test_a_gpu_in_exclusive_mode_is_held_by_its_process_unless_mps_shares_it() -> None:

@@ -27,8 +27,8 @@ from tests.doors.engine import (
     Sampler,
     Warn,
     appending,
-    host,
     parsing,
+    proc,
     resource_limits,
 )
 from tests.support.machines import put
@@ -127,7 +127,7 @@ def test_a_reading_of_the_host_is_whole(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(psutil, name, answer)
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(resource_limits, "memory", lambda: memory)
-    monkeypatch.setattr(host, "_descendants", lambda pid: [3] if pid == 5 else [])
+    monkeypatch.setattr(proc, "below", lambda pid: [3] if pid == 5 else [])
     read = Host(5, network=True)
     first = read.read()
     assert first == HostReading(
@@ -149,7 +149,7 @@ def test_other_programs_have_what_neither_the_training_nor_its_workers_use(monke
     monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
     monkeypatch.setattr(psutil, "cpu_percent", lambda: 90.0)
     monkeypatch.setattr(psutil.Process, "cpu_percent", lambda self: 50.0)
-    monkeypatch.setattr(host, "_descendants", lambda pid: [os.getpid(), os.getpid()])
+    monkeypatch.setattr(proc, "below", lambda pid: [os.getpid(), os.getpid()])
     read = Host(os.getpid())
     reading = read.read()
     assert (reading.cpu, reading.engine_cpu, reading.trainer_cpu) == (0.9, 0.5, 0.5)

@@ -194,7 +194,7 @@ def test_the_runner_follows_measurements_as_it_follows_runs(monkeypatch: pytest.
     last = waiting(visible="none")
     add(last, after=dies)
     assert len({refused.id, dies.id, last.id}) == 3, "the queue names both by their ids"
-    trainings = Trainings((Device(CPU),), refused={refused.id: REFUSED})
+    trainings = Trainings((Device(),), refused={refused.id: REFUSED})
     runner = trainings.runner()
     runner.tick()
     runner.tick()
@@ -217,7 +217,7 @@ def test_a_queued_sweep_waits_for_its_turn_and_leaves_its_device_to_its_trials(
     add(first)
     over = ("--preset", "quickstart", "--over", "learning_rate=1e-3,3e-3")
     sweep = folder.find(said("sweep", *over, "--queue").splitlines()[0])
-    last, trainings = waiting(visible="none"), Trainings((Device(CPU),))
+    last, trainings = waiting(visible="none"), Trainings((Device(),))
     add(last)
     runner = trainings.runner()
     for expected in ([first.id], [sweep.id]):
@@ -241,7 +241,7 @@ def test_with_anyway_the_queue_does_not_wait_for_others_on_the_cpu(said: Said, m
     add(patient)
     run = said("--preset", "quickstart", "--queue", "--anyway").splitlines()[0]
     proof = said("ab", *CHANGE, "--queue", "--anyway").splitlines()[0]
-    trainings = Trainings((Device(CPU, holder="used by root's quickstart"),))
+    trainings = Trainings((Device(holder="used by root's quickstart"),))
     runner = trainings.runner()
     for _ in range(3):
         runner.tick()

@@ -261,7 +261,7 @@ def test_the_runner_looks_at_gpus_only_while_a_run_waits_and_as_long_as_the_sett
 
         def __call__(self) -> tuple[free_devices.Device, ...]:
             self.looks += 1
-            return (free_devices.Device(CPU),)
+            return (free_devices.Device(),)
 
         def close(self) -> None:
             self.closed += 1

@@ -27,7 +27,6 @@ from tests.doors.engine import (
     start_times,
     titles,
 )
-from tests.doors.engine import free_devices_CPU as CPU
 from tests.doors.engine import free_devices_Device as Device
 from tests.doors.engine import proof_request as request
 from tests.doors.tui import tui_cli as cli
@@ -157,7 +156,7 @@ def shown(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, float | No
 def test_a_run_without_progress_ends_when_earlier_ones_did(capsys: pytest.CaptureFixture[str]) -> None:
     ended("fast", 900.0, epochs=50)
     ended("fast", 100.0, seed=7)  # a seed changes no duration
-    trainings, made = Trainings([Device(CPU)]), [waiting("fast", visible="none") for _ in range(2)]
+    trainings, made = Trainings([Device()]), [waiting("fast", visible="none") for _ in range(2)]
     add(*made)
     trainings.runner().tick()
     with entries.locked():
@@ -175,7 +174,7 @@ def test_a_measurement_takes_its_time_limit_and_an_interrupted_run_what_it_had_l
     asked = request.of_preset("tune", "quickstart", [], search=Limits(minutes=20))
     searched, last = adding.queue_proof(asked), waiting("c", visible="none")
     add(last)
-    Trainings([Device(CPU)]).runner().tick()
+    Trainings([Device()]).runner().tick()
     progress(first, 10.0)
     times = shown(capsys)
     assert [times[name][1] for name in (interrupted.id, searched.run, last.id)] == [10, 80, 1280]

@@ -15,6 +15,7 @@ from tests.doors.engine import (
     NOT_FREE,
     REFUSED,
     Entry,
+    Gpu,
     GpuProcess,
     Run,
     RunError,
@@ -104,7 +105,7 @@ def test_a_busy_gpu_delays_only_those_that_need_it() -> None:
 
 
 def test_three_quick_failures_hold_the_rest_of_the_group_until_they_are_released() -> None:
-    trainings = Trainings((Device(CPU),))
+    trainings = Trainings((Device(),))
     made, other = [waiting("broken") for _ in range(5)], waiting("fine")
     add(*made, other)
     runner = trainings.runner()
@@ -131,7 +132,7 @@ def test_three_quick_failures_hold_the_rest_of_the_group_until_they_are_released
 
 
 def test_a_run_whose_gpu_was_lost_goes_to_the_front_as_often_as_it_may() -> None:
-    trainings = Trainings((Device(CPU),))
+    trainings = Trainings((Device(),))
     again, once, last = waiting(tries=2), waiting(), waiting()
     add(again, once, last)
     runner = trainings.runner()
@@ -154,7 +155,7 @@ def test_a_run_out_of_memory_returns_once_if_a_stranger_is_on_its_gpu(
     for _ in range(3):
         runner.tick()
     users = (GpuProcess(77, "bob", "python"),) if stranger else ()
-    taken, free = Device("GPU-a", 0, "bob's python", users=users), Device("GPU-b", 1)
+    taken, free = Device(Gpu(0, "GPU-a"), "bob's python", strangers=users), Device(Gpu(1, "GPU-b"))
     trainings.seen = (taken, replace(free, holder="used by eve"))
     trainings.end(run.id, "oom", "oom")
     for _ in range(3):
@@ -172,7 +173,7 @@ def test_a_run_out_of_memory_returns_once_if_a_stranger_is_on_its_gpu(
     for _ in range(3):
         runner.tick()
     assert trainings.alive == [run.id]
-    trainings.seen = (taken, replace(free, users=users))
+    trainings.seen = (taken, replace(free, strangers=users))
     trainings.end(run.id, "oom", "oom")
     for _ in range(3):
         runner.tick()
@@ -182,7 +183,7 @@ def test_a_run_out_of_memory_returns_once_if_a_stranger_is_on_its_gpu(
 
 @pytest.mark.parametrize("phase", ["before the engine", "with the engine", "after the run"])
 def test_a_runner_killed_while_it_starts_a_run_loses_nothing_and_starts_nothing_twice(phase: str) -> None:
-    trainings, run = Trainings((Device(CPU),)), waiting()
+    trainings, run = Trainings((Device(),)), waiting()
     add(run)
     (entry,) = entries.all_entries()
     starting = replace(entry, state="starting", tries=1, started_at=time.time() - 1)
@@ -372,11 +373,11 @@ def test_runs_share_gpus_up_to_their_number_and_a_run_for_itself_gets_a_whole_gp
 
 
 GIB = 1024**3
-A = Device("GPU-a", 0, kind="NVIDIA A100", total_bytes=40 * GIB, free_bytes=30 * GIB)
-B = Device("GPU-b", 1, kind="Tesla T4", total_bytes=15 * GIB, free_bytes=15 * GIB)
-X = Device("M-x", 2, kind="NVIDIA A100", total_bytes=20 * GIB, instance=0)
-Y = Device("M-y", 2, kind="NVIDIA A100", total_bytes=20 * GIB, instance=1)
-HOST = Device(CPU)
+A = Device(Gpu(0, "GPU-a", "NVIDIA A100", None, 40 * GIB, 10 * GIB))
+B = Device(Gpu(1, "GPU-b", "Tesla T4", None, 15 * GIB))
+X = Device(Gpu(2, "M-x", "NVIDIA A100", None, 20 * GIB, instance=0))
+Y = Device(Gpu(2, "M-y", "NVIDIA A100", None, 20 * GIB, instance=1))
+HOST = Device()
 
 
 def entry(needs: str, run: str = "run", **more: object) -> Entry:

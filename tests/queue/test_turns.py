@@ -203,7 +203,7 @@ def test_a_run_gives_way_to_a_user_with_fewer_devices_and_goes_on_later(
     stopped: list[str] = []
     monkeypatch.setattr(entry_changes, "request_stop", lambda run, _numbers: stopped.append(run.id))
     (mine,) = lease.take([CPU], "mine")
-    trainings = Trainings((Device(CPU),))
+    trainings = Trainings((Device(),))
     gives, keeps = waiting(visible="none", give_way=True, checkpoint="epoch"), waiting(visible="none")
     add(gives, keeps)
     runner = trainings.runner()
@@ -245,10 +245,10 @@ def test_a_run_gives_way_to_a_process_of_another_program_on_its_gpu(monkeypatch:
     run.file("status.json").write_text(json.dumps(Process.current().as_fields("engine") | Place.here().as_fields()))
     child = subprocess.Popen(["sleep", "600"])
     try:
-        trainings.seen = (replace(GPUS[0], users=(GpuProcess(child.pid, "me", "python"),)), GPUS[1])
+        trainings.seen = (replace(GPUS[0], strangers=(GpuProcess(child.pid, "me", "python"),)), GPUS[1])
         runner.tick()
         assert not stopped, "its own processes"
-        trainings.seen = (replace(GPUS[0], users=(GpuProcess(1, "bob", "python"),)), GPUS[1])
+        trainings.seen = (replace(GPUS[0], strangers=(GpuProcess(1, "bob", "python"),)), GPUS[1])
         runner.tick()
         assert stopped == [run.id]
     finally:

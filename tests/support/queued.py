@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import Entry, Lock, Proof, Run, Runner, entries, events, locks, runner, runs
+from tests.doors.engine import Entry, Gpu, Lock, Proof, Run, Runner, entries, events, locks, runner, runs
 from tests.doors.engine import free_devices_CPU as CPU
 from tests.doors.engine import free_devices_Device as Device
 
 Said = Callable[..., str]  # the fixture `said` of tests/queue
-GPUS = (Device("GPU-a", 0), Device("GPU-b", 1))
+GPUS = (Device(Gpu(0, "GPU-a")), Device(Gpu(1, "GPU-b")))
 
 
 def waiting(name: str = "fast", visible: Any = "free:1", **of_run: Any) -> Run:

@@ -25,6 +25,7 @@ from tests.doors.engine import (
     Record,
     Screening,
     Search,
+    TrainingGpu,
     Trial,
     folder,
     largest_error,
@@ -160,9 +161,9 @@ def test_the_limit_is_that_of_the_device_or_the_host_or_the_users(monkeypatch: p
             told, wanted, Trial(side="s", repeat=1, run="01", outcome="ok", **peaks), asked
         )
 
-    gpu = {"device": "/device:GPU:0", "memory_limit_bytes": 14 * GB, "memory_total_bytes": 16 * GB}
+    gpu = TrainingGpu("/device:GPU:0", memory_limit_bytes=14 * GB, memory_total_bytes=16 * GB)
     assert found(options(), (gpu,)) == (14 * GB, "allocator")
-    assert found(options(), (gpu, gpu | {"memory_limit_bytes": None, "memory_total_bytes": 8 * GB})) == (
+    assert found(options(), (gpu, replace(gpu, memory_limit_bytes=None, memory_total_bytes=8 * GB))) == (
         8 * GB, "allocator")  # fmt: skip
     assert found(options("device.memory_limit_mb=1000"), (gpu,)) == (1000 * MB, "allocator")
     assert found(options("device.logical_devices=2"), (gpu,)) == (7 * GB, "allocator")

@@ -80,12 +80,7 @@ def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
         return {}
     from ...engine.queue import entries, free_devices, queue_settings  # only if something is queued
 
-    seen = [
-        free_devices.Device(
-            gpu.key, gpu.index, kind=gpu.name or "GPU", total_bytes=gpu.memory_total_bytes, instance=gpu.instance
-        )
-        for gpu in gpus
-    ]
+    seen = [free_devices.Device(gpu) for gpu in gpus]
     settings, at_once = queue_settings.read(), free_devices.shown_at_once(seen)
     allowed = free_devices.allowed(seen, settings)
     following: dict[str, str] = {}

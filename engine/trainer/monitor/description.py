@@ -48,7 +48,7 @@ def started(report: RunReport, model: keras.Model, present: Devices, steps_per_e
         versions=versions.of_packages(),
         devices=list(present.names),
         gpus=[gpu.id for gpu in present.gpus],
-        gpu_devices=[gpu.as_event() for gpu in present.gpus],
+        gpu_devices=present.gpus,
         options=yaml.safe_load(report.run.file("preset.yaml").read_text(encoding="utf-8")),
         actual={
             "jit_compile": bool(model.jit_compile),

@@ -14,6 +14,7 @@ from typing import assert_never
 import keras
 import tensorflow as tf
 
+from ...gpu import TrainingGpu
 from ...interpreter import installed
 from ...job.machine_gpus import Machine, used_by_tensorflow
 from ...options import Device, Options
@@ -24,7 +25,7 @@ from ..cluster import tensorflow_cluster
 from ..cluster.tensorflow_cluster import Joined
 from ..common.training_errors import TrainerError
 from . import gpu_identity, machine_query
-from .gpu_identity import LibraryLog, TrainingGpu
+from .gpu_identity import LibraryLog
 from .machine_query import NoAnswer, ask
 
 _ON_THE_CPU = "set device.visible=none to train on the CPU"

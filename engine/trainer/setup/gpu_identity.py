@@ -11,12 +11,12 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from ...gpu import Gpu
+from ...gpu import Gpu, TrainingGpu
 from ...job.machine_gpus import Machine
 from ..common.versions import memory_limits
 from . import machine_query
@@ -27,29 +27,6 @@ _AT_MOST_BYTES = 1024**2
 # As tensorflow/core/common_runtime/gpu/gpu_device.cc words it.
 _CREATED = re.compile(r"Created device \S*/device:(GPU:\d+) with .* device: (\d+), .* pci bus id: ([\w:.]+)")
 _MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT in cuda.h
-
-
-@dataclass(frozen=True)
-class TrainingGpu:
-    """A GPU that trains. A value that neither TensorFlow nor the driver reports is None."""
-
-    device: str  # TensorFlow's name of the first logical device on the GPU
-    pci_bus_id: str | None
-    uuid: str | None
-    index: int | None  # in NVML
-    name: str | None
-    compute_capability: tuple[int, int] | None
-    memory_limit_bytes: int | None  # that TensorFlow may take, for all logical devices on the GPU together
-    memory_total_bytes: int | None
-    mig: bool = False  # a MIG instance of a GPU
-
-    @property
-    def id(self) -> str:
-        """The UUID. Without NVML it is the PCI address, and if that is unknown TensorFlow's name."""
-        return self.uuid or self.pci_bus_id or self.device
-
-    def as_event(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def identify(

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from ....engine.files.values import EMPTY, mapping, number
-from ....engine.gpu import Gpu, GpuProcess, NvLink, extended
+from ....engine.gpu import Gpu, GpuProcess, NvLink, TrainingGpu, extended
 from ....engine.telemetry.gpu_totals import CAUSES, MEANS, GpuTotals
 from .series import NOTHING, Line
 
@@ -112,20 +112,13 @@ def _physical(started: Mapping[str, Any], readings: Mapping[int, Gpu], parts: in
     """NVML's number by TensorFlow's, from the started event or, if that names no GPUs, from device.visible."""
     cards = {str(gpu.uuid): index for index, gpu in readings.items()}
     cards |= {str(index): index for index in readings}
-    devices = started.get("gpu_devices")
-    opened = [mapping(device) for device in devices] if isinstance(devices, list) else []
-    if order_to_card := {order: cards[name] for device in opened if (name := str(device.get("uuid"))) in cards
-                 if (order := _order(device, parts)) is not None}:  # fmt: skip
+    opened: Sequence[TrainingGpu] = started.get("gpu_devices") or ()
+    if order_to_card := {gpu.place // parts: cards[str(gpu.uuid)] for gpu in opened
+                         if str(gpu.uuid) in cards and gpu.place is not None}:  # fmt: skip
         return order_to_card
     used, visible = started.get("gpus"), mapping(mapping(started.get("options")).get("device")).get("visible")
     names = used if isinstance(used, list) and used else visible if isinstance(visible, list) else []
     return {order: cards[str(name)] for order, name in enumerate(names) if str(name) in cards}
-
-
-def _order(device: Mapping[str, Any], parts: int) -> int | None:
-    # The place among the GPUs that TensorFlow has opened, from the name of its first device.
-    position = str(device.get("device")).rpartition("GPU:")[2]
-    return int(position) // parts if position.isdigit() else None
 
 
 def numbers(indices: Sequence[int]) -> str:
