@@ -302,7 +302,7 @@ FAILURES = (
     _failure("cufft", r"[Ff]ailed to run cuFFT routine", "cuFFT failed to compute on the GPU", _COMPUTED, vague=True),
     _failure(
         "gpu_fault",
-        r"Unexpected Event status",
+        r"Unexpected Event status|GPU sync failed|PluggableDevice SyncAll failed",
         "a GPU reported an error without a name",
         "dmesg may show an Xid, which means a fault of the hardware or the driver; " + RESUME,
         "crashed",

@@ -332,6 +332,7 @@ EXCEPTIONS = [
      "XLA_GPU_JIT: PyFunc (No registered 'PyFunc' OpKernel for XLA_GPU_JIT devices)", "error", "xla",
      "compile.xla=false"),
     ("InternalError", "fakegpu: the GPU is lost", "crashed", "gpu_lost", "no checkpoint was saved to continue from"),
+    ("InternalError", "GPU sync failed", "crashed", "gpu_fault", "dmesg may show an Xid"),
     ("UnknownError", "a text that nobody knows", "error", "UnknownError", "traceback"),
 ]  # fmt: skip
 
