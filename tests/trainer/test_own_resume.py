@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.doors.engine import Run, presets
 from tests.doors.trainer import StopRequested, UserError
@@ -166,6 +167,46 @@ def test_state_of_a_pydataset_that_no_checkpoint_holds_is_told_before(name: str,
         whole.train()
         again = resumed(own, source, whole, 8, *settings)
         assert again.losses() == whole.losses()[1:]
+
+
+def test_a_pydataset_whose_length_changes_is_refused(own: Write) -> None:
+    """Keras' fit would train more steps in the next epoch."""
+    source = DATA_WITH_STATE.replace("return 6", "return len(self.rows) // 20").replace("{getitem}", "pass")
+    training = own(source.replace("{end}", "self.rows = self.rows[20:]"), "epochs=3", "shuffle=off")
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        training.train()
+    with pytest.raises(UserError, match="the PyDataset has 5 batches in epoch 1, and 6 at first: epochs of a run"):
+        training.loop.built.pipeline.find_fault()
+
+
+KEPT_BY_FUNCTIONS = """
+import keras, numpy as np
+rates, losses = {"now": 0.1}, []
+def falling(epoch):
+    rates["now"] *= 0.5
+    return rates["now"]
+def build(context):
+    made = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    note = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: losses.append(logs["loss"]))
+    halve = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)
+    callbacks = [note, keras.callbacks.LearningRateScheduler(falling), halve]
+    return {"model": made, "train": (np.ones((60, 4)), np.ones((60, 1))), "callbacks": callbacks}
+"""
+
+
+def test_what_functions_of_callbacks_keep_is_told_before(own: Write) -> None:
+    training = own(KEPT_BY_FUNCTIONS, "checkpoint=4")
+    built = training.loop.built
+    assert built.own is not None
+    built.own.warn(built.options, built.report, None)
+    (told,) = [
+        message.partition(": no checkpoint")[0] for kind, message in warned(training) if kind == "callbacks_anew"
+    ]
+    assert told == (
+        "the function of LambdaCallback changes losses (train.py:10); "
+        "the function of LearningRateScheduler changes rates (train.py:5)"
+    )
 
 
 MIRRORED = (*SHORT, "strategy.kind=mirrored", "batch_size=10")

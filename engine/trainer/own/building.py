@@ -195,7 +195,7 @@ class Own:
 
     def _warn_of_state(self, report: RunReport) -> None:
         data = self.pipeline.train
-        if reshuffles(self.given_train) and not isinstance(data, Batched):
+        if reshuffles(self.given_train) and not (isinstance(data, Batched) and data.batches):
             report.warn("data_state", RESHUFFLED, SHUFFLED_BY_OPTION)
         if isinstance(data, Indexed) and (places := unsaved_state.inexact(data.data)):
             what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that a resumed run loads other batches"

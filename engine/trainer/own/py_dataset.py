@@ -29,6 +29,7 @@ from .streams import as_array, as_tuples
 from .user_code import UserError, contains_none
 
 MOST_BYTES = 64 * 1024**2  # of an array that is compared with what it was
+SAME_LENGTH = "let __len__ return the same number in all epochs, or keep a fit of your own and watch it with Monitor"
 LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as in Keras
 
 
@@ -45,6 +46,7 @@ class Loader:
         self._lock = threading.RLock()
         self._begun, self._ended = 0, -1  # Keras' fit calls on_epoch_end once more, before the first pass
         self._left = 0  # batches of this pass
+        self.fault: UserError | None = None
         self._made = {name: _mark(value) for name, value in vars(data).items()}  # what __init__ has left
 
     def trained(self) -> None:
@@ -81,6 +83,10 @@ class Loader:
                 self._end()
                 self._data.on_epoch_begin()
                 self._begun += 1
+            if (batches := self._data.num_batches) != self._batches:
+                what = f"the PyDataset has {batches} batches in epoch {number + 1}, and {self._batches} at first"
+                self.fault = self.fault or UserError(f"{what}: epochs of a run have equally many steps", SAME_LENGTH)
+                raise ValueError(what)
             self._left = self._batches - skipped
         return self._batches
 

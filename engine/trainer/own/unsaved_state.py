@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import random
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -50,17 +51,20 @@ def _of_methods(value: object, base: type, inexact_of: Inexact) -> list[str]:
 
 
 def _of_class(kind: type, inexact_of: Inexact) -> Iterator[tuple[str, str]]:
-    try:
-        lines, first = inspect.getsourcelines(kind)
-        file = Path(inspect.getsourcefile(kind) or "").name
-        (tree,) = ast.parse(textwrap.dedent("".join(lines))).body
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return
-    assert isinstance(tree, ast.ClassDef)
-    for method in tree.body:
+    tree, file, first = _source(kind)
+    for method in tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else ():
         if isinstance(method, ast.FunctionDef) and (first_place := next(inexact_of(method), None)):
             what, line = first_place
-            yield method.name, f"{kind.__name__}.{method.name} {what} ({file}:{first + line - 1})"
+            yield method.name, f"{kind.__name__}.{method.name} {what} ({file}:{first + line})"
+
+
+def _source(value: type | FunctionType | CodeType) -> tuple[ast.Module, str, int]:
+    """Return the parsed source, empty if there is none, the name of its file and the line before it."""
+    try:
+        lines, first = inspect.getsourcelines(value)
+        return ast.parse(textwrap.dedent("".join(lines))), Path(inspect.getsourcefile(value) or "").name, first - 1
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return ast.Module([], []), "", 0
 
 
 def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
@@ -76,14 +80,15 @@ def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
 
 def _changed(node: ast.AST, me: str) -> list[str]:
     """Return the attributes of the object that a statement changes. `me` is the name of the `self` parameter."""
-    targets: list[ast.expr] = []
+    return [name for target in _targets(node) for part in _unpacked(target) if (name := _attribute(part, me))]
+
+
+def _targets(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
-        targets = [node.target]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
-        targets = [node.func.value]
-    return [name for target in targets for part in _unpacked(target) if (name := _attribute(part, me))]
+        return node.targets
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
+        return [node.func.value]
+    return [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
 
 
 def _unpacked(target: ast.expr) -> list[ast.expr]:
@@ -106,46 +111,55 @@ def _attribute(target: ast.expr, me: str) -> str:
 _CALLED_AGAIN = ("__init__", "set_model", "set_params", "on_train_begin", "on_train_end", *callback_state.PAIR)
 _OF_KERAS = ("model", "params")  # attributes that Keras sets; a checkpoint has the model
 _OF_WEIGHTS = ("get_weights", "weights", "trainable_weights", "variables", "trainable_variables", "predict", "evaluate")
-GIVE_STATE = "give the class get_state(), which returns a dict, and set_state(state)"
+GIVE_STATE = "keep it in a callback class with get_state(), which returns a dict, and set_state(state)"
 
 
 def of_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
     """`Counts.on_epoch_end changes self.seen (train.py:14)` for what no checkpoint holds."""
     classes = {type(callback): callback for callback in callbacks if not callback_state.gives_state(callback)}
-    return [
+    texts = [
         text for callback in classes.values() for text in _of_methods(callback, keras.callbacks.Callback, _counting)
     ]
+    return texts + [text for callback in callbacks for text in _of_functions(callback)]
+
+
+def _of_functions(callback: keras.callbacks.Callback) -> Iterator[str]:
+    """Yield a text for each function of the user in a callback, such as Keras' LambdaCallback, that keeps state."""
+    for called, function in vars(callback).items():
+        if isinstance(function, FunctionType) and not function.__module__.startswith("keras."):
+            tree, file, first = _source(function)
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef | ast.Lambda) and node.args.args:
+                    body = node.body if isinstance(node.body, list) else [ast.Expr(node.body, lineno=node.lineno)]
+                    method = ast.FunctionDef(called, node.args, [*body], [], lineno=node.lineno)
+                    for what, line in itertools.islice(_counting(method), 1):
+                        yield f"the function of {type(callback).__name__} {what} ({file}:{first + line})"
 
 
 def _counting(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
     if method.name in _CALLED_AGAIN:
         return
     me = method.args.args[0].arg if method.args.args else ""
-    local = _local_names(method)
+    nodes = list(ast.walk(method))
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    declared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    local = ({node.arg for node in nodes if isinstance(node, ast.arg)} | bound) - declared
     for node in (part for part in ast.walk(method) if isinstance(part, ast.stmt | ast.expr)):
         for kept in [*_changed(node, me), *_changed_globals(node, local)]:
             if kept.partition(".")[2] not in _OF_KERAS and not _begins(method, node, kept):
                 yield f"changes {kept}", node.lineno
 
 
-def _local_names(method: ast.FunctionDef) -> set[str]:
-    nodes = list(ast.walk(method))
-    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    declared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    return ({node.arg for node in nodes if isinstance(node, ast.arg)} | bound) - declared
-
-
 def _changed_globals(node: ast.AST, local: set[str]) -> list[str]:
-    """Return the names of variables outside of the method that a statement sets, or of which it sets an item."""
-    if not isinstance(node, ast.Assign | ast.AugAssign):
-        return []
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    """Return the names of variables outside of the method that a statement changes, or of which it changes a part."""
     names = []
+    statement = node.value if isinstance(node, ast.Expr) else node  # np.append, whose result is used, changes nothing
+    targets = [] if isinstance(node, ast.Call) else _targets(statement)
     for target in (part for each in targets for part in _unpacked(each)):
         while isinstance(target, ast.Subscript):
             target = target.value
-        if isinstance(target, ast.Name) and target.id not in local:
-            names.append(target.id)
+        if (name := ast.unparse(target)).partition(".")[0] not in local and name.replace(".", "").isidentifier():
+            names.append(name)
     return names
 
 
@@ -282,16 +296,11 @@ def _of_code(
     code: CodeType, names: dict[str, Any], owns_file: Callable[[str], bool], depth: int, closures: bool
 ) -> Iterator[str]:
     """Yield places that draw from a random state which begins elsewhere, in the code and functions it names."""
-    try:
-        lines, first = inspect.getsourcelines(code)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return
-    file, closed = Path(code.co_filename).name, names.get(CLOSED, {}) if closures else {}
+    (tree, file, first), closed = _source(code), names.get(CLOSED, {}) if closures else {}
     for node in (part for part in ast.walk(tree) if isinstance(part, ast.Call)):
         called = ast.unparse(node.func)
         owner, _, method = called.rpartition(".")
-        place = f"({file}:{first + node.lineno - 1})"
+        place = f"({file}:{first + node.lineno})"
         value = closed.get(owner, names.get(owner))
         if owner in GLOBAL_STATES and method not in GENERATORS:
             yield f"{code.co_name} draws from {owner} {place}"

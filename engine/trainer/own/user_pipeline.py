@@ -108,8 +108,10 @@ class OwnPipeline:
     def find_fault(self) -> None:
         """Raise the UserError for which an iteration over the data failed: TensorFlow hands on only a text."""
         for stream in (self.train, self.held_out):
-            if isinstance(stream, Iterated) and stream.positions.fault is not None:
-                raise stream.positions.fault
+            fault = stream.loader.fault if isinstance(stream, Indexed) else None
+            fault = stream.positions.fault if isinstance(stream, Iterated) else fault
+            if fault is not None:
+                raise fault
 
     def place(self, step: int) -> Any:
         """Return the place in the training data after `step` steps, for JSON. None if it follows from the step."""
