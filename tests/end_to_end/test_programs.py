@@ -63,11 +63,13 @@ SAME = {
     "own_models": (
         "limited_epochs", "own_strategy", "own_train_function", "train_function_made_again", "python_in_an_eager_step",
         "functions_run_eagerly", "floatx_float64", "output_of_16_bits", "weights_of_some_classes", "infinite_by_design",
-        "second_model", "unfrozen_later", "multi_input", "transfer",
+        "second_model", "unfrozen_later", "changed_by_callback", "multi_input", "transfer",
     ),
     "own_steps": ("vae", "guide", "five_parts", "over_replicas"),
 }  # fmt: skip
-TRAINED = ("vae", "over_replicas", "python_in_generator", "shuffled_validation", "transfer", "own_strategy")
+TRAINED = (
+    "vae", "over_replicas", "python_in_generator", "shuffled_validation", "changed_by_callback", "own_strategy"
+)  # fmt: skip
 OF_STEP = "which replaces the training step with its checkpoints, figures and stops"
 REFUSED = {
     "ends_within_an_epoch": "train has 10 batches, which 4 steps per epoch do not divide: Keras' fit would end an epoch"

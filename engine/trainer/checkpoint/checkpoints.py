@@ -153,13 +153,6 @@ class Checkpoints:
         """Return True if the model has the checkpoint's variables: some are created only in a model's first step."""
         return self.state.fits(str(self._path(step) / PREFIX))
 
-    def read_traced(self, step: int) -> None:
-        """Read which variables the step trains, as it was traced when the checkpoint of `step` was written."""
-        self.state.traced = self._traced_in(step)
-
-    def _traced_in(self, step: int) -> Any:
-        return self.state.traced_in(str(self._path(step) / PREFIX))
-
     def restore(self, step: int) -> list[str]:
         """Return the names of variables of a user's code that the checkpoint lacks. TrainerError if it does not fit."""
         path, new = self._path(step), list[str]()
@@ -294,9 +287,6 @@ class ClusterCheckpoints(Checkpoints):
 
     def saved_place(self, step: int) -> Any:
         return self._of_chief(super().saved_place, step)
-
-    def _traced_in(self, step: int) -> Any:
-        return self._of_chief(super()._traced_in, step)
 
     def restore(self, step: int) -> list[str]:
         new = super().restore(step) if self._is_chief else []

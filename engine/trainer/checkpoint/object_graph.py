@@ -27,6 +27,7 @@ _HOLDERS = (
     tf.Module,
 )
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
+_OF_FIT = ("built", "stop_training", "stop_evaluating", "stop_predicting")  # attributes that Keras itself changes
 _LEAVES = (str, bytes, int, float, np.ndarray, np.generic, tf.Tensor, types.ModuleType, type(None))
 MOST_ITEMS = 10_000  # a container with more entries is data
 
@@ -37,6 +38,7 @@ class Collected:
 
     variables: list[tuple[str, Any]] = field(default_factory=list)  # each with its name, which others may have too
     generators: list[Any] = field(default_factory=list)  # random generators of NumPy and Python
+    attributes: list[tuple[str, Any, str]] = field(default_factory=list)  # that code may set: path, object and name
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Collected:
         if isinstance(value, _LEAVES) or id(value) in seen:
             continue
         seen[id(value)] = value  # kept alive, so that no other object gets its id
+        if whole or not isinstance(value, _HOLDERS):
+            parts.attributes += [(f"{name}.{each}", value, each) for each in _settable(value, theirs)]
         if isinstance(value, GENERATORS):
             parts.generators.append(value)
         elif isinstance(value, keras.Variable):
@@ -107,6 +111,21 @@ def _inside(value: Any, theirs: Callable[[str], bool]) -> Iterable[Named]:
     if isinstance(value, _HOLDERS) or theirs(type(value).__module__):
         return _attributes(getattr(value, "__dict__", {}))
     return ()
+
+
+def _settable(value: Any, theirs: Callable[[str], bool]) -> list[str]:
+    if isinstance(value, Module):
+        return [name for name in value.values if not name.startswith("__")]
+    if isinstance(value, keras.Variable):
+        return ["trainable"]
+    of_keras = isinstance(value, _HOLDERS) and not isinstance(value, keras.callbacks.Callback)
+    if isinstance(value, type | types.FunctionType) or not (of_keras or theirs(type(value).__module__)):
+        return []  # the states of Keras' callbacks are saved apart
+    # Private attributes are Keras' own, unless methods of the user's class name them.
+    members = [member for kind in type(value).__mro__ if theirs(kind.__module__) for member in vars(kind).values()]
+    named = {name for each in members for name in getattr(getattr(each, "__code__", None), "co_names", ())}
+    names = [name for name in getattr(value, "__dict__", ()) if name in named or name[0] != "_"]
+    return ["trainable"] * isinstance(value, keras.layers.Layer) + [name for name in names if name not in _OF_FIT]
 
 
 def _attributes(values: Mapping[str, Any]) -> list[Named]:

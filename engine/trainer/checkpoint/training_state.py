@@ -12,7 +12,7 @@ import json
 import math
 import random
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,18 +23,20 @@ import tensorflow as tf
 
 from ..common import versions
 from . import object_graph
-from .object_graph import Collected, optimizers
+from .callback_state import Arrays, NotPackable
+from .object_graph import MOST_ITEMS, Collected, Module, optimizers
 
 _GROUP = re.compile(r"([a-z]+)/")
 _MORE, _HOST = "more", "host"  # group for a user's training; checkpoints of older versions lack it
 _WORKERS = "workers"  # group for state that differs between the workers of several machines
 _MODEL, _METRICS, _OPTIMIZER = "model", "metrics", "optimizer"
+_NESTS = (list, tuple, dict)
+_LOST, _MARK = (np.ndarray, tf.Tensor, set, frozenset, deque), "lost"  # in attributes
 _NAMES = "names"  # which variable is which; checkpoints of older versions lack it
 ANEW = (
     "the checkpoint is of an older gputui, which did not save random generators and what Keras does not list: "
     "they start again, and losses may differ"
 )
-Flags = list[list[bool]]  # `trainable` of the model's layers, and of its variables
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class State:
         self.begins_anew = ""  # why a restored checkpoint lacks some state
         self.of_workers: list[bytes] | None = None  # with several machines: the state that differs, of each
         self.shared_names: list[str] | None = None  # of the restored checkpoint; None: those of now
-        self.traced: Flags | None = None  # `trainable` when the step was traced
+        self.attributes = Attributes(type(model).__name__, find_more or Collected)
         self.later = Later()
 
     def saw(self, graph: Any, ours: Iterable[tf.Variable]) -> None:
@@ -107,37 +109,6 @@ class State:
 
     def _generators(self) -> list[Any]:
         return self._find_more().generators if self._find_more is not None else []
-
-    # ---- which variables are trained ------------------------------------------------------------
-
-    def _flags(self) -> Flags:
-        layers = [bool(layer.trainable) for layer in self._model._flatten_layers()]
-        return [layers, [bool(variable.trainable) for variable in self._model.variables]]
-
-    def _set_flags(self, flags: Flags) -> None:
-        layers, variables = self._model._flatten_layers(), self._model.variables
-        if [len(layers), len(variables)] != [len(kind) for kind in flags]:
-            return
-        for things, values in zip(
-            (layers, variables), flags, strict=True
-        ):  # a layer sets those within it, which follow
-            for thing, value in zip(things, values, strict=True):
-                if thing.trainable != value:
-                    thing.trainable = value
-
-    @contextlib.contextmanager
-    def as_traced(self) -> Iterator[None]:
-        """A context in which the step is traced, with `trainable` as when it was traced first: Keras traces once, so
-        that a later change does nothing without make_train_function, but a resumed run traces again.
-        """
-        now = self._flags()
-        if self.traced is not None:
-            self._set_flags(self.traced)
-        yield
-        if self.traced is None:
-            self.traced = self._flags()
-        else:
-            self._set_flags(now)
 
     # ---- of several machines --------------------------------------------------------------------
 
@@ -193,11 +164,7 @@ class State:
 
     def write(self, prefix: str) -> None:
         entries = self._with_later()
-        names = {
-            "variables": [entry.described() for entry in entries],
-            "trainable": self._flags() if self._find_more is not None else None,
-            "traced": self.traced if self._find_more is not None else None,
-        }
+        names = {"variables": [entry.described() for entry in entries]}
         tf.train.Checkpoint(
             variables=[part for entry in entries for part in entry.saved],
             **{_NAMES: _Text(json.dumps(names))},
@@ -228,13 +195,6 @@ class State:
         saved, entries = _read_names(names["variables"]), self._entries()
         return len(_matched(saved, entries)) == len(saved) == len(entries)
 
-    def traced_in(self, prefix: str) -> Flags | None:
-        """Return `trainable` of the layers and variables when the step was traced that has led to the checkpoint."""
-        with contextlib.suppress(tf.errors.OpError, ValueError, RuntimeError):  # restoring it reports what is wrong
-            if (names := _names_in(prefix)) is not None:
-                return names["traced"]
-        return None
-
     def restore(self, prefix: str) -> list[str]:
         """Return the names of variables of a user's code that the checkpoint lacks. Raises AssertionError, ValueError,
         IndexError or an error of TensorFlow if it does not fit.
@@ -256,8 +216,6 @@ class State:
         for each, entry in matched.items():
             for part in entry.parts[each.count :]:
                 part.assign(tf.zeros_like(part) if entry.group == _METRICS else entry.parts[0])
-        if names["trainable"] is not None:
-            self._set_flags(names["trainable"])
         in_both = {id(entry) for entry in matched.values()}
         return [entry.name for entry in entries if id(entry) not in in_both]
 
@@ -302,6 +260,97 @@ class State:
             )
         saved = {group: value for group, value in objects.items() if _was_saved(group, held)}
         tf.train.Checkpoint(**saved).read(prefix).assert_existing_objects_matched()
+
+
+class Attributes:
+    """Plain attributes of a user's objects, and `trainable`. Keras traces a step once, and later changes do nothing in
+    it: a resumed run traces it with the values of then. Those below the model (`root`) also go on as they were.
+    """
+
+    def __init__(self, root: str, find: Callable[[], Collected]) -> None:
+        self._below, self._find = f"{root}.", find
+        self._begun = self._values()
+        self._alive = [_read(owner, name) for _, owner, name in find().attributes]  # else another one may get its id
+        self.traced: dict[str, Any] = {}  # by the kind of step, train or test: what had changed, random states
+
+    def _values(self) -> dict[str, Any]:
+        values = {place: _packed(_read(owner, name)) for place, owner, name in self._find().attributes}
+        return {place: value for place, value in values.items() if value is not _LOST}
+
+    def changed(self) -> dict[str, Any]:
+        return {place: value for place, value in self._values().items() if self._begun.get(place, _LOST) != value}
+
+    def set(self, changed: dict[str, Any], below: str = "") -> None:
+        # Only those whose paths begin with `below`; what is not in `changed` becomes as it began.
+        expected = {place: value for place, value in (self._begun | changed).items() if place.startswith(below)}
+        # A layer sets the variables within it, which follow.
+        for place, owner, name in sorted(self._find().attributes, key=lambda each: isinstance(each[1], keras.Variable)):
+            value = expected.get(place, _LOST)
+            if not _is_lost(value) and _packed(_read(owner, name)) not in (_LOST, value):
+                _write(owner, name, Arrays().unpack(value))
+
+    @contextlib.contextmanager
+    def as_traced(self, kind: str) -> Iterator[None]:
+        """A context in which a step is traced, with attributes and random states as when it was traced first."""
+        generators = self._find().generators
+        now: list[Any] = [self.changed(), read_random_states(generators)]
+        first = self.traced.setdefault(kind, now)
+        if first is now or len(first[1]) != len(now[1]):
+            yield
+            return
+        self.set(first[0])
+        write_random_states(generators, first[1])
+        yield
+        self.set(now[0])
+        write_random_states(generators, now[1])
+
+    def restore(self, changed: dict[str, Any]) -> list[str]:
+        """Set the model's attributes as they were, and return texts on those that no checkpoint holds."""
+        self.set(changed, self._below)
+        lost = [place for place, value in changed.items() if place.startswith(self._below) and _is_lost(value)]
+        return [f"no checkpoint holds {place}, which is as your code makes it again" for place in lost]
+
+
+def _is_lost(value: Any) -> bool:
+    return value is _LOST or (isinstance(value, dict) and _MARK in value)
+
+
+def _read(owner: Any, name: str) -> Any:
+    inside = owner.values if isinstance(owner, Module) else getattr(owner, "__dict__", {})
+    return inside[name] if name in inside else getattr(owner, name)
+
+
+def _write(owner: Any, name: str, value: Any) -> None:
+    now = _read(owner, name)
+    if isinstance(now, list) and isinstance(value, list):  # others may hold the same list
+        now[:] = value
+    elif isinstance(now, dict) and isinstance(value, dict):
+        now.clear()
+        now.update(value)
+    elif isinstance(owner, Module):
+        owner.values[name] = value
+    else:
+        setattr(owner, name, value)
+
+
+def _packed(value: Any) -> Any:
+    # The value for JSON, or a mark of arrays and the like, which no checkpoint holds. _LOST: of no interest.
+    try:
+        return Arrays().pack(_plain(value))
+    except NotPackable:
+        items = list(value.values() if isinstance(value, dict) else value) if isinstance(value, _NESTS) else [value]
+        return {_MARK: [*map(id, items)]} if isinstance(items[0], _LOST) else _LOST
+
+
+def _plain(value: Any) -> Any:
+    # Without types of NumPy, and of Keras' lists and dicts. An array raises NotPackable.
+    if isinstance(value, np.ndarray) or (isinstance(value, _NESTS) and len(value) > MOST_ITEMS):
+        raise NotPackable
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 class Later:

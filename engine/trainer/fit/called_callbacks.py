@@ -16,6 +16,7 @@ import tensorflow as tf
 from ...system.heartbeat import TrainerHeartbeat
 from ..checkpoint import callback_state
 from ..checkpoint.callback_state import Arrays
+from ..checkpoint.training_state import Attributes
 from ..common.logs import as_keras
 from ..measure.health import Health
 from .built_training import Built
@@ -60,6 +61,8 @@ class CalledCallbacks(keras.callbacks.CallbackList):
     Keras' own list of callbacks converts every metric.
     """
 
+    attributes: Attributes
+
     def __init__(self, loop: Loop, model: keras.Model, epochs: int, theirs: Sequence[keras.callbacks.Callback]) -> None:
         super().__init__(add_history=True, model=model)  # fit returns model.history
         self._loop = loop
@@ -79,7 +82,8 @@ class CalledCallbacks(keras.callbacks.CallbackList):
         ended, unfinished = self._loop.end_due()
         logs = {"unfinished": unfinished, "epoch": self._epoch_logs}
         states = callback_state.state_of(self._theirs, arrays)
-        return {"callbacks": states, "ended": ended, "logs": arrays.pack(_numbers(logs))}
+        attributes = {"now": self.attributes.changed(), "traced": self.attributes.traced}
+        return {"callbacks": states, "ended": ended, "logs": arrays.pack(_numbers(logs)), "attributes": attributes}
 
     def resume_from(self, saved: tuple[Any, Arrays] | None) -> EndDue:
         """Take `state`'s result before the training begins, and return what was due. None: of an older gputui."""
@@ -89,6 +93,7 @@ class CalledCallbacks(keras.callbacks.CallbackList):
         state, arrays = saved
         logs = arrays.unpack(state["logs"])
         self._epoch_logs = logs["epoch"]
+        self.attributes.traced = state.get("attributes", {"traced": {}})["traced"]
         return EndDue(state["ended"], logs["unfinished"])
 
     def restore(self) -> list[str]:
@@ -97,7 +102,8 @@ class CalledCallbacks(keras.callbacks.CallbackList):
             older = "the checkpoint is of an older gputui"
             return [f"{type(callback).__name__} starts again: {older}" for callback in self._theirs]
         saved, arrays = self._saved
-        return callback_state.restore(self._theirs, saved["callbacks"], arrays)
+        lost = self.attributes.restore(saved["attributes"]["now"]) if "attributes" in saved else []
+        return callback_state.restore(self._theirs, saved["callbacks"], arrays) + lost
 
     def call_held(self) -> None:
         """Call what has waited until the checkpoint was restored."""
@@ -236,6 +242,7 @@ class Restoring:
 
     def __init__(self, built: Built, health: Health, ours: Sequence[tf.Variable], steps_per_epoch: int) -> None:
         self._built, self._health, self._ours, self._steps_per_epoch = built, health, ours, steps_per_epoch
+        self.as_traced = built.checkpoints.state.attributes.as_traced
         self._step: int | None = None  # step of the checkpoint that was not restored yet
         self._resumed = self._tested = False
         self._missed: list[str] = []  # variables whose values were not restored, in the order of their warnings
@@ -248,7 +255,6 @@ class Restoring:
         self._called: CalledCallbacks = callbacks
         if step is None:
             return EndDue()
-        self._built.checkpoints.read_traced(step)
         due = self._called.resume_from(self._built.checkpoints.callbacks_at(step))
         if self._built.joined is not None:
             due = replace(due, ended=bool(self._built.joined.exchange.rows([due.ended]).any()))
@@ -267,7 +273,7 @@ class Restoring:
     def first_step_comes(self, trace: Trace) -> None:
         """A user's model is traced before, because its step may create variables."""
         if self._built.own is not None:
-            with self._built.checkpoints.state.as_traced():
+            with self.as_traced("train"):
                 traced = trace()
             if self._step is not None:
                 self._note_written(traced)

@@ -39,24 +39,28 @@ def training(
     model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None, parts: int = 1
 ) -> list[Execute]:
     """One for each clock; all share XLA's code of a step. `scale` makes floats of bytes; `parts` of each batch."""
-    strategy = model.distribute_strategy
-    compiled = bool(model.jit_compile)
-    mirrored = strategy.num_replicas_in_sync > 1
-    if parts > 1:
-        step = _one_step(model, split_training(model, parts, _cast(scale), compiled), False)
-    else:
-        of_keras = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
-        step = _one_step(model, first_cast(of_keras, scale), compiled and not mirrored)
+    step = _one_training(model, scale, parts)
     return [_execution(model, step, clock) for clock in clocks]
+
+
+def _one_training(model: keras.Model, scale: float | None, parts: int) -> Callable[[Any], Logs]:
+    compiled, mirrored = bool(model.jit_compile), model.distribute_strategy.num_replicas_in_sync > 1
+    if parts > 1:
+        return _one_step(model, split_training(model, parts, _cast(scale), compiled), False)
+    of_keras = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
+    return _one_step(model, first_cast(of_keras, scale), compiled and not mirrored)
 
 
 def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
     return _execution(model, _one_test(model, scale, parts), GraphClock(deterministic=True))
 
 
-def testing_one(model: keras.Model, parts: int) -> Callable[[Any], Logs]:
-    """Return a step on a batch that was already drawn: in a graph, the end of the data would count as a step."""
-    return cast(Callable[[Any], Logs], tf.function(_one_test(model, None, parts), reduce_retracing=True))
+def one(model: keras.Model, parts: int, trains: bool) -> Any:
+    """A step on a batch that was already drawn, for train_on_batch and evaluations of an unknown number of batches: in
+    a graph, the end of the data would count as a step.
+    """
+    step = (_one_training if trains else _one_test)(model, None, parts)
+    return tf.function(step, reduce_retracing=True)
 
 
 def _one_test(model: keras.Model, scale: float | None, parts: int) -> Callable[[Any], Logs]:
@@ -107,7 +111,10 @@ def _repeated(step: Callable[[Any], Logs], clock: GraphClock, samples: Callable[
             lambda done, *_: done < count,
             lambda done, waited, trained, _: further(iterator, done, waited, trained),
             start,
-            shape_invariants=tf.nest.map_structure(_of_any_size, start),
+            # A figure for each sample is shorter in a smaller last batch.
+            shape_invariants=tf.nest.map_structure(
+                lambda each: tf.TensorShape(None if each.shape.rank is None else [None] * each.shape.rank), start
+            ),
         )
         clock.end(begun, waited)
         return logs, trained
@@ -176,11 +183,6 @@ def _is_figure(value: Any, strategy: tf.distribute.Strategy) -> bool:
     return bool(kind.is_floating or kind.is_integer or kind.is_bool)
 
 
-def _of_any_size(tensor: Any) -> tf.TensorShape:
-    # A figure for each sample is shorter in a smaller last batch.
-    return tf.TensorShape(None if tensor.shape.rank is None else [None] * tensor.shape.rank)
-
-
 def _gradients_compiled_step(model: keras.Model) -> Callable[[Any], Logs]:
     """Variables of a strategy cannot be assigned in compiled code: values go in, and come out as tensors."""
     optimizer = model.optimizer
@@ -234,6 +236,7 @@ class Executions:
         self._take(functions[0])
         self._clocked, self._clock_has_run = functions[-1], not parts.samples
         self._parts = parts
+        self.run_one = one(model, micro_batches, trains=True)
         self._batches_per_pass = pipeline.batches_per_pass
         self._sizes_differ = pipeline.replicas > 1 and pipeline.smaller_last_batch
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from ... import plan
 from ...runs import part_of_sweep
@@ -132,7 +133,7 @@ class TrainingLoop:
         own, model, epochs = self.built.own, self.built.model, self.built.options.train.epochs
         called_too = [*(own.callbacks if own else []), *([self.rules] if self.rules.callbacks else [])]
         called = CalledCallbacks(self, model, epochs, called_too)
-        self.built.checkpoints.callbacks = called.state
+        called.attributes, self.built.checkpoints.callbacks = self.built.checkpoints.state.attributes, called.state
         return called
 
     def _warmup(self, steps: int) -> int:
@@ -162,10 +163,15 @@ class TrainingLoop:
         """End an epoch or the training in a fit without a step, which calls all callbacks as at any end."""
         model, beyond = self.built.model, -(-self.step // self.steps_per_epoch)
 
+        def trace() -> Any:
+            batches = iter(self.data.training(none_of(self.built.pipeline.batch_spec)))
+            count = min(self.built.options.compile.steps_per_execution, self.steps_per_epoch)
+            return self.executions.trace(batches, count)
+
         def at_begin() -> None:
             self._restoring.epoch_begins()
             if self._restoring.is_due:
-                self._restoring.first_step_comes(self._trace_without_a_step)
+                self._restoring.first_step_comes(trace)
             model.stop_training = due.ended
             if due.logs is not None:
                 self._epoch_end.make_up(callbacks, beyond - 1, due.logs)
@@ -173,11 +179,6 @@ class TrainingLoop:
         self._at_begin = at_begin
         with more_to_come(model) if beyond < self.built.options.train.epochs else contextlib.nullcontext():
             self._fit(callbacks, beyond, beyond, self.steps_per_epoch)
-
-    def _trace_without_a_step(self) -> Any:
-        count = min(self.built.options.compile.steps_per_execution, self.steps_per_epoch)
-        batches = iter(self.data.training(none_of(self.built.pipeline.batch_spec)))
-        return self.executions.trace(batches, count)
 
     def _fit(self, callbacks: CalledCallbacks, first: int, beyond: int, steps: int) -> None:
         pipeline, own = self.built.pipeline, self.built.own
@@ -213,6 +214,11 @@ class TrainingLoop:
 
     def _execute(self, iterator: Any) -> Any:
         """Run one execution for Keras' fit, with the batches of `iterator`. Return the logs of its last step."""
+        if not isinstance(iterator, tf.data.Iterator | tf.distribute.DistributedIterator):
+            one = self.executions.run_one  # a callback has called train_on_batch
+            traced = one.experimental_get_tracing_count()
+            with contextlib.nullcontext() if traced else self._restoring.as_traced("batch"):
+                return one(next(iterator))
         began = self._now()
         self._running = self.data.pipeline_iterator(iterator)
         if not self._may_execute:
@@ -304,8 +310,11 @@ class TrainingLoop:
             return self._run_first(iterator, count, began)
         if compiles:
             return self._run_smaller_batch(iterator, count)
-        if adds_clock:
-            return self._run_clock_first(iterator, count)
+        if adds_clock:  # the graph is traced meanwhile: the time is left out of the shares of input and Python
+            with self.parts.left_out(), self._restoring.as_traced("train"):
+                logs = self.executions.run_clock_first(iterator, self.step, count)
+                floats(logs)
+            return logs
         self.parts.before()
         return self.executions.run(iterator, self.step, count)
 
@@ -334,13 +343,6 @@ class TrainingLoop:
             logs = self.executions.run(iterator, self.step, count)
             floats(logs)
         self.built.report.phase("training")
-        return logs
-
-    def _run_clock_first(self, iterator: Any, count: int) -> Any:
-        # The graph is traced meanwhile, so the time is left out of the shares of input and Python.
-        with self.parts.left_out(), self.built.checkpoints.state.as_traced():
-            logs = self.executions.run_clock_first(iterator, self.step, count)
-            floats(logs)
         return logs
 
     # ---- called by the callbacks of fit -------------------------------------------------------
@@ -510,8 +512,9 @@ class Evaluation:
         function = train_function.testing(model, scale, micro_batches)
         self._run: train_function.Execution = function
         self._trace = function.get_concrete_function
-        self._run_one = train_function.testing_one(model, micro_batches)
+        self._run_one = train_function.one(model, micro_batches, trains=False)
         self._left = 0  # steps of the run's own evaluation
+        self._traced = set[bool]()  # whether for the run's own, or for a callback's
         self.running: Any = None  # its iterator
         self.epoch_metrics: dict[str, float] | None = (
             None  # figures of the epoch that is evaluated, until they are reported
@@ -529,9 +532,19 @@ class Evaluation:
         self._left = 0
 
     def _execute(self, iterator: Any) -> Any:
-        self.running = iterator if self._left else None
-        self._check_stop(self._left > 0)
-        return self._execute_own(iterator) if self._left else self._execute_of_callback(iterator)
+        """Run one execution of the test function for Keras' evaluate, and return its logs."""
+        own = self._left > 0
+        self.running = iterator if own else None
+        self._check_stop(own)
+        traces, self._traced = own not in self._traced, self._traced | {own}
+        with self._restoring.as_traced("test") if traces else contextlib.nullcontext():
+            if own:
+                return self._execute_own(iterator)
+            # The number of remaining batches is unknown, so they are drawn one by one.
+            logs = self._run_one(next(iterator))
+            for data in itertools.islice(iterator, self._steps_per_execution - 1):
+                logs = self._run_one(data)
+            return logs
 
     def _execute_own(self, iterator: Any) -> Any:
         count = min(self._steps_per_execution, self._left)
@@ -546,13 +559,6 @@ class Evaluation:
             self._heartbeat.beat()
             self._next_beat = time.monotonic() + BEAT_SECONDS
         self._restoring.first_test_ran(functools.partial(self._trace, iterator, constant(count)))
-        return logs
-
-    def _execute_of_callback(self, iterator: Any) -> Any:
-        # The number of remaining batches is unknown, so they are drawn one by one.
-        logs = self._run_one(next(iterator))
-        for data in itertools.islice(iterator, self._steps_per_execution - 1):
-            logs = self._run_one(data)
         return logs
 
 

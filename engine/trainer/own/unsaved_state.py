@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import itertools
 import random
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +58,7 @@ def _of_class(kind: type, inexact_of: Inexact) -> Iterator[tuple[str, str]]:
 
 
 def _source(value: type | FunctionType | CodeType) -> tuple[ast.Module, str, int]:
-    """Return the parsed source, empty if there is none, the name of its file and the line before it."""
+    # Empty if there is no source; with the name of its file and the line before it.
     try:
         lines, first = inspect.getsourcelines(value)
         return ast.parse(textwrap.dedent("".join(lines))), Path(inspect.getsourcefile(value) or "").name, first - 1
@@ -124,7 +123,7 @@ def of_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
 
 
 def _of_functions(callback: keras.callbacks.Callback) -> Iterator[str]:
-    """Yield a text for each function of the user in a callback, such as Keras' LambdaCallback, that keeps state."""
+    # A text for each function of the user in a callback, such as Keras' LambdaCallback, that keeps state.
     for called, function in vars(callback).items():
         if isinstance(function, FunctionType) and not function.__module__.startswith("keras."):
             tree, file, first = _source(function)
@@ -132,8 +131,8 @@ def _of_functions(callback: keras.callbacks.Callback) -> Iterator[str]:
                 if isinstance(node, ast.FunctionDef | ast.Lambda) and node.args.args:
                     body = node.body if isinstance(node.body, list) else [ast.Expr(node.body, lineno=node.lineno)]
                     method = ast.FunctionDef(called, node.args, [*body], [], lineno=node.lineno)
-                    for what, line in itertools.islice(_counting(method), 1):
-                        yield f"the function of {type(callback).__name__} {what} ({file}:{first + line})"
+                    if place := next(_counting(method), None):
+                        yield f"the function of {type(callback).__name__} {place[0]} ({file}:{first + place[1]})"
 
 
 def _counting(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:

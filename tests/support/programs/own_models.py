@@ -182,6 +182,39 @@ def unfrozen_later(context):
     return {"model": model, "train": data(), "validation": data(40), "callbacks": [Swap()]}
 
 
+class Scaled(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.dropped, self.out = layers.Dense(8, "tanh"), layers.Dropout(0.1), layers.Dense(1)
+        self.weight, self.rates = 0.1, []
+
+    def call(self, x, training=False):
+        return self.out(self.dropped(self.hidden(x), training=training))
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return super().compute_loss(x, y, y_pred, sample_weight, training) + self.weight * ops.mean(ops.square(y_pred))
+
+
+class Changing(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.weight = 1.0 + epoch
+        self.model.dropped.rate = 0.1 * (1 + epoch)
+        self.model.optimizer.clipnorm = 0.5 - 0.1 * epoch
+
+    def on_epoch_end(self, epoch, logs=None):
+        x, y = data(20)
+        self.model.rates.append(self.model.weight)
+        logs["extra"] = self.model.train_on_batch(x, y)
+        logs["rates"] = sum(self.model.rates)
+
+
+def changed_by_callback(context):
+    """Python attributes that the traced steps have read, and one more step on other data after each epoch."""
+    model = Scaled()
+    model.compile(keras.optimizers.Adam(0.02), "mse")
+    return {"model": model, "train": data(), "validation": data(40), "callbacks": [Changing()]}
+
+
 def average(context):
     """An optimizer keeps an exponential moving average of the weights, and ends with it as the weights."""
     model = small()
