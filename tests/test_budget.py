@@ -18,12 +18,12 @@ LINES = {
     "engine/interpreter": 1060, "engine/job": 1923, "engine/leases": 1225, "engine/notify": 380, "engine/options": 2180,
     "engine/prepare": 850, "engine/presets": 1030, "engine/process": 2370, "engine/profile": 590, "engine/proof": 2010,
     "engine/queue": 2630, "engine/runs": 3744, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1096,
-    "engine/telemetry": 2607, "engine/trainer": 15593, "engine/trials": 2550, "engine/tune": 4950, "tui": 1000,
+    "engine/telemetry": 2607, "engine/trainer": 15690, "engine/trials": 2550, "engine/tune": 4950, "tui": 1000,
     "tui/base": 1660, "tui/commands": 3925, "tui/drawing": 4722, "tui/form": 645, "tui/printing": 695,
     "tui/reading": 2840, "tui/screens": 8910, "tui/upstream": 1225, "tui/widgets": 2840, "tui/wording": 490,
 }  # fmt: skip
 COUNTS = {
-    "files": 474, "files below 100 lines": 138, "lines of docstrings": 8000, "functions": 7270,
+    "files": 474, "files below 100 lines": 138, "lines of docstrings": 8000, "functions": 7274,
     "imports in functions": 280, "class names in two modules": 45,
 }  # fmt: skip
 
