@@ -49,7 +49,7 @@ class Examination:
                 findings += libraries.findings(cuda, seen.driver, findings)
             findings += [*gpu_findings.iommu_findings(seen, bus or []), *libraries.tensorflow(there), *software]
             findings += libraries.cuda(missing, there)
-            findings += libraries.cudnn([gpu for gpu in seen.gpus if gpu_findings.usable(gpu)], there)
+            findings += libraries.cudnn([gpu for gpu in seen.gpus if gpu.usable], there)
             findings += libraries.xla_tools(missing, there)
             if seen.count or driver.unreadable(seen):
                 findings += libraries.libcuda(seen.driver, confined)

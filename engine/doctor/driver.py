@@ -98,7 +98,7 @@ def _left_out(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
     """GPUs on the bus that the driver does not show."""
     if len(bus) <= seen.count:
         return
-    shown = {str(gpu.get("pci_bus_id") or "").lower()[-len("0000:01:00.0") :] for gpu in seen.gpus}
+    shown = {(gpu.pci_bus_id or "").lower()[-len("0000:01:00.0") :] for gpu in seen.gpus}
     hidden = [address for address in bus if address not in shown]
     which = f" ({', '.join(hidden)})" if len(hidden) == len(bus) - seen.count else ""
     what = f"the driver shows {seen.count} of the {len(bus)} GPUs in this machine{which}"

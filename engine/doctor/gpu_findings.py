@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
 
 import pynvml
 
 from ..gpu import TAKEN_BYTES, EccErrors, GpuProcess, is_taken, sole_holder
-from ..gpu import Gpu as NvmlGpu
 from ..interpreter import compatibility, installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
@@ -22,9 +21,8 @@ from ..telemetry.nvml.reasons import Reason
 from ..units import counted, size
 from .host_findings import Finding
 from .libraries import FABRIC
-from .nvml_query import NvmlAnswers
+from .nvml_query import ExaminedGpu, NvmlAnswers
 
-Gpu = dict[str, Any]
 _NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d\b|\bMX\d50\b|\bT\d{3,4}\b")  # Turing's small chips, TU116 and TU117
 _HBM = re.compile(r"\b([GB]?[HB][12]00|GH200|GB\d00|A100|A30|V100S?|P100|TITAN V)\b")  # ECC takes nothing from HBM
 _SLOWED = ("slowdown", "thermal", "brake")  # parts of the names of throttle reasons that mean a problem
@@ -34,42 +32,46 @@ _REMEDIES: dict[Reason | None, str] = {
 }
 
 
+@dataclass(frozen=True)
+class Box:
+    """What the rules about a GPU know of its machine; `cuda_works` is None if it is not known."""
+
+    driver: str = ""
+    driver_cuda: tuple[int, int] | None = None
+    cuda_works: bool | None = None
+    least: int = 0  # multiprocessors of a GPU that TensorFlow uses beside the others
+    same_lanes: bool = False  # several GPUs have equally many PCIe lanes
+    newer_beside: bool = False  # TensorFlow has code for one of the usable GPUs
+    all_held: bool = False  # each of the usable GPUs has a process that excludes others
+
+
 def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
     """First of GPUs that cannot be used. `cuda_works` is the answer of the CUDA library, None if it is not known."""
     yield from hidden(seen, cuda_works)
-    there = [gpu for gpu in seen.gpus if not gpu.get("missing")]
-    least = chips.least_multiprocessors(gpu.get("multiprocessors") for gpu in there)
-    lanes = [gpu.get("pcie_lanes") for gpu in there]
-    context = {
-        "same_lanes": len(lanes) > 1 and len(set(lanes)) == 1,
-        "driver": seen.driver,
-        "driver_cuda": seen.cuda,
-        "cuda_works": cuda_works,
-        "least": least,
-        "newer_beside": any(not compatibility.too_old(gpu.get("compute_capability")) for gpu in there if usable(gpu)),
-        "all_held": all(held(gpu) for gpu in there if usable(gpu)),
-    }
-    yield from _together(finding for gpu in there for rule in RULES for finding in rule(context | gpu))
+    there = [gpu for gpu in seen.gpus if not gpu.missing]
+    usable = [gpu for gpu in there if gpu.usable]
+    lanes = [gpu.pcie_lanes for gpu in there]
+    box = Box(
+        seen.driver, seen.cuda, cuda_works, chips.least_multiprocessors(gpu.multiprocessors for gpu in there),
+        same_lanes=len(lanes) > 1 and len(set(lanes)) == 1, all_held=all(map(held, usable)),
+        newer_beside=any(not compatibility.too_old(gpu.compute_capability) for gpu in usable),
+    )  # fmt: skip
+    yield from _together(finding for gpu in there for rule in RULES for finding in rule(gpu, box))
 
 
 def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
     """GPUs that CUDA does not show: unreadable, or in MIG mode without an instance. Errors if no usable one is left."""
-    left = len(seen.gpus) < seen.count or any(usable(gpu) for gpu in seen.gpus)
+    left = len(seen.gpus) < seen.count or any(gpu.usable for gpu in seen.gpus)
     level = "warning" if left and cuda_works is not False else "error"
-    missing = [gpu for gpu in seen.gpus if gpu.get("missing")]
+    missing = [gpu for gpu in seen.gpus if gpu.missing]
     for gpu in missing:
-        other = f"nvidia-smi -i {gpu['index']} may show why; leave this GPU out with device.visible"
-        yield Finding(level, _name(gpu), gpu["missing"], _REMEDIES.get(gpu.get("why"), other))
+        other = f"nvidia-smi -i {gpu.index} may show why; leave this GPU out with device.visible"
+        yield Finding(level, _name(gpu), gpu.missing or "", _REMEDIES.get(gpu.why, other))
     there = [gpu for gpu in seen.gpus if gpu not in missing]
-    yield from _together(_empty(gpu, level) for gpu in there if not usable(gpu))
+    yield from _together(_empty(gpu, level) for gpu in there if not gpu.usable)
 
 
-def usable(gpu: Gpu) -> bool:
-    """Return True if the GPU can be read, and is not in MIG mode without instances."""
-    return not gpu.get("missing") and gpu.get("mig") != ()
-
-
-def _empty(gpu: Gpu, level: str) -> Finding:
+def _empty(gpu: ExaminedGpu, level: str) -> Finding:
     return Finding(level, _name(gpu), gpu_faults.NO_INSTANCE, gpu_faults.NEW_INSTANCE)
 
 
@@ -88,50 +90,50 @@ def _together(findings: Iterable[Finding]) -> Iterator[Finding]:
 # ---- one GPU ----------------------------------------------------------------------------------
 
 
-def _worth(gpu: Gpu) -> Iterator[Finding]:
-    total, capability = gpu.get("memory_total_bytes"), gpu.get("compute_capability")
+def _worth(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
+    total, capability = gpu.memory_total_bytes, gpu.compute_capability
     memory = "memory of unknown size" if total is None else size(total)
-    memory += " shared with the host" if gpu.get("shared_with_host") else ""
-    name = f"{gpu.get('name') or 'unnamed'}, {memory}"
+    memory += " shared with the host" if gpu.shared_with_host else ""
+    name = f"{gpu.name or 'unnamed'}, {memory}"
     if capability is None:
         yield Finding("ok", _name(gpu), name)
         return
     good_for, remedy = _precision(gpu, capability)
-    obstacles = list(_obstacles(gpu, capability))
-    usable = all(finding.level == "note" for finding in obstacles) and not _left_out(gpu)
+    obstacles = list(_obstacles(gpu, box, capability))
+    usable = all(finding.level == "note" for finding in obstacles) and not _left_out(gpu, box)
     what = f"{name}, compute capability {dotted(capability)}: {good_for}"
     yield Finding("ok", _name(gpu), what, remedy if usable else "")
     yield from obstacles
 
 
-def _precision(gpu: Gpu, capability: tuple[int, int]) -> tuple[str, str]:
+def _precision(gpu: ExaminedGpu, capability: tuple[int, int]) -> tuple[str, str]:
     if capability >= BFLOAT16_CAPABILITY:
         return "bfloat16, float16 and TF32", "precision.policy=mixed_bfloat16 uses its tensor cores"
-    if capability >= FLOAT16_CAPABILITY and not _NO_TENSOR_CORES.search(gpu.get("name") or ""):
+    if capability >= FLOAT16_CAPABILITY and not _NO_TENSOR_CORES.search(gpu.name or ""):
         return "float16", "precision.policy=mixed_float16 uses its tensor cores"
     if capability >= FLOAT16_CAPABILITY or capability in chips.FAST_FLOAT16_WITHOUT_TENSOR_CORES:
         return "float32, and float16 without tensor cores", ""
     return "float32 only", ""
 
 
-def _left_out(gpu: Gpu) -> bool:
-    return (count := gpu.get("multiprocessors")) is not None and count < gpu.get("least", 0)
+def _left_out(gpu: ExaminedGpu, box: Box) -> bool:
+    return (count := gpu.multiprocessors) is not None and count < box.least
 
 
-def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
+def _obstacles(gpu: ExaminedGpu, box: Box, capability: tuple[int, int]) -> Iterator[Finding]:
     """TensorFlow does not use the GPU, or kernels of TensorFlow, cuDNN or XLA cannot run on it."""
-    if _left_out(gpu):
-        few = f"it has {counted(gpu['multiprocessors'], 'multiprocessors')}, fewer than {gpu['least']}"
+    if _left_out(gpu, box):
+        few = f"it has {counted(gpu.multiprocessors, 'multiprocessors')}, fewer than {box.least}"
         remedy = "to train on it, name it alone in device.visible"
         yield Finding("note", _name(gpu), f"TensorFlow does not use it if there are larger GPUs: {few}", remedy)
         return
     if what := compatibility.lacks_code(capability):
         yield Finding("error", _name(gpu), what, compatibility.tensorflow_for_blackwell())
         return
-    yield from _kernels(gpu, capability)
+    yield from _kernels(gpu, box, capability)
     if compatibility.too_old(capability):
         return
-    if what := compatibility.driver_lacks(capability, gpu.get("driver_cuda")):
+    if what := compatibility.driver_lacks(capability, box.driver_cuda):
         yield Finding("error", _name(gpu), what, compatibility.newer_driver())
     if compatibility.lacks_cudnn(capability):
         version = dotted(installed.cudnn_version() or ())
@@ -139,12 +141,12 @@ def _obstacles(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
         yield Finding("error", _name(gpu), what, compatibility.right_cudnn([capability]))
 
 
-def _kernels(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
+def _kernels(gpu: ExaminedGpu, box: Box, capability: tuple[int, int]) -> Iterator[Finding]:
     """TensorFlow has no code for the chip, compiles its kernels at first use, or XLA crashes."""
     newest = installed.newest_target()
     if compatibility.too_old(capability):
         what = f"TensorFlow has no code for compute capability {dotted(capability)}"
-        if gpu.get("newer_beside"):
+        if box.newer_beside:
             yield Finding("note", _name(gpu), f"{what}, and uses only the others")
         else:
             yield Finding("error", _name(gpu), what, "use an older TensorFlow; device.visible=none trains on the CPU")
@@ -157,14 +159,14 @@ def _kernels(gpu: Gpu, capability: tuple[int, int]) -> Iterator[Finding]:
         yield Finding("note", _name(gpu), what, "leave compile.xla at auto or false")
 
 
-def _settings_findings(gpu: Gpu) -> Iterator[Finding]:
-    limit, default = gpu.get("power_limit_w"), gpu.get("power_default_w")
-    if gpu.get("persistence") is False:
+def _settings_findings(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
+    limit, default = gpu.power_limit_w, gpu.power_limit_default_w
+    if gpu.persistence is False:
         remedy = "nvidia-smi -pm 1 (as root) makes each start some seconds faster"
         yield Finding("note", _name(gpu), "persistence mode is off", remedy)
-    if gpu.get("ecc") is False:
+    if gpu.ecc is False:
         remedy = "nvidia-smi -e 1 (as root) switches it on"
-        if not _HBM.search(gpu.get("name") or ""):
+        if not _HBM.search(gpu.name or ""):
             remedy += "; on a card with GDDR memory ECC costs bandwidth and some of the memory"
         yield Finding("note", _name(gpu), "ECC is off: memory errors are not detected", remedy)
     if limit is not None and default is not None and limit < default - 1:
@@ -172,27 +174,27 @@ def _settings_findings(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(
             "warning", _name(gpu), what, f"nvidia-smi -pl {default:.0f} (as root) restores it, where cooling allows"
         )
-    if gpu.get("mig"):
-        first = gpu["mig"][0].uuid
-        what = f"MIG is on, with {len(gpu['mig'])} instance(s); a run uses one of them"
+    if gpu.instances:
+        first = gpu.instances[0].uuid
+        what = f"MIG is on, with {len(gpu.instances)} instance(s); a run uses one of them"
         yield Finding("note", _name(gpu), what, f"choose it by name: device.visible={first}")
 
 
-def _health(gpu: Gpu) -> Iterator[Finding]:
-    broken = (gpu.get("ecc_errors") or EccErrors()).uncorrected
+def _health(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
+    broken = (gpu.ecc_errors or EccErrors()).uncorrected
     if broken:
         what = f"{broken} memory error(s) that could not be corrected"
         yield Finding("warning", _name(gpu), what, "reset it (nvidia-smi --gpu-reset); have it looked at if they recur")
-    slow = [reason for reason in gpu.get("throttle") or [] if any(word in reason for word in _SLOWED)]
+    slow = [reason for reason in gpu.throttle or [] if any(word in reason for word in _SLOWED)]
     if slow:
         yield Finding("warning", _name(gpu), f"slowed down: {', '.join(slow)}", "check its cooling and power supply")
 
 
-def _taken(gpu: Gpu) -> Iterator[Finding]:
-    used, total = gpu.get("memory_used_bytes"), gpu.get("memory_total_bytes")
-    if used is None or not total or gpu.get("shared_with_host") or used < TAKEN_BYTES:
+def _taken(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
+    if used is None or not total or gpu.shared_with_host or used < TAKEN_BYTES:
         return
-    processes: Sequence[GpuProcess] = gpu.get("processes") or ()
+    processes: Sequence[GpuProcess] = gpu.processes or ()
     computing = [process for process in processes if process.computes]
     who = [process.title for process in computing or processes]
     by = f" by {', '.join(who[:3])}{' ...' if len(who) > 3 else ''}" if who else ""
@@ -205,8 +207,8 @@ def _taken(gpu: Gpu) -> Iterator[Finding]:
     yield Finding(level, _name(gpu), f"{size(used)} of {size(total)} are already in use{by}", remedy)
 
 
-def _name(gpu: Gpu) -> str:
-    return f"GPU {gpu['index']}"
+def _name(gpu: ExaminedGpu) -> str:
+    return f"GPU {gpu.index}"
 
 
 # ---- connections, compute mode, memory repairs and licence ---------------------------------------
@@ -215,86 +217,77 @@ def _name(gpu: Gpu) -> str:
 _RESET = "reset it when nothing runs on it (as root: nvidia-smi --gpu-reset)"
 
 
-def _compute_mode(gpu: Gpu) -> Iterator[Finding]:
+def _compute_mode(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
     reset = "as root: nvidia-smi -c DEFAULT"
-    if gpu.get("compute_mode") == pynvml.NVML_COMPUTEMODE_PROHIBITED:
+    if gpu.compute_mode == pynvml.NVML_COMPUTEMODE_PROHIBITED:
         yield Finding("error", _name(gpu), "its compute mode is PROHIBITED: CUDA cannot use it", reset)
-    elif gpu.get("compute_mode") in EXCLUSIVE:
+    elif gpu.compute_mode in EXCLUSIVE:
         message, remedy = "its compute mode is EXCLUSIVE_PROCESS: only one process can use it", f"{reset} lets several"
         if not (holder := held(gpu)):
             yield Finding("note", _name(gpu), message, remedy)
         else:
-            level = "error" if gpu.get("all_held") else "warning"
+            level = "error" if box.all_held else "warning"
             yield Finding(level, _name(gpu), f"{message}, and {holder} does now", f"wait until it ends, or {remedy}")
 
 
-def held(gpu: Gpu) -> str:
+def held(gpu: ExaminedGpu) -> str:
     """The process that uses the GPU alone in exclusive mode."""
-    return sole_holder(NvmlGpu(processes=gpu.get("holders"), exclusive=gpu.get("compute_mode") in EXCLUSIVE))
+    return sole_holder(replace(gpu, processes=gpu.holders, exclusive=gpu.compute_mode in EXCLUSIVE))
 
 
-def _lanes(gpu: Gpu) -> Iterator[Finding]:
-    now, most = gpu.get("pcie_lanes") or (0, 0)
+def _lanes(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
+    now, most = gpu.pcie_lanes or (0, 0)
     if 0 < now < most:
         message = f"PCIe uses {now} of {most} lanes: copies take {most / now:g} times as long"
-        if "Laptop" in (gpu.get("name") or "") or gpu.get("same_lanes"):
+        if "Laptop" in (gpu.name or "") or box.same_lanes:
             yield Finding("note", _name(gpu), message, "usual for laptops, and boards that divide lanes among cards")
         else:
             yield Finding("warning", _name(gpu), message, "reseat the card, or try another slot")
 
 
-def _fabric(gpu: Gpu) -> Iterator[Finding]:
-    state, works = gpu.get("fabric"), gpu.get("cuda_works")
+def _fabric(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
+    state, works = gpu.fabric, box.cuda_works
     if state in (None, pynvml.NVML_GPU_FABRIC_STATE_COMPLETED) or works is False:  # CUDA's own error says it
         return
-    remedy = FABRIC.remedy.format(driver=gpu.get("driver") or "of an unknown version")
+    remedy = FABRIC.remedy.format(driver=box.driver or "of an unknown version")
     if works:
         yield Finding("warning", _name(gpu), f"{FABRIC.what}: there is no NVLink between the GPUs", remedy)
     else:
         yield Finding("error", _name(gpu), f"CUDA cannot start: {FABRIC.what}", remedy)
 
 
-def _nvlinks(gpu: Gpu) -> Iterator[Finding]:
+def _nvlinks(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     """No active link is normal without a bridge; behind NVLink switches all should be active."""
-    active, count = gpu.get("nvlinks") or (0, 0)
+    active, count = gpu.nvlinks or (0, 0)
     if 0 < active < count:
-        level = "note" if gpu.get("fabric") is None else "warning"
+        level = "note" if gpu.fabric is None else "warning"
         message = f"{active} of {count} NVLinks are active"
         remedy = "nvidia-smi nvlink --status shows which; cards with fewer bridges have fewer links"
         yield Finding(level, _name(gpu), message, remedy)
 
 
-def _memory(gpu: Gpu) -> Iterator[Finding]:
-    if gpu.get("repair"):
-        yield Finding("warning", _name(gpu), f"{gpu['repair']} failed and will be replaced at the next reset", _RESET)
-    if gpu.get("unrepaired"):
+def _memory(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
+    if gpu.repair:
+        yield Finding("warning", _name(gpu), f"{gpu.repair} failed and will be replaced at the next reset", _RESET)
+    if gpu.unrepaired:
         message = "a failed row of its memory could not be replaced"
         yield Finding("warning", _name(gpu), message, "replace the GPU; until then leave it out with device.visible")
 
 
-def _licence(gpu: Gpu) -> Iterator[Finding]:
-    if gpu.get("licensed") is False:
+def _licence(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
+    if gpu.licensed is False:
         message = "this virtual GPU has no licence: the driver slows it down, and later CUDA stops working"
         yield Finding("warning", _name(gpu), message, "systemctl status nvidia-gridd shows why")
 
 
-def hides(gpu: Gpu) -> Iterator[Finding]:
+def hides(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
     """Errors of compute mode and NVLink switches that prevent CUDA from using the GPU at all."""
-    yield from (finding for look in (_compute_mode, _fabric) for finding in look(gpu) if finding.level == "error")
+    yield from (finding for look in (_compute_mode, _fabric) for finding in look(gpu, box) if finding.level == "error")
 
 
-RULES: tuple[Callable[[Gpu], Iterator[Finding]], ...] = (
-    _worth,
-    _settings_findings,
-    _health,
-    _taken,
-    _compute_mode,
-    _lanes,
-    _fabric,
-    _nvlinks,
-    _memory,
-    _licence,
-)
+RULES: tuple[Callable[[ExaminedGpu, Box], Iterator[Finding]], ...] = (
+    _worth, _settings_findings, _health, _taken, _compute_mode, _lanes, _fabric, _nvlinks, _memory, _licence,
+)  # fmt: skip
 
 
 # ---- copies between GPUs -------------------------------------------------------------------------
@@ -305,9 +298,9 @@ _TRANSLATES = "DMA"  # the type of an IOMMU group in the kernel: DMA, DMA-FQ; "i
 
 def iommu_findings(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
     """Several GPUs copy over PCIe, and an IOMMU translates their addresses (`bus`)."""
-    there = [gpu for gpu in seen.gpus if usable(gpu)]
-    linked = all((gpu.get("nvlinks") or (0, 0))[0] for gpu in there)
-    asked = all("compute_mode" in gpu for gpu in there)
+    there = [gpu for gpu in seen.gpus if gpu.usable]
+    linked = all((gpu.nvlinks or (0, 0))[0] for gpu in there)
+    asked = all(gpu.compute_mode is not None for gpu in there)
     if len(there) < 2 or linked or not asked or not any(_translated(address) for address in bus):
         return
     what = "the IOMMU translates the GPUs' addresses: copies between them without NVLink can be slow, wrong, or hang"
@@ -330,13 +323,13 @@ HIDDEN = "no GPU"  # `about` of the finding that all GPUs are hidden on purpose
 
 def expected_gpus(seen: NvmlAnswers, value: str | None) -> int:
     """How many GPUs CUDA should show; `value` is CUDA_VISIBLE_DEVICES."""
-    lost = {gpu["index"] for gpu in all_gpus(seen) if not usable(gpu)}
-    return sum(gpu.index not in lost for gpu in visible(value, _shown_to_cuda(seen)))
+    lost = {gpu.index for gpu in all_gpus(seen) if not gpu.usable}
+    return sum(gpu.index not in lost for gpu in visible(value, all_gpus(seen)))
 
 
 def choice_findings(seen: NvmlAnswers) -> Iterator[Finding]:
     """Report faults of CUDA_VISIBLE_DEVICES, and that a launcher has allocated only some of the GPUs."""
-    value, every = os.environ.get(VARIABLE), _shown_to_cuda(seen)
+    value, every = os.environ.get(VARIABLE), all_gpus(seen)
     if seen.count and hides_all(value):
         yield Finding("note", HIDDEN, f"{VARIABLE}={value!r} hides all GPUs: the CPU trains", "unset it to use them")
         return
@@ -354,11 +347,6 @@ def choice_findings(seen: NvmlAnswers) -> Iterator[Finding]:
         yield Finding("warning", "GPU", f"{given}, but all {seen.count} are visible to CUDA", remedy)
 
 
-def all_gpus(seen: NvmlAnswers) -> list[Gpu]:
+def all_gpus(seen: NvmlAnswers) -> list[ExaminedGpu]:
     """One that has not answered has only its `index`."""
-    return [*seen.gpus, *({"index": index} for index in range(len(seen.gpus), seen.count))]
-
-
-def _shown_to_cuda(seen: NvmlAnswers) -> list[NvmlGpu]:
-    names = ("index", "uuid", "name", "compute_capability", "memory_total_bytes", "mig", "multiprocessors")
-    return [NvmlGpu(**{name: gpu[name] for name in names if name in gpu}) for gpu in all_gpus(seen)]
+    return [*seen.gpus, *(ExaminedGpu(index) for index in range(len(seen.gpus), seen.count))]

@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from ..gpu import Gpu
 from ..interpreter import compatibility, installed, interpreter, supported_versions
 from ..job.visible_devices import VARIABLE, hides_all
 from ..telemetry import chips, resource_limits
@@ -96,13 +96,13 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
         yield Finding("ok", "CUDA", f"all {len(LIBRARIES)} libraries that TensorFlow loads are installed")
 
 
-def cudnn(gpus: Iterable[Mapping[str, Any]], has_driver: bool) -> Iterator[Finding]:
+def cudnn(gpus: Iterable[Gpu], has_driver: bool) -> Iterator[Finding]:
     """Report a version that does not fit TensorFlow, or these GPUs with XLA. One without code for a chip is reported in
     gpu_findings.py.
     """
     if not _has_cuda():
         return
-    chips = [gpu.get("compute_capability") for gpu in gpus]
+    chips = [gpu.compute_capability for gpu in gpus]
     path = None if installed.cudnn() else _loader_cache().get(installed.LIBCUDNN)
     version = installed.version_of_cudnn(Path(path)) if path else None
     if what := compatibility.old_cudnn(version):

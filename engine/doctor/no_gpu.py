@@ -43,8 +43,8 @@ def _causes(log: str) -> Iterator[Finding]:
         seen = nvml.by(deadline)
         opened = cuda.by(deadline)
         findings += [*driver.findings(seen, bus, confined, opened), *gpu_findings.hidden(seen, opened.works)]
-        there = {"driver": seen.driver, "cuda_works": opened.works}
-        findings += (finding for gpu in seen.gpus for finding in gpu_findings.hides(there | gpu))
+        box = gpu_findings.Box(seen.driver, cuda_works=opened.works)
+        findings += (finding for gpu in seen.gpus for finding in gpu_findings.hides(gpu, box))
         findings += (finding for finding in gpu_findings.choice_findings(seen) if finding.level == "error")
         findings += libraries.findings(opened, seen.driver, findings)
         yield from findings

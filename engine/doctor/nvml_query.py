@@ -6,21 +6,43 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
 
+from ..gpu import Gpu, GpuProcess
 from ..system.child_process import BackgroundCall
 from ..telemetry import resource_limits
 from ..telemetry.gpu_processes import described
 from ..telemetry.nvml.connection import NO_GPU
-from ..telemetry.nvml.queries import QUESTIONS, Question, chip, computing, names
+from ..telemetry.nvml.queries import QUESTIONS, Handle, Question, chip, computing, names
 from ..telemetry.nvml.reasons import Reason, or_none, reason_of, text_of
 
-_FIGURES = ("memory_used_bytes", "power_limit_w", "throttle", "ecc_errors", "processes", "mig")
+_FIGURES = ("memory_used_bytes", "power_limit_w", "power_limit_default_w", "throttle", "ecc_errors", "processes", "mig")
 _ASKED = [question for question in QUESTIONS if set(_FIGURES) & set(question.keys)]
+
+
+@dataclass(frozen=True)
+class ExaminedGpu(Gpu):
+    """A GPU with what only the doctor needs; None: not known, or not yet."""
+
+    why: Reason | None = None  # it cannot be read
+    persistence: bool | None = None
+    ecc: bool | None = None
+    compute_mode: int | None = None  # NVML's number
+    holders: Sequence[GpuProcess] = ()  # that compute
+    pcie_lanes: tuple[int, int] | None = None  # now and at most
+    fabric: int | None = None  # NVML's number for the state of its registration at the NVLink switches
+    nvlinks: tuple[int, int] | None = None  # active and all
+    repair: str | None = None  # the memory that the next reset replaces
+    unrepaired: bool | None = None  # a row could not be replaced
+    licensed: bool | None = None  # of a virtual GPU
+
+    @property
+    def usable(self) -> bool:
+        return not self.missing and bool(self.parts)
 
 
 @dataclass(frozen=True)
@@ -29,7 +51,7 @@ class NvmlAnswers:
     missing after so long.
     """
 
-    gpus: tuple[dict[str, Any], ...] = ()
+    gpus: tuple[ExaminedGpu, ...] = ()
     count: int = 0
     reason: str = ""
     code: int | None = None
@@ -81,10 +103,10 @@ class NvmlQuery:
             for index in range(self._seen.count):
                 self._know(gpus=(*self._seen.gpus, _gpu(index)))
             for index, gpu in enumerate(self._seen.gpus):
-                if not gpu.get("missing"):
+                if not gpu.missing:
                     gpus = list(self._seen.gpus)
                     more = or_none(functools.partial(_details_of, index))
-                    gpus[index] = gpus[index] | (more or {})
+                    gpus[index] = replace(gpus[index], **(more or {}))
                     self._know(gpus=tuple(gpus))
         finally:
             or_none(pynvml.nvmlShutdown)
@@ -93,29 +115,24 @@ class NvmlQuery:
 # ---- one GPU ----------------------------------------------------------------------------------
 
 
-def _gpu(index: int) -> dict[str, Any]:
+def _gpu(index: int) -> ExaminedGpu:
     """One that cannot be read has the reason in `missing` and `why`."""
-    gpu: dict[str, Any] = {"index": index}
+    facts: dict[str, Any] = {}
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         for question in _ASKED:
-            gpu |= _answer(handle, question)
+            facts |= _answer(handle, question)
     except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
-        return gpu | {"missing": text_of(fault), "why": reason_of(fault)}
-    default = or_none(lambda: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
-    gpu |= names(handle) | chip(handle) | {
+        return ExaminedGpu(index, **facts, missing=text_of(fault), why=reason_of(fault))
+    facts |= names(handle) | chip(handle) | {
         "persistence": or_none(lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(handle))),
         "ecc": or_none(lambda: bool(pynvml.nvmlDeviceGetEccMode(handle)[0])),
-        "power_default_w": default / 1000 if default else None,
-        "processes": described(gpu.get("processes") or (), None),
+        "processes": described(facts.get("processes") or (), None),
     }  # fmt: skip
-    if gpu.get("memory_total_bytes", 0) == 0:  # GB10 and Jetson, whose memory is the host's
-        gpu |= {
-            "memory_used_bytes": None,
-            "memory_total_bytes": resource_limits.memory().total,
-            "shared_with_host": True,
-        }
-    return gpu
+    if facts.get("memory_total_bytes", 0) == 0:  # GB10 and Jetson, whose memory is the host's
+        shared = {"memory_used_bytes": None, "shared_with_host": True}
+        facts |= shared | {"memory_total_bytes": resource_limits.memory().total}
+    return ExaminedGpu(index, **facts)
 
 
 def _answer(handle: Any, question: Question) -> dict[str, Any]:
@@ -133,9 +150,6 @@ def _answer(handle: Any, question: Question) -> dict[str, Any]:
 
 
 # ---- details that only the doctor needs ----------------------------------------------------------
-
-
-Handle = Any
 
 
 def _details_of(index: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..interpreter import installed
 from . import libraries
-from .gpu_findings import all_gpus, expected_gpus, usable
+from .gpu_findings import all_gpus, expected_gpus
 from .host_findings import Finding
 from .libraries import NO_DEVICE, Cause
 from .nvml_query import NvmlAnswers
@@ -92,8 +92,8 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
             return Finding("warning", ABOUT, what, f"training works, but without GPU readings: {seen.reason}")
         return Finding("ok", ABOUT, "TensorFlow trains on the CPU")
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    there = [gpu for gpu in all_gpus(seen) if usable(gpu)]
-    due, partitioned = expected_gpus(seen, chosen), any(gpu.get("mig") for gpu in there)
+    there = [gpu for gpu in all_gpus(seen) if gpu.usable]
+    due, partitioned = expected_gpus(seen, chosen), any(gpu.instances for gpu in there)
     if len(names) != due and not (partitioned and len(names) > due):
         return _differing(len(there), due, len(names), likely(log, seen.driver))
     if len(names) == len(there) and not partitioned:

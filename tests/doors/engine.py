@@ -12,7 +12,7 @@ from gputui.engine.diagnosis.remedies import Remedy
 from gputui.engine.diagnosis.rules import findings
 from gputui.engine.diagnosis.verdict import ORDER, of_run as verdict_of_run, remedies as verdict_remedies
 from gputui.engine.doctor import Finding as doctor_Finding, gpu_findings, host_findings, libraries, tensorflow_check
-from gputui.engine.doctor.nvml_query import NvmlAnswers
+from gputui.engine.doctor.nvml_query import ExaminedGpu, NvmlAnswers
 from gputui.engine.doctor.python_packages import Output
 from gputui.engine.entry import EntryFault, examine
 from gputui.engine.export import export_folder, own_code, script

@@ -12,6 +12,7 @@ import pytest
 
 from tests.doors.engine import (
     EccErrors,
+    ExaminedGpu,
     GpuProcess,
     Interpreter,
     MigInstance,
@@ -34,8 +35,8 @@ from tests.support.machines import tree as tree
 
 H100 = {
     "index": 0, "name": "NVIDIA H100 80GB HBM3", "compute_capability": (9, 0), "memory_used_bytes": 0,
-    "memory_total_bytes": 80 * 1024**3, "power_limit_w": 700.0, "power_default_w": 700.0, "persistence": True,
-    "ecc": True, "throttle": [], "mig": None,
+    "memory_total_bytes": 80 * 1024**3, "power_limit_w": 700.0, "power_limit_default_w": 700.0, "persistence": True,
+    "ecc": True, "throttle": (), "mig": None,
 }  # fmt: skip
 
 
@@ -119,8 +120,8 @@ def test_no_tensorflow_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 GIB_RULES = 1024**3
 H100_RULES: dict[str, Any] = {
     "index": 0, "name": "NVIDIA H100 80GB HBM3", "compute_capability": (9, 0), "memory_used_bytes": 0,
-    "memory_total_bytes": 80 * GIB_RULES, "power_limit_w": 700.0, "power_default_w": 700.0, "persistence": True,
-    "ecc": True, "throttle": [], "mig": None, "multiprocessors": 132,
+    "memory_total_bytes": 80 * GIB_RULES, "power_limit_w": 700.0, "power_limit_default_w": 700.0, "persistence": True,
+    "ecc": True, "throttle": (), "mig": None, "multiprocessors": 132,
 }  # fmt: skip
 SOUND_RULES = Finding(
     "ok", "GPU 0", "NVIDIA H100 80GB HBM3, 80.0 GiB, compute capability 9.0: bfloat16, float16 and TF32",
@@ -131,7 +132,7 @@ PYTHON = [GpuProcess(pid, name="python") for pid in (7, 8, 9, 10)]
 
 
 def found(*gpus: dict[str, Any], cuda_works: bool | None = None) -> list[Finding]:
-    numbered = tuple(H100_RULES | {"index": index} | changes for index, changes in enumerate(gpus))
+    numbered = tuple(ExaminedGpu(**(H100_RULES | {"index": index} | changes)) for index, changes in enumerate(gpus))
     return list(gpu_findings.findings(NvmlAnswers(numbered, len(gpus), driver="580.10", cuda=(13, 0)), cuda_works))
 
 
