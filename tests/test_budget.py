@@ -13,18 +13,18 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1242, "engine/bootstrap": 26, "engine/checks": 1310, "engine/compare": 510, "engine/diagnosis": 2155,
+    "engine": 1242, "engine/bootstrap": 26, "engine/checks": 1310, "engine/compare": 510, "engine/diagnosis": 2106,
     "engine/doctor": 1580, "engine/export": 2230, "engine/figures": 425, "engine/files": 1690, "engine/follow": 1210,
     "engine/interpreter": 1060, "engine/job": 1923, "engine/leases": 1225, "engine/notify": 380, "engine/options": 2180,
     "engine/prepare": 850, "engine/presets": 1030, "engine/process": 2370, "engine/profile": 590, "engine/proof": 2010,
-    "engine/queue": 2630, "engine/runs": 3744, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1096,
+    "engine/queue": 2630, "engine/runs": 3743, "engine/scaling": 525, "engine/sweep": 1950, "engine/system": 1096,
     "engine/telemetry": 2607, "engine/trainer": 15690, "engine/trials": 2550, "engine/tune": 4950, "tui": 1000,
     "tui/base": 1660, "tui/commands": 3925, "tui/drawing": 4722, "tui/form": 645, "tui/printing": 695,
-    "tui/reading": 2840, "tui/screens": 8910, "tui/upstream": 1225, "tui/widgets": 2840, "tui/wording": 490,
+    "tui/reading": 2827, "tui/screens": 8910, "tui/upstream": 1225, "tui/widgets": 2840, "tui/wording": 490,
 }  # fmt: skip
 COUNTS = {
-    "files": 474, "files below 100 lines": 138, "lines of docstrings": 8000, "functions": 7274,
-    "imports in functions": 280, "class names in two modules": 45,
+    "files": 474, "files below 100 lines": 138, "lines of docstrings": 7993, "functions": 7260,
+    "imports in functions": 280, "class names in two modules": 44,
 }  # fmt: skip
 
 

@@ -9,12 +9,12 @@ import os
 import re
 import statistics
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .. import learning
-from ..files.values import mapping, number, text, whole
+from ..files.values import number, whole
 from ..gpu import Gpu, TrainingGpu
 from ..job.visible_devices import visible
 from ..options.own_code import SCRIPT
@@ -26,17 +26,15 @@ from ..runs.events import (
     Event,
     Finished,
     GpuReadings,
-    GradientExchange,
     HostReading,
-    InputStages,
     Phase,
-    PhaseName,
     Progress,
     Started,
     WorkerReadings,
     XlaAnswer,
 )  # fmt: skip
 from ..runs.launched_with import options_of
+from ..runs.run_state import RunState
 from ..telemetry.gpu_totals import GpuTotals
 from . import clocks, stragglers
 from .measurements import IDLE_BUSY, IDLE_MEMORY_SHARE, SCREEN_BYTES, WINDOW_MS, Measurements, mean, numbers
@@ -60,6 +58,7 @@ class Collector:
 
     def __init__(self, options: Mapping[str, Any], visible: str | None = None) -> None:
         self.options, self._visible = options, visible
+        self.state = RunState()
         self._xla_fails = ""
         self._epochs_seen = learning.EpochsSeen()  # also those before a resume
         self._begin()
@@ -70,17 +69,13 @@ class Collector:
         self._progress: deque[Progress] = deque(maxlen=RECENT)
         self._gpus = Gpus(self._visible)
         self._device_memory = DeviceMemory(self.options, self._gpus)
-        self._host, self._host_growth = Host(), Growth()
-        self._stages: InputStages | None = None
-        self._summary: Mapping[str, Any] = {}
-        self._phase: PhaseName | None = None
-        self._detail, self._phase_t = "", 0.0
+        self._host: deque[HostReading] = deque(maxlen=READINGS)
+        self._host_growth = Growth()
         self._ended_t: float | None = None
-        self._spent: dict[str, float] = {}
+        self._trained_seconds = 0.0  # in the ended phases
         self._pauses, self._pause_seconds = Pauses(), 0.0
         self._epochs = 0
         self._workers: deque[WorkerReadings] = deque(maxlen=RECENT)
-        self._exchange: GradientExchange | None = None
 
     @property
     def newest_t(self) -> float | None:
@@ -88,82 +83,68 @@ class Collector:
         return self._progress[-1].t if self._progress else self._ended_t
 
     def feed(self, events: Iterable[Event]) -> None:
+        state = self.state
         for event in events:
-            handler = _HANDLERS.get(type(event))
-            if handler is not None:
-                handler(self, event.t, event)
+            if type(event) is Phase:
+                self._end_phase(event)
+                resumes = state.resumes
+                state.fold(event)
+                if state.resumes is not resumes:
+                    self._begin()
+                continue
+            state.fold(event)
+            match event:
+                case Progress() if event.step_ms_p50 is not None:
+                    self._progress.append(event)
+                case GpuReadings() if state.phase == "training":
+                    self._gpus.take(event.t, event.gpus, set(self.started.gpus) if self.started else set())
+                case HostReading() if state.phase == "training":
+                    self._host.append(event)
+                    if event.trainer_bytes is not None and event.memory_total_bytes and self._filled():
+                        self._host_growth.add(event.trainer_bytes / event.memory_total_bytes)
+                case Allocator():
+                    self._device_memory.take(event, self.started, self._filled())
+                case EpochEnd():
+                    self._epochs_seen.take(event.epoch, event.step, event.metrics)
+                    self._epochs += 1
+                    if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
+                        self._device_memory.restart()
+                        self._host_growth.restart()
+                case WorkerReadings():
+                    self._workers.append(event)
+                case Started():
+                    self._start(event)
+                case XlaAnswer():
+                    self._xla_fails = "XLA cannot compile this training: it has failed before"
+                case Finished() if state.summary and state.summary.steps:
+                    self._ended_t = event.t
 
-    def on_started(self, _t: float, event: Started) -> None:
+    def _start(self, event: Started) -> None:
         self.started = event
-        of_run = mapping(event.actual.get("environment")).get("CUDA_VISIBLE_DEVICES")
+        of_run = (event.actual.get("environment") or {}).get("CUDA_VISIBLE_DEVICES")
         if self._visible is None and of_run is not None:
-            self._gpus.variable_given = str(of_run)
+            self._gpus.variable_given = of_run
         self._gpus.trains_with = self._trainers_variable(of_run)
 
-    def on_phase(self, t: float, event: Phase) -> None:
-        phase = event.phase
-        if phase == "importing":  # the first phase; the time before it belongs to none
-            self._begin()
-        if self._phase:
-            self._spent[self._phase] = self._spent.get(self._phase, 0.0) + t - self._phase_t
-        if self._phase in ("evaluating", "saving") and self._detail != "model.keras":
-            self._pause_seconds += t - self._phase_t
-            if phase != "compiling":  # during the first evaluation, for a smaller last batch
-                self._pauses.add(self._phase, self._pause_seconds)
+    def _end_phase(self, following: Phase) -> None:
+        """Count the time of the phase that `following` ends."""
+        state, seconds = self.state, following.t - self.state.phase_t
+        if state.phase == "training":
+            self._trained_seconds += seconds
+        elif state.phase in ("evaluating", "saving") and state.phase_detail != "model.keras":
+            self._pause_seconds += seconds
+            if following.phase != "compiling":  # during the first evaluation, for a smaller last batch
+                self._pauses.add(state.phase, self._pause_seconds)
                 self._pause_seconds = 0.0
-        self._phase, self._phase_t, self._detail = phase, t, event.detail
         self._gpus.pause()
 
-    def on_progress(self, _t: float, event: Progress) -> None:
-        if event.step_ms_p50 is not None:
-            self._progress.append(event)
-
-    def on_epoch(self, _t: float, event: EpochEnd) -> None:
-        self._epochs_seen.take(event.epoch, event.step, event.metrics)
-        self._epochs += 1
-        if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
-            self._device_memory.restart()
-            self._host_growth.restart()
-
-    def on_input_stages(self, _t: float, event: InputStages) -> None:
-        self._stages = event
-
-    def on_gpu(self, t: float, event: GpuReadings) -> None:
-        if self._phase == "training":
-            self._gpus.take(t, event.gpus, set(self.started.gpus) if self.started else set())
-
-    def on_host(self, _t: float, event: HostReading) -> None:
-        if self._phase != "training":
-            return
-        self._host.take(event)
-        used, total = event.trainer_bytes, event.memory_total_bytes
-        if used is not None and total and self._filled():
-            self._host_growth.add(used / total)
-
-    def on_allocator(self, _t: float, event: Allocator) -> None:
-        self._device_memory.take(event, self.started, self._filled())
-
-    def on_workers(self, _t: float, event: WorkerReadings) -> None:
-        self._workers.append(event)
-
-    def on_exchange(self, _t: float, event: GradientExchange) -> None:
-        self._exchange = event
-
-    def on_xla_answer(self, _t: float, _event: XlaAnswer) -> None:
-        self._xla_fails = "XLA cannot compile this training: it has failed before"
-
-    def on_finished(self, t: float, event: Finished) -> None:
-        self._summary = event.summary
-        if self._summary.get("steps"):
-            self._ended_t = t
-
-    def _trainers_variable(self, of_run: Any) -> str | None:
+    def _trainers_variable(self, of_run: str | None) -> str | None:
         # the option device.visible if a list, else the value in `started`, else that of the process that started the
         # run
         visible = self.options.get("device.visible")
         if isinstance(visible, list):
             return ",".join(map(str, visible))
-        return self._visible if of_run is None else str(of_run)
+        return self._visible if of_run is None else of_run
 
     def _filled(self) -> bool:
         return not self._fills() or (self._epochs > 0 and self._has_passed())
@@ -187,6 +168,7 @@ class Collector:
 
     def measurements(self) -> Measurements:
         """Return the measurements up to now. If the run has ended, its speeds are those of the whole run."""
+        state = self.state
         wait, python = self._recent("input_wait"), self._recent("python_share")
         watched = self.started is not None and self.started.inapplicable.get("input.parallel_calls") == SCRIPT
         is_known = wait is not None and not (python is None and watched)  # Monitor knows only the wait
@@ -205,16 +187,16 @@ class Collector:
             pauses=self._pause_share(),
             pauses_counted=self._pauses.most_often,
             traces=self._last("traces"),
-            stages=tuple(self._stages.stages) if self._stages else (),
-            buffer_fill=self._stages.buffer_fill if self._stages else None,
+            stages=tuple(state.input_stages.stages) if state.input_stages else (),
+            buffer_fill=state.input_stages.buffer_fill if state.input_stages else None,
             **self._gpus.figures(),
             **stragglers.worker_figures(self._workers),
-            **stragglers.figures(self._exchange, self.started, speeds["step_ms"]),
+            **stragglers.figures(state.exchange, self.started, speeds["step_ms"]),
             memory_peak=self._device_memory.peak(self.started),
             memory_growth=self._device_memory.growth,
             host_memory_growth=self._host_growth.share,
-            **self._host.figures(),
-            outcome=self._summary.get("outcome"),
+            **_host_figures(self._host),
+            outcome=state.summary.outcome if state.summary else None,
             learning=learning.judged(self._epochs_seen, self.options),
         )
 
@@ -226,76 +208,56 @@ class Collector:
         return {
             **{name: getattr(started, name) for name in names},
             "on_gpu": self.on_gpu_device,
-            "device_batches": whole(started.actual.get("device_batches")),
+            "device_batches": started.actual.get("device_batches"),
             "gpus": len(started.gpus),
             "compute_capability": _pair(started.compute_capability),
             "newest_capability": _newest(started),
             "replicas": started.replicas or 1,
             "cpu_bfloat16": bool(started.cpu_bfloat16),
             "jit_compile": started.actual.get("jit_compile"),
-            "xla_reason": self._xla_fails or text(started.actual.get("xla_reason")) or "",
-            "numa": text(started.actual.get("numa")) or "",
+            "xla_reason": self._xla_fails or started.actual.get("xla_reason") or "",
+            "numa": started.actual.get("numa") or "",
         }
 
     def _steps(self) -> int:
-        measured = self._summary.get("measured_steps")
-        return int(measured) if measured else int(self._last("step") or 0)
+        measured = self.state.summary.measured_steps if self.state.summary else None
+        return measured or (self._progress[-1].step if self._progress else None) or 0
 
     def _seconds(self) -> float:
-        measured = number(self._summary.get("measured_seconds"))
-        return measured if measured is not None else self._spent.get("training", 0.0) + self._open_seconds()
+        measured = self.state.summary.measured_seconds if self.state.summary else None
+        return measured if measured is not None else self._training_seconds()
 
-    def _open_seconds(self) -> float:
+    def _training_seconds(self) -> float:
         last = self._progress[-1].t if self._progress else 0.0
-        return max(0.0, last - self._phase_t) if self._phase == "training" else 0.0
+        is_open = self.state.phase == "training"
+        return self._trained_seconds + (max(0.0, last - self.state.phase_t) if is_open else 0.0)
 
     def _recent(self, name: str) -> float | None:
         # of the summary if the run has ended
-        if (whole := number(self._summary.get(name))) is not None:
-            return whole
-        return mean(self._progress, name)
+        whole: float | None = getattr(self.state.summary, name, None)
+        return whole if whole is not None else mean(self._progress, name)
 
     def _last(self, name: str) -> Any:
-        if self._summary.get(name) is not None:
-            return self._summary[name]
-        return self._last_progress(name)
-
-    def _last_progress(self, name: str) -> Any:
-        return getattr(self._progress[-1], name) if self._progress else None
+        of_run = getattr(self.state.summary, name, None)
+        return of_run if of_run is not None or not self._progress else getattr(self._progress[-1], name)
 
     def _speeds(self) -> dict[str, Any]:
-        times = self._summary.get("step_ms") or {}
-        p50 = number(times.get("p50")) or self._last_progress("step_ms_p50")
-        p95 = number(times.get("p95")) or self._last_progress("step_ms_p95")
-        shortest = max(p50 or 0.0, WINDOW_MS)
+        times = (self.state.summary.step_ms if self.state.summary else None) or {}
+        last = self._progress[-1] if self._progress else None
+        p50 = times.get("p50") or (last.step_ms_p50 if last else None)
+        p95 = times.get("p95") or (last.step_ms_p95 if last else None)
         return {
-            "samples_per_second": number(self._last("samples_per_second")),
+            "samples_per_second": self._last("samples_per_second"),
             "step_ms": p50,
-            "windows": int(1000 * self._seconds() / shortest),
+            "windows": int(1000 * self._seconds() / max(p50 or 0.0, WINDOW_MS)),
             "uneven": p95 / p50 if p50 and p95 else None,
-            "mfu": number(self._last("mfu")),
+            "mfu": self._last("mfu"),
         }
 
     def _pause_share(self) -> float | None:
         pauses = self._pauses.seconds
-        whole = self._spent.get("training", 0.0) + self._open_seconds() + pauses
+        whole = self._training_seconds() + pauses
         return pauses / whole if whole > 0 else None
-
-
-_HANDLERS: Mapping[type[Event], Callable[[Collector, float, Any], None]] = {
-    Started: Collector.on_started,
-    Phase: Collector.on_phase,
-    Progress: Collector.on_progress,
-    EpochEnd: Collector.on_epoch,
-    InputStages: Collector.on_input_stages,
-    GpuReadings: Collector.on_gpu,
-    HostReading: Collector.on_host,
-    Allocator: Collector.on_allocator,
-    WorkerReadings: Collector.on_workers,
-    GradientExchange: Collector.on_exchange,
-    XlaAnswer: Collector.on_xla_answer,
-    Finished: Collector.on_finished,
-}
 
 
 def _newest(started: Started) -> tuple[int, int] | None:
@@ -303,8 +265,8 @@ def _newest(started: Started) -> tuple[int, int] | None:
     return max((pair for pair in pairs if pair), default=None)
 
 
-def _pair(value: Any) -> tuple[int, int] | None:
-    return (int(value[0]), int(value[1])) if isinstance(value, list | tuple) and len(value) == 2 else None
+def _pair(capability: Sequence[int] | None) -> tuple[int, int] | None:
+    return (capability[0], capability[1]) if capability else None
 
 
 _ACTIVITY = ("sm_active", "tensor_active", "dram_active")
@@ -461,8 +423,8 @@ class DeviceMemory:
             place = _place(name)
             if place is None:
                 continue
-            self._peak_bytes[place] = max(self._peak_bytes.get(place, 0.0), number(figures.get("peak_bytes")) or 0.0)
-            whole_bytes, current = self._may_take(place, started), number(figures.get("current_bytes"))
+            self._peak_bytes[place] = max(self._peak_bytes.get(place, 0.0), figures.get("peak_bytes", 0.0))
+            whole_bytes, current = self._may_take(place, started), figures.get("current_bytes")
             if whole_bytes and current is not None:
                 shares.append(current / whole_bytes)
         if shares and filled:
@@ -530,24 +492,17 @@ READINGS = 600  # readings of each GPU and of the host: ten minutes at 1 Hz
 GROWTH_READINGS = 10  # window of the moving average, as in SageMaker Debugger's memory rule
 
 
-class Host:
-    def __init__(self) -> None:
-        self._readings: deque[HostReading] = deque(maxlen=READINGS)
-
-    def take(self, event: HostReading) -> None:
-        self._readings.append(event)
-
-    def figures(self) -> dict[str, Any]:
-        last = self._readings[-1] if self._readings else None
-        is_known = last and last.memory_used_bytes is not None and last.memory_total_bytes is not None
-        return {
-            "host_memory_free_bytes": last.memory_total_bytes - last.memory_used_bytes if last and is_known else None,
-            "cpu": mean(self._readings, "cpu"),
-            "others_cpu": mean(self._readings, "others_cpu"),
-            "trainer_cores": mean(self._readings, "trainer_cpu"),
-            "io_wait": mean(self._readings, "io_wait"),
-            "read_bytes_per_second": mean(self._readings, "trainer_read_bytes_per_second"),
-        }
+def _host_figures(readings: Sequence[HostReading]) -> dict[str, Any]:
+    last = readings[-1] if readings else None
+    used, total = (last.memory_used_bytes, last.memory_total_bytes) if last else (None, None)
+    return {
+        "host_memory_free_bytes": total - used if used is not None and total is not None else None,
+        "cpu": mean(readings, "cpu"),
+        "others_cpu": mean(readings, "others_cpu"),
+        "trainer_cores": mean(readings, "trainer_cpu"),
+        "io_wait": mean(readings, "io_wait"),
+        "read_bytes_per_second": mean(readings, "trainer_read_bytes_per_second"),
+    }
 
 
 class Growth:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..files.values import number
 from ..gpu import Gpu
 from ..options.own_code import SCRIPT
 from ..runs.events import HostReading, Outcome, Progress
@@ -185,8 +184,8 @@ class Measurements:
 
 def stage_ms(stage: Mapping[str, Any]) -> float | None:
     """Return the shortest time in ms between two batches of a stage: its work divided by its parallel calls."""
-    work = number(stage.get("ms_per_batch"))
-    return None if work is None else work / max(1.0, number(stage.get("parallelism")) or 1.0)
+    work: float | None = stage["ms_per_batch"]
+    return None if work is None else work / max(1.0, stage.get("parallelism") or 1.0)
 
 
 # ---- thresholds, with their source if it is not gputui: how much has to be measured

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from ..files.values import number, whole
+from ..files.values import whole
 from ..gpu import Gpu
 from ..plan import MULTI_WORKER
 from ..runs.events import GradientExchange, Started, WorkerReadings
@@ -128,10 +128,9 @@ def worker_figures(readings: Collection[WorkerReadings]) -> dict[str, Any]:
     waits: dict[int, list[float]] = {}
     addresses: dict[int, str] = {}
     for worker in (worker for reading in readings for worker in reading.workers):
-        index, wait = whole(worker.get("index")), number(worker.get("input_wait"))
-        if index is not None and wait is not None:
-            waits.setdefault(index, []).append(wait)
-            addresses[index] = str(worker.get("address", ""))
+        if (wait := worker.get("input_wait")) is not None:
+            waits.setdefault(worker["index"], []).append(wait)
+            addresses[worker["index"]] = worker["address"]
     means = {index: statistics.fmean(shares) for index, shares in waits.items()}
     if len(means) < 2:
         return {}

@@ -142,10 +142,8 @@ class RunState:
 
     def fold(self, event: Event) -> None:
         """Take the next event, of which fields may be absent. One of an unknown type is left out."""
-        if isinstance(event, Unknown):
-            return
         t = event.t
-        if self.begun is None:
+        if self.begun is None and not isinstance(event, Unknown):
             self.begun = self.phase_t = t
         match event:
             case Progress():
@@ -185,8 +183,10 @@ class RunState:
                 self.outcome = self.error = self.summary = None
             case Finished():
                 self._finish(event)
-        if not isinstance(event, Finished):  # which may be written long after the end
-            self.pass_time(t)
+                return  # as it may be written long after the end
+            case Unknown():
+                return
+        self.pass_time(t)
 
     def pass_time(self, t: float) -> None:
         """Take only the time of an event: the run lasted at least until then."""
@@ -226,13 +226,13 @@ class RunState:
         return newest.learning if newest else ""
 
     def _take_progress(self, event: Progress) -> None:
-        self.progress, moment = event, self.moment(event.t)
+        self.progress = event
         if self.trains_since is None:
-            self.trains_since = moment
+            self.trains_since = self.moment(event.t)
         if event.step is not None:
             self.step = event.step
         if self.joins_next:
-            self.joins, self.joins_next = (*self.joins, (moment, self.step)), False
+            self.joins, self.joins_next = (*self.joins, (self.moment(event.t), self.step)), False
 
     def _end_epoch(self, event: EpochEnd) -> None:
         if event.step is None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from ....engine.files.values import EMPTY, mapping, number
-from ....engine.gpu import Gpu, GpuProcess, NvLink, TrainingGpu, extended
+from ....engine.files.values import EMPTY, whole
+from ....engine.gpu import Gpu, GpuProcess, NvLink, extended
+from ....engine.runs.events import Allocator, Started
 from ....engine.telemetry.gpu_totals import CAUSES, MEANS, GpuTotals
 from .series import NOTHING, Line
 
@@ -42,7 +43,7 @@ class ShownGpu(Gpu):
 
 
 def shown(
-    gpu: Gpu, name: str | None, used: Sequence[Any], own: Mapping[str, Any], line: Line, totals: GpuTotals
+    gpu: Gpu, name: str | None, used: Sequence[str], own: Mapping[str, float], line: Line, totals: GpuTotals
 ) -> ShownGpu:
     """Return a GPU with its `name`. `used` are the run's GPUs, `own` TensorFlow's figures, `line` the history of busy
     time, `totals` the sums since the first reading."""
@@ -51,8 +52,8 @@ def shown(
         ShownGpu,
         replace(gpu, name=name, processes=_processes(gpu), missing=f"{gpu.missing}{lost}" if gpu.missing else None),
         training=trains(gpu, used),
-        tf_current_bytes=number(own.get("current_bytes")),
-        tf_peak_bytes=number(own.get("peak_bytes")),
+        tf_current_bytes=own.get("current_bytes"),
+        tf_peak_bytes=own.get("peak_bytes"),
         history=line,
         energy_wh=totals.energy_wh if totals.counts_energy else None,
         slowed={cause: part for cause in CAUSES if (part := totals.slowed_by(cause)) is not None},
@@ -76,7 +77,7 @@ def with_means(gpu: ShownGpu, training: GpuTotals, memory: Line) -> ShownGpu:
     )
 
 
-def trains(gpu: Gpu, used: Sequence[Any]) -> bool:
+def trains(gpu: Gpu, used: Sequence[str]) -> bool:
     """True if the run uses the GPU of this reading. `used` has UUIDs or places on the PCI bus."""
     return any(name in used for name in (gpu.uuid, gpu.pci_bus_id) if name)
 
@@ -90,34 +91,33 @@ def _processes(gpu: Gpu) -> tuple[GpuProcess, ...] | None:
 
 
 def by_physical_gpu(
-    devices: Mapping[str, Any], started: Mapping[str, Any], readings: Mapping[int, Gpu]
+    allocator: Allocator | None, started: Started | None, readings: Mapping[int, Gpu]
 ) -> dict[str, dict[str, float]]:
     """Return TensorFlow's figures by names such as GPU:3 with NVML's number, summed over the logical devices of a
     GPU."""
-    parts = int(number(mapping(mapping(started.get("options")).get("device")).get("logical_devices")) or 1)
-    numbers = _physical(started, readings, parts)
+    parts = (whole(started.option("device.logical_devices")) if started else None) or 1
+    numbers = _physical(started, readings, parts) if started else {}
     totals: dict[str, dict[str, float]] = {}
-    for name, figures in devices.items():
-        kind, _, position = str(name).partition(":")
+    for name, figures in (allocator.devices if allocator else EMPTY).items():
+        kind, _, position = name.partition(":")
         if kind == "GPU" and position.isdigit():
             order = int(position) // parts
             name = f"GPU:{numbers.get(order, order)}"
         total = totals.setdefault(name, {})
-        for key, value in mapping(figures).items():
-            total[key] = total.get(key, 0) + (number(value) or 0)
+        for key, value in figures.items():
+            total[key] = total.get(key, 0) + value
     return totals
 
 
-def _physical(started: Mapping[str, Any], readings: Mapping[int, Gpu], parts: int) -> dict[int, int]:
+def _physical(started: Started, readings: Mapping[int, Gpu], parts: int) -> dict[int, int]:
     """NVML's number by TensorFlow's, from the started event or, if that names no GPUs, from device.visible."""
     cards = {str(gpu.uuid): index for index, gpu in readings.items()}
     cards |= {str(index): index for index in readings}
-    opened: Sequence[TrainingGpu] = started.get("gpu_devices") or ()
-    if order_to_card := {gpu.place // parts: cards[str(gpu.uuid)] for gpu in opened
+    if order_to_card := {gpu.place // parts: cards[str(gpu.uuid)] for gpu in started.gpu_devices
                          if str(gpu.uuid) in cards and gpu.place is not None}:  # fmt: skip
         return order_to_card
-    used, visible = started.get("gpus"), mapping(mapping(started.get("options")).get("device")).get("visible")
-    names = used if isinstance(used, list) and used else visible if isinstance(visible, list) else []
+    visible = started.option("device.visible")
+    names = started.gpus or (visible if isinstance(visible, list) else ())
     return {order: cards[str(name)] for order, name in enumerate(names) if str(name) in cards}
 
 

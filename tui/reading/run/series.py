@@ -84,8 +84,13 @@ class Series:
         self._lost, self._newest = None, (x, step)
         if self._open == 0 or self._broken:
             self._begin(x, y, step)
-        else:
-            self._join(y)
+        else:  # the point stands for this reading, too
+            means, low, high = self._y, self._low, self._high
+            if y < low[-1]:
+                low[-1] = y
+            elif y > high[-1]:
+                high[-1] = y
+            means[-1] = high[-1] if self._peaks else means[-1] + (y - means[-1]) / (self._open + 1)
         self._open = (self._open + 1) % self._each
         if self._open == 0 and len(self._x) >= self._capacity:
             self._thin()
@@ -111,13 +116,6 @@ class Series:
         self._steps.append(step)
         for values in (self._y, self._low, self._high):
             values.append(y)
-
-    def _join(self, y: float) -> None:
-        self._low[-1], self._high[-1] = min(self._low[-1], y), max(self._high[-1], y)
-        if self._peaks:
-            self._y[-1] = max(self._y[-1], y)
-        else:
-            self._y[-1] += (y - self._y[-1]) / (self._open + 1)
 
     def _thin(self) -> None:
         """Merge neighbouring points in pairs. A single point at the end stays."""

@@ -17,7 +17,6 @@ from ....engine.runs.events import (
     HostReading,
     Phase,
     Progress,
-    fields_of,
 )
 from ....engine.runs.run_state import RunState
 from ....engine.telemetry.gpu_totals import GpuTotals
@@ -54,10 +53,7 @@ class Store:
             if event.type == LEFT_OUT:  # a crashed run lasted until its last reading
                 state.pass_time(event.t)
                 continue
-            resumes = state.resumes
             state.fold(event)
-            if state.resumes is not resumes:
-                self._begin_sitting()
             match event:
                 case Progress():
                     self._add_progress(event)
@@ -67,18 +63,14 @@ class Store:
                     self._add_host(event)
                 case EpochEnd():
                     self._add_epoch(event)
-                case Phase() if event.phase != "training":
-                    for training in self._gpu_training.values():
-                        training.pause()
+                case Phase():
+                    self._change_phase(event)
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
         """Return the present state of the run. `clock` is the present Unix time for a running run; None for the time of
         the last event."""
         state = self.state
-        started, allocator = state.started, state.allocator
-        own = by_physical_gpu(
-            allocator.devices if allocator else EMPTY, fields_of(started) if started else EMPTY, self._gpus
-        )
+        own = by_physical_gpu(state.allocator, state.started, self._gpus)
         now = state.last_t if clock is None or state.outcome else max(clock, state.last_t)
         if state.ended_t is not None:  # what comes later belongs to no sitting, or to the next one
             now = min(now, state.ended_t)
@@ -104,13 +96,17 @@ class Store:
             series = self._series[name] = Series(peaks=peaks)
         series.add(x, y, self.state.step)
 
-    def _begin_sitting(self) -> None:
-        for series in self._series.values():
-            series.gap()
-        for totals in self._gpu_totals.values():
-            totals.pause()
-        self._gpu_training.clear()  # as the result has the means of its own sitting
-        self._host_training.clear()
+    def _change_phase(self, event: Phase) -> None:
+        if self.state.resumes[-1:] == (event.t,):
+            for series in self._series.values():
+                series.gap()
+            for totals in self._gpu_totals.values():
+                totals.pause()
+            self._gpu_training.clear()  # as the result has the means of its own sitting
+            self._host_training.clear()
+        if event.phase != "training":
+            for training in self._gpu_training.values():
+                training.pause()
 
     def _add_progress(self, event: Progress) -> None:
         at = self.state.moment(event.t)
@@ -186,7 +182,7 @@ class Store:
         for name, key in GPU_LINES.items():
             self._add(f"gpu{gpu.index}{name}", at, gpu.value(key))
 
-    def _gpu_now(self, index: int, own: Mapping[str, Any]) -> ShownGpu:
+    def _gpu_now(self, index: int, own: Mapping[str, float]) -> ShownGpu:
         # Of an ended run that has trained, the means.
         line = self._series[f"gpu{index}"].line()
         name, totals = self._gpu_names.get(index), self._gpu_totals[index]
