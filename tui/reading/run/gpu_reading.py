@@ -93,8 +93,7 @@ def _processes(gpu: Gpu) -> tuple[GpuProcess, ...] | None:
 def by_physical_gpu(
     allocator: Allocator | None, started: Started | None, readings: Mapping[int, Gpu]
 ) -> dict[str, dict[str, float]]:
-    """Return TensorFlow's figures by names such as GPU:3 with NVML's number, summed over the logical devices of a
-    GPU."""
+    """Return TensorFlow's figures by names such as GPU:3 with NVML's number, summed over a GPU's logical devices."""
     parts = (whole(started.option("device.logical_devices")) if started else None) or 1
     numbers = _physical(started, readings, parts) if started else {}
     totals: dict[str, dict[str, float]] = {}
