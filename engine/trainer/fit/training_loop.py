@@ -215,10 +215,10 @@ class TrainingLoop:
     def _execute(self, iterator: Any) -> Any:
         """Run one execution for Keras' fit, with the batches of `iterator`. Return the logs of its last step."""
         if not isinstance(iterator, tf.data.Iterator | tf.distribute.DistributedIterator):
-            one = self.executions.run_one  # a callback has called train_on_batch
-            traced = one.experimental_get_tracing_count()
+            run_one = self.executions.run_one  # a callback has called train_on_batch
+            traced = run_one.experimental_get_tracing_count()
             with contextlib.nullcontext() if traced else self._restoring.as_traced("batch"):
-                return one(next(iterator))
+                return run_one(next(iterator))
         began = self._now()
         self._running = self.data.pipeline_iterator(iterator)
         if not self._may_execute:
