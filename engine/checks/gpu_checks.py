@@ -10,7 +10,7 @@ from ..interpreter import compatibility, installed, supported_versions
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults, machine_gpus
 from ..job.machine_gpus import Fault, Machine, candidates, positions, training_gpus, used_by_tensorflow, visible_gpus
-from ..options import OPTIONS, Options, gpu_choice
+from ..options import OPTIONS, Options
 from ..options.catalogue import About
 from ..telemetry import chips
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
@@ -76,7 +76,7 @@ def _of_fault(fault: Fault) -> Finding:
 
 def usable(options: Options, machine: Machine) -> Iterator[Finding]:
     """GPUs that cannot train, or whose memory is used. A choice such as `free:2` waits for those that work."""
-    if gpu_choice.parse(options.device.visible) is not None:
+    if options.device.choice is not None:
         return
     gpus = training_gpus(options, machine)
     for gpu in gpus:
@@ -134,7 +134,7 @@ def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def _too_few(options: Options, machine: Machine) -> Iterator[Finding]:
     """Report too few GPUs for a choice such as `free:2`, and shared GPUs without a limit of their memory."""
-    choice = gpu_choice.parse(options.device.visible)
+    choice = options.device.choice
     if choice is None or machine.missing:
         return
     if not machine.gpus:
@@ -152,7 +152,7 @@ def _too_few(options: Options, machine: Machine) -> Iterator[Finding]:
 def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
     """GPUs that are not allocated to this job. A choice such as `free:2` uses only allocated GPUs."""
     given, visible = machine.allocation, options.device.visible
-    if given is None or visible == "none" or gpu_choice.parse(visible):
+    if given is None or visible == "none" or options.device.choice:
         return
     if visible == "all":
         beyond = [gpu.index for gpu in visible_gpus(options, machine) if not given.allows(gpu.index, machine.gpus)]
@@ -325,7 +325,7 @@ def per_gpu(options: Options, machine: Machine) -> Iterator[Finding]:
     count, key = options.run.per_gpu, "run.per_gpu"
     if count == 1 or on_cpu(options, machine):
         return
-    choice = gpu_choice.parse(options.device.visible)
+    choice = options.device.choice
     if conflict := machine_gpus.why_not_shared(options, on_cpu=False):
         other, why, change = conflict
         yield error((key, other), why, f"set {change}, or {key}=1")

@@ -14,7 +14,7 @@ from typing import cast
 
 from ..interpreter import interpreter
 from ..interpreter.compatibility import BLACKWELL_CAPABILITY
-from ..options import OPTIONS, Options, by_key, gpu_choice
+from ..options import OPTIONS, Options, by_key
 from ..options.own_code import Data, Handed, obstacle
 from ..options.workload import BLOCKS, KERNEL_SIZE, STRIDES
 from ..plan import MULTI_WORKER
@@ -132,7 +132,7 @@ def _environment(script: Script, options: Options) -> None:
     # before the import of TensorFlow, as CUDA and TensorFlow read these variables only once
     visible = options.device.visible
     script.add('os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"', "device.visible")
-    if choice := gpu_choice.parse(visible):
+    if choice := options.device.choice:
         script.add(f"# {choice}: gputui chooses the GPUs at the start of a run; here CUDA_VISIBLE_DEVICES does.")
     elif visible != "all":
         names = "-1" if visible == "none" else ",".join(str(name) for name in visible)

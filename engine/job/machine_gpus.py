@@ -9,7 +9,7 @@ from typing import Any
 
 from ..gpu import Gpu
 from ..interpreter import installed
-from ..options import Options, gpu_choice
+from ..options import Options
 from ..options.gpu_choice import GpuChoice
 from ..plan import SEVERAL_REPLICAS
 from ..runs.run_cluster import Cluster
@@ -171,7 +171,7 @@ def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
     visible = options.device.visible
     if visible == "none":
         return []
-    if choice := gpu_choice.parse(visible):
+    if choice := options.device.choice:
         return candidates(choice, machine)[: choice.count]
     shown = machine.shown if visible == "all" else machine.shown_by(",".join(map(str, visible)))
     return used_by_tensorflow(shown)

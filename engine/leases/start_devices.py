@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..job import this_machine
 from ..job.machine_gpus import Machine, TooSmall, part_of_each, training_gpus, visible_gpus
-from ..options import Options, gpu_choice
+from ..options import Options
 from ..runs import RunError
 from . import free_gpus, lease, memory_needs
 from .free_gpus import GpuUse, Wish
@@ -42,7 +42,7 @@ def wish_of(options: Options, machine: Machine) -> Wish | None:
 
     Raises NotMeasuredError if the run shares GPUs (`fits:N`) and it is not known how much memory it needs.
     """
-    choice = gpu_choice.parse(options.device.visible)
+    choice = options.device.choice
     if choice is None:
         return None
     return Wish.of(choice, machine, memory_needs.of_options(options) if choice.shared else None)
@@ -123,7 +123,7 @@ def in_use(options: Options, machine: Machine) -> str:
     read.
     """
     names = names_of(options, machine)
-    if gpu_choice.parse(options.device.visible) or names == [CPU]:
+    if options.device.choice or names == [CPU]:
         return ""
     try:
         gpus: Sequence[GpuUse] = free_gpus.read()

@@ -40,12 +40,10 @@ class GpuChoice:
 
 def parse(value: object) -> GpuChoice | None:
     """Return the request in device.visible such as `free:2`; None for a value that names its devices itself."""
-    match = _PARTS.match(value) if isinstance(value, str) else None
-    if match is None:
+    if not isinstance(value, str) or _PARTS.match(value) is None:
         return None
-    kind, _, rest = str(value).partition(":")
+    kind, _, rest = value.partition(":")
     count, *kinds = rest.split("@")
     sizes = [word for word in kinds if re.fullmatch(r"[0-9]+GB", word)]
-    names = [word for word in kinds if word not in sizes]
     least = int(sizes[0].removesuffix("GB")) * _GIBIBYTE if sizes else 0
-    return GpuChoice(int(count), kind == "fits", least, names[0] if names else "")
+    return GpuChoice(int(count), kind == "fits", least, next((word for word in kinds if word not in sizes), ""))

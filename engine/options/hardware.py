@@ -4,14 +4,14 @@ from typing import Annotated, Any, Literal
 
 from ..frozen import dataclass
 from ..late_patterns import late
+from . import gpu_choice
 from .catalogue import Group, Limits, check, option
-from .gpu_choice import PATTERN
 
 Threads = Literal["auto"] | Annotated[int, Limits(ge=1, le=4096)]
 XLA_FLAG = late(r"--xla_[a-z0-9_]+(=\S*)?")
 THREADS = "threads, NUMA and placement"  # the part of `device` that few change
 GpuName = Annotated[int, Limits(ge=0, le=1023)] | Annotated[str, Limits(pattern=r"^(GPU|MIG)-[0-9A-Za-z/-]+$")]
-GpuChoice = Annotated[str, Limits("free:N, fits:N", pattern=PATTERN)]
+GpuChoice = Annotated[str, Limits("free:N, fits:N", pattern=gpu_choice.PATTERN)]
 
 
 def _comma_list(value: Any) -> Any:
@@ -152,6 +152,10 @@ class Device(Group):
         """The set options that limit or split each GPU's memory, which TensorFlow cannot combine with growth."""
         used = {"memory_limit_mb": self.memory_limit_mb is not None, "logical_devices": self.logical_devices > 1}
         return [f"device.{name}" for name, is_used in used.items() if is_used]
+
+    @property
+    def choice(self) -> gpu_choice.GpuChoice | None:
+        return gpu_choice.parse(self.visible)
 
     @property
     def grows(self) -> bool:

@@ -20,7 +20,7 @@ from ..files.writing import write_atomically
 from ..job import this_machine
 from ..job.machine_gpus import Machine
 from ..leases import start_devices
-from ..options import Options, gpu_choice
+from ..options import Options
 from ..presets import PresetError
 from ..runs import Run
 from ..runs.event_reading import read_events
@@ -75,7 +75,7 @@ def in_the_way(options: Options, here: Machine, but: Path | None = None) -> str:
     """Return a training that uses the same GPU (on the CPU: one of this home folder) as these options would, in words.
     Empty if there is none or gputui chooses the GPUs (`free:1`). The folder `but` does not count.
     """
-    if gpu_choice.parse(options.device.visible):
+    if options.device.choice:
         return ""  # others are looked at when the GPUs are chosen
     ours = of_options(options, here)
     own = (what for what, theirs in _of_this_home(here, but) if ours & theirs or not (ours or theirs))

@@ -82,7 +82,7 @@ class Request:
     def chooses_gpus(self) -> bool:
         """True if the preset leaves the choice of its GPUs to gputui, as with device.visible=free:1."""
         try:
-            return options.gpu_choice.parse(self.baseline().options.device.visible) is not None
+            return self.baseline().options.device.choice is not None
         except PresetError:  # reported when the preset is used
             return False
 

@@ -19,7 +19,6 @@ from ..job.machine_gpus import Machine
 from ..leases import lease, start_devices
 from ..leases.lease import NotFree
 from ..leases.memory_needs import NotMeasuredError
-from ..options import gpu_choice
 from ..presets import Preset, PresetError
 from ..process import launch, resuming
 from ..proof import folder, proof_start
@@ -98,7 +97,7 @@ def _still(name: str, started_at: float) -> Entry:
 def _refuse(run: Run, preset: Preset, anyway: bool) -> None:
     """RunError if options conflict with this machine, NotNowError if devices are used; not the CPU with `anyway`."""
     here = refuse_options(run, preset)
-    if gpu_choice.parse(preset.options.device.visible) is None:
+    if preset.options.device.choice is None:
         on_cpu = start_devices.names_of(preset.options, here) == [lease.CPU]
         if on_cpu and anyway:
             return

@@ -16,7 +16,7 @@ from typing import Any
 from ..checks.gpu_checks import on_cpu
 from ..job.machine_gpus import Machine, TooSmall, part_of_each, why_not_shared
 from ..leases.memory_needs import step_settings
-from ..options import Options, gpu_choice
+from ..options import Options
 from ..presets import Preset
 from ..process import launch
 from ..proof import folder
@@ -53,7 +53,7 @@ def changes_for_queue(record: Record, options: Options) -> dict[str, Any]:
     best = scaling_sentences.best_copies(record)
     if best is None or record.scaling is None or record.scaling.shared or not record.scaling.is_of_copies:
         return {}
-    choice = gpu_choice.parse(options.device.visible)
+    choice = options.device.choice
     free = choice is not None and not choice.shared
     return {"run.per_gpu": best.number} | ({} if free else {"device.visible": "free:1"})
 
