@@ -43,11 +43,11 @@ def the_runner(count: int) -> psutil.Process:
     Ends the program if that takes more than 120 s.
     """
     until = time.monotonic() + 120
-    while len(entries.news().get("why", ())) < count:
+    while len(entries.news().why) < count:
         if time.monotonic() > until:
             sys.exit(f"the runner has not looked at all entries: {(entries.queue_folder() / entries.LOG).read_text()}")
         time.sleep(0.5)
-    return psutil.Process(int(entries.news()["pid"]))
+    return psutil.Process(entries.news().pid)
 
 
 def cpu_seconds(process: psutil.Process) -> float:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from gputui.engine import figures, presets
 from gputui.engine.diagnosis import VERDICTS, rules
-from gputui.engine.files.values import Fields
+from gputui.engine.files.typed import Fields
 from gputui.engine.gpu import Gpu
 from gputui.engine.interpreter import compatibility
 from gputui.engine.options import GROUPS, OPTIONS, OptionInfo

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .files.values import number
 from .plan import CLASSES
 from .units import amount
 
@@ -25,15 +24,15 @@ NEAR_CHANCE = 1.05
 class EpochsSeen:
     """The metrics of the first and of the newest epoch, with their numbers from 1."""
 
-    first: tuple[int, Mapping[str, Any]] | None = None
-    last: tuple[int, Mapping[str, Any]] | None = None
+    first: tuple[int, Mapping[str, float | None]] | None = None
+    last: tuple[int, Mapping[str, float | None]] | None = None
     step: int = 0
 
-    def take(self, epoch: int | None, step: int | None, metrics: Mapping[str, Any] | None) -> None:
+    def take(self, epoch: int | None, step: int | None, metrics: Mapping[str, float | None]) -> None:
         """An event whose fields cannot be read is left out."""
         if epoch is None or step is None:
             return
-        self.last, self.step = (epoch, metrics or {}), step
+        self.last, self.step = (epoch, metrics), step
         if self.first is None or epoch <= self.first[0]:
             self.first = self.last
 
@@ -43,7 +42,7 @@ def judged(epochs: EpochsSeen, options: Mapping[str, Any]) -> str:
     if epochs.first is None or epochs.last is None:
         return ""
     (first, before), (last, now) = epochs.first, epochs.last
-    loss, begun, accuracy = number(now.get("loss")), number(before.get("loss")), number(now.get("accuracy"))
+    loss, begun, accuracy = now.get("loss"), before.get("loss"), now.get("accuracy")
     classes = _classes(options)
     guessing = math.log(classes) if classes else None
     if loss is not None and guessing and loss > FAR_ABOVE_GUESSING * guessing:
@@ -73,5 +72,6 @@ def _classes(options: Mapping[str, Any]) -> int | None:
         return None
     data = str(options.get("workload.data"))
     if data == "synthetic" or data.startswith("tfrecord:"):
-        return int(number(options.get("workload.classes")) or 0) or None
+        classes = options.get("workload.classes")  # of a file that is not checked
+        return classes if isinstance(classes, int) and classes > 0 else None
     return CLASSES.get(data)

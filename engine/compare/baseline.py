@@ -11,7 +11,6 @@ from typing import Literal
 
 from ..files.places import home, runs_folder
 from ..files.reading import read_object
-from ..files.values import text
 from ..files.writing import write_atomically
 from ..runs import Run
 
@@ -53,8 +52,7 @@ def pinned() -> Pin:
     """Return the run that is pinned now, or a sentence if it cannot be found."""
     if not os.path.lexists(_file()):
         return Pin()
-    name = text(read_object(_file()).value.get("run"))
-    if name is None:
+    if not isinstance(name := read_object(_file()).value.get("run"), str):
         return Pin(lost=f"the pinned baseline cannot be read from {_file()}; {IGNORED}")
     run = Run(runs_folder() / name)
     if run.id == name and os.path.lexists(run.file("preset.yaml")):

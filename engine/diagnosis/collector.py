@@ -18,7 +18,7 @@ from ..files.values import number, whole
 from ..gpu import Gpu, TrainingGpu
 from ..job.visible_devices import visible
 from ..options.own_code import SCRIPT
-from ..runs import Run, quick_json
+from ..runs import Run
 from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import (
     Allocator,
@@ -40,7 +40,6 @@ from . import clocks, stragglers
 from .measurements import IDLE_BUSY, IDLE_MEMORY_SHARE, SCREEN_BYTES, WINDOW_MS, Measurements, mean, numbers
 from .stragglers import SLOWING, neighbours
 
-quick_json.use()
 RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later
 
 

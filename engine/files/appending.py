@@ -21,9 +21,8 @@ _BLOCK_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Gap:
-    """A period of `seconds` in which no line could be written, because of `reason`.
-
-    `late` is the number of lines that were written after it, and `lost` the number of lines that were dropped.
+    """A period of `seconds` in which no line could be written, because of `reason`. `late` is the number of lines that
+    were written after it, and `lost` the number of lines that were dropped.
     """
 
     seconds: float
@@ -34,9 +33,7 @@ class Gap:
 
 class LineFile:
     """The file `path`, to which lines are appended. Only this process appends to it, and only one of its threads at a
-    time.
-
-    At most `kept_bytes` of lines wait in memory; beyond that, the oldest are lost.
+    time. At most `kept_bytes` of lines wait in memory; beyond that, the oldest are lost.
     """
 
     def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES) -> None:
@@ -67,9 +64,7 @@ class LineFile:
 
     def append(self, line: str) -> Gap | None:
         """Write a line after the lines that wait in memory, or let it wait if the disk refused a line 0.25 s ago or
-        less.
-
-        If writing works again after a gap, return the gap; else None.
+        less. If writing works again after a gap, return the gap; else None.
         """
         self._keep(line.encode() + b"\n")
         return self.flush() if time.monotonic() >= self._next_try else None
@@ -109,9 +104,7 @@ class LineFile:
 
     def _write(self, descriptor: int, lines: list[bytes]) -> None:
         """Write as many of the `lines` as the disk accepts to the open file `descriptor`. If a line was written only in
-        part, remove that part.
-
-        Raises OSError.
+        part, remove that part. Raises OSError.
         """
         self._take_back_part(descriptor)
         block, written = memoryview(b"".join(lines)), 0
@@ -124,9 +117,7 @@ class LineFile:
 
     def _count(self, lines: list[bytes], written: int) -> bytes:
         """Remove the written lines from the lines that wait in memory. `written` is the number of bytes of `lines` that
-        were written.
-
-        Return the part of the next line that was written; empty if there is none.
+        were written. Return the part of the next line that was written; empty if there is none.
         """
         for line in lines:
             if written < len(line):
@@ -164,10 +155,9 @@ class LineFile:
 
 
 def _end_last_line(path: Path, part: bytes) -> None:
-    """Make a file end with a complete line, so that the next line begins on a new line. A missing file is no error.
-
-    If the file ends with `part`, which this process has written, that part is removed. If another line is incomplete,
-    as a killed process has left it, a newline is added.
+    """Make a file end with a complete line, so that the next line begins on a new line. A missing file is no error. If
+    the file ends with `part`, which this process has written, that part is removed. If another line is incomplete, as a
+    killed process has left it, a newline is added.
     """
     with contextlib.suppress(FileNotFoundError), path.open("rb+", buffering=0) as stream:
         size = stream.seek(0, os.SEEK_END)

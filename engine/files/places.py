@@ -32,19 +32,17 @@ def home() -> Path:
 
 
 def _of_user(variable: str, default: str) -> Path:
-    """Return gputui's folder in a folder that the XDG Base Directory Specification defines.
-
-    The environment variable `variable` names that folder. If it is not set, the folder is `default` in the user's home
-    folder. Raises OSError if the folder is needed and the user has no home folder.
+    """Return gputui's folder in a folder that the XDG Base Directory Specification defines. The environment variable
+    `variable` names that folder. If it is not set, the folder is `default` in the user's home folder. Raises OSError if
+    the folder is needed and the user has no home folder.
     """
     given = os.environ.get(variable, "").strip()
     return (Path(os.path.expanduser(given)) if given else user_home() / default) / "gputui"
 
 
 def user_home() -> Path:
-    """Return the user's home folder.
-
-    Raises OSError if there is none, for example for an unknown user id in a container.
+    """Return the user's home folder. Raises OSError if there is none, for example for an unknown user id in a
+    container.
     """
     try:
         return Path.home()
@@ -68,9 +66,8 @@ TRIALS = "trials"  # the folder of a proof that holds the run folders of its tri
 
 
 def config_folder() -> Path:
-    """Return the folder of the user's presets and settings.
-
-    For a user without a home folder it is in gputui's home folder.
+    """Return the folder of the user's presets and settings. For a user without a home folder it is in gputui's home
+    folder.
     """
     try:
         return _of_user("XDG_CONFIG_HOME", ".config")
@@ -88,9 +85,8 @@ def settings_file() -> Path:
 
 
 def named_presets() -> dict[str, Path]:
-    """Return the file of every preset that can be given by name, by this name.
-
-    A preset of the user replaces a shipped preset of the same name, and `fast.yaml` the file `fast.yml` beside it.
+    """Return the file of every preset that can be given by name, by this name. A preset of the user replaces a shipped
+    preset of the same name, and `fast.yaml` the file `fast.yml` beside it.
     """
     files = {path.stem: path for path in presets_in(SHIPPED_PRESETS)}
     return files | {path.stem: path for path in presets_in(user_presets_folder())}
@@ -125,9 +121,8 @@ SCRATCH_VARIABLE = "GPUTUI_SCRATCH"  # environment variable of engine and traine
 
 
 def make(path: Path, exist_ok: bool = False) -> None:
-    """Create a folder that only this user may open. Missing parent folders get the usual permissions.
-
-    Raises FileExistsError if it exists and `exist_ok` is False, or another OSError.
+    """Create a folder that only this user may open. Missing parent folders get the usual permissions. Raises
+    FileExistsError if it exists and `exist_ok` is False, or another OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=ONLY_MINE, exist_ok=exist_ok)
@@ -144,7 +139,6 @@ def tighten(path: Path) -> None:
 
 def make_scratch() -> None:
     """Create a folder for temporary files that TensorFlow does not delete, and name it in the variable GPUTUI_SCRATCH.
-
     The engine removes the folder later. If it cannot be created, the variable is not set, and TensorFlow's files are
     written to the usual folder for temporary files. Temporary files of the user's code are always written there.
     """

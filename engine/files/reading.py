@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from ..frozen import dataclass
 from ..units import size
-from .values import MAX_DEPTH, Form, depth, harmless, harmless_in
+from .values import LARGEST, LARGEST_WHOLE, MAX_DEPTH, depth, harmless, harmless_in
 
 T = TypeVar("T")
 MAX_OBJECT_BYTES = 20 * 1024**2  # of a file that holds one JSON object
@@ -30,10 +30,7 @@ _KINDS = (
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading, without waiting.
-
-    Raises OSError for anything else, such as a folder or a pipe.
-    """
+    """Open a regular file for reading, without waiting. Raises OSError for anything else, such as a pipe."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     _refuse_special(path, os.stat(path))  # merely opening a device may have an effect
     descriptor = os.open(path, flags)
@@ -46,10 +43,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 class _NeverWaiting(io.FileIO):
-    """A file that raises OSError if no data can be read at once, as for some files of /proc.
-
-    FileIO would return None.
-    """
+    """A file that raises OSError if no data can be read at once, as for some files of /proc. FileIO returns None."""
 
     def readall(self) -> bytes:
         return self._data(super().readall())
@@ -91,10 +85,8 @@ class GrowingFile:
         self.size = offset  # bytes of the file at the last reading
 
     def block(self, most: int = -1) -> bytes:
-        """Return all new lines as one block; empty if there are none. At most `most` bytes are read if it is not
-        negative.
-
-        With `most`, the block is empty also if the next line is longer. Raises OSError.
+        """Return all new lines as one block of at most `most` bytes, if `most` is not negative. The block is empty if
+        there are none, or if the next one is longer. Raises OSError.
         """
         with open_regular(self.path) as stream:
             self.size = stream.seek(0, os.SEEK_END)
@@ -105,10 +97,7 @@ class GrowingFile:
         return block
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the new lines with their newlines, one after the other, as the file may be larger than the memory.
-
-        Raises OSError.
-        """
+        """Yield the new lines with their newlines, as the file may be larger than the memory. Raises OSError."""
         with open_regular(self.path) as stream:
             self.size = stream.seek(0, os.SEEK_END)
             stream.seek(self.offset)
@@ -137,33 +126,31 @@ class Object:
     unreadable: bool = False
 
 
-def read_object(path: Path, form: Form | None = None) -> Object:
-    """Return the content of a JSON file that has one object. Errors are in the result's `damage` and are not raised.
-
-    Entries whose type is not the type that `form` declares are left out.
-    """
+def read_object(path: Path) -> Object:
+    """Return the content of a JSON file that has one object. Errors are in the result's `damage` and are not raised."""
     try:
         content = parse_object(read_bytes(path))
     except FileNotFoundError:
         return Object({})
     except OSError as fault:
         return Object({}, f"{path.name} cannot be read: {why(fault)}", unreadable=True)
-    if content is None:
-        return Object({}, f"{path.name} is damaged, left out")
-    wrong = form.wrong(content) if form else []
-    if not wrong:
-        return Object(content)
-    some = ", ".join(wrong[:3]) + (" ..." if len(wrong) > 3 else "")
-    return Object({k: v for k, v in content.items() if k not in wrong}, f"{path.name} is damaged, {some} left out")
+    return Object({}, f"{path.name} is damaged, left out") if content is None else Object(content)
 
 
 def parse_object(raw: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in `raw`, with harmless texts; None if `raw` is no JSON object or too deeply nested.
-
-    NaN and Infinity, which are no JSON, become None.
+    """Return the JSON object in `raw`, with harmless texts; None if `raw` is no JSON object or too deeply nested. NaN
+    and Infinity, which are no JSON, become None. A number too large for figures is read as a text.
     """
     try:
-        value = json.loads(raw, parse_constant=lambda _name: None)
+        value = json.loads(raw, parse_constant=lambda _name: None, parse_float=_float, parse_int=_int)
     except (ValueError, RecursionError):
         return None
     return harmless_in(value) if isinstance(value, dict) and depth(value) <= MAX_DEPTH else None
+
+
+def _float(digits: str) -> float | str:
+    return value if abs(value := float(digits)) <= LARGEST else digits
+
+
+def _int(digits: str) -> int | str:
+    return value if len(digits) < 25 and abs(value := int(digits)) <= LARGEST_WHOLE else digits

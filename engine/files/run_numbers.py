@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..late_patterns import late
 from .reading import open_regular
-from .values import EMPTY, mapping, text
+from .values import EMPTY
 
 FILE = "run-numbers"  # in the home, next to the folder of runs
 _NAME = late(r"[rR]([1-9]\d{0,8})")
@@ -87,8 +87,8 @@ def _is_folder(path: Path) -> bool:
 def _first_name(run_folder: Path) -> str:
     """Return the name that the folder had when its first event was written; empty without events."""
     for file in sorted(run_folder.glob("*.jsonl")):
-        with contextlib.suppress(OSError, ValueError, RecursionError), open_regular(file) as stream:
-            return text(mapping(json.loads(stream.readline(_LONGEST_EVENT))).get("run")) or ""
+        with contextlib.suppress(OSError, ValueError, RecursionError, TypeError, KeyError), open_regular(file) as lines:
+            return str(json.loads(lines.readline(_LONGEST_EVENT))["run"])
     return ""
 
 

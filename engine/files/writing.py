@@ -34,10 +34,9 @@ PROBE_BYTES = 16384
 
 
 def refusal(fault: BaseException) -> int | None:
-    """Return the error number if the error means that a disk refuses to be written to; None for any other error.
-
-    These are a full disk, a used quota, a read-only disk and a limit on the size of files. Errors of TensorFlow and
-    HDF5 are recognized by their text.
+    """Return the error number if the error means that a disk refuses to be written to; None for any other error. These
+    are a full disk, a used quota, a read-only disk and a limit on the size of files. Errors of TensorFlow and HDF5 are
+    recognized by their text.
     """
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno if fault.errno in _WHAT else None
@@ -49,9 +48,8 @@ def refusal(fault: BaseException) -> int | None:
 
 
 def passes(number: int) -> bool:
-    """Return True if waiting may remove the error with this number.
-
-    Only a limit on the size of files does not change while the process lives.
+    """Return True if waiting may remove the error with this number. Only a limit on the size of files does not change
+    while the process lives.
     """
     return number != errno.EFBIG
 
@@ -74,9 +72,8 @@ def without_nodes(text: str) -> str:
 
 
 def reason(fault: BaseException) -> str:
-    """Return the system's message of an error.
-
-    For an error without an error number, return its first 200 characters, without TensorFlow's node names.
+    """Return the system's message of an error. For an error without an error number, return its first 200 characters,
+    without TensorFlow's node names.
     """
     number = refusal(fault) or (fault.errno if isinstance(fault, OSError) else None)
     return os.strerror(number) if number else " ".join(without_nodes(str(fault)).split())[:200]
@@ -88,9 +85,8 @@ def describe(number: int, path: Path | str) -> str:
 
 
 def try_writing(folder: Path) -> str:
-    """Write an unnamed file to the folder. Return a message if the disk refuses it, else an empty text.
-
-    Other errors, such as missing permission, also give an empty text.
+    """Write an unnamed file to the folder. Return a message if the disk refuses it, else an empty text. Other errors,
+    such as missing permission, also give an empty text.
     """
     try:
         with tempfile.TemporaryFile(dir=folder) as stream:
@@ -111,9 +107,8 @@ def _no_inodes(path: Path | str) -> str:
 
 
 def used_bytes(*folders: str | os.PathLike[str]) -> int:
-    """Return the bytes on disk that all files in these folders use, including their subfolders.
-
-    A folder that cannot be read counts as empty.
+    """Return the bytes on disk that all files in these folders use, including their subfolders. A folder that cannot be
+    read counts as empty.
     """
     total = 0
     for folder in folders:
@@ -132,7 +127,6 @@ _DRAFT = ".{name}.{process}"  # with random digits: other threads and other host
 
 def write_atomically(path: Path, text: str, *, durable: bool = True, mode: int = 0o666) -> None:
     """Replace the content of a file by `text`: a reader sees the old content or the new content, never a part of it.
-
     Raises OSError with the file's name, and then leaves no temporary file. `durable` waits until the content is on the
     disk. It is not needed for a file that is rewritten every second. `mode` are the permissions, less the umask.
     """
@@ -163,9 +157,8 @@ def drafts(path: Path) -> list[Path]:
 
 
 def sync(path: Path) -> None:
-    """Wait until the content of a file, or the entries of a folder, are on the disk. Raises OSError.
-
-    A file system that cannot do this is no error.
+    """Wait until the content of a file, or the entries of a folder, are on the disk. Raises OSError. A file system that
+    cannot do this is no error.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -226,9 +219,8 @@ class _Forgiving(io.FileIO):
 
 
 def forgive_full_disk() -> None:
-    """Replace standard output and error of this process by streams that drop output that the disk refuses.
-
-    Each line is written at once, as a log is read while it is written, and a process may end without Python's own end.
+    """Replace standard output and error of this process by streams that drop output that the disk refuses. Each line is
+    written at once, as a log is read while it is written, and a process may end without Python's own end.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

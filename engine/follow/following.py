@@ -9,12 +9,12 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ..files.reading import read_object
-from ..files.values import brief, form_of, harmless, plain
+from ..files import typed
+from ..files.values import brief, harmless, plain
 from ..files.writing import write_atomically
 from ..follow_targets import FOLDER
 from ..runs import Run
@@ -168,7 +168,7 @@ class FollowError(Exception):
 class Place:
     """The place of one follower."""
 
-    key: str = field(default_factory=lambda: os.urandom(8).hex())  # of the run at the target
+    key: str  # of the run at the target
     offsets: dict[str, int] = field(default_factory=dict)  # bytes of each event file that are written
     sending: dict[str, int] | None = None  # up to here they may be written
     number: int = 0  # this and the next three: the state of the PointMaker there
@@ -180,6 +180,10 @@ class Place:
     problem: str = ""  # why the follower waits or has given up
     since: float = 0.0  # Unix time of the last change of the state
     where: str = ""  # at the target: a path or an address
+
+    @classmethod
+    def new(cls) -> Place:
+        return cls(os.urandom(8).hex())
 
     @property
     def maker(self) -> PointMaker:
@@ -209,10 +213,9 @@ def file_of(folder: Path, target: str, ending: str = "json") -> Path:
 
 def read_place(path: Path) -> Place | None:
     """None without a file. FollowError if it is damaged, OSError if it cannot be read."""
-    content = read_object(path, form_of(Place))
+    content = typed.read(path, Place)
     if content.unreadable:
-        raise OSError(content.damage)
-    names = {each.name for each in fields(Place)}
-    if content.damage or (content.value and not names <= content.value.keys()):
+        raise OSError(f"{path.name} {content.damage}")
+    if content.damage:
         raise FollowError(f"{path} is damaged: remove it, and everything is written once more as another remote run")
-    return Place(**{name: content.value[name] for name in names}) if content.value else None
+    return content.value

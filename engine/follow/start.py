@@ -91,9 +91,9 @@ def state(folder: Path, target: str) -> FollowerState:
     """Return the state; if the follower has not begun, that of a new one."""
     is_alive = bool(locks.held(file_of(folder, target, "lock")))
     try:
-        return FollowerState(target, is_alive, read_place(file_of(folder, target)) or Place())
+        return FollowerState(target, is_alive, read_place(file_of(folder, target)) or Place.new())
     except (FollowError, OSError) as fault:
-        return FollowerState(target, is_alive, Place(), str(fault))
+        return FollowerState(target, is_alive, Place.new(), str(fault))
 
 
 def wait(folder: Path, seconds: float = PATIENCE_SECONDS) -> list[FollowerState]:
@@ -133,7 +133,7 @@ def main(folder: Path, name: str) -> int:
         try:
             if kind.missing:
                 raise FollowError(kind.missing)
-            place = read_place(path) or Place()
+            place = read_place(path) or Place.new()
             following = Following(folder, name, kind.make(place.remote), place, say)
         except (FollowError, OSError) as fault:
             say(str(fault))

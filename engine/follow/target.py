@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from .. import figures
 from ..files.reading import GrowingFile
-from ..files.values import mapping, number, whole
 from ..options import OPTIONS, is_private
 from ..runs import Run, titles
 from ..runs.event_reading import in_time
@@ -105,7 +104,7 @@ class PointMaker:
                 self._note_return(event.resumes_at_step or 0)
             elif isinstance(event, Finished):
                 if result := result_figures(event.summary):
-                    yield self._next(event.t, whole(event.summary.get("steps")) or self.step, result, True)
+                    yield self._next(event.t, event.summary.get("steps") or self.step, result, True)
             elif (row := maker.row(event)) is not None:
                 values = {name: value for name, value in row.items() if name == "epoch" or name not in PLACE}
                 yield self._next(event.t, int(row.get("step", self.step)), values)
@@ -124,8 +123,8 @@ def result_figures(summary: Mapping[str, Any]) -> dict[str, float]:
     """Return the figures by their names at a target, which begin with `result/`."""
     keys = [figure.key for figure in figures.RUN if not figure.key.startswith("metrics.")]
     values = {key: value for key in keys if (value := figures.at(summary, key)) is not None}
-    metrics = {f"metrics.{name}": value for name, value in mapping(summary.get("metrics")).items()}
-    return {RESULT + key: value for key, each in (values | metrics).items() if (value := number(each)) is not None}
+    metrics = {f"metrics.{name}": value for name, value in (summary.get("metrics") or {}).items()}
+    return {RESULT + key: value for key, value in (values | metrics).items() if value is not None}
 
 
 BLOCK_BYTES = 1 << 18  # of each file in a batch

@@ -13,12 +13,11 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ..files.reading import read_object
-from ..files.values import completed, mapping
+from ..files import typed
 from ..files.writing import write_atomically
 from ..gpu import Gpu, GpuProcess, extended
 from ..job.machine_gpus import Machine, candidates
@@ -110,9 +109,7 @@ class GpuUse(Gpu):
 
     def why_not_fitting(self, needs_bytes: int) -> str:
         """Return the reason why a run that needs `needs_bytes` of memory cannot share this GPU with others now; empty
-        if it can.
-
-        A leased or broken GPU cannot be shared.
+        if it can. A leased or broken GPU cannot be shared.
         """
         if self.missing:
             return self.missing
@@ -145,9 +142,8 @@ def _readings() -> list[Gpu]:
 
 
 class GpuWatch:
-    """Reads the GPUs repeatedly through one connection to NVML, since opening it costs more than a reading.
-
-    `close` closes the connection until the next reading: while it is open, nobody can reset a GPU.
+    """Reads the GPUs repeatedly through one connection to NVML, since opening it costs more than a reading. `close`
+    closes the connection until the next reading: while it is open, nobody can reset a GPU.
     """
 
     def __init__(self) -> None:
@@ -194,12 +190,10 @@ def uses_of(gpu: Gpu) -> list[GpuUse]:
 
 @dataclass(frozen=True)
 class Wish:
-    """The GPUs that a start needs.
-
-    `choice` is the value of device.visible, and `names` are the names (UUIDs or indices) of the GPUs that may be
-    chosen. `needs_bytes` is the memory needed on each GPU (only for a choice `fits:N`, else 0), and `prediction` says
-    in words from what it is predicted; it is empty if it was measured. `per_gpu` is the number of runs among which a
-    queued run shares its GPU, 1 for a GPU of its own.
+    """The GPUs that a start needs. `choice` is the value of device.visible, and `names` are the names (UUIDs or
+    indices) of the GPUs that may be chosen. `needs_bytes` is the memory needed on each GPU (only for a choice `fits:N`,
+    else 0), and `prediction` says in words from what it is predicted; it is empty if it was measured. `per_gpu` is the
+    number of runs among which a queued run shares its GPU, 1 for a GPU of its own.
     """
 
     choice: GpuChoice
@@ -244,11 +238,10 @@ def choose(
     idle_known: bool = False,
 ) -> tuple[list[GpuUse], list[Lease]]:
     """Choose GPUs that fulfil the wish and lease them; return the GPUs with their leases. Raises NotFree if there are
-    too few.
-
-    For a choice `free:N`, the GPUs are first watched for idle_seconds, unless `idle_known` is True because the caller
-    has watched them. `tell` is called with a line about that wait. `what` says to other users what the leases are for.
-    The last reading, the choice and the leases are one step under a lock, so that two starts never get the same GPU.
+    too few. For a choice `free:N`, the GPUs are first watched for idle_seconds, unless `idle_known` is True because the
+    caller has watched them. `tell` is called with a line about that wait. `what` says to other users what the leases
+    are for. The last reading, the choice and the leases are one step under a lock, so that two starts never get the
+    same GPU.
     """
     idle = None if wish.choice.shared or idle_known else _idle_in_readings(wish, tell)
     with lease.choosing():
@@ -267,7 +260,6 @@ def _a_moment_ago(wish: Wish) -> str:
 
 def _idle_in_readings(wish: Wish, tell: Callable[[str], None]) -> set[str]:
     """Return the names of the GPUs that were free in every reading during idle_seconds, which this function waits for.
-
     `tell` is called with a line about the wait. Raises NotFree as soon as fewer GPUs are left than the wish needs.
     """
     idle: set[str] | None = None
@@ -308,10 +300,8 @@ LEFT_BYTES = 256 * 1024**2  # more than before the lease, which do not count
 
 def give_back(leases: Sequence[Lease]) -> list[str]:
     """Release the leases of a run whose processes have ended. The lease of a GPU is released as soon as its memory is
-    free.
-
-    Waits for at most 10 s. Returns a line for each GPU whose memory is still in use then: its lease is released as
-    `stuck`.
+    free. Waits for at most 10 s. Returns a line for each GPU whose memory is still in use then: its lease is released
+    as `stuck`.
     """
     left = {each.name: each for each in leases if each.name != lease.CPU}
     for each in leases:
@@ -356,14 +346,23 @@ CPU_SECONDS, CPU_SHARE = 0.5, 0.003  # that an idle process may use between two 
 
 @dataclass(frozen=True)
 class _Note:
-    """The note on a process: since when it has been idle, the time of the note, and its CPU time until then.
-
-    The two times are in seconds since the start of the machine.
+    """The note on a process: since when it has been idle, the time of the note, and its CPU time until then. The two
+    times are in seconds since the start of the machine.
     """
 
     idle_since: float
     noted_at: float
     cpu_seconds: float
+
+
+@dataclass(frozen=True)
+class _Notes:
+    """The file of the notes, by the names of the processes, and the place in which these are valid."""
+
+    host: str = ""
+    boot_id: str = ""
+    pid_namespace: str = ""
+    notes: Mapping[str, _Note] = field(default_factory=dict)
 
 
 class IdleNotes:
@@ -430,11 +429,9 @@ def _read() -> dict[str, _Note]:
         path = _path()
         about = path.lstat()
         if about.st_uid == os.geteuid() and stat.S_ISREG(about.st_mode):
-            content = read_object(path).value
-            place = Place.read(content)
-            if place is not None and place.is_here:
-                plain = {name: completed(_Note, mapping(note)) for name, note in mapping(content.get("notes")).items()}
-                return {name: _Note(**values) for name, values in plain.items() if values is not None}
+            content = typed.read_usable(path, _Notes)
+            if (place := Place.read(vars(content))) is not None and place.is_here:
+                return dict(content.notes)
     return {}
 
 

@@ -23,10 +23,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypedDict
 
+from ..files import typed
 from ..files.places import runs_folder
-from ..files.reading import read_object
-from ..files.values import Form, whole
 from ..files.writing import write_atomically
 from ..runs import RunError
 from ..system import locks
@@ -45,8 +45,17 @@ _CHOOSING = "choosing.lock"
 LONGEST_WHAT = 80  # characters that another user's text may take in a line
 _LOOK_ATTEMPTS = 20  # whoever looks at a lease holds its lock for some microseconds
 _CHOOSING_ATTEMPTS = 1000  # of 10 ms: choosing takes some milliseconds
-_FORM = Form({"pid": int, "start_ticks": int, "since": float, "what": str, "run": str, "stuck": str,
-              "used_bytes": int | None, "per_gpu": int})  # fmt: skip
+
+
+class _HolderRecord(TypedDict, total=False):
+    pid: int
+    start_ticks: int
+    since: float
+    what: str
+    run: str
+    stuck: str
+    used_bytes: int | None
+    per_gpu: int  # fmt: skip
 
 
 class NotFree(RunError):
@@ -56,13 +65,11 @@ class NotFree(RunError):
 @dataclass(frozen=True)
 class Holder:
     """The holder of a lease: the user, the process (`pid`), its work (`what`: the title of a run, or a command), and
-    the folder of its run.
-
-    `name` is that of the device. `since` is Unix time, 0 if not known. `stuck` is the reason why the GPU's memory is
-    still used although its run has ended; then nobody holds the lease, else it is empty. `used_bytes` is the memory
-    that was used when the lease was taken, None if not known. `per_gpu` is how many runs may share the GPU, 1 for a
-    lease of the whole device. `sharers` are the holders of all leased slots of a shared GPU, else empty; the other
-    fields are then those of the first slot.
+    the folder of its run. `name` is that of the device. `since` is Unix time, 0 if not known. `stuck` is the reason why
+    the GPU's memory is still used although its run has ended; then nobody holds the lease, else it is empty.
+    `used_bytes` is the memory that was used when the lease was taken, None if not known. `per_gpu` is how many runs may
+    share the GPU, 1 for a lease of the whole device. `sharers` are the holders of all leased slots of a shared GPU,
+    else empty; the other fields are then those of the first slot.
     """
 
     name: str
@@ -101,7 +108,6 @@ class Holder:
 @dataclass
 class Lease:
     """A lease that this process holds: the name of its device, its lock, and the recorded fields of its holder.
-
     `used_bytes` is the memory that was in use when the lease was taken, before the first of the runs that share a GPU;
     None if not known. `slot` is the number (from 1) of a slot that is shared among `per_gpu` runs, 0 for the whole
     device.
@@ -125,9 +131,7 @@ class Lease:
 
     def write(self, what: str, run: str = "", pid: int | None = None) -> None:
         """Record the holder of the lease: the process `pid`, by default this one. A file that cannot be written is no
-        error.
-
-        `what` is what the holder does, `run` the folder of its run.
+        error. `what` is what the holder does, `run` the folder of its run.
         """
         process = Process.of(pid or os.getpid())
         about = {"what": what, "run": run, "since": time.time(), "used_bytes": self.used_bytes, "per_gpu": self.per_gpu}
@@ -159,11 +163,9 @@ def take(
     names: Iterable[str], what: str, used: Mapping[str, int | None] | None = None, per_gpu: int = 1
 ) -> list[Lease]:
     """Return the leases of the devices with these names. Raises NotFree if one of them is held or cannot be leased;
-    then none is taken.
-
-    `what` says to other users what the leases are for. `used` has the bytes of memory that are in use on each device.
-    With a `per_gpu` of 2 or more, the lease is that of a slot: so many queued runs of this home may share the GPU.
-    Call this function inside `choosing` if the devices were chosen because they are free.
+    then none is taken. `what` says to other users what the leases are for. `used` has the bytes of memory that are in
+    use on each device. With a `per_gpu` of 2 or more, the lease is that of a slot: so many queued runs of this home may
+    share the GPU. Call this function inside `choosing` if the devices were chosen because they are free.
     """
     taken: list[Lease] = []
     for name in sorted(set(names)):
@@ -207,9 +209,7 @@ def _take_slot(name: str, per_gpu: int, used: Mapping[str, int | None]) -> Lease
 @contextlib.contextmanager
 def choosing() -> Iterator[None]:
     """A context that holds the lock under which devices are read, chosen and leased. Only one process of the machine
-    can hold it.
-
-    Raises NotFree if others hold it for ten seconds, or if the folder of the leases cannot be used.
+    can hold it. Raises NotFree if others hold it for ten seconds, or if the folder of the leases cannot be used.
     """
     try:
         lock = locks.take(folder() / _CHOOSING, _CHOOSING_ATTEMPTS, of_all_users=True)
@@ -223,10 +223,8 @@ def choosing() -> Iterator[None]:
 
 def holder(name: str) -> Holder | None:
     """Return who holds the lease of the device `name`, or those of its slots, or, if nobody holds one, whose ended run
-    has left the device `stuck`.
-
-    None if the device is neither leased nor stuck, or if the lease cannot be read. Only `name` is set in the result if
-    a process holds the lease but has not written who it is.
+    has left the device `stuck`. None if the device is neither leased nor stuck, or if the lease cannot be read. Only
+    `name` is set in the result if a process holds the lease but has not written who it is.
     """
     try:
         is_held = locks.held(_file(name, _LOCK))
@@ -278,7 +276,6 @@ def environment(leases: Sequence[Lease]) -> dict[str, str]:
 
 def inherited(variable: str | None) -> list[Lease]:
     """Return the leases that this process has inherited; `variable` is the value of the environment variable LEASED.
-
     The children of this process do not inherit the leases. A lease that cannot be taken over is left out.
     """
     leases = []
@@ -286,9 +283,9 @@ def inherited(variable: str | None) -> list[Lease]:
         number, _, key = entry.partition(" ")
         with contextlib.suppress(ValueError, locks.Taken, OSError):
             name, _, slot = key.partition(_SLOT)
-            fields = dict(read_object(_holder_file(key)).value)
-            lease = Lease(name, locks.inherited(int(number)), whole(fields.get("used_bytes")), fields)
-            lease.slot, lease.per_gpu = int(slot or 0), whole(fields.get("per_gpu")) or 1
+            fields = dict(typed.read_entries(_holder_file(key), _HolderRecord).value)
+            lease = Lease(name, locks.inherited(int(number)), fields.get("used_bytes"), fields)
+            lease.slot, lease.per_gpu = int(slot or 0), fields.get("per_gpu") or 1
             leases.append(lease)
     return leases
 
@@ -297,9 +294,8 @@ def inherited(variable: str | None) -> list[Lease]:
 
 
 def folder() -> Path:
-    """Return the folder of the leases, which is made if it does not exist yet.
-
-    Raises OSError if no possible folder can be made and written by all users (mode 1777).
+    """Return the folder of the leases, which is made if it does not exist yet. Raises OSError if no possible folder can
+    be made and written by all users (mode 1777).
     """
     given = os.environ.get(FOLDER)
     for number, name in enumerate([given] if given else _FOLDERS):
@@ -344,10 +340,8 @@ def _holder_file(name: str) -> Path:
 
 
 def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
-    """Yield each holder that the users' files record for the lease `name`, with its process.
-
-    The process is None for a holder in another container. Records from before the last start of the machine are left
-    out.
+    """Yield each holder that the users' files record for the lease `name`, with its process. The process is None for a
+    holder in another container. Records from before the last start of the machine are left out.
     """
     for path in folder().glob(f"{name.replace('/', '_')}.*{_HOLDER}"):
         number = path.name.removesuffix(_HOLDER).rpartition(".")[2]
@@ -355,7 +349,7 @@ def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
             about = path.lstat()
             if not number.isdigit() or about.st_uid != int(number) or not stat.S_ISREG(about.st_mode):
                 continue
-            fields = read_object(path, _FORM).value
+            fields = typed.read_entries(path, _HolderRecord).value
             place = Place.read(fields)
             process = Process.read(fields) if place is not None and place.is_here else None
             if place is not None and not place.shares_kernel:

@@ -13,11 +13,11 @@ from typing import Any
 
 from .. import plan, runs
 from ..files.places import TRIALS, proofs_folder
-from ..files.reading import read_object
-from ..files.values import mapping, plain, whole
+from ..files.values import plain
 from ..job.machine_gpus import CONTEXT_BYTES
 from ..options import Options, options_json
 from ..runs import Run
+from ..runs.launched_with import option_groups
 from ..units import size
 from .lease import NotFree
 
@@ -54,20 +54,19 @@ class MemoryNeed:
 
 def of_options(options: Options) -> MemoryNeed:
     """Return the memory that a run with these options needs on each GPU: the peak of an earlier run or trial with the
-    same settings, else the prediction from at least two other batch sizes, each plus 10 % and 768 MiB.
-
-    The newest 500 runs and 500 trials are read. Raises NotMeasuredError if they have measured too little.
+    same settings, else the prediction from at least two other batch sizes, each plus 10 % and 768 MiB. The newest 500
+    runs and 500 trials are read. Raises NotMeasuredError if they have measured too little.
     """
     values, peaks = step_settings(asdict(options)), dict[int, int]()
     batch = options.input.batch_size
     for run in _earlier():
-        earlier = step_settings(read_object(run.file(options_json.FILE)).value)
-        of_run = whole(earlier.get(BATCH))
-        if of_run is None or of_run in peaks:
+        earlier = step_settings(option_groups(run))
+        of_run = earlier.get(BATCH)
+        if not isinstance(of_run, int) or of_run in peaks:
             continue
         if all(earlier.get(key, value) == value for key, value in values.items() if key != BATCH):
             result = run.result or {}
-            peak = whole(result.get("peak_memory_bytes")) if result.get("outcome") in _WITH_PEAK else None
+            peak = result.get("peak_memory_bytes") if result.get("outcome") in _WITH_PEAK else None
             if peak and of_run == batch:
                 return MemoryNeed(_with_margin(peak))
             if peak:
@@ -113,7 +112,7 @@ def step_settings(groups: Mapping[str, Any]) -> dict[str, object]:
     return {
         f"{group}.{name}": value
         for group, settings in plain(groups).items()
-        if group != "run"
-        for name, value in mapping(settings).items()
+        if group != "run" and isinstance(settings, Mapping)
+        for name, value in settings.items()
         if f"{group}.{name}" not in _OTHER
     }

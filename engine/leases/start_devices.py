@@ -39,7 +39,6 @@ class Devices:
 
 def wish_of(options: Options, machine: Machine) -> Wish | None:
     """Return which GPUs a start with these options has to choose; None if the options name their devices themselves.
-
     Raises NotMeasuredError if the run shares GPUs (`fits:N`) and it is not known how much memory it needs.
     """
     choice = options.device.choice
@@ -50,10 +49,8 @@ def wish_of(options: Options, machine: Machine) -> Wish | None:
 
 def names_of(options: Options, machine: Machine, all_visible: bool = False) -> list[str]:
     """Return the names of the devices that the options name themselves, as leases have them: UUIDs, indices, or CPU
-    alone.
-
-    These are the GPUs that train or, with `all_visible`, all GPUs that the options make visible. If there are none, it
-    is the CPU.
+    alone. These are the GPUs that train or, with `all_visible`, all GPUs that the options make visible. If there are
+    none, it is the CPU.
     """
     gpus = visible_gpus(options, machine) if all_visible else training_gpus(options, machine)
     return [gpu.key for gpu in gpus] or [CPU]
@@ -68,14 +65,12 @@ def lease_devices(
     all_visible: bool = False,
 ) -> Devices:
     """Choose the devices of a start, and lease them. Raises NotFree if too few are free for a choice such as `free:2`.
-
     Devices that the options name themselves are used even if somebody else has leased them, except for a queued run,
-    which raises NotFree. `what` is the title of the run. `tell` is called with a line if the choice takes time, or
-    if the memory that the run needs is a prediction. `among`
-    are the names of the devices that the queue has already watched: only these are chosen, at once. None means that the
-    run is not queued. With run.per_gpu, a queued run gets a part of the GPU's memory and of the cores in its options.
-    With `all_visible`, GPUs that the options make visible but do not train on are leased, too. Raises RunError if the
-    memory of the GPU is too small for so many runs.
+    which raises NotFree. `what` is the title of the run. `tell` is called with a line if the choice takes time, or if
+    the memory that the run needs is a prediction. `among` are the names of the devices that the queue has already
+    watched: only these are chosen, at once. None means that the run is not queued. With run.per_gpu, a queued run gets
+    a part of the GPU's memory and of the cores in its options. With `all_visible`, GPUs that the options make visible
+    but do not train on are leased, too. Raises RunError if the memory of the GPU is too small for so many runs.
     """
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:
@@ -117,10 +112,8 @@ def _those_not_leased(names: Sequence[str], what: str, used: Mapping[str, int | 
 
 
 def in_use(options: Options, machine: Machine) -> str:
-    """Return in one line who uses the GPUs that the options name.
-
-    Empty if nobody does, if the options name no GPUs (the CPU, or a choice such as `free:2`), or if NVML cannot be
-    read.
+    """Return in one line who uses the GPUs that the options name. Empty if nobody does, if the options name no GPUs
+    (the CPU, or a choice such as `free:2`), or if NVML cannot be read.
     """
     names = names_of(options, machine)
     if options.device.choice or names == [CPU]:
@@ -135,7 +128,6 @@ def in_use(options: Options, machine: Machine) -> str:
 
 def wait(options: Options, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
     """Wait until a start with these options would find its devices, or until `given_up()` is true. Raises NotFree.
-
     `tell` is called with each new reason to wait. NotFree means that the GPUs or the memory needed cannot be
     determined.
     """
@@ -151,7 +143,6 @@ def wait(options: Options, tell: Callable[[str], None], given_up: Callable[[], b
 
 def why_not(options: Options, machine: Machine) -> str:
     """Return in one line which devices a start with these options lacks now, and who has them; empty if it could start.
-
     Raises NotFree if the GPUs to choose from, or the memory that the run needs, cannot be determined.
     """
     wish = wish_of(options, machine)

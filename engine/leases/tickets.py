@@ -14,21 +14,28 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
-from ..files.reading import read_object
-from ..files.values import Form
+from ..files import typed
 from ..files.writing import write_atomically
 from ..system.identity import Place, Process
 from . import lease
 
 _BEFORE, _AFTER = "ticket.", ".json"
-_FORM = Form({"entries": int, "devices": int, "since": float, "on_cpu": bool, "pid": int, "start_ticks": int})
+
+
+class _TicketRecord(TypedDict, total=False):
+    entries: int
+    devices: int
+    since: float
+    on_cpu: bool
+    pid: int
+    start_ticks: int
 
 
 @dataclass(frozen=True)
 class Ticket:
     """The first waiting run of a user: the number of devices that it needs, and since when it waits (Unix time).
-
     `on_cpu` is True if it needs the CPU, else it needs GPUs. `entries` is the number of the user's waiting runs.
     """
 
@@ -80,7 +87,7 @@ def of_others() -> list[Ticket]:
             is_theirs = number.isdigit() and about.st_uid == int(number) and about.st_uid != os.geteuid()
             if not is_theirs or not stat.S_ISREG(about.st_mode):
                 continue
-            fields = read_object(path, _FORM).value
+            fields = typed.read_entries(path, _TicketRecord).value
             process = Process.read(fields)
             if process is not None and process.alive() and fields.get("devices", 0) > 0:
                 tickets.append(
@@ -94,7 +101,6 @@ def of_others() -> list[Ticket]:
 
 def before(ours: Ticket, tickets: Sequence[Ticket], held: dict[str, int]) -> Iterator[Ticket]:
     """Yield the tickets of users whose turn is before ours: they hold fewer devices, or as many and have waited longer.
-
     Only tickets for the same kind of device (CPU or GPU) as ours count. `held` has the number of devices of each user.
     """
     for ticket in tickets:

@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
-from ..files.reading import read_object
-from ..files.values import brief, harmless, mapping, number, text, whole
+from ..files import typed
+from ..files.values import brief, harmless
 from ..options.run import SCHEMES
 from ..runs import Run, events, run_cluster, titles
 from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, EpochEnd
 from ..runs.launched_with import options_of
-from ..runs.run import STATE_LABELS
+from ..runs.run import STATE_LABELS, Queued
 from ..system.child_process import BackgroundCall
 from ..units import amount, seconds
 from .targets import TargetFault, Targets, of_options
@@ -76,13 +76,11 @@ def after_run(run: Run, emit: Callable[[events.Event], None]) -> None:
 
 def _returns_to_queue(run: Run) -> bool:
     """Return True if the run has given way, or if its GPU was lost and it has tries left."""
-    entry = read_object(run.queue_file).value
-    result = run.result or {}
-    outcome, kind = result.get("outcome"), mapping(result.get("error")).get("kind")
-    if entry.get("yields") and outcome == "stopped":
-        return True
-    left = (whole(entry.get("most_tries")) or 1) - (whole(entry.get("tries")) or 0)
-    return kind == "gpu_lost" and left > 0 and bool(entry)
+    entry, result = typed.read(run.queue_file, Queued).value, run.result or {}
+    if entry is None:
+        return False
+    outcome, kind = result.get("outcome"), (result.get("error") or {}).get("kind")
+    return (entry.yields and outcome == "stopped") or (kind == "gpu_lost" and entry.tries < entry.most_tries)
 
 
 def _failure(call: BackgroundCall[None], until: float) -> str:
@@ -269,8 +267,7 @@ class Notice:
 
 def of_run(run: Run) -> Notice:
     result = run.whole_result
-    outcome, error = text(result.get("outcome")) or "crashed", mapping(result.get("error"))
-    metrics = {name: number(value) for name, value in mapping(result.get("metrics")).items()}
+    outcome, error = result.get("outcome") or "crashed", result.get("error") or {}
     name, best, epoch = _followed(result) or _best(run)
     return Notice(
         kind="run",
@@ -279,19 +276,19 @@ def of_run(run: Run) -> Notice:
         id=run.id,
         name=run.name,
         title=titles.title(run),
-        seconds=number(result.get("seconds")),
-        metrics=metrics,
+        seconds=result.get("seconds"),
+        metrics=result.get("metrics") or {},
         best_metric=name,
         best=best,
         best_epoch=epoch,
-        error=text(error.get("message")) or "",
+        error=error.get("message") or "",
         folder=str(run.path),
     )
 
 
 def _followed(result: Mapping[str, Any]) -> tuple[str, float | None, int | None] | None:
     for best in result.get("best") or ():
-        return str(best["figure"]), number(best.get("value")), whole(best["epoch"])
+        return best["figure"], best.get("value"), best["epoch"]
     return None
 
 
@@ -299,7 +296,7 @@ def _best(run: Run) -> tuple[str, float | None, int | None]:
     """The best loss of the validation, or else of the training, and its epoch; an empty name without an epoch."""
     epochs = [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, EpochEnd)]
     for name in ("val_loss", "loss"):
-        values = [(value, each.epoch) for each in epochs if (value := number(each.metrics.get(name))) is not None]
+        values = [(value, each.epoch) for each in epochs if (value := each.metrics.get(name)) is not None]
         if values:
             value, epoch = min(values, key=lambda pair: pair[0])
             return name, value, epoch

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..files import values
+from ..files import typed
 from ..files.reading import read_object
 from ..files.values import to_json
 from ..files.writing import write_atomically
@@ -158,25 +158,13 @@ class Manifest:
 def read(folder: Path) -> Manifest | None:
     """Return the manifest of a folder; None if it has none. Raises ManifestError if it is damaged."""
     path = folder / FILE
-    content = read_object(path)
-    if content.damage or (content.value and content.value.get("version") != VERSION):
+    plain = read_object(path)
+    if plain.damage or (plain.value and plain.value.get("version") != VERSION):
         raise ManifestError(f"{path} is not a manifest that this version can read; name another folder, or remove it")
-    if not content.value:
-        return None
-    filled = values.completed(Manifest, content.value)
-    if filled is None:
-        raise ManifestError(f"{path} is damaged; remove the folder to begin again")
-    written = [
-        Written(
-            **{**_declared(Written, each), "broken": [Broken(**_declared(Broken, sample)) for sample in each["broken"]]}
-        )
-        for each in filled["written"]
-    ]
-    return Manifest(**{**_declared(Manifest, filled), "written": written})
-
-
-def _declared(kind: Any, content: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in content.items() if name in kind.__dataclass_fields__}
+    content = typed.read(path, Manifest)
+    if content.damage:
+        raise ManifestError(f"{path} {content.damage}; remove the folder to begin again")
+    return content.value
 
 
 def checked(manifest: Manifest, folder: Path, whole: bool) -> Manifest:

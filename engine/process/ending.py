@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..files.values import whole
 from ..runs import Run, checkpoint_files, code_files, results
 from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import Allocator, MemoryAnswer, Outcome, Progress, Started, Summary, XlaAnswer, fields_of
@@ -310,5 +309,5 @@ def _mean(written: RunEvents, share: Callable[[Progress], float | None]) -> floa
 def _allocated(written: RunEvents, first_step: bool) -> int | None:
     """The highest peak of TensorFlow's allocator over all devices, in bytes."""
     readings = [event for event in written.of(Allocator) if event.first_step is first_step]
-    peaks = [whole(of.get("peak_bytes")) or 0 for event in readings for of in event.devices.values()]
+    peaks = [of.get("peak_bytes", 0) for event in readings for of in event.devices.values()]
     return max(peaks, default=0) or None

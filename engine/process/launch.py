@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import presets, runs
+from ..files import typed
 from ..files.places import runs_folder
-from ..files.reading import read_object
-from ..files.values import mapping, text
 from ..files.writing import write_atomically
 from ..interpreter import interpreter
 from ..job import cluster as clusters
@@ -233,18 +232,19 @@ def origin_of(preset: Preset) -> str:
     now, before, file = values_of(preset), values_of(preset), preset.file.resolve()
     in_run = file.name == "preset.yaml" and file.parent.parent == runs_folder().resolve()
     run = Run(file.parent) if in_run else None
-    earlier = read_object(run.file(titles.FILE)).value if run else {}
+    earlier = typed.read_usable(run.file(titles.FILE), titles.Origin) if run else titles.Origin()
     with contextlib.suppress(PresetError):  # no value of a file that cannot be read counts as changed
         before = values_of(presets.resolve(str(preset.file)))
-    before |= {key: mapping(change).get("from") for key, change in mapping(earlier.get("changes")).items()}
+    before |= {key: change.get("from") for key, change in earlier.changes.items()}
     changes = {key: (before[key], now[key]) for key in _PLAIN if key in before and before[key] != now[key]}
     name = titles.title_of(run).preset if run else preset.name
-    return titles.record(name, text(earlier.get("file")) or str(preset.file), changes)
+    return titles.record(name, earlier.file or str(preset.file), changes)
 
 
 def title_of(preset: Preset) -> str:
     """Return the title of a new run of the preset."""
-    return str(titles.recorded(json.loads(origin_of(preset) or "{}"), preset.name))
+    origin = typed.convert(json.loads(origin_of(preset) or "{}"), titles.Origin)
+    return str(titles.recorded(origin, preset.name))
 
 
 def values_of(preset: Preset) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import yaml
 
 from ..files import places
-from ..files.values import mapping, text
 from ..files.writing import write_atomically
 from ..options import options_json
 from ..runs import Run, checkpoint_files, titles
@@ -105,8 +104,8 @@ def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -
     """`compile.xla` becomes false; a text says why not. None if the run (with the trainer's `result`) ended for another
     reason, compile.xla was not auto, or XLA failed in the user's own code.
     """
-    error = mapping(result.get("error"))
-    if error.get("kind") != XLA or mapping(preset.get("compile")).get("xla") != "auto":
+    error = result.get("error") or {}
+    if error.get("kind") != XLA or (preset.get("compile") or {}).get("xla") != "auto":
         return None
     written = read_events(run.path, [EVENTS_FILE])
     started = written.last(Started)
@@ -117,7 +116,7 @@ def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -
     except checkpoint_files.Damage as damage:
         return f"there is no intact checkpoint to go on from ({damage})"
     is_active = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
-    why, remedy = text(error.get("message")) or "", text(error.get("hint"))
+    why, remedy = error.get("message") or "", error.get("hint")
     message = f"XLA has failed: the training {is_active} without it"
     event = XlaAnswer(
         option=XLA_KEY, before="auto", after=False, resumes_at_step=checkpoint, error=why, message=message

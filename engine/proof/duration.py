@@ -105,7 +105,7 @@ def _import_seconds(run: Run) -> float:
     """Return the seconds that the import of TensorFlow has taken at the first start of a run, 0 if that is unknown."""
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
-            lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
+            lines = stream.read(HEAD_BYTES).splitlines()
     except OSError:
         return 0.0
     phases = [event for line in lines if isinstance(event := parse_line(line), Phase)]

@@ -12,16 +12,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .. import runs
-from ..files import places
+from ..files import places, typed
 from ..files.places import QUEUE, TRIALS
 from ..files.places import proofs_folder as proofs_folder
 from ..files.reading import read_object
-from ..files.values import completed, moment
+from ..files.values import LATEST_T
 from ..files.writing import write_atomically
 from ..leases import lease
 from ..leases.lease import NotFree
@@ -32,11 +32,11 @@ from ..process.launch import leased
 from ..process.spawn import LOCK
 from ..runs import Run, liveness
 from ..runs.liveness import Liveness
-from ..runs.run import PROOF, STARTING_SECONDS, WAITING
+from ..runs.run import PROOF, STARTING_SECONDS, WAITING, Queued
 from ..system import locks, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import PROOF_LOCK
-from ..trials.record import UNREAD, Record, of_plain
+from ..trials.record import UNREAD, Record
 from ..trials.record import place as number_of
 from .request import ProofError, Request
 
@@ -62,7 +62,7 @@ class Proof:
     def record(self) -> Record:
         """The content of proof.json or UNREAD; `waiting` in the queue, `crashed` if its process is gone."""
         record = read_record(self.path)
-        if moment(record.started_t) is None or record.repeats < 0:
+        if not 0 <= record.started_t <= LATEST_T or record.repeats < 0:
             return UNREAD
         if self._is_queued() and not locks.held(self.path / PROOF_LOCK):
             return replace(record, state=WAITING)
@@ -77,14 +77,18 @@ class Proof:
         # one call of `stat` for a proof that is not queued
         if not os.path.exists(self.queue_file):
             return False
-        entry = read_object(self.queue_file).value
-        return entry.get("kind") == PROOF and entry.get("state") != "running"
+        entry = typed.read_usable(self.queue_file, Queued)
+        return entry.kind == PROOF and entry.state != "running"
 
     @property
     def data(self) -> dict[str, Any]:
         """The content of proof.json as `--json` prints it, with the state of `record`. Empty if it cannot be read."""
         record = self.record
-        return {**read_plain(self.path), "state": record.state} if record.is_read else {}
+        if not record.is_read:
+            return {}
+        full = asdict(record)
+        del full["path"]
+        return {**_completed(read_object(record.path).value, full), "state": record.state}
 
     @property
     def state(self) -> str:
@@ -121,17 +125,19 @@ class Proof:
         )
 
 
-def read_plain(path: Path) -> dict[str, Any]:
-    """Return the entries of the proof.json in a folder, with defaults. Empty if damaged or unreadable."""
-    file = path / "proof.json"
-    plain = completed(Record, {**read_object(file).value, "path": file}) or {}
-    plain.pop("path", None)
-    return plain
+def _completed(content: Any, full: Any) -> Any:
+    """Return what a file has, with the entries that only `full` has, such as defaults of fields that are new."""
+    if isinstance(content, dict) and isinstance(full, dict):
+        return full | {name: _completed(value, full.get(name)) for name, value in content.items()}
+    if isinstance(content, list) and isinstance(full, list):
+        return [_completed(*pair) for pair in zip(content, full, strict=True)]
+    return content
 
 
 def read_record(path: Path) -> Record:
     """Return the record in the proof.json of the folder `path`. UNREAD if it cannot be read."""
-    return of_plain(path / "proof.json", read_plain(path))
+    file = path / "proof.json"
+    return typed.read(file, Record, path=file).value or UNREAD
 
 
 def create(request: Request, doing: str = "starting") -> Proof:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks, options, presets
-from ..files.reading import read_object
-from ..files.values import completed
+from ..files import typed
 from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..presets.paths import OWN_FIT, names_workload
@@ -58,20 +57,10 @@ class Request:
     @classmethod
     def read(cls, path: Path) -> Request:
         """Return the request in the file `path`. Raises ProofError if the file has no complete request."""
-        read = read_object(path)
-        plain = completed(cls, read.value)
-        if plain is None:
-            raise ProofError(f"{path} is not a request: {read.damage or 'part of it is missing'}")
-        fields = {name: plain[name] for name in cls.__dataclass_fields__}
-        return cls(
-            **fields
-            | {
-                "search": fields["search"] and limits(fields["search"]),
-                "scaling": fields["scaling"] and record.scaling_settings(fields["scaling"]),
-                "rate": fields["rate"] and record.settings(fields["rate"]),
-                "sweep": fields["sweep"] and sweep_record.settings(fields["sweep"]),
-            }
-        )
+        read = typed.read(path, cls)
+        if read.value is None:
+            raise ProofError(f"{path} {read.damage or 'does not exist'}")
+        return read.value
 
     @property
     def stop_signal(self) -> str:
@@ -97,11 +86,6 @@ class Request:
     def baseline(self) -> Preset:
         preset = presets.resolve_text(self.preset, Path(self.folder) / f"{self.preset_name}.yaml")
         return Preset(self.preset_name, preset.options, preset.description)
-
-
-def limits(plain: Mapping[str, Any]) -> Limits:
-    """Return the limits of a search, made from their plain values in a file."""
-    return Limits(**{name: plain[name] for name in Limits.__dataclass_fields__})
 
 
 def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Request:

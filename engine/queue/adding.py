@@ -49,7 +49,7 @@ def queue_trial(run: Run, anyway: bool = False) -> Entry:
     failures itself.
     """
     refuse_here("gputui sweep ...")
-    sweep = entries.read(part_of_sweep.sweep_of(run))
+    sweep = entries.read(part_of_sweep.read(run).sweep)
     entry = replace(entries.entry_of(run, code="copy"), group=run.id, anyway=anyway)
     return _put(entry, None if sweep is None else sweep.place)
 

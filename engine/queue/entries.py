@@ -13,19 +13,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 from ..files import places as places
+from ..files import typed
 from ..files.places import QUEUE, home, runs_folder
 from ..files.reading import read_object
-from ..files.values import EXACTLY, completed, mapping, text, whole
 from ..files.writing import write_atomically
+from ..gpu import Gpu
 from ..job import slurm
 from ..job.visible_devices import VARIABLE
 from ..options import gpu_choice
 from ..runs import Run, RunError, titles
+from ..runs.run import EntryOptions
 from ..system import locks, stop_signals
 from ..system.locks import Lock
 from .jobs import Job, job_of
@@ -50,9 +52,9 @@ class Entry:
 
     run: str
     place: float
-    state: Annotated[State, EXACTLY] = "waiting"
-    kind: str = "run"
-    what: str = ""
+    state: State = "waiting"
+    kind: str = "run"  # or `proof`
+    what: str = ""  # the kind of measurement
     queued_at: float = 0.0
     returned_at: float | None = None  # when the run has given way
     started_at: float | None = None
@@ -166,11 +168,7 @@ class ListingReader:
 
 def read(name: str) -> Entry | None:
     """None if there is no entry of the run or measurement `name`, or if its file is damaged."""
-    content = read_object(file_of(name)).value
-    values = completed(Entry, {**content, "run": name})
-    if values is None:
-        return None
-    return Entry(**{field.name: values[field.name] for field in fields(Entry)})
+    return typed.read(file_of(name), Entry, run=name).value
 
 
 def listing() -> Listing:
@@ -180,10 +178,11 @@ def listing() -> Listing:
         return Listing()
     entries, damage = [], []
     for name in names:
-        if (entry := read(name)) is not None:
-            entries.append(entry)
-        elif file_of(name).exists():
-            damage.append(f"{file_of(name)} is damaged; gputui queue rm {name} removes it")
+        content = typed.read(file_of(name), Entry, run=name)
+        if content.value is not None:
+            entries.append(content.value)
+        elif content.damage:
+            damage.append(f"{file_of(name)} {content.damage}; gputui queue rm {name} removes it")
     return Listing(tuple(sorted(entries, key=lambda entry: (entry.place, entry.queued_at, entry.run))), tuple(damage))
 
 
@@ -208,22 +207,39 @@ def is_paused() -> bool:
     return (queue_folder() / PAUSED).exists()
 
 
-def news() -> Mapping[str, Any]:
-    """The runner's report: `why` runs wait, by id; `failures` by group; the number of `gpus`; `pid`."""
-    return read_object(queue_folder() / NEWS).value
+@dataclass(frozen=True)
+class SeenDevice:
+    """A device as the runner has seen it: the fields of free_devices.Device and of its Gpu."""
+
+    is_taken: bool = False
+    run: str = ""
+    gpu: Gpu | None = None
 
 
-def failures() -> dict[str, int]:
-    """The numbers of counted failures by group; groups without one are left out."""
-    return {group: count for group, value in mapping(news().get("failures")).items() if (count := whole(value))}
+@dataclass(frozen=True)
+class News:
+    """The report of the runner about the queue: its process id, the number of GPUs, why runs wait, by id (`delayed`:
+    although their devices are free), and the numbers of counted failures by group.
+    """
+
+    pid: int | None = None
+    gpus: int | None = None
+    devices: Sequence[SeenDevice] = ()
+    why: Mapping[str, str] = field(default_factory=dict)
+    delayed: Sequence[str] = ()
+    failures: Mapping[str, int] = field(default_factory=dict)
+
+
+def news() -> News:
+    return typed.read_usable(queue_folder() / NEWS, News)
 
 
 def set_failures(group: str, count: int) -> None:
     """The caller must hold the lock of the queue."""
-    before = failures()
-    if before.get(group, 0) != count:
-        after = {key: value for key, value in (before | {group: count}).items() if value}
-        write_news({**news(), "failures": after})
+    now = news()
+    if now.failures.get(group, 0) != count:
+        after = {key: value for key, value in {**now.failures, group: count}.items() if value}
+        write_news(replace(now, failures=after))
 
 
 # ---- the environment in which a run starts ---------------------------------------------------------
@@ -239,7 +255,6 @@ def environment_to_keep() -> dict[str, str]:
 
 
 def _keep_environment(name: str) -> None:
-    """The run `name` starts in this environment and folder. Only this user can read the file."""
     variables = environment_to_keep()
     with contextlib.suppress(OSError):
         variables["PWD"] = os.getcwd()
@@ -267,15 +282,14 @@ def environment_of(name: str) -> tuple[dict[str, str], str | None]:
 
 def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
     """The entry of a run whose folder exists, without place and time. RunError if the memory it needs is not known."""
-    options = read_object(run.file("options.json")).value
-    of_run, visible = mapping(options.get("run")), mapping(options.get("device")).get("visible")
-    needs = needs_of(visible)
+    options = typed.read_usable(run.file("options.json"), EntryOptions)
+    needs = needs_of(options.device.visible)
     entry = Entry(
         run.id,
         0.0,
-        most_tries=whole(of_run.get("tries")) or 1,
-        gives_way=of_run.get("give_way") is True,
-        per_gpu=(whole(of_run.get("per_gpu")) or 1) if needs.startswith("free:") else 1,
+        most_tries=options.run.tries or 1,
+        gives_way=options.run.give_way,
+        per_gpu=(options.run.per_gpu or 1) if needs.startswith("free:") else 1,
         group=titles.title_of(run).preset,
         after=after,
         needs=needs,
@@ -286,7 +300,9 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
         from ..scaling import copies  # only for such a run
 
         gpus = [gpu.name for gpu in this_machine.read().gpus]
-        return replace(entry, prediction=copies.measured(options, entry.per_gpu, gpus))
+        return replace(
+            entry, prediction=copies.measured(read_object(run.file("options.json")).value, entry.per_gpu, gpus)
+        )
     if needs.startswith("fits:"):
         from ..leases import memory_needs  # only for a run that shares a GPU
 
@@ -333,15 +349,15 @@ def append(entry: Entry, place: float | None = None) -> Entry:
     return entry
 
 
-def needs_of(visible: Any) -> str:
+def needs_of(visible: str | Sequence[int | str] | None) -> str:
     """The field `needs` of an entry for a value of device.visible; `all` for None."""
     if visible == "none":
         return "cpu"
-    return ",".join(map(str, visible)) if isinstance(visible, list | tuple) else text(visible) or "all"
+    return visible or "all" if visible is None or isinstance(visible, str) else ",".join(map(str, visible))
 
 
-def write_news(content: Mapping[str, Any]) -> None:
-    write_atomically(queue_folder() / NEWS, json.dumps(content, indent=1) + "\n", durable=False)
+def write_news(content: News) -> None:
+    write_atomically(queue_folder() / NEWS, json.dumps(asdict(content), indent=1) + "\n", durable=False)
 
 
 # ---- the runner ------------------------------------------------------------------------------------

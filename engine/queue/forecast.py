@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
-from ..files.reading import read_object
-from ..files.values import mapping, number, text
+from ..files import typed
 from ..leases import lease, tickets
 from ..leases.tickets import Ticket
 from ..runs import Run, titles
@@ -153,15 +152,15 @@ def _compared(run: Run) -> str:
 
 @lru_cache(4 * MOST_RUNS)
 def _compared_at(run: Run, _written_at: float) -> str:
-    origin = read_object(run.file(titles.FILE)).value
-    changes = {key: mapping(change).get("to") for key, change in mapping(origin.get("changes")).items()}
+    origin = typed.read_usable(run.file(titles.FILE), titles.Origin)
+    changes = {key: change.get("to") for key, change in origin.changes.items()}
     others = {key: value for key, value in sorted(changes.items()) if key not in _OTHER}
-    return json.dumps([text(origin.get("preset")) or titles.name_of(run), others])
+    return json.dumps([origin.preset or titles.name_of(run), others])
 
 
 @lru_cache(4 * MOST_RUNS)
 def _seconds(run: Run, written_at: float) -> float | None:
-    return number(run.whole_result.get("seconds")) if written_at and run.has_completed() else None
+    return run.whole_result.get("seconds") if written_at and run.has_completed() else None
 
 
 def _written(run: Run, name: str) -> float:

@@ -9,16 +9,15 @@ import os
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..files.values import mapping, text, whole
 from ..gpu import Gpu, GpuProcess
 from ..leases import lease
 from ..leases.lease import CPU as CPU
 from ..leases.lease import Holder, NotFree
 from ..options import gpu_choice
 from ..units import size
-from .entries import Entry
+from .entries import Entry, SeenDevice
 from .queue_settings import Settings
 
 if TYPE_CHECKING:
@@ -57,9 +56,7 @@ class DeviceReader:
         self._notes: IdleNotes | None = None
 
     def __call__(self) -> tuple[Device, ...]:
-        """The GPUs in the order of their numbers, and the CPU last. If GPUs cannot be read, the last ones are returned
-        as not free.
-        """
+        """The GPUs by number, and the CPU last. If GPUs cannot be read, the last ones are returned as not free."""
         from ..leases import free_gpus
 
         self._watch = self._watch or free_gpus.GpuWatch()
@@ -201,34 +198,18 @@ def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -
 # ---- for those who show the queue ------------------------------------------------------------------
 
 
-def as_news(devices: Sequence[Device]) -> list[dict[str, Any]]:
+def as_news(devices: Sequence[Device]) -> list[SeenDevice]:
     """Return the devices for views. They change only if one is taken or freed, so that the file rarely changes."""
     return [
-        {
-            "name": device.name,
-            "index": gpu and gpu.index,
-            "kind": (gpu and gpu.name) or "",
-            "total_bytes": gpu and gpu.memory_total_bytes,
-            "instance": gpu and gpu.instance,
-            "run": device.run,
-            "is_taken": bool(device.holder) and not device.settles,
-        }
-        for device in devices
-        for gpu in (device.gpu,)
-    ]
-
-
-def from_news(plain: Any) -> list[Device]:
-    """The inverse of `as_news`; `holder` only says whether a device is taken."""
-    return [
-        Device(
-            None if name == CPU else Gpu(
-                whole(fields.get("index")) or 0, name, text(fields.get("kind")),
-                memory_total_bytes=whole(fields.get("total_bytes")), instance=whole(fields.get("instance")),
-            ),
-            "taken" if fields.get("is_taken") else "",
-            run=text(fields.get("run")) or "",
+        SeenDevice(
+            bool(each.holder) and not each.settles, each.run, gpu and
+            Gpu(gpu.index, gpu.uuid, gpu.name, memory_total_bytes=gpu.memory_total_bytes, instance=gpu.instance),
         )
-        for fields in map(mapping, plain if isinstance(plain, list) else ())
-        if (name := text(fields.get("name")))
+        for each in devices
+        for gpu in (each.gpu,)
     ]  # fmt: skip
+
+
+def from_news(devices: Sequence[SeenDevice]) -> list[Device]:
+    """The inverse of `as_news`; `holder` only says whether a device is taken."""
+    return [Device(each.gpu, "taken" * each.is_taken, run=each.run) for each in devices]

@@ -8,16 +8,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, Any, TypedDict
 
+from ..files import typed
 from ..files.places import QUEUE, proofs_folder, runs_folder
 from ..files.reading import read_object
-from ..files.values import mapping, number, text
+from ..files.typed import Fields
 from ..files.writing import write_atomically
 from ..runs import ACTIVE_STATES, Run, events
 from ..runs.events import TELEMETRY_FILE
 from ..runs.liveness import Liveness
 from ..runs.parsing import EventWriter
-from ..runs.run import PROOF, STATE_LABELS, WAITING
+from ..runs.run import PROOF, STATE_LABELS, WAITING, ProofState, Queued
 from ..system import locks
 from ..system.locks import ENGINE_LOCK, PROOF_LOCK
 
@@ -34,6 +36,11 @@ class End:
     message: str = ""
     at: float = 0.0
     has_result: bool = True
+
+
+class _TimeLimits(TypedDict, total=False):
+    search: Annotated[dict[str, Any], Fields({"minutes": float}, needed=("minutes",))] | None
+    limit_seconds: float | None
 
 
 class Job(ABC):
@@ -87,10 +94,10 @@ class RunJob(Job):
 
     def end_of(self) -> End:
         state, result = self.run.state_without_queue(Liveness()), self.run.result
-        error = mapping((result or {}).get("error"))
-        message = text(error.get("message")) or STATE_LABELS.get(state, state)
+        error = (result or {}).get("error") or {}
+        message = error.get("message") or STATE_LABELS.get(state, state)
         at = _written(self.path / "result.json") or time.time()
-        return End(state, text(error.get("kind")) or "", message, at, result is not None)
+        return End(state, error.get("kind") or "", message, at, result is not None)
 
     def close(self, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
         if outcome == "stopped" and self.run.result is not None:
@@ -114,32 +121,36 @@ class ProofJob(Job):
         return bool(locks.held(self.path / PROOF_LOCK))
 
     def state(self) -> str:
-        state, entry = self._state(), read_object(self.path.parent.parent / QUEUE / f"{self.path.name}.json").value
+        state, entry = (
+            self._record().state,
+            typed.read_usable(self.path.parent.parent / QUEUE / f"{self.path.name}.json", Queued),
+        )
         if self.is_alive():
             return "running"
-        is_waiting = entry.get("kind") == PROOF and entry.get("state") != "running"
+        is_waiting = entry.kind == PROOF and entry.state != "running"
         return WAITING if is_waiting else "crashed" if state == "running" else state
 
-    def _state(self) -> str:
-        return text(self._record().get("state")) or ""
-
-    def _record(self) -> Mapping[str, object]:
-        return read_object(self.path / "proof.json").value
+    def _record(self) -> ProofState:
+        return typed.read_usable(self.path / "proof.json", ProofState)
 
     def end_of(self) -> End:
         record, at = self._record(), _written(self.path / "proof.json") or time.time()
-        state = text(record.get("state")) or "crashed"
-        state = "crashed" if state == "running" else state
-        return End(state, "", text(record.get("error")) or state, at, state != "crashed")
+        state = record.state if record.state not in ("", "running") else "crashed"
+        return End(state, "", record.error or state, at, state != "crashed")
+
+    def limit_seconds(self) -> float | None:
+        """Return the time limit, which a search always uses up; None without one."""
+        limits = typed.read_entries(self.path / self.first_file, _TimeLimits).value
+        search, limit = limits.get("search"), limits.get("limit_seconds")
+        return 60 * search["minutes"] if search else limit
 
     def seconds_left(self) -> float | None:
         """Return the rest of the measurement's time, at least 0; None if it has not begun or has no limit."""
-        record = self._record()
-        least, begun = number(record.get("budget_seconds")), number(record.get("started_t"))
+        least, begun = self._record().budget_seconds, self._record().started_t
         return None if least is None or begun is None else max(0.0, begun + least - time.time())
 
     def close(self, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
-        record = dict(self._record())
+        record = dict(read_object(self.path / "proof.json").value)
         if outcome == "stopped" and record.get("state") != "running":
             return
         why = {"error": error["message"]} if error else {"ended_because": "it was taken out of the queue"}

@@ -96,7 +96,6 @@ def _unreadable(fault: str) -> Settings:
 
 
 def _without_effect(values: Mapping[str, Any]) -> list[str]:
-    """One line about all settings in `values` that only the other engine (the runner or Slurm) obeys."""
     is_slurm = values.get("engine") == SLURM
     idle = [name for name in values if name != "engine" and (name in _OF_SLURM) != is_slurm]
     if not idle:
@@ -136,7 +135,6 @@ def _engine(value: Any) -> str | None:
 
 
 def _arguments(value: Any) -> tuple[str, ...] | None:
-    """The words of a setting such as `--time=4:00:00` or a list; None if one is no option that a job may have."""
     listed = value if isinstance(value, list) else [value]
     if not all(isinstance(each, str) and each.startswith("-") and not _is_refused(each) for each in listed):
         return None

@@ -12,20 +12,20 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..files import typed
 from ..files.places import proofs_folder
-from ..files.reading import read_object
-from ..files.values import whole
 from ..notify import sending, targets
 from ..runs import RunError, part_of_sweep
+from ..runs.run import ProofState
 from ..system import locks
 from ..system.identity import Place
 from . import entries, entry_changes, free_devices, jobs, queue_settings
-from .entries import Entry, ListingReader
+from .entries import Entry, ListingReader, News, SeenDevice
 from .forecast import FairShare
 from .free_devices import Device
 from .jobs import FAILED, End, Job
@@ -65,16 +65,16 @@ class Runner:
         self._read_devices, self._launch = read_devices or free_devices.DeviceReader(), launch
         self._fair_share, self._slurm = FairShare(), SlurmFollower()
         self._settings, self._settings_stamp = queue_settings.Settings(), 0.0
-        self._gpus = whole(entries.news().get("gpus")) or 0
+        self._gpus = entries.news().gpus or 0
         self._boot_id = boot_id or Place.here().boot_id
         self._children: dict[str, tuple[Child, frozenset[str]]] = {}  # with the devices that they may take
         self._not_before: dict[str, tuple[float, float]] = {}  # the next try, and the seconds before it
         self._reader = ListingReader()
         self._walked_at = -WALK_SECONDS
-        self._news: Mapping[str, Any] = {}  # as last written, without the failures
+        self._news = News()  # as last written, without the failures
         self._why: dict[str, str] = {}
         self._delayed: list[str] = []  # the runs that wait although their devices are free
-        self._devices: Sequence[Mapping[str, Any]] = ()
+        self._devices: Sequence[SeenDevice] = ()
         self._ended: list[Job] = []
         self._faults: dict[str, str] = {}  # the last exceptions of entries, which are printed once
 
@@ -93,10 +93,9 @@ class Runner:
             self._walked_at = time.monotonic()
             self._walk()
             why = {name: reason for name, reason in (self._why | self._slurm.why).items() if reason}
-            news = {"pid": os.getpid(), "gpus": self._gpus, "devices": self._devices, "why": why}
-            if (news := news | {"delayed": self._delayed}) != self._news:
+            if (news := News(os.getpid(), self._gpus, self._devices, why, self._delayed)) != self._news:
                 with entries.locked():  # others change the failures, too
-                    entries.write_news({**news, "failures": entries.failures()})
+                    entries.write_news(replace(news, failures=entries.news().failures))
                 self._news = news
         return bool(self._reader.listing.entries)
 
@@ -105,7 +104,6 @@ class Runner:
         return [entry for entry in self._reader.listing.entries if not entry.is_of_slurm]
 
     def _fault(self, entry: Entry, fault: Exception) -> str:
-        """Print an exception that one entry has caused, once. Return it in words."""
         words = f"{type(fault).__name__}: {fault}"
         if self._faults.get(entry.run) != words:
             self._faults[entry.run] = words
@@ -135,7 +133,7 @@ class Runner:
             return self._settle(entry, None, "")
         if entry.job.is_alive():
             is_sweep = entry.devices and entry.what == SWEEP
-            if is_sweep and any(part_of_sweep.sweep_of(other.folder) == entry.run for other in self._entries):
+            if is_sweep and any(part_of_sweep.read(other.folder).sweep == entry.run for other in self._entries):
                 return self._change(entry, lambda current: replace(current, devices=()))  # they are for its trials
             return False
         stranger = self._stranger(entry)
@@ -211,7 +209,7 @@ class Runner:
         if end.at - (entry.started_at or 0.0) > QUICK_SECONDS:
             entries.set_failures(entry.group, 0)
             return
-        count = entries.failures().get(entry.group, 0) + 1
+        count = entries.news().failures.get(entry.group, 0) + 1
         entries.set_failures(entry.group, count)
         if count < MOST_FAILURES:
             return
@@ -404,13 +402,14 @@ def interrupted(listed: Iterable[Entry]) -> dict[Path, str]:
     here = Place.here()
     ended: dict[Path, str] = {}
     for entry in listed:
-        sweep = part_of_sweep.sweep_of(entry.folder)
+        sweep = part_of_sweep.read(entry.folder).sweep
         path = proofs_folder() / sweep
         if not sweep or path in ended:
             continue
-        place = Place.read(record := read_object(path / "proof.json").value)
+        record = typed.read_usable(path / "proof.json", ProofState)
+        place = Place.read(vars(record))
         is_of_here = place is not None and place.host == here.host and place.boot_id != here.boot_id
-        if record.get("state") == "running" and is_of_here:
+        if record.state == "running" and is_of_here:
             ended[path] = entry.run
     return ended
 

@@ -114,7 +114,7 @@ def _dependency(after: str | None) -> Iterator[str]:
 
 
 def _command(entry: Entry) -> str:
-    """The command replaces the shell, so that signals for the batch script reach it."""
+    # The command replaces the shell, so that signals for the batch script reach it.
     words = [sys.executable, "-P", "-m", "gputui.engine.queue.slurm_job", entry.run]
     return shlex.join(["exec", "env", f"GPUTUI_HOME={os.path.abspath(home())}", *words])
 
@@ -203,7 +203,6 @@ class SlurmFollower:
         self._ended_at.pop(entry.run, None)
 
     def _close(self, entry: Entry, message: str, is_stopped: bool) -> None:
-        """Write the result of a run that has not begun or was lost, and remove its entry."""
 
         def close() -> None:
             error = {"kind": "queue", "message": message, "hint": f"{SLURM_LOG} in the run folder has the job's output"}

@@ -34,9 +34,8 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def steps_in(folder: Path | str) -> list[int]:
-    """Return the steps of the entries in `folder` that are named like a checkpoint, the highest first.
-
-    The checkpoints are not verified. The list is empty if the folder cannot be read.
+    """Return the steps of the entries in `folder` that are named like a checkpoint, the highest first. The checkpoints
+    are not verified. The list is empty if the folder cannot be read.
     """
     try:
         names = os.listdir(folder)
@@ -46,9 +45,8 @@ def steps_in(folder: Path | str) -> list[int]:
 
 
 def whole_step(folder: Path) -> int | None:
-    """Return the newest step with an intact checkpoint, or None if there are no checkpoints.
-
-    Raises Damage if all checkpoints are damaged.
+    """Return the newest step with an intact checkpoint, or None if there are no checkpoints. Raises Damage if all
+    checkpoints are damaged.
     """
     reasons: dict[int, str] = {}
     for step in steps_in(folder):
@@ -63,9 +61,8 @@ def whole_step(folder: Path) -> int | None:
 
 
 def describe(reasons: Mapping[int, str]) -> str:
-    """Return one text that names the checkpoints that cannot be used, each with the reason.
-
-    `reasons` has by step a reason such as `is damaged (...)`. Three checkpoints are named; the others are only counted.
+    """Return one text that names the checkpoints that cannot be used, each with the reason. `reasons` has by step a
+    reason such as `is damaged (...)`. Three checkpoints are named; the others are only counted.
     """
     first = "; ".join(f"checkpoint of step {step} {why}" for step, why in list(reasons.items())[:_NAMED])
     return f"{first}; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else first
@@ -73,9 +70,7 @@ def describe(reasons: Mapping[int, str]) -> str:
 
 def seal(draft: Path, step: int) -> None:
     """Write the manifest of the finished checkpoint of `step` in the folder `draft`, and wait until all its files are
-    on the disk.
-
-    Raises OSError.
+    on the disk. Raises OSError.
     """
     files = {}
     for path in sorted(draft.iterdir()):
@@ -85,10 +80,8 @@ def seal(draft: Path, step: int) -> None:
 
 
 def verify(folder: Path, step: int) -> bool:
-    """Raise Damage if the checkpoint of `step` in `folder` is not intact.
-
-    Returns True if checksums were compared. Returns False for a checkpoint without a manifest, whose files were only
-    checked to exist and not to be empty.
+    """Raise Damage if the checkpoint of `step` in `folder` is not intact. Returns True if checksums were compared.
+    Returns False for a checkpoint without a manifest, whose files were only checked to exist and not to be empty.
     """
     path = path_of(folder, step)
     try:

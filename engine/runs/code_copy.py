@@ -19,10 +19,9 @@ from typing import Any
 
 from .. import entry as entries
 from ..entry import Entry
-from ..files import places
+from ..files import places, typed
 from ..files.places import home
-from ..files.reading import read_bytes, read_object, why
-from ..files.values import Form
+from ..files.reading import read_bytes, why
 from ..files.writing import write_atomically
 from ..options import Options
 from ..system import git_state
@@ -35,15 +34,13 @@ MOST_NAMES, MOST_NAMES_OF_DATA = 20_000, 2_000  # names that are listed in all, 
 SHORT_COMMIT = 7
 _SKIPPED = {"__pycache__", "site-packages", "node_modules"}
 _OF_ENVIRONMENT = {"pyvenv.cfg", "conda-meta"}  # a folder that has one of these is a virtual environment
-_FORM = Form({"folder": str, "left_out": str, "commit": str | None, "branch": str | None, "dirty": bool})
 
 
 @dataclass(frozen=True)
 class Source:
-    """The record of the copied code.
-
-    `folder` is the folder of the entry. `left_out` is the reason why it was not copied; empty if it was. `commit` and
-    `branch` are git's; None if unknown. `dirty` is True if tracked files differed from the commit.
+    """The record of the copied code. `folder` is the folder of the entry. `left_out` is the reason why it was not
+    copied; empty if it was. `commit` and `branch` are git's; None if unknown. `dirty` is True if tracked files differed
+    from the commit.
     """
 
     folder: str = ""
@@ -60,8 +57,7 @@ class Source:
 
 def read(run: Run) -> Source:
     """Return the record of the run's copied code; an empty record if there is no file or it is damaged."""
-    record = read_object(run.file(RECORD), _FORM).value
-    return Source(**{name: record[name] for name in Source.__dataclass_fields__ if record.get(name) is not None})
+    return typed.read_usable(run.file(RECORD), Source)
 
 
 def of(run: Run) -> Path | None:
@@ -76,9 +72,8 @@ def trained(run: Run, options: Options) -> Path | None:
 
 
 def home_of(options: Options) -> Path | None:
-    """Return the absolute path of the folder with the file that workload.entry names.
-
-    None if workload.entry names a module, or is not given.
+    """Return the absolute path of the folder with the file that workload.entry names. None if workload.entry names a
+    module, or is not given.
     """
     workload = options.workload
     if workload.entry is None or (file := entries.parse(workload.entry).file) is None:
@@ -95,19 +90,17 @@ def as_trained(run: Run, options: Options) -> Options:
 
 
 def used_entry(entry: Entry, copy: Path | None) -> Entry:
-    """Return the entry with the path of its file in the folder `copy`; the entry unchanged if `copy` is None.
-
-    With a `copy`, the entry must name a file, not a module.
+    """Return the entry with the path of its file in the folder `copy`; the entry unchanged if `copy` is None. With a
+    `copy`, the entry must name a file, not a module.
     """
     return entry if copy is None else Entry(str(copy / Path(str(entry.file)).name), None, entry.function)
 
 
 def make(run: Run, options: Options) -> None:
-    """Copy the Python files of the entry's folder to the run, and record the folder, the commit and the diff.
-
-    Nothing is copied if workload.entry names no file. If the run already has a copy, it is kept under another name,
-    such as `code-1`. If the files cannot be copied, or are too many or too large, the record has the reason. Raises
-    OSError if the record cannot be written.
+    """Copy the Python files of the entry's folder to the run, and record the folder, the commit and the diff. Nothing
+    is copied if workload.entry names no file. If the run already has a copy, it is kept under another name, such as
+    `code-1`. If the files cannot be copied, or are too many or too large, the record has the reason. Raises OSError if
+    the record cannot be written.
     """
     if (folder := home_of(options)) is None:
         if options.workload.entry is not None and options.run.code == "copy":
@@ -137,9 +130,8 @@ def put_aside(run: Run) -> None:
 
 
 def link_data(run: Run, options: Options) -> None:
-    """Add the links to the other files of the user's folder, for a run that will train a copy made without them.
-
-    Does nothing if the run has no copy. Errors are ignored.
+    """Add the links to the other files of the user's folder, for a run that will train a copy made without them. Does
+    nothing if the run has no copy. Errors are ignored.
     """
     folder, copy = home_of(options), of(run)
     if folder is not None and copy is not None:
@@ -148,9 +140,8 @@ def link_data(run: Run, options: Options) -> None:
 
 
 def _copy(run: Run, folder: Path, with_links: bool) -> str:
-    """Copy the Python files of `folder` to the run; `with_links` also adds links to all other files.
-
-    Returns an empty text, or the reason why the files were not copied.
+    """Copy the Python files of `folder` to the run; `with_links` also adds links to all other files. Returns an empty
+    text, or the reason why the files were not copied.
     """
     target = run.file(FOLDER)
     try:
@@ -171,10 +162,9 @@ def _copy(run: Run, folder: Path, with_links: bool) -> str:
 
 @dataclass
 class _Tree:
-    """The entries of a folder as paths relative to it.
-
-    `files` are the Python files to copy. `others` are all other entries that are not hidden, and the folders that are
-    not searched. `excess` is the limit that the files exceed; empty if they exceed none.
+    """The entries of a folder as paths relative to it. `files` are the Python files to copy. `others` are all other
+    entries that are not hidden, and the folders that are not searched. `excess` is the limit that the files exceed;
+    empty if they exceed none.
     """
 
     files: list[str] = field(default_factory=list)
@@ -183,10 +173,9 @@ class _Tree:
 
 
 def _search(folder: Path, run: Run) -> _Tree:
-    """Return the entries of a folder and its subfolders, upper levels first.
-
-    A subfolder with more than MOST_NAMES_OF_DATA names counts as data and is not searched. Virtual environments and the
-    folders of runs are left out. Raises OSError if `folder` itself cannot be listed.
+    """Return the entries of a folder and its subfolders, upper levels first. A subfolder with more than
+    MOST_NAMES_OF_DATA names counts as data and is not searched. Virtual environments and the folders of runs are left
+    out. Raises OSError if `folder` itself cannot be listed.
     """
     tree, ours = _Tree(), {os.path.realpath(home()), os.path.realpath(run.path.parent), os.path.realpath(run.path)}
     names = copied_bytes = 0
@@ -233,9 +222,8 @@ def _bytes_of_python(entry: os.DirEntry[str]) -> int | None:
 
 
 def _link(tree: _Tree, folder: Path, copy: Path) -> None:
-    """Make a link in `copy` to each entry of `folder` that is not copied.
-
-    If nothing in a subfolder is copied, the link leads to the whole subfolder.
+    """Make a link in `copy` to each entry of `folder` that is not copied. If nothing in a subfolder is copied, the link
+    leads to the whole subfolder.
     """
     copied = {""} | {str(parent) for name in tree.files for parent in Path(name).parents}
     copied = {"" if parent == "." else parent for parent in copied}

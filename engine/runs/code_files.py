@@ -15,10 +15,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TypedDict
 
-from ..files.reading import read_bytes, read_object
-from ..files.values import Fields, Form
+from ..files import typed
+from ..files.reading import read_bytes
 from ..files.writing import write_atomically
 from ..units import counted
 from . import code_copy
@@ -28,42 +28,42 @@ from .run import Run, RunError
 FILE = "code.json"
 NAMED = 3  # files in a message
 MOST_LINES = 5_000  # of a file whose changed lines are counted, as this takes time
-_CHANGE = Annotated[Mapping[str, Any], Fields({"step": int | None, "files": Sequence[str]}, needed=("step", "files"))]
-_FORM = Form({"folder": str, "files": Mapping[str, str], "changes": Sequence[_CHANGE]})
 
 
 class CodeChangedError(RunError):
     """The user's code has changed since the last checkpoint of the run was saved."""
 
 
+class Change(TypedDict):
+    """A resume with changed `files`, by their names, at a `step`: None until the trainer knows it."""
+
+    step: int | None
+    files: Sequence[str]
+
+
 @dataclass(frozen=True)
 class Code:
-    """The record of the user's Python files that a run has imported.
-
-    `folder` is the folder of the entry. `files` has the SHA-256 hash of each file by its path. `changes` lists each
-    resume with changed code: the names of the changed `files`, and the `step` at which the run was resumed (None until
-    the trainer knows it).
+    """The record of the user's Python files that a run has imported. `folder` is the folder of the entry. `files` has
+    the SHA-256 hash of each file by its path.
     """
 
     folder: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
-    changes: Sequence[Mapping[str, Any]] = ()
+    changes: Sequence[Change] = ()
 
     def name_of(self, path: str) -> str:
         """Return the path relative to the entry's folder; for a file outside of that folder, the path unchanged."""
         return os.path.relpath(path, self.folder) if Path(path).is_relative_to(self.folder) else path
 
     def changed(self, copy: Path | None = None) -> list[str]:
-        """Return the paths of the recorded files that have another content now or no longer exist.
-
-        If `copy`, the run's copy of the folder, is given, the files in it are compared instead of the originals.
+        """Return the paths of the recorded files that have another content now or no longer exist. If `copy`, the run's
+        copy of the folder, is given, the files in it are compared instead of the originals.
         """
         return [path for path, recorded in self.files.items() if _hash(self.used(path, copy)) != recorded]
 
     def used(self, path: str, copy: Path | None) -> str:
-        """Return the path of the file that a run imports for the recorded `path`.
-
-        This is the file in `copy` if it exists there, else `path` itself.
+        """Return the path of the file that a run imports for the recorded `path`. This is the file in `copy` if it
+        exists there, else `path` itself.
         """
         copied = copy / self.name_of(path) if copy and Path(path).is_relative_to(self.folder) else None
         return str(copied) if copied and copied.exists() else path
@@ -71,15 +71,12 @@ class Code:
 
 def read(run: Run) -> Code:
     """Return the record of a run; an empty record if there is no file or it is damaged."""
-    record = read_object(run.file(FILE), _FORM).value
-    return Code(record.get("folder", ""), record.get("files", {}), record.get("changes", ()))
+    return typed.read_usable(run.file(FILE), Code)
 
 
 def changed(run: Run) -> list[str]:
-    """Return the names of the files that have changed since the run used them.
-
-    A name is followed by the number of changed lines if the run has a copy of the file, or by "(missing)" if the file
-    no longer exists.
+    """Return the names of the files that have changed since the run used them. A name is followed by the number of
+    changed lines if the run has a copy of the file, or by "(missing)" if the file no longer exists.
     """
     code, copy = read(run), code_copy.of(run)
     return [code.name_of(path) + _how(path, code, copy) for path in code.changed()]
@@ -94,9 +91,8 @@ def _how(path: str, code: Code, copy: Path | None) -> str:
 
 
 def _changed_lines(before: str, after: str) -> int:
-    """Return the number of lines that differ between the files with the paths `before` and `after`.
-
-    0 if a file cannot be read or has more than 5,000 lines.
+    """Return the number of lines that differ between the files with the paths `before` and `after`. 0 if a file cannot
+    be read or has more than 5,000 lines.
     """
     try:
         old, new = (read_bytes(Path(path)).splitlines() for path in (before, after))
@@ -109,9 +105,8 @@ def _changed_lines(before: str, after: str) -> int:
 
 
 def describe(run: Run) -> str:
-    """Return one line that names at most three of the files that have changed since the run was trained.
-
-    Empty if no file has changed.
+    """Return one line that names at most three of the files that have changed since the run was trained. Empty if no
+    file has changed.
     """
     names = changed(run)
     if not names:
@@ -122,18 +117,16 @@ def describe(run: Run) -> str:
 
 
 def can_use_copy(run: Run) -> bool:
-    """Return True if the run has a copy of its code and the copy equals the code that the run has used.
-
-    True also for a copy if the run has not recorded any code.
+    """Return True if the run has a copy of its code and the copy equals the code that the run has used. True also for a
+    copy if the run has not recorded any code.
     """
     copy = code_copy.of(run)
     return copy is not None and not read(run).changed(copy)
 
 
 def check(run: Run, from_copy: bool = False) -> None:
-    """Raise CodeChangedError if a file has changed since the run used it.
-
-    With `from_copy`, raise it instead if the run has no copy, or if the copy is not the code that the run has used.
+    """Raise CodeChangedError if a file has changed since the run used it. With `from_copy`, raise it instead if the run
+    has no copy, or if the copy is not the code that the run has used.
     """
     if from_copy:
         if code_copy.of(run) is None:
@@ -151,22 +144,20 @@ def check(run: Run, from_copy: bool = False) -> None:
 
 def accept(run: Run, copy: Path | None = None) -> None:
     """Record the present hashes of the changed files, and the change, as the user resumes the run with these files.
-
     `copy` is the run's new copy if the run trains it. Does nothing if no file has changed.
     """
     code = read(run)
     if not (paths := code.changed(copy)):
         return
-    change = {"step": None, "files": [code.name_of(path) for path in paths]}
+    change: Change = {"step": None, "files": [code.name_of(path) for path in paths]}
     now = {path: digest for path in code.files if (digest := _hash(code.used(path, copy))) is not None}
     _write(run, replace(code, files=now, changes=(*code.changes, change)))
 
 
 def begin(run: Run, copy: Path | None = None) -> None:
-    """Prepare the record before a trainer runs the user's code; `copy` is the run's copy if it trains that.
-
-    Raises CodeChangedError if a file has changed and the run has a checkpoint. Without a checkpoint, the changed files
-    are removed from the record, and recorded again when they are imported. Files may change between the launch and this
+    """Prepare the record before a trainer runs the user's code; `copy` is the run's copy if it trains that. Raises
+    CodeChangedError if a file has changed and the run has a checkpoint. Without a checkpoint, the changed files are
+    removed from the record, and recorded again when they are imported. Files may change between the launch and this
     call, or before a second trainer continues after memory ran out.
     """
     code = read(run)
@@ -177,10 +168,8 @@ def begin(run: Run, copy: Path | None = None) -> None:
 
 
 def add(run: Run, folder: Path, paths: Iterable[str], copy: Path | None = None) -> None:
-    """Add the imported files `paths` to the record, if they are not in it yet; `folder` is the entry's folder.
-
-    Files in the run's `copy` are recorded with their paths in the entry's folder. Files that cannot be read are left
-    out.
+    """Add the imported files `paths` to the record, if they are not in it yet; `folder` is the entry's folder. Files in
+    the run's `copy` are recorded with their paths in the entry's folder. Files that cannot be read are left out.
     """
     code, new = read(run), {}
     for used in paths:
@@ -192,14 +181,13 @@ def add(run: Run, folder: Path, paths: Iterable[str], copy: Path | None = None) 
 
 
 def record_step(run: Run, step: int) -> Sequence[str]:
-    """Record the step at which the run was resumed with changed files.
-
-    Returns the names of these files; empty if the code was not changed, or the step is already recorded.
+    """Record the step at which the run was resumed with changed files. Returns the names of these files; empty if the
+    code was not changed, or the step is already recorded.
     """
     code = read(run)
     names = [name for change in code.changes if change["step"] is None for name in change["files"]]
     if names:
-        changes = [{**change, "step": step} if change["step"] is None else change for change in code.changes]
+        changes: list[Change] = [{**each, "step": step} if each["step"] is None else each for each in code.changes]
         _write(run, replace(code, changes=changes))
     return list(dict.fromkeys(names))
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from ..files import writing
 from ..files.reading import GrowingFile, open_regular, why
 from .events import EVENT_FILES, Event, Finished, OptionChanged, Started, Warn
-from .parsing import dated, parse_block
+from .parsing import dated, parse_block, with_line
 from .run import WAITING, Run
 
 E = TypeVar("E", bound=Event)
@@ -50,9 +50,8 @@ class Damage:
         return f"line {self._first_line():,} of {self.path.name}{more} {are} damaged, left out"
 
     def _first_line(self) -> int:
-        """Return the number of the first damaged line in the file, counted from 1.
-
-        It is counted only for the message, so that reading stays fast.
+        """Return the number of the first damaged line in the file, counted from 1. It is counted only for the message,
+        so that reading stays fast.
         """
         lines, left = 1, self._first_offset
         try:
@@ -66,13 +65,13 @@ class Damage:
 
 
 class Tail:
-    """Reads the events of the growing file `path`. Each call of `read` returns the events since the last call.
-
-    An incomplete last line is left for a later call. With `from_now`, the present content of the file is skipped.
+    """Reads the events of the growing file `path`. Each call of `read` returns the events since the last call. An
+    incomplete last line is left for a later call. With `from_now`, the present content of the file is skipped. With
+    `keep_lines`, the events have their lines.
     """
 
-    def __init__(self, path: Path, from_now: bool = False) -> None:
-        self._file = GrowingFile(path, _size(path) if from_now else 0)
+    def __init__(self, path: Path, from_now: bool = False, keep_lines: bool = False) -> None:
+        self._file, self._keep_lines = GrowingFile(path, _size(path) if from_now else 0), keep_lines
         self.damage = Damage(path)
 
     @property
@@ -89,16 +88,15 @@ class Tail:
             self.damage.unreadable = why(fault)
             return []
         self.damage.unreadable = ""
+        events: list[Event] = []
         with _no_collecting(len(block)):
-            return list(self._events(block, offset))
-
-    def _events(self, block: bytes, offset: int) -> Iterator[Event]:
-        for event, line in parse_block(block):
-            if event is not None:
-                yield event
-            elif line.strip():
-                self.damage.add(offset)
-            offset += len(line) + 1
+            for event, line in parse_block(block):
+                if event is not None:
+                    events.append(with_line(event, line) if self._keep_lines else event)
+                elif line.strip():
+                    self.damage.add(offset)
+                offset += len(line) + 1
+        return events
 
 
 def _size(path: Path) -> int:
@@ -110,9 +108,8 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _no_collecting(size_bytes: int) -> Iterator[None]:
-    """A context without Python's garbage collection, if a block of more than 1 MB is read (`size_bytes`).
-
-    The collection would take longer than the reading, and free nothing.
+    """A context without Python's garbage collection, if a block of more than 1 MB is read (`size_bytes`). The
+    collection would take longer than the reading, and free nothing.
     """
     paused = size_bytes > _MANY_BYTES and gc.isenabled()
     if paused:
@@ -143,12 +140,11 @@ class RunEvents:
         return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
 
 
-def read_events(folder: Path, names: Sequence[str] = EVENT_FILES) -> RunEvents:
-    """Return the events in the files `names` of a run folder, by default both event files, in the order of time.
-
-    A file that does not exist has no events. A file that cannot be read is reported in `damage`.
+def read_events(folder: Path, names: Sequence[str] = EVENT_FILES, keep_lines: bool = False) -> RunEvents:
+    """Return the events in the files `names` of a run folder, by default both event files, in the order of time. A file
+    that does not exist has no events. A file that cannot be read is reported in `damage`.
     """
-    tails = [Tail(folder / name) for name in names]
+    tails = [Tail(folder / name, keep_lines=keep_lines) for name in names]
     events = in_time(event for tail in tails for event in tail.read())
     return RunEvents(events, tuple(filter(None, (str(tail.damage) for tail in tails))))
 
@@ -167,15 +163,14 @@ ENDED = "the training has ended, and its result waits for room; it is given up a
 
 
 class Follower:
-    """The events of a run from both of its files, in the order of time, while they are written.
-
-    With `from_now`, the events that the files already have are skipped. A resumed run has several `finished` events, so
-    a `finished` event is held back until no process of the run is alive. It is then the last event.
+    """The events of a run from both of its files, in the order of time, while they are written. With `from_now`, the
+    events that the files already have are skipped. A resumed run has several `finished` events, so a `finished` event
+    is held back until no process of the run is alive. It is then the last event.
     """
 
-    def __init__(self, run: Run, from_now: bool = False) -> None:
+    def __init__(self, run: Run, from_now: bool = False, keep_lines: bool = False) -> None:
         self.run = run
-        self._tails = [Tail(run.file(name), from_now) for name in EVENT_FILES]
+        self._tails = [Tail(run.file(name), from_now, keep_lines) for name in EVENT_FILES]
         self._reported: set[Damage] = set()
         self._silence = Silence(run.path)
         self._finished: Finished | None = None
@@ -183,9 +178,8 @@ class Follower:
         self.outcome = ""  # the outcome of a run that has ended
 
     def poll(self) -> list[Event]:
-        """Return the events since the last poll, and warnings about damaged files and a disk that refuses writing.
-
-        Sets `ended` if the last event ends the run.
+        """Return the events since the last poll, and warnings about damaged files and a disk that refuses writing. Sets
+        `ended` if the last event ends the run.
         """
         state = self.run.liveness
         alive = state.engine or state.trainer
@@ -229,9 +223,8 @@ class Follower:
 
 
 def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:
-    """Yield all events of a run, from its first event until it has ended.
-
-    Waits for events that are not written yet, and reads the files every `interval_seconds`.
+    """Yield all events of a run, from its first event until it has ended. Waits for events that are not written yet,
+    and reads the files every `interval_seconds`.
     """
     follower = Follower(run)
     while not follower.ended:
@@ -241,10 +234,8 @@ def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:
 
 
 class Silence:
-    """Checks if the disk stops a run that is alive from writing events.
-
-    After 3 s without events, `check` writes a test file to the run's folder. It returns a sentence if the disk refuses
-    the file, else an empty text.
+    """Checks if the disk stops a run that is alive from writing events. After 3 s without events, `check` writes a test
+    file to the run's folder. It returns a sentence if the disk refuses the file, else an empty text.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -253,10 +244,9 @@ class Silence:
         self._reported = ""
 
     def check(self, has_events: bool, trains: bool = True) -> str:
-        """Return a sentence if the disk keeps the run from writing, else an empty text.
-
-        `has_events` is True if events have been written since the last call; `trains` is False if only the engine is
-        alive. Each silence is reported once, and once more if the training has ended meanwhile.
+        """Return a sentence if the disk keeps the run from writing, else an empty text. `has_events` is True if events
+        have been written since the last call; `trains` is False if only the engine is alive. Each silence is reported
+        once, and once more if the training has ended meanwhile.
         """
         now, waits = time.monotonic(), TRAINS_ON if trains else ENDED
         if has_events:
@@ -270,9 +260,8 @@ class Silence:
 
 
 def lost_error(folder: Path, log: Sequence[str]) -> dict[str, str]:
-    """Return the error (`kind`, `message` and `hint`) of a run that has ended without a result.
-
-    The message names the disk if it cannot be written to. The hint has the last line of `log`, the lines of engine.log.
+    """Return the error (`kind`, `message` and `hint`) of a run that has ended without a result. The message names the
+    disk if it cannot be written to. The hint has the last line of `log`, the lines of engine.log.
     """
     last = next((line.strip() for line in reversed(log) if line.strip()), "")
     return {

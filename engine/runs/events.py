@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from ..files.values import EMPTY, Fields
+from ..files.typed import Fields
+from ..files.values import EMPTY
 from ..files.values import finite as finite
 from ..files.values import plain as plain
 from ..gpu import Gpu, TrainingGpu
@@ -51,6 +52,7 @@ class Event:
     type: ClassVar[str]
     t: ClassVar[float]
     run: ClassVar[str]
+    line: ClassVar[bytes] = b""  # that of the file, if its reader keeps the lines
 
     if not TYPE_CHECKING:
 

@@ -35,11 +35,10 @@ def create(
     path: Path | None = None,
 ) -> Run:
     """Create a new run folder with `preset_yaml` as its preset, and the record of its origin. The run's id contains the
-    time and `name`, unless `path` is the folder; then FileExistsError is raised if it exists.
-
-    `origin` is the content of origin.json; if it is empty, there is no such file. `more` has the texts of further files
-    by their names. In a `cluster`, each worker has a run of its own; the id of each run except the chief's ends with
-    the worker's number. Raises RunError and OSError.
+    time and `name`, unless `path` is the folder; then FileExistsError is raised if it exists. `origin` is the content
+    of origin.json; if it is empty, there is no such file. `more` has the texts of further files by their names. In a
+    `cluster`, each worker has a run of its own; the id of each run except the chief's ends with the worker's number.
+    Raises RunError and OSError.
     """
     folder = runs_folder()
     places.make(folder, exist_ok=True)
@@ -66,10 +65,9 @@ def create(
 
 
 def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str, str] | None = None) -> Run:
-    """Create the run folder `path` with `preset_yaml` as its preset; only this user can read it.
-
-    `origin` and `more` are as for `create`. Raises FileExistsError if `path` exists, RunError if TensorFlow cannot
-    write to such a path, or another OSError. After an error no folder is left.
+    """Create the run folder `path` with `preset_yaml` as its preset; only this user can read it. `origin` and `more`
+    are as for `create`. Raises FileExistsError if `path` exists, RunError if TensorFlow cannot write to such a path, or
+    another OSError. After an error no folder is left.
     """
     if not nameable(str(path)):
         raise RunError(f"{path.parent} {NO_NAME}: TensorFlow cannot write there; set GPUTUI_HOME to another folder")
@@ -93,9 +91,8 @@ def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str,
 
 
 def _give_number(path: Path) -> None:
-    """Give the new run in the folder `path` the next number.
-
-    If that is impossible (the disk is full, or another process holds the lock for a second), the run has no number.
+    """Give the new run in the folder `path` the next number. If that is impossible (the disk is full, or another
+    process holds the lock for a second), the run has no number.
     """
     with contextlib.suppress(OSError, locks.Taken), locks.take(run_numbers.file_of(path)) as lock:
         end = os.lseek(lock.fd, 0, os.SEEK_END)
@@ -112,9 +109,8 @@ def _give_number(path: Path) -> None:
 
 @dataclass(frozen=True)
 class Survey:
-    """All runs that can be read, the newest first.
-
-    `closed` has the reason why a folder cannot be read, by the folder's name.
+    """All runs that can be read, the newest first. `closed` has the reason why a folder cannot be read, by the folder's
+    name.
     """
 
     runs: list[Run]
@@ -130,10 +126,8 @@ class Survey:
 
 
 def survey() -> Survey:
-    """Return all runs in the folder of runs.
-
-    A folder that this user cannot read raises no error: it is in `closed`. There are no runs if the folder does not
-    exist.
+    """Return all runs in the folder of runs. A folder that this user cannot read raises no error: it is in `closed`.
+    There are no runs if the folder does not exist.
     """
     places.tighten(runs_folder())
     readable, closed = [], {}
@@ -164,7 +158,6 @@ def all_runs() -> list[Run]:
 
 def find(text: str) -> Run:
     """Return the run whose short name (`r42`) or id is `text`, or whose id contains it; for `latest`, the newest run.
-
     Raises RunError if no run or several runs match. If the newest run is a worker of a training on several machines,
     `latest` is the run of its chief.
     """

@@ -7,7 +7,6 @@ from typing import Any
 
 from .. import figures
 from ..figures import Figure
-from ..files.values import number
 from .events import EpochEnd, Event, GpuReadings, HostReading, Progress, fields_of
 
 Row = dict[str, float]
@@ -20,11 +19,10 @@ _OF_GPU, _OF_HOST = (
 
 
 class RowMaker:
-    """Makes one row of each progress and epoch event. The events come in the order of time.
-
-    A row has the time `t` in Unix seconds, the epoch, the step and all available figures. Metrics keep their names;
-    figures of GPUs have names such as `gpu0_busy`. A figure without a value is not in the row. `readings` are the last
-    figures of GPUs and host before the first event.
+    """Makes one row of each progress and epoch event. The events come in the order of time. A row has the time `t` in
+    Unix seconds, the epoch, the step and all available figures. Metrics keep their names; figures of GPUs have names
+    such as `gpu0_busy`. A figure without a value is not in the row. `readings` are the last figures of GPUs and host
+    before the first event.
     """
 
     def __init__(self, readings: Mapping[str, float] | None = None) -> None:
@@ -68,9 +66,8 @@ def split(column: str) -> tuple[str, str]:
 
 
 def figure_of(column: str) -> Figure | None:
-    """Return the declaration of the figure in a column of a row.
-
-    None for a column that is no declared figure, such as the time, the epoch or a metric of the user's model.
+    """Return the declaration of the figure in a column of a row. None for a column that is no declared figure, such as
+    the time, the epoch or a metric of the user's model.
     """
     device, name = split(column)
     if device:
@@ -98,4 +95,4 @@ def _metrics(event: Progress | EpochEnd) -> Row:
 
 
 def _numbers(event: Mapping[str, Any], names: tuple[str, ...]) -> Row:
-    return {name: value for name in names if (value := number(event.get(name))) is not None}
+    return {name: value for name in names if (value := event.get(name)) is not None}

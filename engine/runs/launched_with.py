@@ -13,7 +13,7 @@ from typing import Any
 from ..entry import parse
 from ..files import located_yaml
 from ..files.reading import open_regular, read_object, why
-from ..files.values import harmless, harmless_in, mapping
+from ..files.values import harmless, harmless_in
 from ..interpreter import interpreter
 from ..options import Options, options_json
 from ..options.workload import ENTRY
@@ -31,18 +31,21 @@ def options_of(run: Run) -> dict[str, Any]:
     return read_options(run)[0]
 
 
+def option_groups(run: Run) -> dict[str, dict[str, Any]]:
+    """Return the options that the trainer got, by group and name; empty if they cannot be read."""
+    groups = read_object(run.file(options_json.FILE)).value
+    return {name: group for name, group in groups.items() if isinstance(group, dict)}
+
+
 def python_of(run: Run) -> str:
-    """Return the path of the interpreter with which the run was launched, even if GPUTUI_PYTHON now names
-    another one.
-    """
+    """Return the path of the interpreter with which the run was launched, even if GPUTUI_PYTHON names another now."""
     given = options_of(run).get("run.python")
     return interpreter.file_of(str(given), str(run.path)) if given else sys.executable
 
 
 def read_options(run: Run) -> tuple[dict[str, Any], str]:
-    """Return the options by `group.name`, and an empty text.
-
-    If they cannot be read, return an empty mapping and the reason.
+    """Return the options by `group.name`, and an empty text. If they cannot be read, return an empty mapping and the
+    reason.
     """
     try:
         preset = located_yaml.read(run.file("preset.yaml"))
@@ -70,15 +73,14 @@ def started(run: Run) -> Started | None:
 
 
 def of_same_code(options: Options) -> Started | None:
-    """Return the `started` event of the newest run with the same workload.entry, among the 50 newest runs.
-
-    None if there is no such run, or if the entry's file has changed since then.
+    """Return the `started` event of the newest run with the same workload.entry, among the 50 newest runs. None if
+    there is no such run, or if the entry's file has changed since then.
     """
     code = _code(options.workload.entry, options.workload.folder)
     if code is None:
         return None
     for run in all_runs()[:_SEARCHED]:
-        workload = mapping(read_object(run.file(options_json.FILE)).value.get("workload"))
+        workload = option_groups(run).get("workload", {})
         if _code(workload.get("entry"), workload.get("folder")) == code and (event := started(run)):
             return event if _changed(code[0]) <= event.t else None
     return None
@@ -86,7 +88,6 @@ def of_same_code(options: Options) -> Started | None:
 
 def _code(entry: Any, folder: Any) -> tuple[str, str] | None:
     """Return the absolute path of the entry's file, and the name of its function; None if the entry is not valid.
-
     `entry` and `folder` are values of workload.entry and workload.folder.
     """
     if not isinstance(entry, str) or not ENTRY.fullmatch(entry):

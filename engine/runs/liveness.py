@@ -26,10 +26,7 @@ BEATS_WITHIN_SECONDS, POLL_SECONDS = 3.0, 0.1
 
 @dataclass(frozen=True)
 class Liveness:
-    """Which processes of a run are alive.
-
-    `host` is the name of the machine if it is another one than this; else empty.
-    """
+    """Which processes of a run are alive. `host` is the name of the machine if it is another one, else empty."""
 
     engine: bool = False
     trainer: bool = False
@@ -62,11 +59,10 @@ def _check_here(folder: Path, status: Mapping[str, Any]) -> Liveness:
 
 
 def _lives(process: Process | None, folder: Path, verified: bool = False) -> bool:
-    """Return True if `process`, which the status file names, is alive. None is not alive.
-
-    With `verified`, it must also be seen to work for this run. A status file can name any process, and a folder can be
-    copied. If the file does not have the machine and the start of the process, an older gputui wrote it: then the
-    command line of the process must name the run.
+    """Return True if `process`, which the status file names, is alive. None is not alive. With `verified`, it must also
+    be seen to work for this run. A status file can name any process, and a folder can be copied. If the file does not
+    have the machine and the start of the process, an older gputui wrote it: then the command line of the process must
+    name the run.
     """
     if process is None:
         return False
@@ -77,10 +73,8 @@ def _lives(process: Process | None, folder: Path, verified: bool = False) -> boo
 
 def check_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> Liveness:
     """Return the same as `check`, but wait up to 3 s for a new heartbeat of a run on another machine that seems to be
-    dead.
-
-    `read_status` returns the present content of status.json. `check` compares clocks, and the clocks of two machines
-    may differ.
+    dead. `read_status` returns the present content of status.json. `check` compares clocks, and the clocks of two
+    machines may differ.
     """
     status = read_status()
     now, place = check(folder, status), Place.read(status)
@@ -94,9 +88,8 @@ def check_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) ->
 
 
 def _is_certain(folder: Path, place: Place) -> bool:
-    """Return True if it is certain that a run at `place`, another machine, has ended: its lock is not held.
-
-    A lock is certain only if both share a kernel, as containers on one host do.
+    """Return True if it is certain that a run at `place`, another machine, has ended: its lock is not held. A lock is
+    certain only if both share a kernel, as containers on one host do.
     """
     return place.shares_kernel and locks.held(folder / ENGINE_LOCK) is False
 
@@ -105,10 +98,8 @@ _seen: dict[Path, tuple[Any, float]] = {}  # the heartbeat of a run, and when it
 
 
 def _beats(folder: Path, heartbeat: Any) -> bool:
-    """Return True if the heartbeat of the run in `folder` has changed within the last 60 s.
-
-    The first call for a folder compares the heartbeat with the clock. Later calls compare it with the heartbeat of the
-    call before.
+    """Return True if the heartbeat of the run in `folder` has changed within the last 60 s. The first call for a folder
+    compares the heartbeat with the clock. Later calls compare it with the heartbeat of the call before.
     """
     now = time.monotonic()
     if folder not in _seen:

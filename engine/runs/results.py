@@ -17,7 +17,6 @@ from typing import Any
 
 from ..files.appending import RETRY_SECONDS, LineFile
 from ..files.reading import Object
-from ..files.values import whole
 from ..files.writing import write_atomically
 from .event_reading import RunEvents
 from .events import EVENTS_FILE, Best, EpochEnd, Finished, Progress, Warn
@@ -33,9 +32,8 @@ LEAST_PIPE_BYTES = 1 << 14
 
 @dataclass(frozen=True)
 class Report:
-    """The trainer's result and last events that it could not write to the disk.
-
-    `lost_events` is the number of events that it has dropped.
+    """The trainer's result and last events that it could not write to the disk. `lost_events` is the number of events
+    that it has dropped.
     """
 
     result: Mapping[str, Any] | None = None
@@ -58,14 +56,13 @@ def not_restored(run_events: RunEvents) -> list[str]:
 
 
 def reached(run_events: RunEvents) -> Reached:
-    """Return the progress of the training from its events.
-
-    For a resumed run without new progress, it is the progress before the resume.
+    """Return the progress of the training from its events. For a resumed run without new progress, it is the progress
+    before the resume.
     """
     finished, progress, epoch = run_events.last(Finished), run_events.last(Progress), run_events.last(EpochEnd)
     if finished is not None and (progress is None or finished.t >= progress.t):
         before = finished.summary
-        return Reached(whole(before.get("epochs")) or 0, whole(before.get("steps")) or 0, before.get("metrics") or {})
+        return Reached(before.get("epochs") or 0, before.get("steps") or 0, before.get("metrics") or {})
     figures = {"loss": progress.loss, **progress.metrics} if progress else {}
     of_part = {name: value for name, value in figures.items() if value is not None}  # of an epoch that is not complete
     return Reached(
@@ -81,9 +78,8 @@ def best_epochs(run_events: RunEvents) -> dict[str, dict[str, Any]]:
 def write(
     run: Run, result: Mapping[str, Any], seconds: float, given_up: Callable[[], bool] = lambda: False
 ) -> OSError | None:
-    """Write result.json, and retry for `seconds` or until `given_up` returns True.
-
-    Returns None, or the error if it could not be written.
+    """Write result.json, and retry for `seconds` or until `given_up` returns True. Returns None, or the error if it
+    could not be written.
     """
     until = time.monotonic() + seconds
     while True:
@@ -97,9 +93,8 @@ def write(
 
 
 def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False) -> Object:
-    """Return the content of result.json.
-
-    While the disk cannot be read, retry for `seconds` or until `given_up` returns True.
+    """Return the content of result.json. While the disk cannot be read, retry for `seconds` or until `given_up` returns
+    True.
     """
     until = time.monotonic() + seconds
     while (result := run.read_result()).unreadable and time.monotonic() < until and not given_up():
@@ -108,9 +103,8 @@ def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False)
 
 
 def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[], bool] = lambda: False) -> int:
-    """Append the trainer's last events, as JSON lines, to its event file.
-
-    Retries for `seconds` or until `given_up` returns True. Returns the number of events that are missing.
+    """Append the trainer's last events, as JSON lines, to its event file. Retries for `seconds` or until `given_up`
+    returns True. Returns the number of events that are missing.
     """
     file = LineFile(run.file(EVENTS_FILE))
     until = time.monotonic() + seconds
@@ -126,9 +120,8 @@ def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[]
 
 
 def hand_over(report: Report, pipe: int) -> None:
-    """Write the unwritten result and events into the pipe to the engine, without waiting.
-
-    If not all events fit, the oldest are dropped.
+    """Write the unwritten result and events into the pipe to the engine, without waiting. If not all events fit, the
+    oldest are dropped.
     """
     with contextlib.suppress(OSError):
         os.set_blocking(pipe, False)
@@ -158,9 +151,8 @@ def _fitting(report: Report, room_bytes: int) -> bytes:
 
 
 def take(pipe: int) -> Report:
-    """Return the report that the trainer has written into the pipe; an empty report if there is none.
-
-    It is called after the trainer has ended, and does not wait.
+    """Return the report that the trainer has written into the pipe; an empty report if there is none. It is called
+    after the trainer has ended, and does not wait.
     """
     try:
         os.set_blocking(pipe, False)

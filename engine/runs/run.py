@@ -15,12 +15,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
-from ..files import run_numbers
+from ..files import run_numbers, typed
 from ..files.places import QUEUE
-from ..files.reading import Object, open_regular, read_object
-from ..files.values import Form, form_of, number
+from ..files.reading import Object, open_regular
 from ..system import locks, stop_signals
 from ..system.identity import Process
 from ..system.locks import ENGINE_LOCK, Lock
@@ -39,23 +38,66 @@ WAITING: Literal["waiting"] = "waiting"  # in the queue
 StateName = Outcome | GoingOn | Literal["waiting"]
 ACTIVE_STATES: tuple[GoingOn, ...] = get_args(GoingOn)
 STATE_LABELS = {"ok": "done", "error": "failed"}  # the states that are shown by another word
-_STATUS = Form(
-    {
-        "phase": str,
-        "ended_by": str,
-        "host": str,
-        "boot_id": str,
-        "pid_namespace": str,
-        "engine_pid": int,
-        "engine_start_ticks": int,
-        "trainer_pid": int,
-        "trainer_start_ticks": int,
-    }
-)
+
+
+class _Status(TypedDict, total=False):
+    phase: str
+    ended_by: str
+    host: str
+    boot_id: str
+    pid_namespace: str
+    engine_pid: int
+    engine_start_ticks: int
+    trainer_pid: int
+    trainer_start_ticks: int
 
 
 class RunError(Exception):
     """A run cannot be found or used. The text gives the reason, and often what the user can do."""
+
+
+@dataclass(frozen=True)
+class Queued:
+    """The fields of an entry of the queue (queue/entries.py) that other packages read."""
+
+    kind: str = ""
+    state: str = ""
+    yields: bool = False
+    tries: int = 0
+    most_tries: int = 1
+
+
+@dataclass(frozen=True)
+class ProofState:
+    """The fields of trials.record.Record that the queue reads."""
+
+    state: str = ""
+    error: str | None = None
+    budget_seconds: float | None = None
+    started_t: float | None = None
+    host: str | None = None
+    boot_id: str | None = None
+    pid_namespace: str | None = None
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    tries: int = 1
+    give_way: bool = False
+    per_gpu: int = 1
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    visible: str | list[int | str] | None = None
+
+
+@dataclass(frozen=True)
+class EntryOptions:
+    """The options of a run that decide its entry."""
+
+    run: RunOptions = RunOptions()
+    device: DeviceOptions = DeviceOptions()
 
 
 @dataclass(frozen=True)
@@ -93,9 +135,8 @@ class Run:
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        """The content of result.json; if there is no such file, the summary in the last event.
-
-        None if there is neither, or if result.json is damaged.
+        """The content of result.json; if there is no such file, the summary in the last event. None if there is
+        neither, or if result.json is damaged.
         """
         read = self.read_result()
         return read.value or (None if read.damage else self._result_in_events())
@@ -106,10 +147,9 @@ class Run:
         return [content.damage for content in (self._status(), self.read_result()) if content.damage]
 
     def _result_in_events(self) -> Mapping[str, Any] | None:
-        """Return the summary in the newest `finished` event if it is of the latest launch, else None.
-
-        The trainer's counts only if it is the last of its events. An event that is older than the preset belongs to an
-        earlier launch.
+        """Return the summary in the newest `finished` event if it is of the latest launch, else None. The trainer's
+        counts only if it is the last of its events. An event that is older than the preset belongs to an earlier
+        launch.
         """
         ends = [event for event in self._last_events(EVENTS_FILE)[-1:] if isinstance(event, Finished)]
         ends += [event for event in self._last_events(TELEMETRY_FILE) if isinstance(event, Finished)]
@@ -119,19 +159,18 @@ class Run:
         return {**last.summary, "outcome": last.outcome}
 
     def _status(self) -> Object:
-        return read_object(self.file("status.json"), _STATUS)
+        return typed.read_entries(self.file("status.json"), _Status)
 
     def read_result(self) -> Object:
         """Return the content of result.json. A result without a valid outcome is treated as damaged."""
-        result = read_object(self.file("result.json"), form_of(Summary))
+        result = typed.read_entries(self.file("result.json"), Summary)
         if result.value and result.value.get("outcome") not in OUTCOMES:
             return Object({}, result.damage or "result.json is damaged, left out")
         return result
 
     def has_completed(self) -> bool:
-        """Return True if result.json begins with the outcome `ok`.
-
-        It reads only a few bytes, as there may be thousands of runs.
+        """Return True if result.json begins with the outcome `ok`. It reads only a few bytes, as there may be thousands
+        of runs.
         """
         try:
             with open_regular(self.file("result.json")) as stream:
@@ -141,11 +180,10 @@ class Run:
 
     @property
     def whole_result(self) -> Mapping[str, Any]:
-        """The result of the run, with `seconds` and `goodput` over all launches of a resumed run.
-
-        Empty without a result.
+        """The result of the run, with `seconds` and `goodput` over all launches of a resumed run. Empty without a
+        result.
         """
-        earlier = [read_object(path, form_of(Summary)).value for path in self.path.glob(EARLIER_RESULTS)]
+        earlier = [typed.read_entries(path, Summary).value for path in self.path.glob(EARLIER_RESULTS)]
         return {**(self.result or {}), **_over_all_launches([*earlier, self.result or {}])}
 
     def process(self, role: str) -> Process | None:
@@ -162,9 +200,8 @@ class Run:
 
     @property
     def state(self) -> StateName:
-        """The outcome of a run that has ended, else `starting`, `running`, `stopping` or `waiting`.
-
-        `stopping`: the engine has ended, and the trainer still has to end. `waiting`: the run is in the queue.
+        """The outcome of a run that has ended, else `starting`, `running`, `stopping` or `waiting`. `stopping`: the
+        engine has ended, and the trainer still has to end. `waiting`: the run is in the queue.
         """
         return self.state_of(self.liveness)
 
@@ -174,16 +211,14 @@ class Run:
         return queued or self.state_without_queue(now)
 
     def _queued_state(self) -> StateName | None:
-        """Return the state that the run's entry in the queue decides: `starting` or `waiting`.
-
-        None for a run that is not queued, and for a queued run that has begun. For a run that is not queued this costs
-        one call of `stat`.
+        """Return the state that the run's entry in the queue decides: `starting` or `waiting`. None for a run that is
+        not queued, and for a queued run that has begun. For a run that is not queued this costs one call of `stat`.
         """
         file = self.queue_file
         if not os.path.exists(file):  # also if the folder belongs to another user
             return None
-        entry = read_object(file).value
-        state = "running" if entry.get("kind") == PROOF else entry.get("state")
+        entry = typed.read_usable(file, Queued)
+        state = "running" if entry.kind == PROOF else entry.state
         return "starting" if state == "starting" else None if state == "running" else WAITING
 
     def state_without_queue(self, now: Liveness) -> StateName:
@@ -220,7 +255,7 @@ class Run:
         try:
             with open_regular(self.file(name)) as stream:
                 stream.seek(max(0, stream.seek(0, os.SEEK_END) - LAST_BYTES))
-                lines = stream.read().decode("utf-8", "replace").splitlines()
+                lines = stream.read().splitlines()
         except OSError:
             return []
         return [event for line in lines if (event := parse_line(line)) is not None]
@@ -237,11 +272,10 @@ class Run:
 
 
 def _over_all_launches(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return `seconds`, the sum over all launches, and `goodput`, the share of training steps in that time.
-
-    A figure that the last result does not have is not returned.
+    """Return `seconds`, the sum over all launches, and `goodput`, the share of training steps in that time. A figure
+    that the last result does not have is not returned.
     """
-    times = [(number(result.get("seconds")), number(result.get("goodput"))) for result in results]
+    times = [(result.get("seconds"), result.get("goodput")) for result in results]
     figures = (
         {"seconds": sum(seconds for seconds, _ in times if seconds is not None)} if times[-1][0] is not None else {}
     )
@@ -256,10 +290,9 @@ ASKED_BY_PERSON = (signal.SIGTERM, stop_signals.BY_PERSON)
 
 
 def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
-    """Ask a run to stop. The first request ends it gracefully; a second request of a person ends it at once.
-
-    `numbers` are the signals for its engine: ASKED_BY_PERSON, or the signal that a scheduler has sent. Raises RunError
-    if the run is not running on this machine.
+    """Ask a run to stop. The first request ends it gracefully; a second request of a person ends it at once. `numbers`
+    are the signals for its engine: ASKED_BY_PERSON, or the signal that a scheduler has sent. Raises RunError if the run
+    is not running on this machine.
     """
     now = run.liveness
     refuse_elsewhere(run, now, "stop")
@@ -275,10 +308,8 @@ def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
 
 
 def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int] = (signal.SIGTERM,)) -> None:
-    """Send the signals `numbers` to `process`, the engine or trainer of a run.
-
-    `role` is `engine` or `trainer`. Raises RunError, and sends nothing, if `process` has ended or cannot be verified to
-    belong to the run and to this user.
+    """Send the signals `numbers` to `process`, the engine or trainer of a run. `role` is `engine` or `trainer`. Raises
+    RunError, and sends nothing, if `process` has ended or cannot be verified to belong to the run and to this user.
     """
     holds = run.file(ENGINE_LOCK if role == "engine" else EVENTS_FILE)
     try:
@@ -293,9 +324,8 @@ def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int]
 
 
 def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
-    """Raise RunError if the run is running on another machine according to `now`.
-
-    `verb` is the command that the message proposes for that machine, such as `stop`.
+    """Raise RunError if the run is running on another machine according to `now`. `verb` is the command that the
+    message proposes for that machine, such as `stop`.
     """
     if now.host:
         raise RunError(f"{run.name} is running on {now.host}; {verb} it there: gputui {verb} {run.name}")
@@ -309,7 +339,6 @@ def waiting_error(run: Run, verb: str) -> RunError:
 @contextlib.contextmanager
 def reserved(run: Run, verb: str, from_queue: bool = False) -> Iterator[Lock]:
     """Hold and yield the lock of a run that is not alive, so that no other process starts or deletes it meanwhile.
-
     Raises RunError if the run is alive or queued, or if its lock cannot be taken. `verb` is for the message, and ends
     with the letter e, such as `delete`. With `from_queue`, a queued run is allowed, as the queue itself starts it.
     """

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..files.reading import open_regular, read_object
-from ..files.values import Form, mapping, whole
+from ..files import typed
+from ..files.reading import open_regular
 from . import checkpoint_files
 from .events import EVENTS_FILE, Started
 from .parsing import parse_line
@@ -23,20 +23,18 @@ FILE = "cluster.json"
 VARIABLE = "TF_CONFIG"
 SOURCE = "gputui"  # gputui's own entry in the variable, in addition to TensorFlow's entries
 HEAD_BYTES = 262_144  # `started` is one of the first events
-_FORM = Form({"workers": Sequence[str], "index": int, "source": str})
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers of a training on several machines.
-
-    `workers` are addresses such as host:port; the first is the chief's. `index` is the place of this worker in
-    `workers`. `source` names the variables or options that define the cluster.
+    """The workers of a training on several machines. `workers` are addresses such as host:port; the first is the
+    chief's. `index` is the place of this worker in `workers`. `source` names the variables or options that define the
+    cluster.
     """
 
     workers: tuple[str, ...]
     index: int
-    source: str
+    source: str = ""
 
     @property
     def address(self) -> str:
@@ -60,9 +58,8 @@ class Cluster:
         return f"worker {self.index} of {len(self.workers)}, at {self.address} ({self.source})"
 
     def as_tf_config(self) -> str:
-        """Return the value of TF_CONFIG for the trainer.
-
-        It has the form that TensorFlow's TFConfigClusterResolver reads, and `source` in addition.
+        """Return the value of TF_CONFIG for the trainer. It has the form that TensorFlow's TFConfigClusterResolver
+        reads, and `source` in addition.
         """
         task = {"type": "worker", "index": self.index}
         return json.dumps({"cluster": {"worker": list(self.workers)}, "task": task, SOURCE: self.source})
@@ -75,24 +72,22 @@ class Cluster:
 
 def of_run(run: Run) -> Cluster | None:
     """Return the cluster in which the run was launched; None for a run on one machine, or if the file is damaged."""
-    content = read_object(run.file(FILE), _FORM).value
-    workers, index = content.get("workers"), whole(content.get("index"))
-    if not workers or index is None or not 0 <= index < len(workers):
+    cluster = typed.read(run.file(FILE), Cluster).value
+    if cluster is None or not 0 <= cluster.index < len(cluster.workers):
         return None
-    return Cluster(tuple(map(str, workers)), index, str(content.get("source", "")))
+    return replace(cluster, workers=tuple(cluster.workers))
 
 
 def members(run: Run) -> Sequence[Mapping[str, Any]]:
-    """Return the workers of the run, the chief first, from its last `started` event (Started.workers).
-
-    Empty for a run on one machine, and if there is no such event.
+    """Return the workers of the run, the chief first, from its last `started` event (Started.workers). Empty for a run
+    on one machine, and if there is no such event.
     """
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
-            lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
+            lines = stream.read(HEAD_BYTES).splitlines()
     except OSError:
         return ()
-    events = (parse_line(line) for line in lines if '"started"' in line)
+    events = (parse_line(line) for line in lines if b'"started"' in line)
     workers = [event.workers for event in events if isinstance(event, Started)]
     return workers[-1] if workers else ()
 
@@ -108,30 +103,37 @@ def run_of(member: Mapping[str, Any]) -> Run | None:
 
 
 def chief_of(run: Run) -> Run | None:
-    """Return the chief's run for the run of any worker.
-
-    None if the chief's folder cannot be read from this machine, or if the run has no `started` event that names it.
+    """Return the chief's run for the run of any worker. None if the chief's folder cannot be read from this machine, or
+    if the run has no `started` event that names it.
     """
     workers = members(run)
     return run_of(workers[0]) if workers else None
 
 
-def is_saved(run: Run) -> bool:
-    """Return True if there is a checkpoint from which the run can be resumed. Of several workers, the chief has it.
+@dataclass(frozen=True)
+class _SavedOptions:
+    checkpoint: str | float | None = None
 
-    If the chief's folder cannot be read from this machine, return True if the option run.checkpoint is not off.
+
+@dataclass(frozen=True)
+class _SavedRun:
+    run: _SavedOptions = _SavedOptions()
+
+
+def is_saved(run: Run) -> bool:
+    """Return True if there is a checkpoint from which the run can be resumed. Of several workers, the chief has it. If
+    the chief's folder cannot be read from this machine, return True if the option run.checkpoint is not off.
     """
     mine = of_run(run)
     keeper = run if mine is None or mine.is_chief else chief_of(run)
     if keeper is not None:
         return bool(checkpoint_files.steps_in(keeper.file("checkpoints")))
-    return mapping(read_object(run.file("options.json")).value.get("run")).get("checkpoint") not in (None, "off")
+    return typed.read_usable(run.file("options.json"), _SavedRun).run.checkpoint not in (None, "off")
 
 
 def other_workers(chief: Run) -> list[Run]:
-    """Return the runs of the other workers whose folders have the same parent folder as the chief's.
-
-    The list is empty if `chief` is not the run of a chief.
+    """Return the runs of the other workers whose folders have the same parent folder as the chief's. The list is empty
+    if `chief` is not the run of a chief.
     """
     named = [str(member.get("run")) for member in members(chief)]
     if not named or named[0] != chief.id:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ..files import typed
 from ..files.places import home
-from ..files.reading import read_object
-from ..files.values import harmless, mapping, text
+from ..files.values import harmless
 from ..files.writing import write_atomically
 from ..system import locks
 from ..system.locks import Lock
@@ -32,6 +32,20 @@ _LEAST_OF_A_CHANGE = 9
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The content of `origin.json`: the name of the preset, its file, and for each changed option, by `group.name`, its
+    values `from` the preset and `to` that of the run, perhaps with NO_EFFECT.
+    """
+
+    preset: str = ""
+    file: str = ""
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def as_file(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+@dataclass(frozen=True)
 class Title:
     """The title of a run: the name of the preset, and one text for each changed option."""
 
@@ -44,11 +58,9 @@ class Title:
         return f"{self.preset}: {' '.join(self.changes)}" if self.changes else self.preset
 
     def within(self, width: int) -> str:
-        """Return the title with as many changes as fit into `width` characters, and the number of the other changes.
-
-        An example is `fast: batch_size=256 +3 more`. If even the first change does not fit, it is cut. If there is no
-        room for that either, only the number of changes is given. The preset's name is never cut, so the text may be
-        longer.
+        """Return the title with as many changes as fit into `width` characters, and the number of the other changes. An
+        example is `fast: batch_size=256 +3 more`. If even the first change does not fit, it is cut. If there is no room
+        for that either, only the number of changes is given. The preset's name is never cut, so the text may be longer.
         """
         if changes := self.changes_within(width - len(self.preset) - 2):
             return f"{self.preset}: {changes}"
@@ -79,11 +91,10 @@ def title(run: Run) -> str:
 
 
 def title_of(run: Run) -> Title:
-    """Return the complete title of a run.
-
-    Without a record of its origin (a run of an older gputui) it has only the preset's name.
+    """Return the complete title of a run. Without a record of its origin (a run of an older gputui) it has only the
+    preset's name.
     """
-    title = recorded(read_object(run.file(FILE)).value, name_of(run))
+    title = recorded(typed.read_usable(run.file(FILE), Origin), name_of(run))
     return replace(title, changes=(*title.changes, *_place(run)))
 
 
@@ -95,21 +106,19 @@ def with_name(run: Run) -> str:
 
 
 def _place(run: Run) -> Iterator[str]:
-    """Yield one text about the run's place in a training on several machines, or no text for other runs.
-
-    The text is `worker 1 of 4`, or for the chief the number of workers.
+    """Yield one text about the run's place in a training on several machines, or no text for other runs. The text is
+    `worker 1 of 4`, or for the chief the number of workers.
     """
     if (joined := run_cluster.of_run(run)) is not None:
         workers = len(joined.workers)
         yield counted(workers, "workers") if joined.is_chief else f"worker {joined.index} of {workers}"
 
 
-def recorded(origin: Mapping[str, Any], default: str) -> Title:
+def recorded(origin: Origin, default: str) -> Title:
     """Return the title from the record of an origin; `default` is the name of the preset if the record has none."""
-    changes = mapping(origin.get("changes"))
-    applied = {key: mapping(change) for key, change in changes.items() if not mapping(change).get(NO_EFFECT)}
+    applied = {key: change for key, change in origin.changes.items() if not change.get(NO_EFFECT)}
     words = (_words(key, change.get("to")) for key, change in applied.items())
-    return Title(text(origin.get("preset")) or default, tuple(words))
+    return Title(origin.preset or default, tuple(words))
 
 
 def name_of(run: Run) -> str:
@@ -130,9 +139,8 @@ def _words(key: str, value: Any) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return the value as one word of at most 32 characters.
-
-    Of a path it is the last part, of an interpreter its environment, of a long text its beginning.
+    """Return the value as one word of at most 32 characters. Of a path it is the last part, of an interpreter its
+    environment, of a long text its beginning.
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -147,44 +155,35 @@ def _brief(value: Any) -> str:
 
 
 def add_change(run: Run, key: str, before: Any, after: Any) -> None:
-    """Put an option that was changed after the launch first among the changes in the run's title.
-
-    `before` and `after` are its values. A run without a record of its origin is not changed. Raises OSError if the
-    record cannot be written.
+    """Put an option that was changed after the launch first among the changes in the run's title. `before` and `after`
+    are its values. A run without a record of its origin is not changed. Raises OSError if the record cannot be written.
     """
-    origin = dict(read_object(run.file(FILE)).value)
-    if not origin:
+    origin = typed.read(run.file(FILE), Origin).value
+    if origin is None:
         return
-    changes = mapping(origin.get("changes"))
-    change = {key: {"from": mapping(changes.get(key)).get("from", before), "to": after}}
-    changes = change | {other: details for other, details in changes.items() if other != key}
-    write_atomically(run.file(FILE), json.dumps(origin | {"changes": changes}, indent=1) + "\n")
+    change = {key: {"from": origin.changes.get(key, {}).get("from", before), "to": after}}
+    others = {other: details for other, details in origin.changes.items() if other != key}
+    write_atomically(run.file(FILE), replace(origin, changes=change | others).as_file())
 
 
 def leave_out(run: Run, unapplied: Mapping[str, str]) -> None:
     """Record in the run's origin.json which changed options have no effect. The title does not name these options.
-
     `unapplied` has the reason for each key. Reasons of other options that were recorded earlier are removed. Raises
     OSError if the record cannot be written.
     """
-    origin = dict(read_object(run.file(FILE)).value)
-    changes = {key: dict(mapping(change)) for key, change in mapping(origin.get("changes")).items()}
-    before = json.dumps(changes)
-    for key, change in changes.items():
-        change.pop(NO_EFFECT, None)
-        if key in unapplied:
-            change[NO_EFFECT] = unapplied[key]
-    if json.dumps(changes) != before:
-        write_atomically(run.file(FILE), json.dumps(origin | {"changes": changes}, indent=1) + "\n")
+    origin = typed.read_usable(run.file(FILE), Origin)
+    changes = {
+        key: {name: value for name, value in change.items() if name != NO_EFFECT}
+        | ({NO_EFFECT: unapplied[key]} if key in unapplied else {})
+        for key, change in origin.changes.items()
+    }
+    if changes != origin.changes:
+        write_atomically(run.file(FILE), replace(origin, changes=changes).as_file())
 
 
 def record(preset: str, file: str, changes: Mapping[str, tuple[Any, Any]]) -> str:
-    """Return the content of `origin.json` for a run of the preset `preset`, whose file is `file`.
-
-    `changes` has for each option, by `group.name`, its value in the preset and its value in the run.
-    """
-    entries = {key: {"from": before, "to": after} for key, (before, after) in changes.items()}
-    return json.dumps({"preset": preset, "file": file, "changes": entries}, indent=1) + "\n"
+    """Return the content of `origin.json`; `changes` has for each option its values in the preset and in the run."""
+    return Origin(preset, file, {key: {"from": old, "to": new} for key, (old, new) in changes.items()}).as_file()
 
 
 # ---- note and tags --------------------------------------------------------------------------------
@@ -209,18 +208,22 @@ class Notes:
         return " ".join((*(f"#{tag}" for tag in self.tags), *self.note.split()))
 
 
+@dataclass(frozen=True)
+class _NotesFile:
+    note: str = ""
+    tags: Sequence[Any] = ()
+
+
 def read_notes(run: Run) -> Notes:
     """Return the note and tags of the run; empty if there are none or the file is damaged."""
-    content = read_object(run.file(NOTES_FILE)).value
-    tags = content.get("tags")
-    valid = [tag for tag in tags if isinstance(tag, str) and _TAG.fullmatch(tag)] if isinstance(tags, list) else []
-    return Notes(text(content.get("note")) or "", tuple(dict.fromkeys(valid)))
+    notes = typed.read_usable(run.file(NOTES_FILE), _NotesFile)
+    valid = [tag for tag in notes.tags if isinstance(tag, str) and _TAG.fullmatch(tag)]
+    return Notes(notes.note, tuple(dict.fromkeys(valid)))
 
 
 def write_note(run: Run, note: str) -> Notes:
-    """Replace the note of the run, and return the new notes; an empty `note` removes it.
-
-    Raises RunError if it has more than 1,000 characters or another process is writing notes, or OSError.
+    """Replace the note of the run, and return the new notes; an empty `note` removes it. Raises RunError if it has more
+    than 1,000 characters or another process is writing notes, or OSError.
     """
     note = harmless(note).strip()
     if len(note) > LONGEST_NOTE:
@@ -243,7 +246,6 @@ def restore(run: Run, former: Notes, changed: Notes) -> Notes:
 
 def retag(run: Run, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Notes:
     """Add and remove tags of the run, and return the new notes. A tag that is both in `add` and in `remove` is removed.
-
     Raises RunError for a text that cannot be a tag, or if another process is writing notes, or OSError.
     """
     added, removed = tags_in(add), set(tags_in(remove))
@@ -268,9 +270,8 @@ def tags_in(words: Iterable[str]) -> list[str]:
 
 
 def _change(run: Run, change: Callable[[Notes], Notes]) -> Notes:
-    """Read the notes, apply `change`, write the result, and return it.
-
-    A lock is held meanwhile, so that no change by another process is lost. Raises RunError if it is taken, or OSError.
+    """Read the notes, apply `change`, write the result, and return it. A lock is held meanwhile, so that no change by
+    another process is lost. Raises RunError if it is taken, or OSError.
     """
     with _only_writer():
         notes = change(read_notes(run))

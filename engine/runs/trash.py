@@ -44,12 +44,11 @@ def _of_run(run: Any) -> contextlib.AbstractContextManager[object]:
 
 
 def delete(item: Deletable, reserve: Reserve = _of_run) -> None:
-    """Delete a run or a proof for good, without moving it, as a full disk has no room for another folder.
-
-    `reserve` holds the folder meanwhile. Raises RunError if the folder is in use or cannot be deleted. The file that
-    makes the folder a run or a proof is deleted last: a folder that cannot be deleted completely is still listed. The
-    lock file is deleted after the lock is released, as NFS keeps a file that is deleted while it is open, and its
-    folder. Nothing is deleted if the folder that contains it cannot be written.
+    """Delete a run or a proof for good, without moving it, as a full disk has no room for another folder. `reserve`
+    holds the folder meanwhile. Raises RunError if the folder is in use or cannot be deleted. The file that makes the
+    folder a run or a proof is deleted last: a folder that cannot be deleted completely is still listed. The lock file
+    is deleted after the lock is released, as NFS keeps a file that is deleted while it is open, and its folder. Nothing
+    is deleted if the folder that contains it cannot be written.
     """
     parent = os.path.dirname(os.path.realpath(item.path))
     if not os.access(parent, os.W_OK | os.X_OK):
@@ -78,9 +77,8 @@ def _clear(folder: Path, stays: Callable[[str], bool] = lambda _: False) -> None
 
 
 def delete_all(chosen: Iterable[Deletable], reserve: Reserve = _of_run) -> tuple[list[Deletable], list[str]]:
-    """Delete the runs or proofs `chosen` for good.
-
-    Returns the deleted items, and for each other item a sentence with the reason why it was not deleted.
+    """Delete the runs or proofs `chosen` for good. Returns the deleted items, and for each other item a sentence with
+    the reason why it was not deleted.
     """
     deleted, refused = [], []
     for item in chosen:
@@ -94,9 +92,8 @@ def delete_all(chosen: Iterable[Deletable], reserve: Reserve = _of_run) -> tuple
 
 
 class Trash:
-    """The runs and proofs that this process has deleted and can restore.
-
-    They are in groups: a group is deleted and restored together. `reserve` holds a folder while it is moved.
+    """The runs and proofs that this process has deleted and can restore. They are in groups: a group is deleted and
+    restored together. `reserve` holds a folder while it is moved.
     """
 
     def __init__(self, reserve: Reserve = _of_run) -> None:
@@ -114,9 +111,8 @@ class Trash:
         return ""
 
     def put(self, chosen: Sequence[Deletable]) -> tuple[Sequence[Deletable], list[str]]:
-        """Move the folders of `chosen` to the trash as one group.
-
-        Returns the moved items, and for each other item a sentence with the reason why it was not moved.
+        """Move the folders of `chosen` to the trash as one group. Returns the moved items, and for each other item a
+        sentence with the reason why it was not moved.
         """
         moved, refused = [], []
         for run in chosen:
@@ -138,10 +134,9 @@ class Trash:
             raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}") from None
 
     def bring_back(self, group: Sequence[Deletable] | None = None) -> tuple[Sequence[Deletable], list[str]]:
-        """Restore a group as `put` has returned it, or the group that was deleted last.
-
-        Returns the restored items, and for each other item a sentence with the reason why it was not restored; the
-        group keeps these. Both are empty if there is no such group.
+        """Restore a group as `put` has returned it, or the group that was deleted last. Returns the restored items, and
+        for each other item a sentence with the reason why it was not restored; the group keeps these. Both are empty if
+        there is no such group.
         """
         group = group if group is not None else self._deleted[-1] if self._deleted else ()
         back, refused = [], []
@@ -166,9 +161,8 @@ class Trash:
         (self._folder / run.id).rename(run.path)
 
     def empty(self) -> str:
-        """Delete the trash folder of this process for good, so that nothing in it can be restored.
-
-        Returns a sentence if it could not be removed, else an empty text.
+        """Delete the trash folder of this process for good, so that nothing in it can be restored. Returns a sentence
+        if it could not be removed, else an empty text.
         """
         if self._folder is None or self._lock is None:
             return ""
@@ -180,10 +174,8 @@ class Trash:
         return f"{folder} cannot be removed: {faults[0].strerror or faults[0]}" if faults else ""
 
     def _own(self, parent: Path) -> Path:
-        """Return the trash folder of this process.
-
-        The first call creates it in `parent` and locks it; later calls ignore `parent`. Raises OSError if it cannot be
-        made.
+        """Return the trash folder of this process. The first call creates it in `parent` and locks it; later calls
+        ignore `parent`. Raises OSError if it cannot be made.
         """
         while self._folder is None:
             folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
@@ -207,11 +199,10 @@ def sweep(parent: Path) -> None:
 
 
 def _taken_over(folder: Path) -> Path | None:
-    """Rename a trash folder that no screen uses, and return its new path.
-
-    None if the file system has no locks and the folder may be in use. Raises Taken if a screen uses it. A screen that
-    is about to lock its new folder does not find the folder any more, and creates another one. The lock is released
-    before the folder is deleted, as NFS keeps a file that is deleted while it is open.
+    """Rename a trash folder that no screen uses, and return its new path. None if the file system has no locks and the
+    folder may be in use. Raises Taken if a screen uses it. A screen that is about to lock its new folder does not find
+    the folder any more, and creates another one. The lock is released before the folder is deleted, as NFS keeps a file
+    that is deleted while it is open.
     """
     with locks.take(folder / HELD) as lock:
         if not lock.works and time.time() - os.stat(folder).st_mtime <= WITHOUT_LOCKS_SECONDS:

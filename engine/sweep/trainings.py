@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import presets, runs
-from ..files.values import mapping, text
 from ..options.training import WatchedFigure
 from ..presets import Preset
 from ..process import launch
@@ -150,7 +149,7 @@ class QueuedTrainings:
                 raise RunError(f"{edited}: all trials have the same code; undo that, or start another sweep")
             preset = trial_preset(self._request, trial.changes, trial.seed)
             tags = json.dumps({"tags": [tag_of(self._sweep)]}) + "\n"
-            place = part_of_sweep.content(self._sweep, trial.until, trial.changes, trial.seed)
+            place = part_of_sweep.SweepPlace(self._sweep, trial.until, trial.changes, trial.seed).as_file()
             more = {part_of_sweep.FILE: place, titles.NOTES_FILE: tags}
             launch.create_queued(preset, Path(self._request.folder), run.path, more)
         elif not self._is_in_flight(run):
@@ -178,7 +177,7 @@ class QueuedTrainings:
         if entry is not None and entry.state == "held":
             return Look(HELD, error=entry.hold_reason)
         if entry is not None and entry.state in ("waiting", "starting"):
-            return Look(WAITING, error=text(mapping(entries.news().get("why")).get(run.id)) or "")
+            return Look(WAITING, error=entries.news().why.get(run.id, ""))
         if entry is not None or _is_alive(run):
             return Look(RUNNING)
         result = run.result
@@ -191,12 +190,12 @@ class QueuedTrainings:
         by_epoch = {event.epoch: event for event in read_events(run.path, [EVENTS_FILE]).of(EpochEnd)}
         figures = [by_epoch[epoch].metrics for epoch in sorted(by_epoch)]
         seconds = run.whole_result.get("seconds")
-        state, error = run.state, mapping(result.get("error"))
+        state, error = run.state, result.get("error") or {}
         if state in ("ok", "stopped"):
             each = statistics.median(event.seconds for event in by_epoch.values()) if by_epoch else None
             return Look(DONE if state == "ok" else STOPPED, figures, seconds, epoch_seconds=each)
-        message = (text(error.get("message")) or f"it has {state}").partition("\n")[0]
-        kind = "" if state in (CRASHED, OUT_OF_MEMORY, TIMEOUT) else text(error.get("kind"))
+        message = (error.get("message") or f"it has {state}").partition("\n")[0]
+        kind = "" if state in (CRASHED, OUT_OF_MEMORY, TIMEOUT) else error.get("kind")
         return Look(FAILED, figures, seconds, message, kind or state)
 
     def figures(self, trial: SweepTrial) -> Sequence[Figures]:

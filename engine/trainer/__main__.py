@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from ..files import places
+from ..files import places, typed
 from ..files.writing import forgive_full_disk
 from ..process.spawn import DUMP_STACKS, FORK_SERVER, WARM, read_address, write_to_log
 from ..runs.events import EVENTS_FILE, Phase
@@ -30,6 +30,7 @@ from .setup import environment
 
 
 def main() -> None:
+    typed.trust_files()
     child_process.release()
     if sys.argv[-1] == FORK_SERVER:
         from . import fork_server

@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import typed
 from ..options import options_json
 from ..runs import Run
 from ..runs.events import EVENTS_FILE
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
+    typed.trust_files()
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what TensorFlow and the user's code print is for the log
     environment.choose_backend()

@@ -300,7 +300,6 @@ def _of_end(end: ending.Ending, run_folder: Path) -> tuple[events.Outcome, dict[
 
 
 def _first_line(text: str) -> str:
-    """Return the line that names the error, in about 240 characters: those before it name files."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACE.search(line)]
     line = writing.without_nodes(lines[0]).strip() if lines else "no message"
     return line if len(line) <= 240 else line[:240] + "..."

@@ -9,13 +9,12 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast, get_args, get_type_hints
+from typing import Annotated, Any, TypedDict
 
 from .. import figures
-from ..files.values import Fields
+from ..files.typed import Fields
 from ..files.writing import write_atomically
 from ..runs import events
 from ..runs.events import Stage, TrialFigures
@@ -268,10 +267,6 @@ class RateTest:
         return {} if self.suggested is None else {KEY: self.suggested}
 
 
-def settings(plain: Mapping[str, Any]) -> RateSettings:
-    return RateSettings(**{name: plain[name] for name in RateSettings.__dataclass_fields__})
-
-
 SCALING_DECISIONS = ("measured", "failed", "running")
 
 
@@ -346,21 +341,23 @@ class Scaling:
         return any(point.copies > 1 for point in self.points)
 
 
-def scaling_settings(plain: Mapping[str, Any]) -> ScalingSettings:
-    settings = [Setting(**setting) for setting in plain["settings"]]
-    return ScalingSettings(settings=settings, keep=plain["keep"], shared=plain["shared"])
-
-
 KINDS = ("ab", "loop", "diagnosis", "tune", "scaling", "rate", "sweep")
 STATES = ("running", "done", "stopped", "failed")
 # Decisions of a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
 DECISIONS = ("kept", "rejected", "failed", "running", "stopped")
-MACHINE = {
-    "system": str, "processor": str | None, "cpus": int | None, "memory_bytes": int | None, "gpus": list[str],
-    "no_gpu_reason": str | None, "gputui": str,
-}  # fmt: skip
 Verdict = Annotated[Mapping[str, Any], Fields(events.Diagnosis)]
-Declared = TypeVar("Declared")
+
+
+class MachineFacts(TypedDict, total=False):
+    """The machine on which a proof was measured."""
+
+    system: str
+    processor: str | None
+    cpus: int | None
+    memory_bytes: int | None
+    gpus: Sequence[str | None]
+    no_gpu_reason: str | None
+    gputui: str
 
 
 @dataclass(kw_only=True)
@@ -451,7 +448,7 @@ class Record:
     budget_seconds: float | None = None  # the least total time that is expected
     budget_most_seconds: float | None = None  # the longest total time that is expected, if longer
     doing: str = ""
-    machine: Annotated[Mapping[str, Any], Fields(MACHINE)] = field(default_factory=dict)
+    machine: MachineFacts = field(default_factory=lambda: MachineFacts())
     versions: Mapping[str, str] = field(default_factory=dict)
     baseline_trials: list[Trial] = field(default_factory=list)  # in a loop without ablation: its first diagnosis
     ablation: Ablation | None = None
@@ -534,34 +531,6 @@ UNREAD = Record(
 
 def search_of(record: Record) -> Search:
     return record.search or Search(limits=Limits())
-
-
-def of_plain(path: Path, plain: Mapping[str, Any]) -> Record:
-    """Return the record from checked values of proof.json (files/declared_types.py). UNREAD if `plain` is empty."""
-    return _built(Record, {**plain, "path": path}) if plain else UNREAD
-
-
-def _built(declared: type[Declared], plain: Mapping[str, Any]) -> Declared:
-    values: dict[str, Any] = {}
-    for name, inner in _inner_types(cast(Any, declared)).items():
-        if name not in plain:
-            continue
-        value = plain[name]
-        if inner is not None and isinstance(value, list):
-            value = [_built(inner, item) for item in value]
-        elif inner is not None and isinstance(value, dict):
-            value = _built(inner, value)
-        values[name] = value
-    return declared(**values)
-
-
-@cache
-def _inner_types(declared: Any) -> dict[str, Any]:
-    # the dataclass of the value, or of its items
-    return {
-        name: next((part for part in (hint, *get_args(hint)) if is_dataclass(part)), None)
-        for name, hint in get_type_hints(declared).items()
-    }
 
 
 def elapsed_of(record: Record) -> float:

@@ -122,11 +122,6 @@ class Sweep:
     without_effect: list[str] = field(default_factory=list)
 
 
-def settings(plain: Mapping[str, Any]) -> SweepSettings:
-    values = {name: plain[name] for name in SweepSettings.__dataclass_fields__ if name in plain}
-    return SweepSettings(**values | {"axes": [Axis(**axis) for axis in plain["axes"]]})
-
-
 def key_of(changes: Mapping[str, Any]) -> str:
     return json.dumps(changes, sort_keys=True, default=str)
 

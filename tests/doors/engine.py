@@ -22,11 +22,10 @@ from gputui.engine.export.own_code import Form, RefusedError, stateful_draws
 from gputui.engine.export.script import TITLE, to_script
 from gputui.engine.export.specialised import Partly, Specialiser
 from gputui.engine.figures import Figure, LOSS, of_run as figures_of_run
-from gputui.engine.files import appending, places, reading, run_numbers, values, writing, yaml_nodes
+from gputui.engine.files import appending, places, reading, run_numbers, typed, values, writing, yaml_nodes
 from gputui.engine.files.appending import Gap, LineFile
 from gputui.engine.files.places import TRIALS, home, runs_folder as places_runs_folder, proofs_folder
 from gputui.engine.files.reading import GrowingFile, open_regular
-from gputui.engine.files.values import completed
 from gputui.engine.files.writing import write_atomically
 from gputui.engine.files.yaml_text import YamlFault
 from gputui.engine.follow import start as follow_start, following, target, tfevents, to_tensorboard
@@ -153,7 +152,7 @@ from gputui.engine.trials import (
 )
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.record import (
-    Candidate, Learning, Limits, LossCheck, Memory, RateSettings, RateTest, Record, Search, Trial, UNREAD, of_plain,
+    Candidate, Learning, Limits, LossCheck, Memory, RateSettings, RateTest, Record, Search, Trial, UNREAD,
     Comparison as record_Comparison,
 )
 from gputui.engine.trials.sweep_record import (

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import EventWriter, Finished, Phase, Run, read_events, yaml_nodes
+from tests.doors.engine import Entry, EventWriter, Finished, Phase, Run, entries, read_events, yaml_nodes
 from tests.doors.engine import event_reading_Tail as Tail
 from tests.doors.tui import LiveScreen, RunsScreen
 from tests.support.damage import BAD, COMMANDS, DEEP_VALUE, FILES, GOOD, home_of_two, judged, kinds, ran, violations
+from tests.support.queued import no_runner
 from tests.support.recorded_proof import write_proof
 from tests.support.tiny import Tiny, wait_for
 
@@ -66,6 +67,24 @@ def test_a_damaged_proof_is_told_and_hides_no_other(home: Path) -> None:
         wrong = [what for given in commands for what in judged(("proof", *given))]
         if good.id not in ran(("proof",))[1]:
             wrong.append("the whole proof is not listed")
+        found |= {kind.name: wrong} if wrong else {}
+    assert not found
+
+
+def test_a_damaged_entry_of_the_queue_is_told_and_hides_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_runner(monkeypatch)
+    found: dict[str, list[str]] = {}
+    for kind in KINDS:
+        shutil.rmtree(home, ignore_errors=True)
+        with entries.locked():
+            for place, name in enumerate((BAD, GOOD), 1):
+                entries.write(Entry(name, float(place), devices=["0"]))
+        kind.damage(entries.file_of(BAD))
+        wrong = [what for given in ((), ("--json",)) for what in judged(("queue", *given))]
+        _, out, err = ran(("queue",))
+        whole = [entry.run for entry in entries.all_entries()]
+        if GOOD not in whole or (BAD not in whole and entries.file_of(BAD).exists() and "removes it" not in err):
+            wrong.append(f"listed {whole}: {out}{err}")
         found |= {kind.name: wrong} if wrong else {}
     assert not found
 

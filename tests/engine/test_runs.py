@@ -274,7 +274,7 @@ def test_no_text_of_an_event_file_reaches_a_terminal_as_it_is(text: str) -> None
     assert isinstance(event, Warn)
     assert event.message == "a?b c"
     assert raw == line.encode()
-    assert parsing.parse_line(line) == event
+    assert parsing.parse_line(line.encode()) == event
 
 
 def test_a_module_is_the_same_code_as_its_file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

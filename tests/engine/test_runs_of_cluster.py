@@ -190,25 +190,22 @@ def test_a_sweep_that_a_restart_of_this_machine_has_ended_is_known(home: Path, m
         ]
     ):  # fmt: skip
         run = runs.create(f"t{number}", "schema: 1\n", more={
-            part_of_sweep.FILE: part_of_sweep.content(f"sweep-{number}", 3, {"train.epochs": 2}, 5)
+            part_of_sweep.FILE: part_of_sweep.SweepPlace(f"sweep-{number}", 3, {"train.epochs": 2}, 5).as_file()
         })  # fmt: skip
         folder = proofs_folder() / f"sweep-{number}"
         folder.mkdir(parents=True)
         (folder / "proof.json").write_text(json.dumps({"state": state} | place.as_fields()))
         listed.append(Entry(run.id, float(number)))
-    other = runs.create("t4b", "schema: 1\n", more={part_of_sweep.FILE: part_of_sweep.content("sweep-4", None, {}, 0)})
+    ended = part_of_sweep.SweepPlace("sweep-4").as_file()
+    other = runs.create("t4b", "schema: 1\n", more={part_of_sweep.FILE: ended})
     alone = runs.create("alone", "schema: 1\n")
     listed += [Entry(other.id, 9.0), Entry(alone.id, 10.0)]
     assert runner.interrupted(listed) == {
         proofs_folder() / "sweep-0": listed[0].run, proofs_folder() / "sweep-4": listed[4].run
     }  # fmt: skip
     trial = Run(runs.runs_folder() / listed[0].run)
-    assert (part_of_sweep.sweep_of(trial), part_of_sweep.pause_after(trial), part_of_sweep.changes(trial)) == (
-        "sweep-0", 3, {"train.epochs": 2}
-    )  # fmt: skip
+    assert part_of_sweep.read(trial) == part_of_sweep.SweepPlace("sweep-0", 3, {"train.epochs": 2}, 5)
     part_of_sweep.set_pause(trial, None)
-    assert (part_of_sweep.sweep_of(trial), part_of_sweep.pause_after(trial)) == ("sweep-0", None)
-    assert (part_of_sweep.sweep_of(alone), part_of_sweep.pause_after(alone), part_of_sweep.changes(alone)) == (
-        "", None, {}
-    )  # fmt: skip
+    assert part_of_sweep.read(trial) == part_of_sweep.SweepPlace("sweep-0", None, {"train.epochs": 2}, 5)
+    assert part_of_sweep.read(alone) == part_of_sweep.SweepPlace()
     assert (entries.all_entries(), run_cluster.members(alone)) == ((), ())

@@ -340,5 +340,5 @@ def test_a_start_and_the_queue_say_from_what_the_memory_is_predicted(monkeypatch
     entry = adding.queue_preset(presets.resolve("quickstart", ["batch_size=256", "visible=fits:1"]))
     trainings = Trainings((Device(Gpu(0, "GPU-0", memory_total_bytes=3000 * MB), "bob's python"),))
     trainings.runner().tick()
-    assert entries.news()["why"][entry.run] == f"{needs}GPU 0: 2.9 GiB of its memory are free"
+    assert entries.news().why[entry.run] == f"{needs}GPU 0: 2.9 GiB of its memory are free"
     assert entries.all_entries()[0].bytes == with_margin(2920)

@@ -39,6 +39,7 @@ ANOTHER_USER = 65534
 # Starts again and again, and says so if two hold a GPU at once: a file of each GPU is made as only one can make it.
 STARTS = """
 import os, random, sys, time
+import msgspec  # before another user, who may not be able to read it
 from gputui.engine.job import this_machine
 from gputui.engine.leases import free_gpus
 from gputui.engine.leases.free_gpus import Wish

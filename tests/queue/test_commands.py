@@ -227,7 +227,7 @@ def test_a_queued_sweep_waits_for_its_turn_and_leaves_its_device_to_its_trials(
         if first.id in trainings.alive:
             trainings.end(first.id)
     trial = waiting(visible="none")
-    trial.file(part_of_sweep.FILE).write_text(part_of_sweep.content(sweep.id, None, {}, 7))
+    trial.file(part_of_sweep.FILE).write_text(part_of_sweep.SweepPlace(sweep.id, None, {}, 7).as_file())
     adding.queue_trial(trial)
     for _ in range(3):
         runner.tick()

@@ -40,7 +40,7 @@ def queued(*more: str) -> Run:
 
 def runner_pid() -> int:
     until(lambda: locks.held(entries.queue_folder() / entries.RUNNER_LOCK))
-    return int(until(lambda: entries.news().get("pid")))
+    return int(until(lambda: entries.news().pid))
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ def test_two_runs_share_a_gpu_each_with_its_part_and_a_killed_run_frees_only_its
     outside = gputui(*long, env=box)
     assert outside.returncode != 0
     assert "used by 2 of 2 runs: " in outside.stderr
-    until(lambda: "train on it (2 of 2 runs)" in entries.news()["why"].get(third.id, ""))
+    until(lambda: "train on it (2 of 2 runs)" in entries.news().why.get(third.id, ""))
     for role in ("engine_pid", "trainer_pid"):
         os.kill(first.status[role], signal.SIGKILL)
     until(lambda: third.state == "running")

@@ -79,7 +79,7 @@ def test_a_later_run_never_takes_what_an_earlier_one_waits_for() -> None:
     for _ in range(4):
         runner.tick()
     assert trainings.alive == [first.id], "the second GPU is kept for the pair"
-    why = entries.news()["why"]
+    why = entries.news().why
     assert why[pair.id] == f"needs 2 GPUs; GPU 0: {first.name} trains on it"
     assert why[held.id] == "held by you"
     trainings.end(first.id)
@@ -99,7 +99,7 @@ def test_a_busy_gpu_delays_only_those_that_need_it() -> None:
     runner = trainings.runner()
     runner.tick()
     assert trainings.alive == [free.id]
-    why = entries.news()["why"]
+    why = entries.news().why
     assert why[busy.id] == "needs GPU 0; GPU 0: bob's python since 14:02"
     assert why[absent.id] == "needs 3 GPUs, which this machine does not have"
 
@@ -128,7 +128,7 @@ def test_three_quick_failures_hold_the_rest_of_the_group_until_they_are_released
     for _ in range(3):
         runner.tick()
     assert trainings.alive == [made[4].id]
-    assert entries.failures() == {"broken": 1}
+    assert entries.news().failures == {"broken": 1}
 
 
 def test_a_run_whose_gpu_was_lost_goes_to_the_front_as_often_as_it_may() -> None:
@@ -166,7 +166,7 @@ def test_a_run_out_of_memory_returns_once_if_a_stranger_is_on_its_gpu(
         return
     assert states()[run.id] == "waiting"
     assert log == [f"{run.id} ran out of memory and waits again: GPU 0 is used by bob's python"]
-    why = entries.news()["why"][run.id]
+    why = entries.news().why[run.id]
     assert why.endswith("; it ran out of memory before, as GPU 0 is used by bob's python"), why
     trainings.end(other.id)
     trainings.seen = (taken, free)
@@ -300,7 +300,7 @@ def test_a_start_that_found_its_devices_busy_is_tried_again_after_2_4_8_16_30_an
         if (before, states()[run.id]) == ("waiting", "starting"):
             tried.append(clock.passed)
         elif tried and states()[run.id] == "waiting":
-            reports.append((entries.news()["why"], entries.news()["delayed"], entries.all_entries()[0].tries))
+            reports.append((entries.news().why, entries.news().delayed, entries.all_entries()[0].tries))
         clock.passed += 0.5
     assert [round(after - before) for before, after in itertools.pairwise(tried)] == [2, 4, 8, 16, 30, 30]
     late = ({run.id: "its start was interrupted; it is tried again"}, [run.id], 0)
@@ -319,7 +319,7 @@ def test_no_run_starts_outside_of_the_hours_and_the_reason_names_them(
     add(run)
     carried = trainings.runner()
     carried.tick()
-    assert entries.news()["why"] == {run.id: f"{queue_settings.path()} starts runs from 20:00 to 8:00"}
+    assert entries.news().why == {run.id: f"{queue_settings.path()} starts runs from 20:00 to 8:00"}
     hours.append((1, 2))
     carried.tick()
     assert trainings.alive == [run.id]
@@ -348,7 +348,7 @@ def test_runs_share_gpus_up_to_their_number_and_a_run_for_itself_gets_a_whole_gp
     for _ in range(3):
         runner.tick()
     assert devices_of(trainings) == ["GPU-a", "GPU-b", "GPU-a", "GPU-b"], "an idle GPU comes first"
-    why = entries.news()["why"]
+    why = entries.news().why
     a, b, c, d = (run.name for run in four)
     of_a, of_b = f"GPU 0: {a} and {c} train on it (2 of 2 runs)", f"GPU 1: {b} and {d} train on it (2 of 2 runs)"
     assert why[alone.id] == f"needs a GPU; {of_a}; {of_b}"
@@ -407,9 +407,9 @@ def test_the_settings_choose_gpus_and_their_number() -> None:
     runner = trainings.runner()
     runner.tick()
     assert trainings.begun == [(made[0].id, ("GPU-b",))]
-    assert entries.news()["why"][made[1].id] == f"needs a GPU; {file} allows 1 at once"
+    assert entries.news().why[made[1].id] == f"needs a GPU; {file} allows 1 at once"
     file.write_text("never: [0, GPU-b]\n")
     os.utime(file, (1, 1))
     trainings.end(made[0].id)
     runner.tick()
-    assert entries.news()["why"][made[1].id] == f"needs a GPU; {file} leaves too few to the queue"
+    assert entries.news().why[made[1].id] == f"needs a GPU; {file} leaves too few to the queue"

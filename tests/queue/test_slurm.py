@@ -61,7 +61,7 @@ def queued(said: Said, *words: str) -> tuple[Run, str]:
 
 
 def why(run: str) -> str:
-    return str(entries.news().get("why", {}).get(run, ""))
+    return str(entries.news().why.get(run, ""))
 
 
 def follow(runner: Runner, condition: Callable[[], Any]) -> None:

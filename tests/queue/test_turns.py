@@ -181,7 +181,7 @@ def test_free_devices_are_left_to_a_user_who_waits_longer_for_a_minute_at_most(
     runner = trainings.runner()
     runner.tick()
     assert states() == {run.id: "waiting"}
-    assert entries.news()["why"][run.id] == "needs 2 GPUs; bob, who has fewer devices or waits longer, goes first"
+    assert entries.news().why[run.id] == "needs 2 GPUs; bob, who has fewer devices or waits longer, goes first"
     others[0] = replace(others[0], since=time.time() + 60)
     runner.tick()
     assert states() == {run.id: "running"}, "it is our turn"

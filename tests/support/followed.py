@@ -68,6 +68,6 @@ def follow(
 ) -> State:
     """Follow the run in this process, from the place that an earlier call has noted."""
     run.file(FOLDER).mkdir(exist_ok=True)
-    place = read_place(file_of(run.path, name)) or Place()
+    place = read_place(file_of(run.path, name)) or Place.new()
     target.remote = place.remote
     return Following(run.path, name, target, place, say).follow()

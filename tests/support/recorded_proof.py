@@ -11,8 +11,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tests.doors.engine import Process, Proof, Record, completed, of_plain, presets, steady
+from tests.doors.engine import Process, Proof, Record, presets, steady
 from tests.doors.engine import identity_Place as Place
+from tests.doors.engine import typed as typed_files
 from tests.support import recorded
 from tests.support.recorded import DIAGNOSIS, GIB, HEALTHY
 
@@ -270,5 +271,4 @@ def _empty(hint: Any) -> Any:
 
 def as_read(plain: Mapping[str, Any]) -> Record:
     """The record that a reader of a proof.json with these values gets."""
-    path = Path("proof.json")
-    return of_plain(path, completed(Record, {**plain, "path": path}) or {})
+    return typed_files.convert({**plain, "path": Path("proof.json")}, Record)

@@ -67,10 +67,10 @@ def test_a_halved_trial_has_the_losses_of_an_undisturbed_training(home: Path, tm
     starts = read_events(run.path, [EVENTS_FILE]).of(Started)
     assert [start.resumed_at_step for start in starts] == [None, 8], "it paused after its first epoch, and went on"
     assert titles.read_notes(run).tags == (f"sweep-{run.id[:15]}",)
-    assert part_of_sweep.changes(run) == paused["changes"]
-    assert part_of_sweep.sweep_of(run) == folder.find("latest").id
+    assert part_of_sweep.read(run).changes == paused["changes"]
+    assert part_of_sweep.read(run).sweep == folder.find("latest").id
     dropped = Run(runs_folder() / next(trial["run"] for trial in searched if trial["state"] == "dropped"))
-    assert part_of_sweep.pause_after(dropped) is None, "a person who resumes it trains it to its end"
+    assert part_of_sweep.read(dropped).pause_after is None, "a person who resumes it trains it to its end"
     part_of_sweep.set_pause(dropped, 1)  # as if it had been killed after the checkpoint of its rung
     assert "stopped" in gputui("resume", dropped.id, timeout=200).stdout
     assert [epoch for epoch, _ in epochs_of(dropped)] == [2]

@@ -199,7 +199,7 @@ def test_a_sweep_goes_on_after_a_restart_of_the_machine(
         )
         run = Run(runs_folder() / f"{name}-001")
         run.path.mkdir(parents=True)
-        run.file(part_of_sweep.FILE).write_text(part_of_sweep.content(name, None, {}, 1))
+        run.file(part_of_sweep.FILE).write_text(part_of_sweep.SweepPlace(name, None, {}, 1).as_file())
         listed += [Entry(run.id, 1.0), Entry(f"{name}-other", 2.0)]
     with locks.take(home / "proofs" / "20261126-120004-e" / PROOF_LOCK):  # its user has resumed it
         assert [path.name for path in runner.go_on(listed)] == ["20261126-120000-a"]

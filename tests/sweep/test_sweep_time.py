@@ -311,7 +311,7 @@ def test_a_trial_is_made_once_with_its_pause_which_moves_on(monkeypatch: pytest.
     trial.until = 3
     entries.add_entry(entries.entry_of(run))
     of_queue.start(trial)
-    assert part_of_sweep.pause_after(run) is None, "it may have begun"
+    assert part_of_sweep.read(run).pause_after is None, "it may have begun"
     assert len(queued) == 3, "it is in the queue"
     of_queue.let_go(trial)
     assert queued == [trial.run] * 3

@@ -72,7 +72,7 @@ def three_waiting(home: Path) -> list[Run]:
 
 async def test_waiting_runs_stand_below_the_running_ones_and_are_moved_held_and_taken_out(home: Path) -> None:
     one, *_ = three_waiting(home)
-    entries.write_news({"why": {one.id: "needs a GPU; GPU 0: used by bob's python since 14:02"}, "gpus": 1})
+    entries.write_news(entries.News(why={one.id: "needs a GPU; GPU 0: used by bob's python since 14:02"}, gpus=1))
     async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "5 of 5 runs")
         await pilot.press("down")  # the running run stands above the queue
@@ -129,7 +129,7 @@ async def test_a_run_that_waits_in_slurm_is_stopped_by_its_job_and_not_moved(
     entries.add_entry(entries.entry_of(run))
     with entries.locked():
         entries.write(replace(entries.all_entries()[0], slurm_job="7"))
-    entries.write_news({"why": {run.id: "waits in Slurm as job 7: Resources"}, "gpus": 0})
+    entries.write_news(entries.News(why={run.id: "waits in Slurm as job 7: Resources"}, gpus=0))
     async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "waits in Slurm as job 7: Resources")
         assert "place 1" not in text_of(pilot.app)
@@ -150,7 +150,7 @@ async def test_a_run_that_waits_in_slurm_is_stopped_by_its_job_and_not_moved(
 
 async def test_a_waiting_run_shows_its_place_and_then_its_training(home: Path) -> None:
     one, two, _ = three_waiting(home)
-    entries.write_news({"why": {two.id: "needs a GPU; GPU 0 is kept for a run before it"}, "gpus": 1})
+    entries.write_news(entries.News(why={two.id: "needs a GPU; GPU 0 is kept for a run before it"}, gpus=1))
     async with Tiny(lambda: LiveScreen(two)).run_test(size=(80, 24), notifications=True) as pilot:
         shown = await wait_for(pilot, "2 of 3")
         for text in ("waiting in the queue", "needs         a GPU", "GPU 0 is kept for a run before it"):

@@ -52,7 +52,7 @@ def opened(run: Run) -> Snapshot:
 def fed(*events: Mapping[str, object]) -> Snapshot:
     store = Store()
     lines = (json.dumps({"t": 100.0 + number, "run": "r", **event}) for number, event in enumerate(events))
-    store.feed(event for line in lines if (event := parsing.parse_line(line)) is not None)
+    store.feed(event for line in lines if (event := parsing.parse_line(line.encode())) is not None)
     return store.snapshot()
 
 

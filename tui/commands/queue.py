@@ -15,7 +15,7 @@ import click
 from ...engine import runs as run_folders
 from ...engine.files import run_numbers
 from ...engine.files.places import runs_folder
-from ...engine.files.values import mapping, to_json
+from ...engine.files.values import to_json
 from ...engine.queue import entries, entry_changes, free_devices, queue_settings, user_service
 from ...engine.queue.entries import Entry
 from ...engine.runs import RunError, titles
@@ -124,7 +124,7 @@ def _in_order(listed: Sequence[Entry]) -> list[Entry]:
 def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
     """One row of plain values for each entry: first those that have begun, then those that wait, in their order."""
     news = entries.news()
-    gpus, why, starts = waiting.gpus(), mapping(news.get("why")), waiting.starts_in(listed, news)
+    gpus, why, starts = waiting.gpus(), news.why, waiting.starts_in(listed, news)
     places = waiting.places_of(listed)
     rows: list[dict[str, Any]] = []
     for entry in _in_order(listed):

@@ -14,7 +14,6 @@ import click
 
 from ...engine import runs as run_folders
 from ...engine.files import writing
-from ...engine.files.values import to_json
 from ...engine.files.writing import refuse_existing, write_new
 from ...engine.follow import start, to_tensorboard
 from ...engine.follow.start import FollowerState
@@ -23,7 +22,7 @@ from ...engine.presets import SHIPPED
 from ...engine.runs import Run, RunError, event_reading, titles
 from ...engine.runs import history as run_history
 from ...engine.runs.event_reading import RunEvents
-from ...engine.runs.events import fields_of
+from ...engine.runs.parsing import line_of
 from ...engine.runs.run import STATE_LABELS, WAITING
 from ...engine.units import counted
 from ..base.errors import DONE, FAILED, INTERRUPTED, STDOUT, WRONG, Refused, clean, complain
@@ -152,13 +151,13 @@ def history(run: str, form: str, output: str | None) -> None:
             raise Refused(f"{named.name} has no figures")
         print(f"{clean(str(path))} written; tensorboard --logdir {clean(str(folder))} shows it")
         return
-    recorded = event_reading.read_events(named.path)
+    recorded = event_reading.read_events(named.path, keep_lines=form == "jsonl")
     for damage in recorded.damage:
         complain(f"{named.name}: {damage}")
     if form == "csv":
         _write(_as_csv(named, recorded), output)
     else:
-        _write("".join(to_json(fields_of(event), short=True) + "\n" for event in recorded.events), output)
+        _write("".join(line_of(event) + "\n" for event in recorded.events), output)
 
 
 def _write(text: str, output: str | None) -> None:

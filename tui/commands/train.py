@@ -23,7 +23,6 @@ from ...engine import presets as preset_files
 from ...engine import runs as run_folders
 from ...engine.checks import Finding
 from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
-from ...engine.files.values import to_json
 from ...engine.follow_targets import FOLDER as FOLLOW_FOLDER
 from ...engine.gpu import Gpu
 from ...engine.job import slurm, start_worker
@@ -38,6 +37,7 @@ from ...engine.queue import adding
 from ...engine.runs import Follower, Run, RunError, checkpoint_files, code_files, events, titles
 from ...engine.runs.events import Event, Finished, Summary, fields_of
 from ...engine.runs.launched_with import options_of, python_of
+from ...engine.runs.parsing import line_of
 from ...engine.runs.run import WAITING
 from ...engine.runs.run_state import RunState
 from ...engine.units import NONE, amount, counted, seconds
@@ -126,7 +126,7 @@ def run_preset(
         if run.number is not None:
             complain(f"{titles.with_name(run)} started; gputui watch {run.name} shows it")
         return _detached(run, findings)
-    return _follow(run, Follower(run), process, as_json, findings, presses)
+    return _follow(run, Follower(run, keep_lines=as_json), process, as_json, findings, presses)
 
 
 def checked(
@@ -223,7 +223,7 @@ def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool)
         if finding.level == "error":
             raise Refused(finding.whole(f"{run.name}: {finding}"))
     findings += checks.of_remarks(start_worker.test_cluster(kind, here))
-    follower = Follower(run, from_now=True)
+    follower = Follower(run, from_now=True, keep_lines=as_json)
     presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
     preset = resuming.preset_to_resume(run)
 
@@ -342,7 +342,7 @@ class JsonView:
         self.run = run
 
     def show(self, event: Event) -> None:
-        print(to_json(fields_of(event), short=True), flush=True)
+        print(line_of(event), flush=True)
         if isinstance(event, Finished) and (error := event.summary.get("error")):
             complain(error_text(error))
 

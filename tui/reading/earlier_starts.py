@@ -91,11 +91,11 @@ def start_of(run: Run) -> dict[str, float]:
     state = RunState()
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
-            lines = stream.read(HEAD_BYTES).decode("utf-8", "replace").splitlines()
+            lines = stream.read(HEAD_BYTES).splitlines()
     except OSError:
         return {}
     for line in lines:
-        event = parse_line(line) if '"phase"' in line else None
+        event = parse_line(line) if b'"phase"' in line else None
         if isinstance(event, Phase):
             state.fold(event)
         if state.has_trained:

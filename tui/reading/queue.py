@@ -8,14 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from ...engine import runs
-from ...engine.files.reading import read_object
-from ...engine.files.values import mapping, number, text, whole
 from ...engine.job import this_machine
 from ...engine.queue import any_entry, entries, free_devices, queue_settings
-from ...engine.queue.entries import Entry, ListingReader
+from ...engine.queue.entries import Entry, ListingReader, News
 from ...engine.queue.forecast import MOST_RUNS, Begun, Durations, Expected, start_times
 from ...engine.queue.free_devices import Device
 from ...engine.queue.jobs import Job, ProofJob, RunJob, job_of, state_if_not_ended
@@ -29,11 +26,11 @@ from .queue_places import Queue, Waiting, last_event
 FORECAST_SECONDS = 5.0
 
 
-def starts_in(listed: Sequence[Entry], news: Mapping[str, Any]) -> dict[str, float | None]:
+def starts_in(listed: Sequence[Entry], news: News) -> dict[str, float | None]:
     """Return the seconds until each waiting entry starts, None if unknown: of runs that Slurm starts, without devices
     in the runner's `news`, or in a paused queue."""
     unknown = dict.fromkeys(entry.run for entry in listed if entry.state in entries.WAITS)
-    devices = free_devices.from_news(news.get("devices"))
+    devices = free_devices.from_news(news.devices)
     if entries.is_paused() or not devices:
         return unknown
     return unknown | _Times([entry for entry in listed if not entry.is_of_slurm], devices, news).starts_in()
@@ -45,11 +42,11 @@ class StartTimes:
 
     def __init__(self) -> None:
         self._listed: Sequence[Entry] = ()
-        self._news: Mapping[str, Any] = {}
+        self._news = News()
         self._starts: dict[str, float | None] = {}
         self._at = float("-inf")
 
-    def starts_in(self, listed: Sequence[Entry], news: Mapping[str, Any]) -> dict[str, float | None]:
+    def starts_in(self, listed: Sequence[Entry], news: News) -> dict[str, float | None]:
         age = time.monotonic() - self._at
         if listed is not self._listed or news != self._news or age >= FORECAST_SECONDS:
             self._starts, self._listed, self._news = starts_in(listed, news), listed, news
@@ -63,11 +60,10 @@ def when_text(seconds: float | None) -> str:
 
 
 class _Times:
-    def __init__(self, listed: Sequence[Entry], devices: Sequence[Device], news: Mapping[str, Any]) -> None:
+    def __init__(self, listed: Sequence[Entry], devices: Sequence[Device], news: News) -> None:
         self._listed, self._devices = listed, devices
         self._gpus = free_devices.shown_at_once(devices)
-        delayed = news.get("delayed")
-        self._delayed = [name for name in delayed if isinstance(name, str)] if isinstance(delayed, list) else []
+        self._delayed = news.delayed
         self._settings = _settings(queue_settings.path(), queue_settings.stamp())
 
     def starts_in(self) -> dict[str, float | None]:
@@ -129,7 +125,7 @@ class _Times:
     def _seconds(self, entry: Entry) -> float | None:
         # By its own last estimate, else as earlier runs did.
         if isinstance(entry.job, ProofJob):
-            return _seconds_of_proof(entry.job)
+            return entry.job.limit_seconds()
         progress = last_event(entry.folder, Progress) if entry.state != "running" else None
         own = progress.eta_seconds if progress else None
         return self._durations.expected_seconds(entry.folder) if own is None else own
@@ -157,13 +153,6 @@ def _job_at(path: Path) -> Job:
     return ProofJob(path) if (path / ProofJob.first_file).exists() else RunJob(path)
 
 
-def _seconds_of_proof(job: ProofJob) -> float | None:
-    # The time limit, which a search always uses up.
-    request = read_object(job.path / ProofJob.first_file).value
-    minutes = number(mapping(request.get("search")).get("minutes"))
-    return number(request.get("limit_seconds")) if minutes is None else 60 * minutes
-
-
 _reader, _times = ListingReader(), StartTimes()
 
 
@@ -173,7 +162,7 @@ def read() -> Queue:
         return Queue()
     _reader.read()
     listed, paused, news = _reader.listing.entries, entries.is_paused(), entries.news()
-    reasons = mapping(news.get("why"))
+    reasons = news.why
     begun = [entry for entry in listed if entry.state not in entries.WAITS and entry.kind != PROOF]
     starts = _times.starts_in(listed, news)
     waiting: dict[str, Waiting] = {}
@@ -195,14 +184,14 @@ def places_of(listed: Sequence[Entry]) -> dict[str, int]:
     return {run: place for place, run in enumerate(waiting, 1)}
 
 
-def why_of(entry: Entry, reasons: Mapping[str, Any]) -> str:
+def why_of(entry: Entry, reasons: Mapping[str, str]) -> str:
     """Return in words why an entry waits; empty if it has begun, unless it was asked to give way. `reasons` are those
     that the runner has written, by id."""
     if entry.state == "held":
         return entry.hold_reason
     if entry.state == "waiting":
         in_slurm = f"waits in Slurm as job {entry.slurm_job}" if entry.slurm_job else ""
-        why = text(reasons.get(entry.run))
+        why = reasons.get(entry.run)
         why = None if why and why.startswith("held") else why  # from before it was released
         return why or in_slurm or "the runner has not looked at it yet"
     return "gives way, and returns to the queue" if entry.yields else ""
@@ -236,5 +225,5 @@ def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.
 
 def gpus() -> int:
     """Return the number of GPUs: as the queue's runner has counted them or, without a runner, as they are read now."""
-    counted = whole(entries.news().get("gpus"))
+    counted = entries.news().gpus
     return len(this_machine.read().gpus) if counted is None else counted

@@ -81,10 +81,10 @@ def last_event(run: Run, kind: type[E]) -> E | None:
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
             stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
-            lines = stream.read().decode("utf-8", "replace").splitlines()
+            lines = stream.read().splitlines()
     except OSError:
         return None
-    events = (parse_line(line) for line in reversed(lines) if f'"type":"{kind.type}"' in line)
+    events = (parse_line(line) for line in reversed(lines) if f'"type":"{kind.type}"'.encode() in line)
     return next((event for event in events if isinstance(event, kind)), None)
 
 

@@ -239,7 +239,7 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         earlier.workers if earlier and earlier.workers else _workers(run),
         number=run.number,
         learning=str(result.get("learning") or ""),
-        sweep=earlier.sweep if earlier else part_of_sweep.sweep_of(run),
+        sweep=earlier.sweep if earlier else part_of_sweep.read(run).sweep,
     )
 
 
@@ -336,7 +336,7 @@ class RunningRuns:
         states = {name: (run, state) for name, run in searched.items() if (state := self._state(run)) is not None}
         running = {name: run for name, (run, state) in states.items() if state in ACTIVE_STATES}
         over = [states[name] for name in self._going_on if name in states and name not in running]
-        alone = ((run, state) for run, state in over if not part_of_sweep.sweep_of(run))
+        alone = ((run, state) for run, state in over if not part_of_sweep.read(run).sweep)
         ended = tuple(Ended(titles.with_name(run), run.id, state) for run, state in alone)
         self._going_on = running
         first = next(iter(running.values()), None)

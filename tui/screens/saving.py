@@ -19,12 +19,10 @@ from textual.content import Content
 from textual.widgets import Input, Label
 
 from ...engine import presets
-from ...engine.files import located_yaml
-from ...engine.files.reading import read_object
-from ...engine.files.values import text
+from ...engine.files import located_yaml, typed
 from ...engine.presets import PresetError, saving
 from ...engine.presets.saving import Replaced, SaveError
-from ...engine.runs.titles import FILE
+from ...engine.runs.titles import FILE, Origin
 from ...engine.units import counted
 from ..base.errors import clean
 from ..form.form_state import FormState
@@ -78,7 +76,7 @@ def _origin(state: FormState) -> Path | None:
     # None if it ships with gputui, or if the file no longer exists.
     if state.path is None or not state.of_a_run:
         return None
-    name = text(read_object(state.path.with_name(FILE)).value.get("file"))
+    name = typed.read_usable(state.path.with_name(FILE), Origin).file
     path = Path(name) if name else None
     return path if path is not None and path.is_file() and path.resolve().parent != presets.SHIPPED else None
 

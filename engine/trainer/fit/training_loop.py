@@ -101,8 +101,8 @@ class TrainingLoop:
         own, report = self.built.own, self.built.report
         self.rules.require_figures()
         first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
-        self._is_trial = bool(part_of_sweep.sweep_of(report.run))
-        epochs = part_of_sweep.pause_after(report.run) or self.built.options.train.epochs
+        self._is_trial = bool(part_of_sweep.read(report.run).sweep)
+        epochs = part_of_sweep.read(report.run).pause_after or self.built.options.train.epochs
         self._pause_at = first + epochs * self.steps_per_epoch
         self.step = first if resume_at is None else resume_at
         callbacks = self._callbacks()

@@ -14,7 +14,6 @@ from typing import Any
 
 from ... import learning
 from ...files.reading import read_object
-from ...files.values import mapping
 from ...learning import EpochsSeen
 from ...options import options_json
 from ...options.own_code import remedy
@@ -221,7 +220,7 @@ class RunReport:
             for event in read_events(self.run.path).of(events.EpochEnd):
                 earlier.take(event.epoch, event.step, event.metrics)
             seen = EpochsSeen(earlier.first, seen.last or earlier.last, seen.step or earlier.step)
-        workload = mapping(read_object(self.run.file(options_json.FILE)).value.get("workload"))
+        workload = read_object(self.run.file(options_json.FILE)).value.get("workload") or {}
         return learning.judged(seen, {f"workload.{name}": value for name, value in workload.items()})
 
     def _gpu_figures(

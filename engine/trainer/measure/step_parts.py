@@ -33,10 +33,9 @@ SAMPLE_AFTER = 3  # executions after a pulse, during which the input pipeline ge
 
 
 class GraphClock:
-    """Measures on the CPU, inside the graph, how long the host waited for input, and when executions began: sums
-    since the last `take`, the latter relative to `zero`, a Unix time. With `first_only`, only the wait of each
-    execution's first step counts. TensorFlow refuses to read the clock if operations must be deterministic: `counts`
-    is then False.
+    """Measures on the CPU, inside the graph, how long the host waited for input, and when executions began: sums since
+    the last `take`, the latter relative to `zero`, a Unix time. With `first_only`, only the wait of each execution's
+    first step counts. TensorFlow refuses to read the clock if operations must be deterministic: `counts` is then False.
     """
 
     def __init__(self, deterministic: bool, first_only: bool = False) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ....engine.files.reading import GrowingFile, why
 from ....engine.files.values import EMPTY
-from ....engine.runs import Follower, Run, quick_json
+from ....engine.runs import Follower, Run
 from ....engine.runs.event_reading import Damage, Tail
 from ....engine.runs.events import EVENT_FILES, EVENTS_FILE, Event
 from ....engine.runs.parsing import parse_line, recalled
@@ -26,7 +26,6 @@ from .series import Line, along
 from .snapshot import Snapshot
 from .store import LEFT_OUT, Store
 
-quick_json.use()
 EVENTS_A_READ = 4000
 PARSED_BYTES = 3_000_000  # of a backlog larger than this, only part of the frequent readings is used
 FRESH_BYTES = 200_000  # the end of a file is always read completely
@@ -50,7 +49,7 @@ class _ThinnedTail(Tail):
                 begin = file.offset - len(line)
                 every = every or (1 + (file.size - begin) // PARSED_BYTES if self._thin else 1)
                 if every == 1 or file.size - file.offset < FRESH_BYTES or self._is_used(line, every):
-                    event = self._outside(line) or parse_line(line.decode("utf-8", "replace"))
+                    event = self._outside(line) or parse_line(line)
                     if event is not None:
                         yield event
                     elif line.strip():
@@ -290,7 +289,7 @@ class EpochTail:
         there are none."""
         try:
             for line in self._file.lines():
-                if any(kind in line for kind in _KINDS) and (event := parse_line(line.decode("utf-8", "replace"))):
+                if any(kind in line for kind in _KINDS) and (event := parse_line(line)):
                     self._store.feed([event])
         except OSError:
             pass  # the log is shown without them

@@ -15,14 +15,13 @@ from textual.binding import BindingType
 
 from ....engine import runs
 from ....engine.figures import at
-from ....engine.files.reading import read_object
-from ....engine.files.values import mapping
+from ....engine.files import typed
 from ....engine.files.writing import used_bytes
 from ....engine.presets import PresetError
 from ....engine.runs import ACTIVE_STATES, Run, RunError, code_files, titles
 from ....engine.runs.launched_with import options_of
 from ....engine.runs.run import WAITING
-from ....engine.runs.titles import FILE, Notes, name_of, title_of, with_name
+from ....engine.runs.titles import FILE, Notes, Origin, name_of, title_of, with_name
 from ....engine.runs.trash import delete_all
 from ....engine.units import clock, count, counted, size
 from ...base import keys
@@ -319,8 +318,8 @@ def _before_stopping(run: Run) -> tuple[bool, str]:
 
 def _settings(run: Run) -> str:
     # Without a path of this run, so that it is valid on another machine too.
-    changes = mapping(read_object(run.file(FILE)).value.get("changes"))
-    texts = [f"{key}={to_text(mapping(change).get('to')) or 'null'}" for key, change in changes.items()]
+    changes = typed.read_usable(run.file(FILE), Origin).changes
+    texts = [f"{key}={to_text(change.get('to')) or 'null'}" for key, change in changes.items()]
     preset = shlex.quote(title_of(run).preset)
     return " ".join(["gputui --preset", preset, *(f"--set {shlex.quote(text)}" for text in texts)])
 

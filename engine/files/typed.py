@@ -1,0 +1,227 @@
+"""Reads JSON as the classes that declare it: msgspec tests the type of every value. A trainer trusts the files of its
+own run instead, as its Python may have no msgspec.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NotRequired,
+    TypedDict,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)  # fmt: skip
+
+from .reading import Object, parse_object, read_bytes, read_object, why
+from .values import LARGEST, LARGEST_WHOLE, LATEST_T
+
+T = TypeVar("T")
+_AT = re.compile(r" - at `\$\.?(.*)`$")
+_MISSING = re.compile(r"missing required field `(.+?)`")
+_trusts = False
+
+
+def trust_files() -> None:
+    """Test no types in this process from now on, for a Python that may have no msgspec."""
+    global _trusts
+    _trusts = True
+
+
+@cache
+def _msgspec() -> Any:
+    import msgspec  # 20 ms, and a trainer's Python may have none
+
+    return msgspec
+
+
+class Damaged(ValueError):
+    """A value is not of its declared type. The text says which one, such as `comparisons[0].gain is not valid`."""
+
+
+def convert(content: Any, kind: type[T]) -> T:
+    """Return plain values as a `kind`, a dataclass or another type. Raises Damaged."""
+    if _trusts:
+        trusted: T = _trusted(content, kind)
+        return trusted
+    try:
+        if is_dataclass(kind) and _has_fields(kind):
+            _msgspec().convert(content, _shape_of(kind))
+        converted: T = _msgspec().convert(content, kind)
+        return converted
+    except _msgspec().ValidationError as fault:
+        raise Damaged(_in_words(str(fault))) from None
+
+
+def _trusted(content: Any, kind: Any) -> Any:
+    if not is_dataclass(kind) or not callable(kind):
+        return content
+    hints: Any = get_type_hints(kind)
+    try:
+        return kind(**{name: _trusted(content[name], hints[name]) for name in hints if name in content})
+    except TypeError as fault:
+        raise Damaged(str(fault)) from None
+
+
+def _in_words(fault: str) -> str:
+    # of msgspec's message, such as "Expected `float`, got `str` - at `$.comparisons[0].gain`"
+    where = place[1] if (place := _AT.search(fault)) else ""
+    if absent := _MISSING.search(fault):
+        return f"{f'{where}.' * bool(where)}{absent[1]} is missing"
+    return f"{where or 'its content'} is not valid"
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Content(Generic[T]):
+    """The content of a file, None if there is no such file or it cannot be used. `damage` says why not, in words that
+    follow the name of the file. `unreadable` is True if the file may exist, but cannot be read now.
+    """
+
+    value: T | None = None
+    damage: str = ""
+    unreadable: bool = False
+
+
+def read(path: Path, kind: type[T], /, **more: Any) -> Content[T]:
+    """Return the object in a JSON file as a `kind`, a dataclass. `more` are fields that the file does not give."""
+    try:
+        content = parse_object(read_bytes(path))
+        return Content(None, "is damaged") if content is None else Content(convert(content | more, kind))
+    except FileNotFoundError:
+        return Content()
+    except OSError as fault:
+        return Content(None, f"cannot be read: {why(fault)}", unreadable=True)
+    except Damaged as fault:
+        return Content(None, f"is damaged ({fault})")
+
+
+def read_usable(path: Path, kind: type[T]) -> T:
+    """Return the object in a JSON file as a `kind`, a dataclass whose fields all have defaults. What is damaged or
+    absent has its default.
+    """
+    content = read_object(path).value
+    wrong = _wrong(content, kind, get_type_hints(kind))
+    return convert({name: value for name, value in content.items() if name not in wrong}, kind)
+
+
+def read_entries(path: Path, kind: type) -> Object:
+    """Return the object in a JSON file as a mapping, without the entries that are not of the type that `kind` declares,
+    a dataclass or a TypedDict. Errors are in the result's `damage`.
+    """
+    content = read_object(path)
+    if _trusts or not (wrong := _wrong(content.value, _shape_of(kind), _shape_of(kind).__annotations__)):
+        return content
+    some = ", ".join(wrong[:3]) + (" ..." if len(wrong) > 3 else "")
+    usable = {name: value for name, value in content.value.items() if name not in wrong}
+    return Object(usable, f"{path.name} is damaged, {some} left out")
+
+
+def _wrong(content: Mapping[str, Any], kind: Any, hints: Mapping[str, Any]) -> list[str]:
+    if _is(content, kind):
+        return []
+    hints = {name: get_args(hint)[0] if get_origin(hint) is NotRequired else hint for name, hint in hints.items()}
+    return [name for name, value in content.items() if name in hints and not _is(value, hints[name])]
+
+
+def _is(value: Any, hint: Any) -> bool:
+    try:
+        convert(value, hint)
+    except Damaged:
+        return False
+    return True
+
+
+# ---- mappings with declared entries -------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Fields:
+    """The types of a mapping's entries by their names, or the dataclass that declares them. The entries in `needed`
+    must be present; those that are not declared are kept.
+    """
+
+    of: Mapping[str, Any] | type
+    needed: tuple[str, ...] = ()
+
+
+def decoder(hints: Mapping[str, Any], name: str) -> Callable[[bytes], dict[str, Any]]:
+    """Return the function that reads a line with the time `t` in Unix seconds, the `type` called `name` (empty: any),
+    and entries of these types, which may be absent. Other entries are left out. It raises ValueError or RecursionError.
+    """
+    if _trusts:
+        return json.loads
+    moment = Annotated[float, _msgspec().Meta(ge=0.0, le=LATEST_T)]
+    shape = _shape(hints, False, t=moment, type=Literal[name] if name else str)
+    decode: Callable[[bytes], dict[str, Any]] = _msgspec().json.Decoder(shape).decode
+    return decode
+
+
+def with_entries(hints: Mapping[str, Any]) -> Any:
+    """Return the type of a mapping with those of the hints that have mappings with `Fields`; None if none has."""
+    own = {name: hint for name, hint in hints.items() if _has_fields(hint)}
+    return _shape(own, True) if own and not _trusts else None
+
+
+@cache
+def _has_fields(hint: Any) -> bool:
+    if isinstance(hint, Fields):
+        return True
+    within = get_type_hints(hint, include_extras=True).values() if is_dataclass(hint) else get_args(hint)
+    return any(map(_has_fields, within))
+
+
+@cache
+def _shape_of(kind: type, needed: tuple[str, ...] = ()) -> Any:
+    hints = get_type_hints(kind, include_extras=True).items()
+    return _shape({name: hint for name, hint in hints if get_origin(hint) is not ClassVar}, True, needed)
+
+
+def _shape(hints: Mapping[str, Any], inner: bool, needed: Sequence[str] = (), **more: Any) -> Any:
+    checked = {name: _checked(hint, inner) for name, hint in hints.items()}
+    entries = {name: each if name in needed else NotRequired[each] for name, each in checked.items()}
+    return TypedDict("Shape", entries | more)  # type: ignore[operator]
+
+
+def _checked(hint: Any, inner: bool) -> Any:
+    """Return the type for msgspec: numbers are those that figures can have, and a Literal is any text, as another
+    version of gputui may have more words. With `inner`, mappings with `Fields` are those of the declared entries.
+    """
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint in (float, int):
+        most = LARGEST if hint is float else LARGEST_WHOLE
+        return Annotated[hint, _msgspec().Meta(ge=-most, le=most)]
+    if origin is Literal:
+        return str
+    if is_dataclass(hint):
+        without_default = [field.name for field in fields(hint) if field.default is field.default_factory is MISSING]
+        declared: Any = hint
+        return _shape_of(declared, tuple(without_default))
+    if origin is Annotated and inner:
+        of, needed = parts[1].of, parts[1].needed
+        return _shape_of(of, needed) if isinstance(of, type) else _shape(of, True, needed)
+    if origin is Annotated:
+        return _checked(parts[0], inner)
+    checked = tuple(_checked(part, inner) for part in parts)
+    if origin in (Union, types.UnionType):
+        return Union[checked]  # noqa: UP007 - of any number
+    if origin is tuple:
+        return tuple[checked]  # type: ignore[valid-type]
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return dict.__class_getitem__(checked)
+    return list.__class_getitem__(checked) if origin else hint
