@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,8 @@ class Proof:
         record = self.record
         if not record.is_read:
             return {}
-        full = asdict(record)
-        del full["path"]
-        return {**_completed(read_object(record.path).value, full), "state": record.state}
+        content: dict[str, Any] = _completed(read_object(record.path).value, record)
+        return {**content, "state": record.state}
 
     @property
     def state(self) -> str:
@@ -125,13 +124,17 @@ class Proof:
         )
 
 
-def _completed(content: Any, full: Any) -> Any:
-    """Return what a file has, with the entries that only `full` has, such as defaults of fields that are new."""
-    if isinstance(content, dict) and isinstance(full, dict):
-        return full | {name: _completed(value, full.get(name)) for name, value in content.items()}
-    if isinstance(content, list) and isinstance(full, list):
-        return [_completed(*pair) for pair in zip(content, full, strict=True)]
-    return content
+def _completed(content: Any, typed_value: Any) -> Any:
+    """Return what a file has and the defaults that it lacks, at first the fields that have defaults."""
+    if isinstance(content, list) and isinstance(typed_value, list | tuple):
+        return [_completed(*pair) for pair in zip(content, typed_value, strict=True)]
+    if not isinstance(content, dict) or not is_dataclass(typed_value):
+        return content
+    full = asdict(typed_value)  # type: ignore[arg-type]
+    with_default = [each.name for each in fields(typed_value) if {each.default, each.default_factory} != {MISSING}]
+    names = dict.fromkeys([*with_default, *content])
+    return {name: _completed(content[name], getattr(typed_value, name, None)) if name in content else full[name]
+            for name in names}  # fmt: skip
 
 
 def read_record(path: Path) -> Record:

@@ -1,8 +1,9 @@
 """Recorded trainings: the figures of every epoch, bit by bit, in golden/trainings.json.
 
 `pytest --snapshot-update` records those that have no figures yet, or other ones; look at the difference. Kernels differ
-with the instructions of the CPU: on one with others than when it was recorded, five digits must be the same. That a
-training equals plain Keras is tested elsewhere (tests/end_to_end/test_programs.py); this keeps what it has no word for.
+with the instructions of the CPU: on one with others than when it was recorded, five digits must be the same, with
+float16 two. That a training equals plain Keras is tested elsewhere (tests/end_to_end/test_programs.py); this keeps what
+it has no word for.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def check(request: pytest.FixtureRequest) -> Check:
             assert figures[epoch].keys() == of.keys()
             for figure, value in of.items():
                 now, then = float.fromhex(figures[epoch][figure]), float.fromhex(value)
-                assert math.isclose(now, then, rel_tol=1e-5), (epoch, figure, now, then)
+                assert math.isclose(now, then, rel_tol=1e-2 if "mixed" in name else 1e-5), (epoch, figure, now, then)
 
     return compare
 

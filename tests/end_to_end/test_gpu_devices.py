@@ -105,8 +105,8 @@ def test_a_script_reports_its_gpus_without_nvml(fakegpu: FakeGpu, tmp_path: Path
     assert alone["gpus"] == ["0000:03:00.0"]
     assert mirrored["gpus"] == ["0000:03:00.0", "0000:01:00.0"]
     for gpu in (*alone["gpu_devices"], *mirrored["gpu_devices"]):
-        assert (gpu["index"], gpu["name"], gpu["compute_capability"]) == (None, "NVIDIA H100 80GB HBM3", [9, 0])
-        assert 0.9 * 8192 * MB < gpu["memory_limit_bytes"] < gpu["memory_total_bytes"] == 8192 * MB
+        assert (gpu.index, gpu.name, tuple(gpu.compute_capability)) == (None, "NVIDIA H100 80GB HBM3", (9, 0))
+        assert 0.9 * 8192 * MB < gpu.memory_limit_bytes < gpu.memory_total_bytes == 8192 * MB
 
 
 # ---- too small, lost, hanging ---------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from tests.doors.engine import Process, Proof, Record, presets, steady
+from tests.doors.engine import UNREAD, Process, Proof, Record, presets, steady
 from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import typed as typed_files
 from tests.support import recorded
@@ -271,4 +271,7 @@ def _empty(hint: Any) -> Any:
 
 def as_read(plain: Mapping[str, Any]) -> Record:
     """The record that a reader of a proof.json with these values gets."""
-    return typed_files.convert({**plain, "path": Path("proof.json")}, Record)
+    try:
+        return typed_files.convert({**plain, "path": Path("proof.json")}, Record)
+    except typed_files.Damaged:
+        return UNREAD
