@@ -1,1 +1,1 @@
-"""Reads run folders into frozen snapshots of a moment. Imports no Textual."""
+"""Reads run folders into snapshots of a moment. Imports no Textual."""
