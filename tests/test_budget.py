@@ -1,7 +1,7 @@
 """The budget of the house: lines of each package and counts of the whole.
 
-Lines may move from one package to another, whose figures change with them; the sum and the counts only fall. A figure
-that has fallen by more than a twentieth is written down here, so that nothing grows back unseen.
+The sum and the counts only fall. A package that needs more takes it from another one, and says so in the commit. A
+figure that has fallen by more than a twentieth is written down here, so that nothing grows back unseen.
 """
 
 from __future__ import annotations
