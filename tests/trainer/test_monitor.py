@@ -174,17 +174,17 @@ def test_the_speed_of_a_fit_is_that_of_its_samples(
 @pytest.mark.parametrize("slow", [True, False])
 def test_a_fit_is_judged_by_its_wait_for_input_and_without_a_verdict_says_why(slow: bool, cpus: Any) -> None:
     def read(number: Any) -> Any:
-        time.sleep(0.02 if slow else 0.0)
+        time.sleep(0.1 if slow else 0.0)  # far longer than a step, also on a busy machine
         return number
 
-    numbers = tf.data.Dataset.range(30).map(
+    numbers = tf.data.Dataset.range(15).map(
         lambda number: tf.ensure_shape(tf.py_function(read, [number], tf.int64), ())
     )
     data = numbers.map(lambda number: tf.cast(number, tf.float32) * tf.ones((8, 4)))
     if not slow:
         data = data.cache()
     monitor = Monitor()
-    late = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: time.sleep(0.0 if slow else 0.02))
+    late = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: time.sleep(0.0 if slow else 0.1))
     model().fit(data.map(lambda x: (x, x[:, 0])), epochs=3, verbose=0, shuffle=False, callbacks=[monitor, late])
     assert monitor.run is not None
     found = of_run(monitor.run)
