@@ -220,13 +220,13 @@ def refuse_to_resume(
         )
 
 
-def start_again(proof: Proof, anyway: bool = False, changed: Request | None = None) -> subprocess.Popen[bytes]:
-    """Start a proof's process, with a `changed` request if given. Raises ProofError, unless `anyway` if blocked."""
+def start_again(proof: Proof, asked: Request, anyway: bool = False) -> subprocess.Popen[bytes]:
+    """Start a proof's process with the request of a resume. Raises ProofError, unless `anyway` if blocked."""
     here = this_machine.read()
     if not anyway and (what := blocks(proof.request, here, proof.path)):
         raise BlockedError(proof.request, what)
-    if changed is not None:
-        write_atomically(proof.path / "request.json", changed.to_json())
+    if asked != proof.request:
+        write_atomically(proof.path / "request.json", asked.to_json())
     try:
         return start(proof)
     except locks.Taken:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -137,12 +136,6 @@ def _shared(most: Preset, here: Machine) -> str:
     if on_cpu(most.options, here):
         return "the logical devices share the cores of one CPU"
     return "replicas share a GPU" if share_a_gpu(most.options, here) else ""
-
-
-def resume(proof: Proof, anyway: bool = False) -> subprocess.Popen[bytes]:
-    """Resume a measurement that ended early, with `anyway` also if its devices are in use. Raises ProofError."""
-    resumed(proof)
-    return proof_start.start_again(proof, anyway)
 
 
 def resumed(proof: Proof) -> Request:

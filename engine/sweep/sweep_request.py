@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -159,11 +158,6 @@ def _refuse_combinations(made: Request) -> None:
         errors = [finding for finding in checks.check(options, here) if finding.level == "error"]
         if errors:
             raise ProofError(f"{' '.join(swept_values.as_settings(changes))}: {errors[0]}")
-
-
-def resume(proof: Proof, minutes: float | None = None) -> subprocess.Popen[bytes]:
-    """Resume a sweep that ended early, with `minutes` more. Raises ProofError."""
-    return proof_start.start_again(proof, anyway=True, changed=resumed(proof, minutes))
 
 
 def resumed(proof: Proof, minutes: float | None = None) -> Request:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -139,12 +138,6 @@ def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
             f"{limits.largest_batch:,}; begin with a smaller one "
             f"(batch_size={max(1, limits.largest_batch // replicas)}), or raise the limit"
         )
-
-
-def resume(proof: Proof, anyway: bool = False, minutes: float | None = None) -> subprocess.Popen[bytes]:
-    """Resume a search with `minutes` more, with `anyway` also if its devices are in use. Raises ProofError."""
-    asked = resumed(proof, minutes)
-    return proof_start.start_again(proof, anyway, None if minutes is None else asked)
 
 
 def resumed(proof: Proof, minutes: float | None = None) -> Request:

@@ -33,7 +33,6 @@ from tests.doors.engine import (
     folder,
     part_of_sweep,
     presets,
-    proof_start,
     runs,
     sweep_request,
     sweep_sentences,
@@ -344,7 +343,7 @@ def test_a_setting_that_is_refused_fails_alone_and_a_held_one_ends_the_sweep(tmp
     assert str(fault.value) == f"{name} is held in the queue: held by you; gputui queue release {name}"
 
 
-def test_a_resumed_sweep_has_its_minutes_and_those_that_are_added(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_sweep_has_its_minutes_and_those_that_are_added(home: Path) -> None:
     made = folder.create(request_of([RATES], minutes=10.0))
     record = folder.empty_record(made.path, made.request)
     record.state = "stopped"
@@ -353,12 +352,6 @@ def test_a_resumed_sweep_has_its_minutes_and_those_that_are_added(home: Path, mo
     assert asked.sweep is not None
     assert (asked.sweep.minutes, asked.limit_seconds) == (12.5, 750.0)
     assert sweep_request.resumed(made) == made.request
-    begun: list[Any] = []
-    monkeypatch.setattr(
-        proof_start, "start_again", lambda proof, anyway, changed: begun.append((proof, anyway, changed))
-    )
-    sweep_request.resume(made, 2.5)
-    assert begun == [(made, True, asked)], "its trials wait in the queue, whatever else trains"
     record.state = "done"
     record.put("ended")
     with pytest.raises(ProofError, match="gputui sweep --resume ID --minutes N goes on with it"):

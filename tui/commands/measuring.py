@@ -185,7 +185,7 @@ def measure(asked: Request, how: FollowOptions, resumes: Proof | None = None, tr
     noun = NOUNS.get(asked.kind, "proof")
     if resumes is not None:
         proof = resumes
-        process = proof_start.start_again(proof, how.anyway, asked if asked != proof.request else None)
+        process = proof_start.start_again(proof, asked, how.anyway)
         begun = f"{noun} {proof.id} goes on"
     else:
         proof, process = proof_start.begin(asked, how.anyway, trains_on)

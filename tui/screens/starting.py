@@ -203,10 +203,12 @@ def resumed_measurement(
     app: BaseApp,
     title: str,
     proof: Proof,
-    resume: Callable[[], subprocess.Popen[bytes]],
     resumed: Callable[[], Request],
 ) -> Start:
-    """Return the start that resumes a measurement by `resume`, or in the queue with the request `resumed`."""
+    """Return the start that resumes a measurement with the request `resumed`, now or in the queue."""
+
+    def launch() -> tuple[Proof, subprocess.Popen[bytes]]:
+        return proof, proof_start.start_again(proof, resumed(), anyway=True)
 
     def queue_it() -> str:
         from ...engine.queue import adding
@@ -214,7 +216,7 @@ def resumed_measurement(
 
         return queue.place_text(adding.queue_resumed_proof(proof, resumed()), queue.title_of)
 
-    return _measurement(app, title, lambda: proof.request, lambda: (proof, resume()), queue_it, proof.path)
+    return _measurement(app, title, lambda: proof.request, launch, queue_it, proof.path)
 
 
 def _measurement(
@@ -228,9 +230,6 @@ def _measurement(
     """It ends the warm engine before the launch. `but`, the folder of a resumed one, does not count as another user."""
 
     def in_the_way() -> str:
-        from ...engine.job import this_machine
-        from ...engine.proof import proof_start
-
         here = this_machine.read()
         own = () if but is None else (but,)
         return proof_start.blocks(request(), here, *own)

@@ -28,8 +28,6 @@ from ..runs.actions import ended
 from ..starting import ask_and_launch, launch_and_open, new_measurement, resumed_measurement
 
 if TYPE_CHECKING:
-    from subprocess import Popen
-
     from ....engine.options import Options
     from ....engine.presets import Preset
     from ....engine.proof.request import Request
@@ -83,16 +81,13 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
         if minutes is None:
             return
     more = None if minutes is None else float(minutes)
-    start, request = lambda: tune_request.resume(proof, True, more), lambda: tune_request.resumed(proof, more)
-    await resume(app, proof, "search", start, request)
+    await resume(app, proof, "search", lambda: tune_request.resumed(proof, more))
 
 
-async def resume(
-    app: BaseApp, proof: Proof, what: str, start: Callable[[], Popen[bytes]], request: Callable[[], Request]
-) -> None:
-    """Resume a measurement of this kind. `start` starts and returns its process; `request` is for the queue."""
+async def resume(app: BaseApp, proof: Proof, what: str, resumed: Callable[[], Request]) -> None:
+    """Resume a measurement of this kind with the request `resumed`."""
     try:
-        made = await ask_and_launch(app, resumed_measurement(app, f"the {what} {proof.id}", proof, start, request))
+        made = await ask_and_launch(app, resumed_measurement(app, f"the {what} {proof.id}", proof, resumed))
     except (RunError, PresetError, OSError) as reason:
         app.complain(str(reason))
         return
@@ -298,14 +293,13 @@ async def measure_again(app: BaseApp, proof: Proof) -> None:
 async def go_on_with_scaling(app: BaseApp, proof: Proof) -> None:
     from ....engine.scaling import scaling_request
 
-    start, request = lambda: scaling_request.resume(proof, anyway=True), lambda: scaling_request.resumed(proof)
-    await resume(app, proof, "measurement", start, request)
+    await resume(app, proof, "measurement", lambda: scaling_request.resumed(proof))
 
 
 async def go_on_with_sweep(app: BaseApp, proof: Proof) -> None:
     from ....engine.sweep import sweep_request
 
-    await resume(app, proof, "sweep", lambda: sweep_request.resume(proof), lambda: sweep_request.resumed(proof))
+    await resume(app, proof, "sweep", lambda: sweep_request.resumed(proof))
 
 
 async def _start_scaling(app: BaseApp, asked: Callable[[], tuple[Request, str]]) -> None:
