@@ -8,7 +8,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from ..engine.files.places import PRESET_SUFFIXES, named_presets
 from ..engine.interpreter import interpreter
 from ..engine.queue import any_entry
 from .base.errors import INTERRUPTED, WRONG, Refused, clean, complain, guarded, interruptible
-from .commands import completion
+from .commands import command_of, completion
 from .commands.shared_options import (
     JSON_OR_DETACH,
     NEEDS_QUEUE,
@@ -94,7 +93,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in NAMED and name not in self.commands:
             module, purpose = NAMED[name]
-            command: click.Command = getattr(import_module(f".commands.{module}", __package__), name.replace("-", "_"))
+            command = command_of(module, name.replace("-", "_"))
             command.help = f"{purpose}\n\n{cleandoc(command.help or '')}"
             self.add_command(command, name)
         return super().get_command(ctx, name)

@@ -15,7 +15,7 @@ import pytest
 from tests.doors.engine import Limits, Machine, Proof, Run, folder, presets, resuming, this_machine
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
-from tests.doors.tui import code_of, measuring
+from tests.doors.tui import FollowOptions, code_of, measuring
 from tests.doors.tui import tui_cli as cli
 from tests.doors.tui import tui_cli as command_line
 from tests.support import recorded
@@ -152,7 +152,7 @@ def test_a_measurement_is_requested_with_what_is_given(
     lines: list[str] = []
     unsaid, plain = ("preset", "folder", "seed", "source"), presets.resolve("quickstart").changed()
 
-    def measure(asked: Request, how: measuring.FollowOptions, trains_on: Machine | None = None) -> int:
+    def measure(asked: Request, how: FollowOptions, trains_on: Machine | None = None) -> int:
         fields = {name: value for name, value in asdict(asked).items() if name not in unsaid and value}
         fields["set"] = {name: new for name, new in asked.baseline().changed().items() if plain.get(name) != new}
         following = asdict(how) | {"trains_on": trains_on is not None}
@@ -407,4 +407,4 @@ def test_the_exit_code_of_a_measurement(
     monkeypatch.setattr(
         measuring, "Presses", lambda *_: SimpleNamespace(count=presses, asked=[(2,)] * presses, more="")
     )
-    assert measuring.measure(asked(), measuring.FollowOptions(anyway=True)) == code
+    assert measuring.measure(asked(), FollowOptions(anyway=True)) == code

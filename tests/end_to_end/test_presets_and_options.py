@@ -48,11 +48,13 @@ def test_a_group_or_any_word_finds_its_options(capsys: pytest.CaptureFixture[str
 # ---- completion -------------------------------------------------------------------------------
 
 
-def test_completing_imports_nothing_heavy() -> None:
+def test_help_and_completion_import_nothing_heavy() -> None:
     program = (
         "import sys, click\nfrom gputui.tui import cli\nfrom gputui.tui.commands import completion as completing\n"
+        "for name in cli.NAMED: cli.cli.get_command(click.Context(cli.cli), name)\n"
         "for ask in (completing.preset, completing.run, completing.proof): ask(None, None, '')\n"
-        "print([name for name in ('pydantic', 'textual', 'rich', 'tensorflow', 'numpy') if name in sys.modules])"
+        "heavy = ('pydantic', 'textual', 'rich', 'pynvml', 'psutil', 'ruamel', 'gputui.engine.diagnosis', 'numpy')\n"
+        "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -17,6 +17,8 @@ from click.shell_completion import (
     split_arg_string,
 )
 
+from ...engine.files.places import PRESET_SUFFIXES, QUEUE, home, named_presets, proofs_folder, runs_folder
+
 VARIABLE, WITHOUT_TITLES = "_GPUTUI_COMPLETE", "bash"  # the request of the shell; of bash, which shows words alone
 MOST = 200  # of the newest runs: more are not looked through in a shell
 WORDS = 'COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD'
@@ -53,8 +55,6 @@ def _fitting(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Propose preset files of the current folder, too. The shell itself completes paths."""
-    from ...engine.files.places import PRESET_SUFFIXES, named_presets
-
     if os.sep in incomplete or incomplete.startswith((".", "~")):
         return [CompletionItem(incomplete, type="file")]
     names: list[str] = []
@@ -67,7 +67,6 @@ def preset(_context: click.Context, _parameter: click.Parameter, incomplete: str
 def run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """`latest`, the short names and the ids, the newest first, with titles if the shell shows them."""
     from ...engine.files import run_numbers
-    from ...engine.files.places import runs_folder
 
     ids, short = _folders(runs_folder()), run_numbers.short_names(runs_folder())
     named = {short[name]: name for name in ids if name in short}
@@ -89,8 +88,6 @@ def ended_run(context: click.Context, parameter: click.Parameter, incomplete: st
 
 def queued_run(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Leave out ids that are already on the command line."""
-    from ...engine.files.places import QUEUE, home
-
     named = context.params.get("names") or ()
     names: list[str] = []
     with contextlib.suppress(OSError):
@@ -100,7 +97,6 @@ def queued_run(context: click.Context, _parameter: click.Parameter, incomplete: 
 
 
 def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from ...engine.files.places import runs_folder
     from ...engine.runs import Run, titles
 
     tags = {tag: None for name in _folders(runs_folder()) for tag in titles.read_notes(Run(runs_folder() / name)).tags}
@@ -109,8 +105,6 @@ def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -
 
 def proof(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """`latest` and the ids, the newest first."""
-    from ...engine.files.places import proofs_folder
-
     return _fitting(["latest", *_folders(proofs_folder())], incomplete)
 
 

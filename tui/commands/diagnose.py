@@ -8,22 +8,33 @@ from typing import Any
 
 import click
 
-from ...engine import diagnosis
-from ...engine import runs as run_folders
-from ...engine.files.values import to_json
-from ...engine.profile import reports
-from ...engine.profile.reports import ProfileError
-from ...engine.proof import request
-from ...engine.runs import Run, event_reading, run_cluster
-from ...engine.runs.events import Diagnosis
-from ...engine.scaling import scaling_request
 from ...engine.trials import KEEPS, LEAST_REPEATS, TRIAL_SECONDS
 from ..base.errors import DONE, Refused, clean, complain, error_text
-from ..printing import proof as diagnosis_tables
-from ..wording.run import next_step
-from . import completion
-from .measuring import FOLLOWING, MINUTES, SECONDS, FollowOptions, follow_options, given, measure, to_resume
-from .shared_options import preset_option, settings_option
+from . import completion, when_called
+from .shared_options import (
+    FOLLOWING,
+    MINUTES,
+    SECONDS,
+    FollowOptions,
+    follow_options,
+    given,
+    preset_option,
+    settings_option,
+)
+
+with when_called():
+    from ...engine import diagnosis
+    from ...engine import runs as run_folders
+    from ...engine.files.values import to_json
+    from ...engine.profile import reports
+    from ...engine.profile.reports import ProfileError
+    from ...engine.proof import request
+    from ...engine.runs import Run, event_reading, run_cluster
+    from ...engine.runs.events import Diagnosis
+    from ...engine.scaling import scaling_request
+    from ..printing import proof as diagnosis_tables
+    from ..wording.run import next_step
+    from .measuring import measure, to_resume
 
 
 @click.command("ab")

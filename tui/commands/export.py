@@ -11,18 +11,21 @@ from pathlib import Path
 
 import click
 
-from ...engine import checks, entry
-from ...engine import presets as preset_files
-from ...engine.export import export_folder
-from ...engine.export import own_code as form_part
-from ...engine.export import script as script_part
-from ...engine.export.own_code import Form
-from ...engine.files.writing import refuse_existing, write_new
-from ...engine.interpreter import interpreter
-from ...engine.job import this_machine
-from ...engine.presets import Preset, saving
 from ..base.errors import STDOUT, Refused, clean, complain
+from . import when_called
 from .shared_options import preset_option, settings_option
+
+with when_called():
+    from ...engine import checks, entry
+    from ...engine import presets as preset_files
+    from ...engine.export import export_folder
+    from ...engine.export import own_code as form_part
+    from ...engine.export import script as script_part
+    from ...engine.export.own_code import Form
+    from ...engine.files.writing import refuse_existing, write_new
+    from ...engine.interpreter import interpreter
+    from ...engine.job import this_machine
+    from ...engine.presets import Preset, saving
 
 
 @click.command()

@@ -14,26 +14,30 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.table import Table as RichTable
-from rich.text import Text
 
-from ...engine.doctor import Finding, blocks
-from ...engine.doctor import examine as examine_machine
-from ...engine.files.values import to_json
-from ...engine.gpu import GpuProcess
-from ...engine.interpreter import interpreter
-from ...engine.job import this_machine
-from ...engine.job.visible_devices import VARIABLE
-from ...engine.leases import free_gpus
-from ...engine.leases.free_gpus import HOW_IDLE, GpuUse, IdleNotes, Wish
-from ...engine.leases.lease import Lease, NotFree
-from ...engine.options import gpu_choice
-from ...engine.queue import any_entry
-from ...engine.text_table import Table
-from ...engine.units import share, size
 from ..base.errors import DONE, FAILED, Refused, clean, complain
-from ..printing.plain_tables import console, show_table
-from ..wording.doctor import conclusion, sign, terminal, worst_first
+from . import when_called
+
+with when_called():
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from ...engine.doctor import Finding, blocks
+    from ...engine.doctor import examine as examine_machine
+    from ...engine.files.values import to_json
+    from ...engine.gpu import GpuProcess
+    from ...engine.interpreter import interpreter
+    from ...engine.job import this_machine
+    from ...engine.job.visible_devices import VARIABLE
+    from ...engine.leases import free_gpus
+    from ...engine.leases.free_gpus import HOW_IDLE, GpuUse, IdleNotes, Wish
+    from ...engine.leases.lease import Lease, NotFree
+    from ...engine.options import gpu_choice
+    from ...engine.queue import any_entry
+    from ...engine.text_table import Table
+    from ...engine.units import share, size
+    from ..printing.plain_tables import console, show_table
+    from ..wording.doctor import conclusion, sign, terminal, worst_first
 
 WAIT_SECONDS = 5.0
 PER_USER = 3  # of the processes that a line names

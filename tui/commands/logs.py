@@ -14,17 +14,19 @@ from typing import BinaryIO
 
 import click
 
-from ...engine import runs as run_folders
-from ...engine.files.reading import open_regular
-from ...engine.process.known_failures import RESUMED
-from ...engine.runs import Run
-from ...engine.runs.run import WAITING
-from ...engine.runs.run_state import Epoch
 from ..base.errors import DONE, INTERRUPTED, Refused, clean
-from ..drawing.log_rows import epoch_text, judged
-from ..reading.run.reader import EpochTail
-from . import completion
-from .stopping import code_of
+from . import completion, when_called
+
+with when_called():
+    from ...engine import runs as run_folders
+    from ...engine.files.reading import open_regular
+    from ...engine.process.known_failures import RESUMED
+    from ...engine.runs import Run
+    from ...engine.runs.run import WAITING
+    from ...engine.runs.run_state import Epoch
+    from ..drawing.log_rows import epoch_text, judged
+    from ..reading.run.reader import EpochTail
+    from .stopping import code_of
 
 POLL_SECONDS = 0.2
 BLOCK_BYTES = 1 << 16

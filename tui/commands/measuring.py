@@ -3,35 +3,14 @@ Ctrl-C requests it to stop and shows its results so far; a second ends it at onc
 
 from __future__ import annotations
 
-import functools
-import math
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from ...engine.files.values import to_json
-from ...engine.files.writing import used_bytes
-from ...engine.job import this_machine
-from ...engine.job.machine_gpus import Machine
-from ...engine.plan import LEAST_STEPS
-from ...engine.proof import duration, folder, improved_preset, proof_start, request
-from ...engine.proof.folder import Proof
-from ...engine.proof.markdown import as_markdown, without_private
-from ...engine.proof.request import ProofError, Request
-from ...engine.queue import adding, entry_changes, slurm_queue
-from ...engine.runs.run import WAITING
-from ...engine.trials import proof_sentences, sweep_sentences
-from ...engine.trials.record import Record
-from ...engine.tune import tune_request
-from ...engine.tune.report import markdown
-from ...engine.units import counted, seconds
-from ..base import glyphs
 from ..base.errors import (
     DONE,
     FAILED,
@@ -44,23 +23,37 @@ from ..base.errors import (
     complain,
     discard_output,
 )
-from ..base.glyphs import draws_again
-from ..printing import proof as proof_tables
-from ..printing.plain_tables import console
-from ..printing.proof import LiveProof, ProofLines, trials
-from . import completion, runs
-from . import queue as in_queue
-from .shared_options import NEEDS_QUEUE, Command, one_of, queue_options
-from .stopping import Presses
+from . import completion, when_called
+from .shared_options import NEEDS_QUEUE, FollowOptions, one_of
+
+with when_called():
+    from ...engine.files.values import to_json
+    from ...engine.files.writing import used_bytes
+    from ...engine.job import this_machine
+    from ...engine.job.machine_gpus import Machine
+    from ...engine.plan import LEAST_STEPS
+    from ...engine.proof import duration, folder, improved_preset, proof_start, request
+    from ...engine.proof.folder import Proof
+    from ...engine.proof.markdown import as_markdown, without_private
+    from ...engine.proof.request import ProofError, Request
+    from ...engine.queue import adding, entry_changes, slurm_queue
+    from ...engine.runs.run import WAITING
+    from ...engine.trials import proof_sentences, sweep_sentences
+    from ...engine.trials.record import Record
+    from ...engine.tune import tune_request
+    from ...engine.tune.report import markdown
+    from ...engine.units import counted, seconds
+    from ..base import glyphs
+    from ..base.glyphs import draws_again
+    from ..printing import proof as proof_tables
+    from ..printing.plain_tables import console
+    from ..printing.proof import LiveProof, ProofLines, trials
+    from . import queue as in_queue
+    from . import runs
+    from .stopping import Presses
 
 POLL_SECONDS = 0.1
 MOST_WIDTH = 100  # of a printed chart
-SECONDS = click.FloatRange(min=0.1, max=3600)
-WAIT_HELP = "Wait until no other training uses these devices, then begin."
-ANYWAY_HELP = (
-    "Measure even if another gputui run uses the same devices; the result says which trials were disturbed. With "
-    "--queue: wait for GPUs, but not for trainings outside of the queue that use the CPU."
-)
 # Why no preset is saved with -o, by the kind of the proof, if it is not about speed.
 NOTHING = {
     "rate": "no other rate was proved to learn better",
@@ -68,83 +61,6 @@ NOTHING = {
     "scaling": "no number of runs on one GPU was proved to pay",
 }
 NOUNS = {"tune": "search", "rate": "range test", "sweep": "sweep"}  # what a kind is called, if it is not a proof
-
-
-class Minutes(click.FloatRange):
-    """A number of minutes above 0. click's own type takes nan and inf as well."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True, max=10_000_000)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        minutes = float(super().convert(value, param, ctx))
-        if math.isnan(minutes):
-            self.fail(f"{value} is not a number of minutes.", param, ctx)
-        return minutes
-
-
-MINUTES = Minutes()
-
-
-@dataclass(frozen=True)
-class FollowOptions:
-    """How a measurement is followed: what is printed (else tables) and saved, and what it waits for. The fields are the
-    options that all commands share which measure; see their help in `follow_options`."""
-
-    json: bool = False
-    markdown: bool = False
-    output: str | None = None
-    wait: bool = False
-    anyway: bool = False
-    queue: bool = False
-    after: str | None = None
-
-    @property
-    def quiet(self) -> bool:
-        """True if stdout has only JSON or a report."""
-        return self.json or self.markdown
-
-    def say(self, text: str) -> None:
-        if self.quiet:
-            complain(text)
-        else:
-            print(text, flush=True)
-
-
-FOLLOWING = {field.name for field in fields(FollowOptions)}
-
-
-def follow_options(
-    *, json: str, markdown: str = "", output: str = "", wait: bool = True, anyway: str = ANYWAY_HELP
-) -> Callable[[Command], Command]:
-    """Declare the options of FollowOptions for a command, which gets them as `how`. The texts are their help; without a
-    text the command does not have the option."""
-
-    def declare(command: Command) -> Command:
-        @functools.wraps(command)
-        def followed(*arguments: Any, **options: Any) -> Any:
-            how = FollowOptions(**{name: options.pop(name) for name in FOLLOWING & options.keys()})
-            if how.json and how.markdown:
-                raise Refused("--json and --markdown do not go together")
-            return command(*arguments, how=how, **options)
-
-        queue_options(followed)
-        click.option("--anyway", is_flag=True, help=anyway)(followed)
-        if wait:
-            click.option("--wait", is_flag=True, help=WAIT_HELP)(followed)
-        if markdown:
-            click.option("--markdown", is_flag=True, help=markdown)(followed)
-        click.option("--json", is_flag=True, help=json)(followed)
-        if output:
-            click.option("-o", "--output", metavar="FILE", help=output)(followed)
-        return followed
-
-    return declare
-
-
-def given(context: click.Context) -> list[str]:
-    """Return the names of the parameters that the user has given on the command line, so not by defaults."""
-    return [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
 
 
 def to_resume(name: str, kind: str, noun: str, asks_for: str, any_ended: bool = False) -> Proof:

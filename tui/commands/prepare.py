@@ -15,22 +15,27 @@ from types import FrameType
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ...engine import presets as preset_files
-from ...engine.files.values import to_json
-from ...engine.interpreter import interpreter
-from ...engine.prepare import manifest as manifests
-from ...engine.prepare import preparing, request, result_files
-from ...engine.prepare.manifest import DTYPES, FORMATS, MOST_SHARDS, SHARD_BYTES, Manifest, ManifestError
-from ...engine.prepare.preparing import Estimate
-from ...engine.prepare.request import PrepareError
-from ...engine.presets.saving import SaveError
+from ...engine.prepare.manifest import DTYPES, FORMATS, MOST_SHARDS, SHARD_BYTES
 from ...engine.units import counted, seconds, size
 from ..base.errors import DONE, FAILED, INTERRUPTED, WRONG, Refused, clean, complain
-from ..base.glyphs import in_cell
+from . import when_called
 from .shared_options import preset_option, settings_option
+
+with when_called():
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from ...engine import presets as preset_files
+    from ...engine.files.values import to_json
+    from ...engine.interpreter import interpreter
+    from ...engine.prepare import manifest as manifests
+    from ...engine.prepare import preparing, request, result_files
+    from ...engine.prepare.manifest import Manifest, ManifestError
+    from ...engine.prepare.preparing import Estimate
+    from ...engine.prepare.request import PrepareError
+    from ...engine.presets.saving import SaveError
+    from ..base.glyphs import in_cell
 
 NAMED = 5  # broken samples that are printed
 

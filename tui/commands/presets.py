@@ -11,25 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
-from ...engine import checks
-from ...engine import presets as preset_files
-from ...engine.files.values import to_json
-from ...engine.job import this_machine
-from ...engine.options import OPTIONS, OptionInfo
-from ...engine.options.own_code import OWN_CODE_LABELS
-from ...engine.options.synonyms import keys_of, option_meant, synonyms_of
-from ...engine.presets import PresetError, starter_files
-from ...engine.text_table import Table as TextTable
 from ..base.errors import DONE, WRONG, Refused, clean, complain
-from ..form.form_state import to_text
-from ..form.option_search import search
-from ..printing.plain_tables import console, show_table
-from . import completion
+from . import completion, when_called
 from .shared_options import preset_name
-from .train import place, print_preset
+
+with when_called():
+    from rich.table import Table
+    from rich.text import Text
+
+    from ...engine import checks
+    from ...engine import presets as preset_files
+    from ...engine.files.values import to_json
+    from ...engine.job import this_machine
+    from ...engine.options import OPTIONS, OptionInfo
+    from ...engine.options.own_code import OWN_CODE_LABELS
+    from ...engine.options.synonyms import keys_of, option_meant, synonyms_of
+    from ...engine.presets import PresetError, starter_files
+    from ...engine.text_table import Table as TextTable
+    from ..form.form_state import to_text
+    from ..form.option_search import search
+    from ..printing.plain_tables import console, show_table
+    from .train import place, print_preset
 
 BESIDE_A_PROGRAM = """
 train.py is yours, and is not changed. gputui calls a function of it that returns what is trained; write, in train.py:

@@ -12,18 +12,20 @@ from typing import Any
 
 import click
 
-from ...engine import runs as run_folders
-from ...engine.files import run_numbers
-from ...engine.files.places import runs_folder
-from ...engine.files.values import to_json
-from ...engine.queue import entries, entry_changes, free_devices, queue_settings, user_service
-from ...engine.queue.entries import Entry
-from ...engine.runs import RunError, titles
-from ...engine.units import since
 from ..base.errors import DONE, OutputFault, Refused, clean, complain
-from ..reading import queue as waiting
-from . import completion
+from . import completion, when_called
 from .shared_options import one_of
+
+with when_called():
+    from ...engine import runs as run_folders
+    from ...engine.files import run_numbers
+    from ...engine.files.places import runs_folder
+    from ...engine.files.values import to_json
+    from ...engine.queue import entries, entry_changes, free_devices, queue_settings, user_service
+    from ...engine.queue.entries import Entry
+    from ...engine.runs import RunError, titles
+    from ...engine.units import since
+    from ..reading import queue as waiting
 
 EMPTY = "The queue is empty; gputui --preset NAME --queue puts a run in it."
 PAUSED = "The queue is paused: no run is started. gputui queue start goes on."
@@ -165,11 +167,11 @@ _CHANGES: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "top": ("Move waiting runs to the top.", lambda name: entry_changes.move(name, "top"), "is at the top"),
     "up": ("Move waiting runs up by one place.", lambda name: entry_changes.move(name, "up"), "is moved up"),
     "down": ("Move waiting runs down by one place.", lambda name: entry_changes.move(name, "down"), "is moved down"),
-    "hold": ("Do not start these runs until they are released.", entry_changes.hold,
+    "hold": ("Do not start these runs until they are released.", lambda name: entry_changes.hold(name),
              "is held; gputui queue release lets it be started"),
-    "release": ("Start these held runs in their turn.", entry_changes.release, "is released"),
-    "rm": ("Take waiting runs out of the queue. Those that have never begun end as stopped.", entry_changes.remove,
-           "is taken out of the queue"),
+    "release": ("Start these held runs in their turn.", lambda name: entry_changes.release(name), "is released"),
+    "rm": ("Take waiting runs out of the queue. Those that have never begun end as stopped.",
+           lambda name: entry_changes.remove(name), "is taken out of the queue"),
 }  # fmt: skip
 _UNCHANGED = {"up": "is the first already", "down": "is the last already", "release": "was not held"}
 

@@ -12,23 +12,25 @@ from pathlib import Path
 
 import click
 
-from ...engine import runs as run_folders
-from ...engine.files import writing
-from ...engine.files.writing import refuse_existing, write_new
-from ...engine.follow import start, to_tensorboard
-from ...engine.follow.start import FollowerState
 from ...engine.follow_targets import FOLLOW_TARGETS
-from ...engine.presets import SHIPPED
-from ...engine.runs import Run, RunError, event_reading, titles
-from ...engine.runs import history as run_history
-from ...engine.runs.event_reading import RunEvents
-from ...engine.runs.parsing import line_of
-from ...engine.runs.run import STATE_LABELS, WAITING
-from ...engine.units import counted
 from ..base.errors import DONE, FAILED, INTERRUPTED, STDOUT, WRONG, Refused, clean, complain
-from ..show import show
-from . import completion
+from . import completion, when_called
 from .shared_options import one_of
+
+with when_called():
+    from ...engine import runs as run_folders
+    from ...engine.files import writing
+    from ...engine.files.writing import refuse_existing, write_new
+    from ...engine.follow import start, to_tensorboard
+    from ...engine.follow.start import FollowerState
+    from ...engine.presets import SHIPPED
+    from ...engine.runs import Run, RunError, event_reading, titles
+    from ...engine.runs import history as run_history
+    from ...engine.runs.event_reading import RunEvents
+    from ...engine.runs.parsing import line_of
+    from ...engine.runs.run import STATE_LABELS, WAITING
+    from ...engine.units import counted
+    from ..show import show
 
 
 @click.command()
@@ -115,7 +117,6 @@ def tag(run: str, tags: Sequence[str], remove: bool) -> None:
     print(clean(" ".join(f"#{each}" for each in notes.tags)) or f"{clean(named.name)} has no tags")
 
 
-SCHEMA = SHIPPED / "run-schema.json"  # made by docs/tables.py
 POLL_SECONDS = 0.2
 
 
@@ -137,7 +138,7 @@ POLL_SECONDS = 0.2
 def history(run: str, form: str, output: str | None) -> None:
     """By default those of the latest run are exported."""
     if form == "schema":
-        _write(SCHEMA.read_text(encoding="utf-8"), output)
+        _write((SHIPPED / "run-schema.json").read_text(encoding="utf-8"), output)
         return
     named = run_folders.find(run)
     if output == STDOUT and form != "tensorboard":

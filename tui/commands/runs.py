@@ -8,42 +8,45 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
-from ...engine import runs as run_folders
-from ...engine.compare import baseline as baselines
-from ...engine.compare import comparison as comparisons
-from ...engine.compare.baseline import LineUp
-from ...engine.compare.comparison import Comparison
 from ...engine.figures import shown
-from ...engine.files.values import to_json
-from ...engine.files.writing import used_bytes
-from ...engine.runs import Run, run_cluster, titles, trash
-from ...engine.runs.events import fields_of
-from ...engine.runs.run import STATE_LABELS, WAITING
-from ...engine.runs.trash import Deletable, Reserve
-from ...engine.text_table import Table as DrawnTable
-from ...engine.units import NONE, counted, size
 from ..base.errors import DONE, WRONG, Refused, clean, complain
-from ..base.glyphs import takes_keys
-from ..drawing import interval_bar
-from ..printing.plain_tables import show_table, show_with_bars
-from ..reading.run_columns import COLUMNS, ONLY_GOING_ON, SPEED, STEP_TIME
-from ..reading.run_list import Entry, entry_of, folded, measured
-from ..wording.comparison import (
-    as_csv,
-    as_json,
-    as_markdown,
-    change_text,
-    distinct_names,
-    moments_of,
-    remarks,
-    short_names,
-    table_rows,
-)
-from . import completion
+from . import completion, when_called
 from .shared_options import one_of
+
+with when_called():
+    from rich.table import Table
+    from rich.text import Text
+
+    from ...engine import runs as run_folders
+    from ...engine.compare import baseline as baselines
+    from ...engine.compare import comparison as comparisons
+    from ...engine.compare.baseline import LineUp
+    from ...engine.compare.comparison import Comparison
+    from ...engine.files.values import to_json
+    from ...engine.files.writing import used_bytes
+    from ...engine.runs import Run, run_cluster, titles, trash
+    from ...engine.runs.events import fields_of
+    from ...engine.runs.run import STATE_LABELS, WAITING
+    from ...engine.runs.trash import Deletable, Reserve
+    from ...engine.text_table import Table as DrawnTable
+    from ...engine.units import NONE, counted, size
+    from ..base.glyphs import takes_keys
+    from ..drawing import interval_bar
+    from ..printing.plain_tables import show_table, show_with_bars
+    from ..reading.run_columns import COLUMNS, ONLY_GOING_ON, SPEED, STEP_TIME
+    from ..reading.run_list import Entry, entry_of, folded, measured
+    from ..wording.comparison import (
+        as_csv,
+        as_json,
+        as_markdown,
+        change_text,
+        distinct_names,
+        moments_of,
+        remarks,
+        short_names,
+        table_rows,
+    )
 
 STATES = ("waiting", "running", "starting", "stopping", "done", "stopped", "failed", "oom", "timeout", "crashed")
 NAMED = 12  # of the runs to be deleted
@@ -53,6 +56,8 @@ class State(click.Choice[str]):
     """A state of a run. The words of its result, `ok` and `error`, are understood as well."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ...engine.runs.run import STATE_LABELS  # a value is read before the command is called
+
         return super().convert(STATE_LABELS.get(value, value), param, ctx)
 
 
@@ -164,7 +169,7 @@ def _print_damage(closed: str, entries: Sequence[Entry]) -> None:
         complain(damaged[0] + (f" (and {len(damaged) - 1} more such runs)" if len(damaged) > 1 else ""))
 
 
-# In the order of their columns, and in the order in which they get room.
+# In the order of their columns.
 LISTED = (
     "name",
     "id",
@@ -178,10 +183,6 @@ LISTED = (
     "tags",
     "note",
 )
-FIRST = (
-    "name", "state", "run", SPEED, "loss", "done", "left", "when", "tags", "id", "memory", "host", STEP_TIME,
-    "size", "wait", "time",
-)  # fmt: skip
 LEAST_TITLE, LEAST_NOTE = 28, 16
 APART = 2
 
@@ -224,7 +225,10 @@ def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dic
     longest = {name: max(len(_head(name)), *(len(_cell(name, entry, 0)) for entry in entries)) for name in columns}
     least = longest | {"run": min(LEAST_TITLE, longest["run"]), "note": min(LEAST_NOTE, longest.get("note", 0))}
     widths: dict[str, int] = {}
-    order = [*naming, *FIRST]
+    order = [
+        *naming, "state", "run", SPEED, "loss", "done", "left", "when", "tags", "id", "memory", "host", STEP_TIME,
+        "size", "wait", "time",
+    ]  # fmt: skip
     for name in sorted(columns, key=lambda name: order.index(name) if name in order else len(order)):
         if least[name] + APART <= room + APART or name in naming:
             widths[name] = least[name]

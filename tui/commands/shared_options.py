@@ -4,10 +4,13 @@ Deferred imports: the help and completion need neither presets nor clusters."""
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ..base.errors import Refused, complain
 from . import completion
@@ -105,3 +108,88 @@ def join_cluster(workers: str | None, worker: int | None) -> None:
         from ...engine.job import start_worker
 
         start_worker.use_command_line(workers, worker)
+
+
+SECONDS = click.FloatRange(min=0.1, max=3600)
+WAIT_HELP = "Wait until no other training uses these devices, then begin."
+ANYWAY_HELP = (
+    "Measure even if another gputui run uses the same devices; the result says which trials were disturbed. With "
+    "--queue: wait for GPUs, but not for trainings outside of the queue that use the CPU."
+)
+
+
+class Minutes(click.FloatRange):
+    """A number of minutes above 0. click's own type takes nan and inf as well."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True, max=10_000_000)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        minutes = float(super().convert(value, param, ctx))
+        if math.isnan(minutes):
+            self.fail(f"{value} is not a number of minutes.", param, ctx)
+        return minutes
+
+
+MINUTES = Minutes()
+
+
+@dataclass(frozen=True)
+class FollowOptions:
+    """How a measurement is followed: what is printed (else tables) and saved, and what it waits for. The fields are the
+    options that all commands share which measure; see their help in `follow_options`."""
+
+    json: bool = False
+    markdown: bool = False
+    output: str | None = None
+    wait: bool = False
+    anyway: bool = False
+    queue: bool = False
+    after: str | None = None
+
+    @property
+    def quiet(self) -> bool:
+        """True if stdout has only JSON or a report."""
+        return self.json or self.markdown
+
+    def say(self, text: str) -> None:
+        if self.quiet:
+            complain(text)
+        else:
+            print(text, flush=True)
+
+
+FOLLOWING = {field.name for field in fields(FollowOptions)}
+
+
+def follow_options(
+    *, json: str, markdown: str = "", output: str = "", wait: bool = True, anyway: str = ANYWAY_HELP
+) -> Callable[[Command], Command]:
+    """Declare the options of FollowOptions for a command, which gets them as `how`. The texts are their help; without a
+    text the command does not have the option."""
+
+    def declare(command: Command) -> Command:
+        @functools.wraps(command)
+        def followed(*arguments: Any, **options: Any) -> Any:
+            how = FollowOptions(**{name: options.pop(name) for name in FOLLOWING & options.keys()})
+            if how.json and how.markdown:
+                raise Refused("--json and --markdown do not go together")
+            return command(*arguments, how=how, **options)
+
+        queue_options(followed)
+        click.option("--anyway", is_flag=True, help=anyway)(followed)
+        if wait:
+            click.option("--wait", is_flag=True, help=WAIT_HELP)(followed)
+        if markdown:
+            click.option("--markdown", is_flag=True, help=markdown)(followed)
+        click.option("--json", is_flag=True, help=json)(followed)
+        if output:
+            click.option("-o", "--output", metavar="FILE", help=output)(followed)
+        return followed
+
+    return declare
+
+
+def given(context: click.Context) -> list[str]:
+    """Return the names of the parameters that the user has given on the command line, so not by defaults."""
+    return [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]

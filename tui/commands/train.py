@@ -13,34 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
-from rich.text import Text
 
-from ...engine import checks
-from ...engine import presets as preset_files
-from ...engine import runs as run_folders
-from ...engine.checks import Finding
-from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
 from ...engine.follow_targets import FOLDER as FOLLOW_FOLDER
-from ...engine.gpu import Gpu
-from ...engine.job import slurm, start_worker
-from ...engine.job.machine_gpus import Machine
-from ...engine.leases import start_devices
-from ...engine.leases.lease import NotFree
-from ...engine.leases.memory_needs import NotMeasuredError
-from ...engine.options import Options
-from ...engine.presets import Preset
-from ...engine.process import launch, resuming
-from ...engine.queue import adding
-from ...engine.runs import Follower, Run, RunError, checkpoint_files, code_files, events, titles
-from ...engine.runs.events import Event, Finished, Summary, fields_of
-from ...engine.runs.launched_with import options_of, python_of
-from ...engine.runs.parsing import line_of
-from ...engine.runs.run import WAITING
-from ...engine.runs.run_state import RunState
-from ...engine.units import NONE, amount, counted, seconds
 from ..base.errors import (
     DONE,
     FAILED,
@@ -53,14 +27,7 @@ from ..base.errors import (
     error_text,
     report,
 )
-from ..base.glyphs import draws_again
-from ..printing.plain_tables import console
-from ..reading.run.snapshot import EpochMean
-from ..wording import run as best_epochs
-from ..wording import run as wording
-from ..wording.run import DOING, ENDED, compiling, doing, is_early, scaled_learning_rate
-from . import completion
-from . import queue as in_queue
+from . import completion, when_called
 from .shared_options import (
     JSON_OR_DETACH,
     NEEDS_QUEUE,
@@ -70,7 +37,43 @@ from .shared_options import (
     queue_options,
     wait_option,
 )
-from .stopping import Presses, code_of
+
+with when_called():
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn
+    from rich.table import Table
+    from rich.text import Text
+
+    from ...engine import checks
+    from ...engine import presets as preset_files
+    from ...engine import runs as run_folders
+    from ...engine.checks import Finding
+    from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
+    from ...engine.gpu import Gpu
+    from ...engine.job import slurm, start_worker
+    from ...engine.job.machine_gpus import Machine
+    from ...engine.leases import start_devices
+    from ...engine.leases.lease import NotFree
+    from ...engine.leases.memory_needs import NotMeasuredError
+    from ...engine.options import Options
+    from ...engine.presets import Preset
+    from ...engine.process import launch, resuming
+    from ...engine.queue import adding
+    from ...engine.runs import Follower, Run, RunError, checkpoint_files, code_files, events, titles
+    from ...engine.runs.events import Event, Finished, Summary, fields_of
+    from ...engine.runs.launched_with import options_of, python_of
+    from ...engine.runs.parsing import line_of
+    from ...engine.runs.run import WAITING
+    from ...engine.runs.run_state import RunState
+    from ...engine.units import NONE, amount, counted, seconds
+    from ..base.glyphs import draws_again
+    from ..printing.plain_tables import console
+    from ..reading.run.snapshot import EpochMean
+    from ..wording import run as best_epochs
+    from ..wording import run as wording
+    from ..wording.run import DOING, ENDED, compiling, doing, is_early, scaled_learning_rate
+    from . import queue as in_queue
+    from .stopping import Presses, code_of
 
 POLL_SECONDS = 0.1
 Started = TypeVar("Started")

@@ -8,14 +8,27 @@ from typing import Any
 
 import click
 
-from ...engine.queue import adding
-from ...engine.sweep import sweep_request, swept_values
 from ...engine.trials import LEAST_REPEATS, SAMPLERS, STAGES, TRIAL_SECONDS
-from ...engine.trials.record import Limits, RateSettings
-from ...engine.tune import tune_request
 from ..base.errors import Refused
-from .measuring import FOLLOWING, MINUTES, SECONDS, FollowOptions, follow_options, given, measure, to_resume
-from .shared_options import Command, preset_option, settings_option
+from . import when_called
+from .shared_options import (
+    FOLLOWING,
+    MINUTES,
+    SECONDS,
+    Command,
+    FollowOptions,
+    follow_options,
+    given,
+    preset_option,
+    settings_option,
+)
+
+with when_called():
+    from ...engine.queue import adding
+    from ...engine.sweep import sweep_request, swept_values
+    from ...engine.trials.record import Limits, RateSettings
+    from ...engine.tune import tune_request
+    from .measuring import measure, to_resume
 
 # Options that are allowed together with --resume, and with --learning-rate-test.
 OF_RESUMED_SEARCH = FOLLOWING | {"resume", "minutes"}
