@@ -24,7 +24,7 @@ LINES = {
 }  # fmt: skip
 COUNTS = {
     "lines": 90400, "files": 474, "files below 100 lines": 138, "lines of docstrings": 7770, "functions": 7255,
-    "imports in functions": 280, "class names in two modules": 44,
+    "imports in functions": 250, "class names in two modules": 44,
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from textual.app import SystemCommand
 from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
 
+from ..engine.files.places import proofs_folder, runs_folder
 from ..engine.interpreter import interpreter
 from ..engine.presets import Preset, PresetError
 from .base import keys, warm_engine
@@ -298,7 +299,6 @@ class GputuiApp(BaseApp):
     @work(thread=True, group="sweeping")
     def _sweep(self) -> None:
         # Of earlier processes of gputui, which were killed before they could do so.
-        from ..engine.files.places import proofs_folder, runs_folder
         from ..engine.runs import trash
 
         for parent in (runs_folder(), proofs_folder()):
@@ -345,8 +345,6 @@ class GputuiApp(BaseApp):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Yield the commands of the palette: those of the screen, the screens, the themes, and the useful ones of
         Textual."""
-        from .screens import catalogue
-
         yield from catalogue.of_screen(screen)
         for entry in catalogue.SCREENS:
             if (entry.verb or not entry.opened_with) and not catalogue.is_listed(screen, entry):

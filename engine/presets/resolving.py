@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from .. import entry
 from .. import options as opts
 from ..files import located_yaml
 from ..files.located_yaml import Located, YamlFault, shorten
@@ -227,8 +228,6 @@ def _refuse_unknown_arguments(preset: Preset, arguments: Any, settings: Iterable
 
 
 def _code_of(preset: Preset) -> str | None:
-    from .. import entry  # parses Python, which the first paint does not need
-
     workload = preset.options.workload
     return entry.source_text(workload.entry, Path(workload.folder or ".")) if workload.entry else None
 

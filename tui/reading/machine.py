@@ -150,7 +150,6 @@ class MachineReader:
     def follow(self, leaving: threading.Event) -> Iterator[Snapshot]:
         """Yield snapshots until `leaving` is set. Ends after the driver has been released, or while it does not
         answer."""
-        from ...engine.leases.free_gpus import IdleNotes
         from ...engine.telemetry.host import Host
         from ...engine.telemetry.sampler import GpuReader
 

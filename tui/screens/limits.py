@@ -18,10 +18,16 @@ from textual.widget import Widget
 from textual.widgets import Input, Label
 from textual.worker import get_current_worker
 
+from ...engine.checks.option_rules import expected_seconds
+from ...engine.job import this_machine
+from ...engine.job.machine_gpus import training_gpus
 from ...engine.presets import PresetError
+from ...engine.proof import request
 from ...engine.runs import RunError
 from ...engine.sweep.swept_values import OVER
-from ...engine.trials import SAMPLERS, STAGES
+from ...engine.telemetry import chips
+from ...engine.trials import SAMPLERS, STAGES, sweep_sentences
+from ...engine.trials.record import Limits
 from ...engine.tune.report.search_results import WORDS
 from ..base import keys
 from ..base.errors import clean
@@ -244,10 +250,6 @@ async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
 
 def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
     """Return the mixed precisions that are fast on the training's devices; without `here` the machine is read."""
-    from ...engine.job import this_machine
-    from ...engine.job.machine_gpus import training_gpus
-    from ...engine.telemetry import chips
-
     gpus = training_gpus(preset.options, here or this_machine.read())
     slowest = min((gpu.compute_capability or (0, 0) for gpu in gpus), default=None)
     return chips.fast_policies(slowest, chips.cpu_multiplies_bfloat16())
@@ -255,8 +257,6 @@ def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
 
 def search_request(preset: Preset, path: Path | None, limits: Limits) -> Request:
     """Return the search's request. Raises PresetError, RunError, OSError or ValueError if not possible here."""
-    from ...engine.job import this_machine
-    from ...engine.proof import request
     from ...engine.tune import tune_request
 
     requested = tune_request.of_opened(preset, path, limits)
@@ -266,7 +266,6 @@ def search_request(preset: Preset, path: Path | None, limits: Limits) -> Request
 
 def time_plan(preset_name: str) -> TimePlan:
     """Return how a search's minutes are divided on this machine, by earlier measurements and runs, read here."""
-    from ...engine.trials.record import Limits
     from ...engine.tune import tune_request
 
     return tune_request.plan_of(Limits(), preset_name)
@@ -323,7 +322,6 @@ class SweepDialog(LimitDialog):
         given = self.texts.parameters()
 
         def make() -> Request:
-            from ...engine.proof import request
             from ...engine.queue import adding
             from ...engine.sweep import sweep_request
 
@@ -358,9 +356,7 @@ class SweepDialog(LimitDialog):
             self.app.call_from_thread(self._show_cost, text)
 
     def _cost(self, texts: SweepTexts) -> str:
-        from ...engine.checks.option_rules import expected_seconds
         from ...engine.sweep import sweep_request
-        from ...engine.trials import sweep_sentences
 
         preset = self.state.preset
         try:

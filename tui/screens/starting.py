@@ -15,7 +15,7 @@ from ...engine.leases.lease import NotFree
 from ...engine.leases.memory_needs import NotMeasuredError
 from ...engine.process import launch
 from ...engine.process import resuming as run_resuming
-from ...engine.proof import proof_start
+from ...engine.proof import folder, proof_start
 from ...engine.runs import RunError, code_files
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.launched_with import options_of, python_of
@@ -186,8 +186,6 @@ def new_measurement(app: BaseApp, title: str, request: Request) -> Start:
     """Return the start of a new proof, search or measurement of scaling. `title` names it for the user."""
 
     def launch() -> tuple[Proof, subprocess.Popen[bytes]]:
-        from ...engine.proof import folder
-
         return folder.launch(request)
 
     def queue_it() -> str:

@@ -17,6 +17,7 @@ from textual.widgets import Input
 from textual.worker import get_current_worker
 
 from ....engine import figures
+from ....engine.diagnosis import of_run
 from ....engine.runs import Run, all_runs, title
 from ....engine.runs.checkpoint_files import steps_in
 from ....engine.runs.events import Diagnosis
@@ -53,6 +54,7 @@ from ...widgets.row_widgets import Page, Panel
 from ...wording import run as wording
 from .. import catalogue, undoing
 from ..base import AppScreen, FollowingScreen, Header
+from ..dialogs import Copyable
 from ..help import LOSS, NOT_OFFERED, QUEUE
 from ..runs import actions
 from ..runs.actions import QueueActions, put_into_form
@@ -504,8 +506,6 @@ class LiveScreen(LiveView, QueueActions):
             self.app.call_from_thread(self.notify, "there is no run before this one")
 
     def copyables(self) -> Iterator[Copyable]:
-        from ..dialogs import Copyable
-
         log = self.query_one(LogLines)
         if log.count:
             many = f"the last {counted(log.count, 'lines')}" if log.count > 1 else "one line"
@@ -648,8 +648,6 @@ class DiagnosisScreen(AppScreen):
 
     @work(thread=True, group="reading")
     def _read_folder(self) -> None:
-        from ....engine.diagnosis import of_run  # only for a run that left no diagnosis
-
         self.app.call_from_thread(self._take, of_run(self.run_folder))
 
     def _take(self, diagnosis: Diagnosis) -> None:

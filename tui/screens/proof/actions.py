@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from ....engine import runs
 from ....engine.files.writing import write_atomically
+from ....engine.job import this_machine
 from ....engine.plan import LEAST_STEPS
 from ....engine.presets import PresetError
 from ....engine.proof import folder as proof_folder
+from ....engine.proof import improved_preset, request
 from ....engine.proof.folder import Proof
 from ....engine.proof.markdown import as_markdown
 from ....engine.runs import Run, RunError
 from ....engine.runs.events import Diagnosis
 from ....engine.trials import KEEPS, proof_sentences
+from ....engine.trials.trial_preset import with_changes
 from ....engine.tune.report.search_results import limit_seconds
 from ....engine.tune.report.search_sentences import more_minutes
 from ....engine.units import counted, estimate
@@ -145,8 +148,6 @@ async def save_kept(app: BaseApp, proof: Proof, name: str, folder: Path) -> None
 
 
 def _save_kept(proof: Proof, path: Path) -> None:
-    from ....engine.proof import improved_preset  # only if it is saved
-
     improved_preset.save(proof, path)
 
 
@@ -179,14 +180,11 @@ async def apply_kept(app: BaseApp, proof: Proof, data: Record) -> None:
 
 
 def _improved(proof: Proof) -> str:
-    from ....engine.proof import improved_preset  # only if it is opened
-
     return improved_preset.preset(proof).to_yaml()
 
 
 def _settings_for_form(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:
     # The file is None if the preset has none, or if it no longer exists.
-    from ....engine.trials.trial_preset import with_changes  # only if it is put into the form
 
     request = proof.request
     source = Path(request.source) if request.source else None
@@ -256,7 +254,6 @@ async def _stop_first(app: BaseApp, run: Run) -> None:
 
 def _request(run: Run) -> tuple[Request, float]:
     # Raises PresetError, RunError, OSError or ValueError if the proof is not possible on this machine.
-    from ....engine.job import this_machine
     from ....engine.proof import duration, request
 
     asked = request.of_run(run)
@@ -318,8 +315,6 @@ def _of_opened(preset: Preset, source: Path | None, keep: str, stop: str) -> tup
 
 def _checked(asked: Request, stop: str) -> tuple[Request, str]:
     # Raises PresetError, RunError, OSError or ValueError if the measurement is not possible on this machine.
-    from ....engine.job import this_machine
-    from ....engine.proof import request
 
     request.refuse(asked, this_machine.read())
     return asked, _scaling_question(asked, stop)

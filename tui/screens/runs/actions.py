@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from textual import work
 from textual.binding import BindingType
 
-from ....engine import runs
+from ....engine import presets, runs
 from ....engine.figures import at
 from ....engine.files import typed
 from ....engine.files.writing import used_bytes
@@ -31,7 +31,7 @@ from ...form.form_state import to_text
 from ...reading.run_list import entry_of
 from ...wording.run import ENDED
 from ..base import FollowingScreen
-from ..dialogs import Ask, AskText
+from ..dialogs import Ask, AskText, Copyable, CopyScreen
 from ..undoing import UndoActions
 
 if TYPE_CHECKING:
@@ -87,8 +87,6 @@ class RunActions(UndoActions):
     @work(group="choosing")
     async def action_copy(self) -> None:
         """Copy the text selected with the mouse, or let the user choose among texts about the run."""
-        from ..dialogs import Copyable, CopyScreen
-
         if selected := self.get_selected_text():
             self.app.copy(selected, "the selection")
         elif (run := self.run_meant) is not None:
@@ -332,8 +330,6 @@ def _preset_text(run: Run) -> str:
 
 
 def _preset_of(run: Run) -> Preset:
-    from ....engine import presets
-
     return replace(presets.resolve(str(run.file("preset.yaml"))), name=name_of(run))
 
 

@@ -43,7 +43,7 @@ from ..base import Header
 from ..help import LOSS, QUEUE
 from . import actions
 from .actions import DeletingScreen, QueueActions, listed, until_quitting
-from .run_table import Order, RunsTable
+from .run_table import ColumnsScreen, Order, RunsTable
 
 if TYPE_CHECKING:
     from ....engine.runs.trash import Trash
@@ -380,8 +380,6 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
 
     @work(group="columns")
     async def action_columns(self) -> None:
-        from .run_table import ColumnsScreen
-
         chosen = await self.app.push_screen_wait(ColumnsScreen(self.table.names))
         if chosen is not None:
             former = self.table.chosen
