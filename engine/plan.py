@@ -16,7 +16,8 @@ from dataclasses import dataclass
 # Samples of the named data before the validation split. The classes of synthetic data are an option.
 SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 50_000, "synthetic": 4096}
 CLASSES = {name: 10 for name in SAMPLES if name != "synthetic"}
-MULTI_WORKER: Final = "multi_worker"  # the strategy.kind of a training on several machines
+KIND: Final = "strategy.kind"
+MULTI_WORKER: Final = "multi_worker"  # the kind of a training on several machines
 SEVERAL_REPLICAS = ("mirrored", MULTI_WORKER)
 WARMUP_STEPS = 20
 LEAST_STEPS = 20  # measured steps that a verdict needs

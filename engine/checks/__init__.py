@@ -8,19 +8,20 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from ..finding import Finding, errors, worst_first
 from ..interpreter import installed, interpreter
 from ..job.machine_gpus import Machine, training_gpus, visible_gpus
 from ..options import Options
+from ..plan import KIND
 from ..presets import Preset, paths
 from . import file_rules, gpu_checks, multi_worker, option_rules
 from .file_rules import of_packages, of_resumed, own_batch
 from .gpu_checks import on_cpu, replicas
-from .multi_worker import by_command, measured_alone, of_job, of_kind, of_remarks
-from .option_finding import Finding
+from .multi_worker import by_command, measured_alone, of_kind
 
 __all__ = [
-    "RULES", "Finding", "by_command", "check", "measured_alone", "of_job", "of_kind", "of_options", "of_packages",
-    "of_preset", "of_remarks", "of_resumed", "on_cpu", "on_screen", "own_batch", "replicas", "training_gpus",
+    "RULES", "by_command", "check", "measured_alone", "of_kind", "of_options", "of_packages",
+    "of_preset", "of_resumed", "on_cpu", "on_screen", "own_batch", "replicas", "training_gpus",
     "visible_gpus",
 ]  # fmt: skip
 
@@ -41,29 +42,28 @@ def on_screen(preset: Preset, machine: Machine) -> list[Finding]:
     """A training on several machines cannot be started from a screen."""
     elsewhere = multi_worker.by_command(preset.options.strategy.kind)
     findings = of_preset(preset, machine)
-    return [*elsewhere, *(finding for finding in findings if not elsewhere or finding.options != (multi_worker.KEY,))]
+    return [*elsewhere, *(finding for finding in findings if not elsewhere or finding.options != (KIND,))]
 
 
 def _with_remedy(finding: Finding, preset: Preset) -> Finding:
     for key in finding.options if finding.level == "error" else ():
         file, line = preset.origins.get(key, ("", None))
         if line is not None and (text := paths.typed_here(key, preset.options, file)):
-            change = f"paths are relative to {os.path.basename(file)}; for the current folder give --set {key}={text}"
-            return replace(finding, change=change)
+            remedy = f"paths are relative to {os.path.basename(file)}; for the current folder give --set {key}={text}"
+            return replace(finding, remedy=remedy)
     return finding
 
 
 def check(options: Options, machine: Machine) -> list[Finding]:
     """Errors first, then warnings, then notes."""
     with installed.of(interpreter.chosen(options.run.python)):
-        findings = [finding for rule in RULES for finding in rule(options, machine)]
-    return sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level))
+        return worst_first(finding for rule in RULES for finding in rule(options, machine))
 
 
 def of_options(options: Options, machine: Machine) -> list[Finding]:
     """Errors of options that contradict each other on any machine."""
     rules = (rule for rule in RULES if rule.__module__ == option_rules.__name__)
-    return [finding for rule in rules for finding in rule(options, machine) if finding.level == "error"]
+    return errors(finding for rule in rules for finding in rule(options, machine))
 
 
 RULES: tuple[Rule, ...] = (

@@ -17,6 +17,7 @@ from pathlib import Path
 from .. import entry as entries
 from ..files.places import IMAGE_SUFFIXES, KERAS_FILES, keras_folder
 from ..files.values import NO_NAME, nameable
+from ..finding import Finding, error, errors, note, warning
 from ..interpreter import installed, interpreter, supported_versions
 from ..interpreter.interpreter import Unusable
 from ..job.machine_gpus import Machine
@@ -28,7 +29,6 @@ from ..presets import paths
 from ..presets.paths import near
 from ..runs import launched_with
 from ..units import counted
-from .option_finding import Finding, error, note, warning
 
 
 def entry_alone(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -95,8 +95,7 @@ def own_batch(options: Options) -> int | None:
 
 def data_and_cache(options: Options, _machine: Machine) -> Iterator[Finding]:
     kind, place = options.workload.source if options.workload.entry is None else ("", "")
-    for level, message, change in dataset_faults(kind, place):
-        yield Finding(level, ("workload.data",), message, change)
+    yield from dataset_faults(kind, place)
     for key, path in {"workload.data": place, "input.cache": options.input.cache}.items():
         if not nameable(path):
             yield error(key, f"{paths.near(path)} {NO_NAME}", "give another path")
@@ -147,10 +146,10 @@ def _no_folder(path: str) -> str:
 NO_ZIP = (zipfile.BadZipFile, ValueError, NotImplementedError)
 WORDS = ("off", "memory")  # of input.cache; another value is a folder
 LOOKED_AT = 100  # class folders that are looked into: on a network file system each one takes a request
-Fault = tuple[str, str, str]  # level, what is wrong, what to do
+_DATA = "workload.data"
 
 
-def dataset_faults(kind: str, place: str) -> Iterator[Fault]:
+def dataset_faults(kind: str, place: str) -> Iterator[Finding]:
     """Yield the faults that can be recognized without reading the data. `kind` and `place` are the parts of
     workload.data.
     """
@@ -161,15 +160,15 @@ def dataset_faults(kind: str, place: str) -> Iterator[Fault]:
         if kind in _LOOKS:
             yield from _LOOKS[kind](place)
     except OSError as fault:
-        yield "error", f"{near(place)} cannot be read: {fault.strerror or fault}", "check its owner and permissions"
+        what = f"{near(place)} cannot be read: {fault.strerror or fault}"
+        yield error(_DATA, what, "check its owner and permissions")
 
 
-def _download(name: str) -> Iterator[Fault]:
+def _download(name: str) -> Iterator[Finding]:
     if not any(keras_folder().glob(KERAS_FILES[name][1])):
-        what = (
-            f"{name} is not in {keras_folder()}: Keras will download it at the start, which needs a network connection"
-        )
-        yield "warning", what, "run once with a network connection, or copy the files there"
+        needs = "Keras will download it at the start, which needs a network connection"
+        remedy = "run once with a network connection, or copy the files there"
+        yield warning(_DATA, f"{name} is not in {keras_folder()}: {needs}", remedy)
 
 
 def arrays_of_npz(place: str) -> list[str]:
@@ -178,50 +177,50 @@ def arrays_of_npz(place: str) -> list[str]:
         return [name.removesuffix(".npy") for name in file.namelist()]
 
 
-def _npz(place: str) -> Iterator[Fault]:
+def _npz(place: str) -> Iterator[Finding]:
     if not os.path.isfile(place):
-        yield "error", f"there is no file {near(place)}", "give the path of a .npz file"
+        yield error(_DATA, f"there is no file {near(place)}", "give the path of a .npz file")
         return
     try:
         names = arrays_of_npz(place)
     except NO_ZIP:
-        yield "error", f"{near(place)} is not a .npz file", "write it with numpy.savez(path, x=..., y=...)"
+        yield error(_DATA, f"{near(place)} is not a .npz file", "write it with numpy.savez(path, x=..., y=...)")
         return
     for name in ("x", "y"):
         if name not in names and f"{name}_train" not in names:
             have = ", ".join(names[:8]) or "none"
             what = f"{near(place)} has no array {name!r} or '{name}_train' (it has: {have})"
-            yield "error", what, "write it with numpy.savez(path, x=..., y=...)"
+            yield error(_DATA, what, "write it with numpy.savez(path, x=..., y=...)")
 
 
-def _images(place: str) -> Iterator[Fault]:
+def _images(place: str) -> Iterator[Finding]:
     change = "give a folder with one folder of images for each class"
     if not os.path.isdir(place):
-        yield "error", f"there is no folder {near(place)}", change
+        yield error(_DATA, f"there is no folder {near(place)}", change)
         return
     with os.scandir(place) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     if len(names) < 2:
-        yield "error", f"{near(place)} has {counted(len(names), 'class folders')}; at least 2 are needed", change
+        yield error(_DATA, f"{near(place)} has {counted(len(names), 'class folders')}; at least 2 are needed", change)
         return
     for name in names[:LOOKED_AT]:
         with os.scandir(os.path.join(place, name)) as entries:
             if not any(entry.name.lower().endswith(IMAGE_SUFFIXES) for entry in entries):
                 what = f"{near(os.path.join(place, name))} contains no images ({', '.join(IMAGE_SUFFIXES)})"
-                yield "error", what, "fill or remove it"
+                yield error(_DATA, what, "fill or remove it")
                 return
 
 
-def _tfrecord(place: str) -> Iterator[Fault]:
+def _tfrecord(place: str) -> Iterator[Finding]:
     matching = glob.iglob(place)
     first = list(itertools.islice(matching, 1))
     if not first:
-        yield "error", f"no file matches {near(place)}", "give a path or pattern such as data/*.tfrecord"
+        yield error(_DATA, f"no file matches {near(place)}", "give a path or pattern such as data/*.tfrecord")
     elif not any(os.path.getsize(file) for file in itertools.chain(first, matching)):
-        yield "error", f"the files that match {near(place)} are empty", "write records into them"
+        yield error(_DATA, f"the files that match {near(place)} are empty", "write records into them")
 
 
-_LOOKS: dict[str, Callable[[str], Iterator[Fault]]] = {"npz": _npz, "images": _images, "tfrecord": _tfrecord}
+_LOOKS: dict[str, Callable[[str], Iterator[Finding]]] = {"npz": _npz, "images": _images, "tfrecord": _tfrecord}
 
 
 KEY = "run.python"
@@ -241,11 +240,10 @@ def of_packages(option: str | None) -> list[Finding]:
     if described.place is None:
         change = _OR_ANOTHER.format(_WAYS, described.install(supported_versions.TENSORFLOW))
         return [error(keys, "TensorFlow is not installed", change)]
-    remarks = supported_versions.remarks(described.tensorflow, described.keras, described.install)
     path = f"{described.python}: " if keys else ""
-    findings = [Finding(remark.level, keys, f"{path}{remark.what}", remark.remedy) for remark in remarks]
-    blocked = any(finding.level == "error" for finding in findings)
-    if own or blocked:
+    versions = supported_versions.findings(described.tensorflow, described.keras, described.install)
+    findings = [replace(finding, what=f"{path}{finding.what}", options=keys) for finding in versions]
+    if own or errors(findings):
         return findings
     named_by = f"{interpreter.VARIABLE} names it" if option is None else "the preset or --set names it"
     return [*findings, note(KEY, f"trains in {described}", named_by)]
@@ -254,7 +252,7 @@ def of_packages(option: str | None) -> list[Finding]:
 def of_resumed(python: str, preset_file: str) -> list[Finding]:
     """Return the findings for a run that is resumed in the Python of its own preset: remedies name `preset_file`."""
     where = f"{KEY} in {preset_file}"
-    return [replace(finding, change=_of_resumed(finding, where)) for finding in of_packages(python)]
+    return [replace(finding, remedy=_of_resumed(finding, where)) for finding in of_packages(python)]
 
 
 def _of_resumed(finding: Finding, where: str) -> str:
@@ -262,7 +260,7 @@ def _of_resumed(finding: Finding, where: str) -> str:
         return "the run's preset names it"
     if finding.level == "error" and finding.options:
         return f"change {where}"
-    return finding.change.replace(_WAYS, where)
+    return finding.remedy.replace(_WAYS, where)
 
 
 def packages(options: Options, _machine: Machine) -> Iterator[Finding]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from .. import plan
+from ..finding import Finding, error, note, on_options, warning
 from ..gpu import Gpu, sole_holder
 from ..interpreter import compatibility, installed, supported_versions
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults, machine_gpus
-from ..job.machine_gpus import Fault, Machine, candidates, positions, training_gpus, used_by_tensorflow, visible_gpus
+from ..job.machine_gpus import Machine, candidates, positions, training_gpus, used_by_tensorflow, visible_gpus
 from ..options import OPTIONS, Options
 from ..options.catalogue import About
 from ..telemetry import chips
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..units import size
-from .option_finding import Finding, error, note, warning
 
 KEY = "device.visible"
 ON_THE_CPU = "device.visible=none trains on the CPU"
@@ -69,9 +70,9 @@ def none_shown(options: Options, machine: Machine) -> Iterator[Finding]:
                 yield _of_fault(fault)
 
 
-def _of_fault(fault: Fault) -> Finding:
+def _of_fault(fault: Finding) -> Finding:
     on_cpu = "" if fault.level != "error" or ON_THE_CPU in fault.remedy else f"; or {ON_THE_CPU}"
-    return Finding(fault.level, (KEY,), fault.what, f"{fault.remedy}{on_cpu}")
+    return replace(fault, remedy=f"{fault.remedy}{on_cpu}", options=(KEY,))
 
 
 def usable(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -225,9 +226,9 @@ def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
     lacking = [gpu for gpu in gpus if compatibility.lacks_cudnn(gpu.compute_capability)]
     for gpu in lacking:
         version = dotted(installed.cudnn_version() or ())
-        yield Finding(
+        yield on_options(
             "error" if _has_convolutions(options) else "warning",
-            ("device.visible",),
+            KEY,
             f"the installed cuDNN {version} has no code for GPU {gpu.index} (compute capability "
             f"{dotted(gpu.compute_capability or ())}): convolutions and other layers crash",
             f"{compatibility.right_cudnn([gpu.compute_capability])}, or {_OTHER_GPU}",
@@ -245,7 +246,7 @@ def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[F
     level = ("error" if has_convolutions else "warning") if explicit else "warning" if has_convolutions else "note"
     is_active = "" if explicit else ": the training then begins again without XLA"
     change = compatibility.for_xla(gpu.compute_capability for gpu in gpus)
-    yield Finding(level, ("compile.xla",), f"{message}{is_active}", change)
+    yield on_options(level, "compile.xla", f"{message}{is_active}", change)
 
 
 def _has_convolutions(options: Options) -> bool:
@@ -353,9 +354,9 @@ def xla(options: Options, machine: Machine) -> Iterator[Finding]:
     explicit = options.compile.xla is True
     smaller = _has_smaller_batch(options, machine)
     if smaller is not False if explicit else smaller and compiled(options, machine):
-        yield Finding("warning" if explicit else "note", ("compile.xla", "input.drop_remainder"),
-                      "XLA compiles once more for the last, smaller batch of the epoch",
-                      "set input.drop_remainder=true")  # fmt: skip
+        yield on_options("warning" if explicit else "note", ("compile.xla", "input.drop_remainder"),
+                         "XLA compiles once more for the last, smaller batch of the epoch",
+                         "set input.drop_remainder=true")  # fmt: skip
 
 
 def _has_smaller_batch(options: Options, machine: Machine) -> bool | None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+from ..finding import Finding, error, note, warning
 from ..job import cluster
 from ..job.machine_gpus import Machine
-from ..job.slurm import Remark
 from ..options import Options
-from ..plan import MULTI_WORKER
+from ..plan import KIND, MULTI_WORKER
 from .gpu_checks import on_cpu
-from .option_finding import Finding, error, note
 
-KEY = "strategy.kind"
 WITHIN_A_MACHINE = ("hierarchical_copy", "reduction_to_one_device")
 _COMMUNICATION = "strategy.communication"
 _RUN_OF_ITS_OWN = "measure one machine of it with strategy.kind=mirrored, and compare whole runs with gputui compare"
@@ -20,11 +18,7 @@ _RUN_OF_ITS_OWN = "measure one machine of it with strategy.kind=mirrored, and co
 
 def of_job(machine: Machine) -> list[Finding]:
     """About other tasks of this job, for a training on this machine alone."""
-    return of_remarks(machine.job)
-
-
-def of_remarks(remarks: Iterable[Remark]) -> list[Finding]:
-    return [Finding(remark.level, (KEY,), remark.message, remark.change) for remark in remarks]
+    return list(machine.job)
 
 
 def of_kind(kind: object, machine: Machine) -> list[Finding]:
@@ -40,7 +34,7 @@ def others(options: Options, machine: Machine) -> Iterator[Finding]:
 def together(options: Options, _machine: Machine) -> Iterator[Finding]:
     """One worker that runs out of memory cannot continue alone."""
     if options.strategy.kind == MULTI_WORKER and options.run.on_oom != "stop":
-        yield error(("run.on_oom", KEY),
+        yield error(("run.on_oom", KIND),
                     "one worker whose memory has run out cannot go on alone: all have to begin again together",
                     "set run.on_oom=stop")  # fmt: skip
 
@@ -57,19 +51,19 @@ def by_command(kind: object) -> list[Finding]:
     if kind != MULTI_WORKER:
         return []
     change = "save the preset, and start it on every machine: gputui --preset P; gputui resume RUN resumes it there"
-    return [error(KEY, "a training on several machines is started by its command, not from a screen", change)]
+    return [error(KIND, "a training on several machines is started by its command, not from a screen", change)]
 
 
 def _several(machine: Machine) -> Iterator[Finding]:
     if machine.cluster_fault:
-        yield error(KEY, *_parts(machine.cluster_fault))
+        yield error(KIND, *_parts(machine.cluster_fault))
     elif machine.cluster is None and machine.job_id:
         message = f"this is the Slurm job's batch script or shell, which runs once (job {machine.job_id})"
-        yield error(KEY, message, "start one task on each node: srun gputui --preset P")
+        yield error(KIND, message, "start one task on each node: srun gputui --preset P")
     elif machine.cluster is None:
-        yield error(KEY, "nothing names the machines to train on", cluster.HOW)
+        yield error(KIND, "nothing names the machines to train on", cluster.HOW)
     else:
-        yield note(KEY, f"this is {machine.cluster}", "its run goes on only while all workers do")
+        yield note(KIND, f"this is {machine.cluster}", "its run goes on only while all workers do")
 
 
 def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -77,9 +71,7 @@ def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
     here = len(machine.cluster.on_this_host) if machine.cluster else 0
     if options.strategy.kind == MULTI_WORKER and here > 1 and not on_cpu(options, machine):
         message = f"{here} workers share this host, and each sees only its own GPUs: NCCL may not find their NVLinks"
-        yield Finding(
-            "warning", (KEY,), message, "start one worker on each node (srun --ntasks-per-node=1) for all its GPUs"
-        )
+        yield warning(KIND, message, "start one worker on each node (srun --ntasks-per-node=1) for all its GPUs")
 
 
 def _parts(fault: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import plan, runs
 from ..figures import at
+from ..finding import Finding, error, note, on_options, warning
 from ..job import slurm
 from ..job.machine_gpus import Machine, visible_gpus
 from ..options import OPTIONS, Options
@@ -33,7 +34,6 @@ from ..runs.titles import title_of
 from ..system.identity import Place
 from ..units import amount, clock, counted, estimate
 from .gpu_checks import on_cpu, replicas
-from .option_finding import Finding, error, note, warning
 
 
 def accumulation(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -43,9 +43,9 @@ def accumulation(options: Options, _machine: Machine) -> Iterator[Finding]:
                     f"set {key}=1; each replica adds its own batch to the global batch anyway")  # fmt: skip
     steps = plan.training_steps(options)
     if together > 1 and steps is not None and steps % together:
-        yield Finding("warning" if steps < together else "note", (key,),
-                      f"the gradients of the last {steps % together} of {steps} steps are never applied",
-                      f"choose a divisor of {steps}, or another train.epochs or train.steps_per_epoch")  # fmt: skip
+        yield on_options("warning" if steps < together else "note", key,
+                         f"the gradients of the last {steps % together} of {steps} steps are never applied",
+                         f"choose a divisor of {steps}, or another train.epochs or train.steps_per_epoch")  # fmt: skip
 
 
 def micro_batches(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -104,9 +104,8 @@ def determinism(options: Options, _machine: Machine) -> Iterator[Finding]:
 def clipping(options: Options, _machine: Machine) -> Iterator[Finding]:
     names = [n for n in ("clip_norm", "clip_value", "global_clip_norm") if getattr(options.train, n) is not None]
     if len(names) > 1:
-        yield Finding(
-            "error", tuple(f"train.{n}" for n in names), "Keras accepts only one kind of clipping", "keep one of them"
-        )
+        keys = tuple(f"train.{name}" for name in names)
+        yield error(keys, "Keras accepts only one kind of clipping", "keep one of them")
     elif names and options.strategy.kind in plan.SEVERAL_REPLICAS:
         yield note((f"train.{names[0]}", "strategy.kind"),
                    "Keras 3 clips the gradients of each replica, and sums them up afterwards",

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import time
 
+from ..finding import Finding, errors
 from ..interpreter import installed, interpreter
 from ..telemetry import chips as chips
 from . import driver, gpu_findings, host_findings, libraries, python_packages, tensorflow_check
 from .gpu_findings import HIDDEN
-from .host_findings import LEVELS, Finding
-from .libraries import CudaQuery
 from .nvml_query import NvmlQuery
 
-__all__ = ["HIDDEN", "LEVELS", "Examination", "Finding", "blocks", "examine"]
+__all__ = ["HIDDEN", "Examination", "blocks", "examine"]
 
 # Starting gputui and ending processes that hang take time as well; in all, 3 and 20 seconds are promised.
 PATIENCE_SECONDS, DEEP_PATIENCE_SECONDS = 2.0, 17.0
@@ -31,7 +30,7 @@ class Examination:
         interpreter.forget_failures()
         self._deadline = time.monotonic() + (DEEP_PATIENCE_SECONDS if deep else PATIENCE_SECONDS)
         self._child = tensorflow_check.started(self._python) if deep else None
-        self._nvml, self._cuda = NvmlQuery(), CudaQuery()
+        self._nvml, self._cuda = NvmlQuery(), libraries.started()
 
     def findings(self) -> list[Finding]:
         """Causes before consequences, after at most 2 s (`deep`: 17 s)."""
@@ -41,7 +40,7 @@ class Examination:
             software += python_packages.tensorboard_findings()
             missing = libraries.missing()
             # The driver and TensorFlow have been queried meanwhile.
-            seen, cuda = self._nvml.by(self._deadline), self._cuda.by(self._deadline)
+            seen, cuda = self._nvml.by(self._deadline), libraries.answer(self._cuda, self._deadline)
             there = driver.present(seen, bus, confined)
             findings = [*driver.findings(seen, bus, confined, cuda), *gpu_findings.findings(seen, cuda.works)]
             findings += gpu_findings.choice_findings(seen)
@@ -76,4 +75,4 @@ def examine(deep: bool = False, python: str | None = None) -> list[Finding]:
 
 def blocks(findings: list[Finding]) -> bool:
     """An error prevents the intended training: on the GPUs if the machine has some, else on the CPU."""
-    return any(finding.level == "error" for finding in findings)
+    return bool(errors(findings))

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from ..finding import Finding
 from ..interpreter import installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
 from ..telemetry import chips, resource_limits
 from ..telemetry.nvml.connection import LIBRARY, LIBRARY_ALONE_MISSING
 from ..telemetry.nvml.reasons import Code
-from .host_findings import Finding
-from .libraries import UNKNOWN, CudaAnswer
+from .libraries import CudaAnswer
 from .nvml_query import NvmlAnswers
 
 Bus = Sequence[str] | None
 
 
-def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer = UNKNOWN) -> Iterator[Finding]:
+def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer) -> Iterator[Finding]:
     """`bus` has the PCI addresses of all GPUs (None: not known). `confined`: some may be withheld on purpose, as in a
     container.
     """
@@ -71,8 +71,7 @@ def _unreadable(confined: bool) -> Finding:
 def _without(seen: NvmlAnswers, bus: Bus, confined: bool) -> Finding:
     if seen.late_seconds is not None:
         return Finding("warning", "driver", seen.reason, _quicker(seen))
-    fault = gpu_faults.of_driver(seen.reason, seen.code, bus, confined)
-    return Finding(fault.level, fault.about, fault.what, fault.remedy)
+    return gpu_faults.of_driver(seen.reason, seen.code, bus, confined)
 
 
 def _quicker(seen: NvmlAnswers) -> str:
@@ -84,7 +83,7 @@ def _version(seen: NvmlAnswers) -> Iterator[Finding]:
     built = installed.cuda_version()
     mine = f"NVIDIA driver {seen.driver}" + (f", CUDA {dotted(seen.cuda)}" if seen.cuda else "")
     if fault := gpu_faults.old_driver(seen.driver, seen.cuda):
-        yield Finding(fault.level, fault.about, fault.what, fault.remedy)
+        yield fault
     elif seen.cuda is None or built is None or seen.cuda >= built:
         newer = seen.cuda is not None and built is not None and seen.cuda[0] > built[0]
         fits = f": TensorFlow's own CUDA {dotted(built or ())} works with it" if newer else ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pynvml
 
+from ..finding import Finding, errors
 from ..gpu import TAKEN_BYTES, EccErrors, GpuProcess, is_taken, sole_holder
 from ..interpreter import compatibility, installed
 from ..interpreter.compatibility import dotted
@@ -19,7 +20,6 @@ from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..telemetry.nvml.queries import EXCLUSIVE
 from ..telemetry.nvml.reasons import Reason
 from ..units import counted, size
-from .host_findings import Finding
 from .libraries import FABRIC
 from .nvml_query import ExaminedGpu, NvmlAnswers
 
@@ -56,7 +56,7 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
         same_lanes=len(lanes) > 1 and len(set(lanes)) == 1, all_held=all(map(held, usable)),
         newer_beside=any(not compatibility.too_old(gpu.compute_capability) for gpu in usable),
     )  # fmt: skip
-    yield from _together(finding for gpu in there for rule in RULES for finding in rule(gpu, box))
+    yield from _together((gpu.index, finding) for gpu in there for rule in RULES for finding in rule(gpu, box))
 
 
 def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Finding]:
@@ -66,25 +66,20 @@ def hidden(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Findin
     missing = [gpu for gpu in seen.gpus if gpu.missing]
     for gpu in missing:
         other = f"nvidia-smi -i {gpu.index} may show why; leave this GPU out with device.visible"
-        yield Finding(level, _name(gpu), gpu.missing or "", _REMEDIES.get(gpu.why, other))
-    there = [gpu for gpu in seen.gpus if gpu not in missing]
-    yield from _together(_empty(gpu, level) for gpu in there if not gpu.usable)
+        yield Finding(level, f"GPU {gpu.index}", gpu.missing or "", _REMEDIES.get(gpu.why, other))
+    empty = Finding(level, "GPU", gpu_faults.NO_INSTANCE, gpu_faults.NEW_INSTANCE)
+    yield from _together((gpu.index, empty) for gpu in seen.gpus if gpu not in missing and not gpu.usable)
 
 
-def _empty(gpu: ExaminedGpu, level: str) -> Finding:
-    return Finding(level, _name(gpu), gpu_faults.NO_INSTANCE, gpu_faults.NEW_INSTANCE)
-
-
-def _together(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Each finding once, with the numbers of all its GPUs. `about` must be `GPU` and a number."""
-    numbers: dict[tuple[str, str, str], list[int]] = {}
-    for finding in findings:
-        number = int(finding.about.removeprefix("GPU "))
-        numbers.setdefault((finding.level, finding.what, finding.remedy), []).append(number)
-    for (level, what, remedy), which in numbers.items():
+def _together(findings: Iterable[tuple[int, Finding]]) -> Iterator[Finding]:
+    """Each finding once, with the numbers of all its GPUs."""
+    numbers: dict[Finding, list[int]] = {}
+    for number, finding in findings:
+        numbers.setdefault(finding, []).append(number)
+    for finding, which in numbers.items():
         in_a_row = len(which) > 2 and which[-1] - which[0] == len(which) - 1
         named = f"{which[0]}-{which[-1]}" if in_a_row else ", ".join(map(str, which))
-        yield Finding(level, f"GPU {named}", what, remedy)
+        yield replace(finding, about=f"GPU {named}")
 
 
 # ---- one GPU ----------------------------------------------------------------------------------
@@ -96,98 +91,83 @@ def _worth(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
     memory += " shared with the host" if gpu.shared_with_host else ""
     name = f"{gpu.name or 'unnamed'}, {memory}"
     if capability is None:
-        yield Finding("ok", _name(gpu), name)
+        yield Finding("ok", "GPU", name)
         return
-    good_for, remedy = _precision(gpu, capability)
-    obstacles = list(_obstacles(gpu, box, capability))
-    usable = all(finding.level == "note" for finding in obstacles) and not _left_out(gpu, box)
+    good_for, policy = "float32 only", ""
+    if capability >= BFLOAT16_CAPABILITY:
+        good_for, policy = "bfloat16, float16 and TF32", "mixed_bfloat16"
+    elif capability >= FLOAT16_CAPABILITY and not _NO_TENSOR_CORES.search(gpu.name or ""):
+        good_for, policy = "float16", "mixed_float16"
+    elif capability >= FLOAT16_CAPABILITY or capability in chips.FAST_FLOAT16_WITHOUT_TENSOR_CORES:
+        good_for = "float32, and float16 without tensor cores"
+    left_out = (count := gpu.multiprocessors) is not None and count < box.least
+    if left_out:
+        few = f"it has {counted(count, 'multiprocessors')}, fewer than {box.least}"
+        why = f"TensorFlow does not use it if there are larger GPUs: {few}"
+        obstacles = [Finding("note", "GPU", why, "to train on it, name it alone in device.visible")]
+    else:
+        obstacles = list(_obstacles(box, capability))
+    usable = policy and not left_out and all(finding.level == "note" for finding in obstacles)
     what = f"{name}, compute capability {dotted(capability)}: {good_for}"
-    yield Finding("ok", _name(gpu), what, remedy if usable else "")
+    yield Finding("ok", "GPU", what, f"precision.policy={policy} uses its tensor cores" if usable else "")
     yield from obstacles
 
 
-def _precision(gpu: ExaminedGpu, capability: tuple[int, int]) -> tuple[str, str]:
-    if capability >= BFLOAT16_CAPABILITY:
-        return "bfloat16, float16 and TF32", "precision.policy=mixed_bfloat16 uses its tensor cores"
-    if capability >= FLOAT16_CAPABILITY and not _NO_TENSOR_CORES.search(gpu.name or ""):
-        return "float16", "precision.policy=mixed_float16 uses its tensor cores"
-    if capability >= FLOAT16_CAPABILITY or capability in chips.FAST_FLOAT16_WITHOUT_TENSOR_CORES:
-        return "float32, and float16 without tensor cores", ""
-    return "float32 only", ""
-
-
-def _left_out(gpu: ExaminedGpu, box: Box) -> bool:
-    return (count := gpu.multiprocessors) is not None and count < box.least
-
-
-def _obstacles(gpu: ExaminedGpu, box: Box, capability: tuple[int, int]) -> Iterator[Finding]:
-    """TensorFlow does not use the GPU, or kernels of TensorFlow, cuDNN or XLA cannot run on it."""
-    if _left_out(gpu, box):
-        few = f"it has {counted(gpu.multiprocessors, 'multiprocessors')}, fewer than {box.least}"
-        remedy = "to train on it, name it alone in device.visible"
-        yield Finding("note", _name(gpu), f"TensorFlow does not use it if there are larger GPUs: {few}", remedy)
-        return
+def _obstacles(box: Box, capability: tuple[int, int]) -> Iterator[Finding]:
+    """Kernels of TensorFlow, cuDNN or XLA cannot run on the GPU, or are compiled at first use."""
     if what := compatibility.lacks_code(capability):
-        yield Finding("error", _name(gpu), what, compatibility.tensorflow_for_blackwell())
+        yield Finding("error", "GPU", what, compatibility.tensorflow_for_blackwell())
         return
-    yield from _kernels(gpu, box, capability)
-    if compatibility.too_old(capability):
-        return
-    if what := compatibility.driver_lacks(capability, box.driver_cuda):
-        yield Finding("error", _name(gpu), what, compatibility.newer_driver())
-    if compatibility.lacks_cudnn(capability):
-        version = dotted(installed.cudnn_version() or ())
-        what = f"cuDNN {version} has no code for compute capability {dotted(capability)}: convolutions crash"
-        yield Finding("error", _name(gpu), what, compatibility.right_cudnn([capability]))
-
-
-def _kernels(gpu: ExaminedGpu, box: Box, capability: tuple[int, int]) -> Iterator[Finding]:
-    """TensorFlow has no code for the chip, compiles its kernels at first use, or XLA crashes."""
-    newest = installed.newest_target()
-    if compatibility.too_old(capability):
+    newest, too_old = installed.newest_target(), compatibility.too_old(capability)
+    if too_old:
         what = f"TensorFlow has no code for compute capability {dotted(capability)}"
         if box.newer_beside:
-            yield Finding("note", _name(gpu), f"{what}, and uses only the others")
+            yield Finding("note", "GPU", f"{what}, and uses only the others")
         else:
-            yield Finding("error", _name(gpu), what, "use an older TensorFlow; device.visible=none trains on the CPU")
+            yield Finding("error", "GPU", what, "use an older TensorFlow; device.visible=none trains on the CPU")
     elif newest is not None and capability[0] > newest[0]:
         what = "TensorFlow compiles its kernels for this chip at first use, which can take minutes"
-        yield Finding("note", _name(gpu), what, "this happens once: the driver keeps the compiled kernels")
+        yield Finding("note", "GPU", what, "this happens once: the driver keeps the compiled kernels")
     if compatibility.xla_aborts(capability):
         cuda = dotted(installed.cuda_version() or ())
         what = f"it works only without XLA, which crashes: this TensorFlow is built with CUDA {cuda}"
-        yield Finding("note", _name(gpu), what, "leave compile.xla at auto or false")
+        yield Finding("note", "GPU", what, "leave compile.xla at auto or false")
+    if not too_old and (what := compatibility.driver_lacks(capability, box.driver_cuda)):
+        yield Finding("error", "GPU", what, compatibility.newer_driver())
+    if not too_old and compatibility.lacks_cudnn(capability):
+        version = dotted(installed.cudnn_version() or ())
+        what = f"cuDNN {version} has no code for compute capability {dotted(capability)}: convolutions crash"
+        yield Finding("error", "GPU", what, compatibility.right_cudnn([capability]))
 
 
 def _settings_findings(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     limit, default = gpu.power_limit_w, gpu.power_limit_default_w
     if gpu.persistence is False:
         remedy = "nvidia-smi -pm 1 (as root) makes each start some seconds faster"
-        yield Finding("note", _name(gpu), "persistence mode is off", remedy)
+        yield Finding("note", "GPU", "persistence mode is off", remedy)
     if gpu.ecc is False:
         remedy = "nvidia-smi -e 1 (as root) switches it on"
         if not _HBM.search(gpu.name or ""):
             remedy += "; on a card with GDDR memory ECC costs bandwidth and some of the memory"
-        yield Finding("note", _name(gpu), "ECC is off: memory errors are not detected", remedy)
+        yield Finding("note", "GPU", "ECC is off: memory errors are not detected", remedy)
     if limit is not None and default is not None and limit < default - 1:
         what = f"the power limit is {limit:.0f} W, its default is {default:.0f} W"
-        yield Finding(
-            "warning", _name(gpu), what, f"nvidia-smi -pl {default:.0f} (as root) restores it, where cooling allows"
-        )
+        remedy = f"nvidia-smi -pl {default:.0f} (as root) restores it, where cooling allows"
+        yield Finding("warning", "GPU", what, remedy)
     if gpu.instances:
         first = gpu.instances[0].uuid
         what = f"MIG is on, with {len(gpu.instances)} instance(s); a run uses one of them"
-        yield Finding("note", _name(gpu), what, f"choose it by name: device.visible={first}")
+        yield Finding("note", "GPU", what, f"choose it by name: device.visible={first}")
 
 
 def _health(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     broken = (gpu.ecc_errors or EccErrors()).uncorrected
     if broken:
         what = f"{broken} memory error(s) that could not be corrected"
-        yield Finding("warning", _name(gpu), what, "reset it (nvidia-smi --gpu-reset); have it looked at if they recur")
+        yield Finding("warning", "GPU", what, "reset it (nvidia-smi --gpu-reset); have it looked at if they recur")
     slow = [reason for reason in gpu.throttle or [] if any(word in reason for word in _SLOWED)]
     if slow:
-        yield Finding("warning", _name(gpu), f"slowed down: {', '.join(slow)}", "check its cooling and power supply")
+        yield Finding("warning", "GPU", f"slowed down: {', '.join(slow)}", "check its cooling and power supply")
 
 
 def _taken(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
@@ -204,11 +184,7 @@ def _taken(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     else:
         remedy = "its display needs them" if processes else "nvidia-smi may show by whom (a display takes some, too)"
     remedy += "; device.visible can choose another GPU"
-    yield Finding(level, _name(gpu), f"{size(used)} of {size(total)} are already in use{by}", remedy)
-
-
-def _name(gpu: ExaminedGpu) -> str:
-    return f"GPU {gpu.index}"
+    yield Finding(level, "GPU", f"{size(used)} of {size(total)} are already in use{by}", remedy)
 
 
 # ---- connections, compute mode, memory repairs and licence ---------------------------------------
@@ -220,14 +196,14 @@ _RESET = "reset it when nothing runs on it (as root: nvidia-smi --gpu-reset)"
 def _compute_mode(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
     reset = "as root: nvidia-smi -c DEFAULT"
     if gpu.compute_mode == pynvml.NVML_COMPUTEMODE_PROHIBITED:
-        yield Finding("error", _name(gpu), "its compute mode is PROHIBITED: CUDA cannot use it", reset)
+        yield Finding("error", "GPU", "its compute mode is PROHIBITED: CUDA cannot use it", reset)
     elif gpu.compute_mode in EXCLUSIVE:
         message, remedy = "its compute mode is EXCLUSIVE_PROCESS: only one process can use it", f"{reset} lets several"
         if not (holder := held(gpu)):
-            yield Finding("note", _name(gpu), message, remedy)
+            yield Finding("note", "GPU", message, remedy)
         else:
             level = "error" if box.all_held else "warning"
-            yield Finding(level, _name(gpu), f"{message}, and {holder} does now", f"wait until it ends, or {remedy}")
+            yield Finding(level, "GPU", f"{message}, and {holder} does now", f"wait until it ends, or {remedy}")
 
 
 def held(gpu: ExaminedGpu) -> str:
@@ -240,9 +216,9 @@ def _lanes(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
     if 0 < now < most:
         message = f"PCIe uses {now} of {most} lanes: copies take {most / now:g} times as long"
         if "Laptop" in (gpu.name or "") or box.same_lanes:
-            yield Finding("note", _name(gpu), message, "usual for laptops, and boards that divide lanes among cards")
+            yield Finding("note", "GPU", message, "usual for laptops, and boards that divide lanes among cards")
         else:
-            yield Finding("warning", _name(gpu), message, "reseat the card, or try another slot")
+            yield Finding("warning", "GPU", message, "reseat the card, or try another slot")
 
 
 def _fabric(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
@@ -251,9 +227,9 @@ def _fabric(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
         return
     remedy = FABRIC.remedy.format(driver=box.driver or "of an unknown version")
     if works:
-        yield Finding("warning", _name(gpu), f"{FABRIC.what}: there is no NVLink between the GPUs", remedy)
+        yield Finding("warning", "GPU", f"{FABRIC.what}: there is no NVLink between the GPUs", remedy)
     else:
-        yield Finding("error", _name(gpu), f"CUDA cannot start: {FABRIC.what}", remedy)
+        yield Finding("error", "GPU", f"CUDA cannot start: {FABRIC.what}", remedy)
 
 
 def _nvlinks(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
@@ -263,26 +239,26 @@ def _nvlinks(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
         level = "note" if gpu.fabric is None else "warning"
         message = f"{active} of {count} NVLinks are active"
         remedy = "nvidia-smi nvlink --status shows which; cards with fewer bridges have fewer links"
-        yield Finding(level, _name(gpu), message, remedy)
+        yield Finding(level, "GPU", message, remedy)
 
 
 def _memory(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     if gpu.repair:
-        yield Finding("warning", _name(gpu), f"{gpu.repair} failed and will be replaced at the next reset", _RESET)
+        yield Finding("warning", "GPU", f"{gpu.repair} failed and will be replaced at the next reset", _RESET)
     if gpu.unrepaired:
         message = "a failed row of its memory could not be replaced"
-        yield Finding("warning", _name(gpu), message, "replace the GPU; until then leave it out with device.visible")
+        yield Finding("warning", "GPU", message, "replace the GPU; until then leave it out with device.visible")
 
 
 def _licence(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     if gpu.licensed is False:
         message = "this virtual GPU has no licence: the driver slows it down, and later CUDA stops working"
-        yield Finding("warning", _name(gpu), message, "systemctl status nvidia-gridd shows why")
+        yield Finding("warning", "GPU", message, "systemctl status nvidia-gridd shows why")
 
 
-def hides(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
+def hides(gpu: ExaminedGpu, box: Box) -> list[Finding]:
     """Errors of compute mode and NVLink switches that prevent CUDA from using the GPU at all."""
-    yield from (finding for look in (_compute_mode, _fabric) for finding in look(gpu, box) if finding.level == "error")
+    return errors([*_compute_mode(gpu, box), *_fabric(gpu, box)])
 
 
 RULES: tuple[Callable[[ExaminedGpu, Box], Iterator[Finding]], ...] = (
@@ -334,7 +310,7 @@ def choice_findings(seen: NvmlAnswers) -> Iterator[Finding]:
         yield Finding("note", HIDDEN, f"{VARIABLE}={value!r} hides all GPUs: the CPU trains", "unset it to use them")
         return
     faults = list(gpu_faults.of_visible_devices(value, every))
-    yield from (Finding(fault.level, "GPU", fault.what, fault.remedy) for fault in faults)
+    yield from (replace(fault, about="GPU") for fault in faults)
     given = allocation_from(os.environ, seen.count)
     if given is None or not seen.count or any(fault.about != gpu_faults.ORDER for fault in faults):
         return

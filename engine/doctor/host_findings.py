@@ -7,12 +7,12 @@ import os
 import pwd
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from ..files.places import runs_folder
+from ..finding import Finding
 from ..job import cluster
 from ..telemetry import resource_limits
 from ..units import GIB, counted, size
@@ -108,24 +108,7 @@ def _runs() -> Iterator[Finding]:
     if free < 64 * 1024**2:
         yield Finding("error", "runs", what, "free some space, or set GPUTUI_HOME to a folder on another disk")
     elif free < 5 * GIB:
-        yield Finding(
-            "warning",
-            "runs",
-            what,
-            "checkpoints of a large model need more; set GPUTUI_HOME to keep runs on another disk",
-        )
+        remedy = "checkpoints of a large model need more; set GPUTUI_HOME to keep runs on another disk"
+        yield Finding("warning", "runs", what, remedy)
     else:
         yield Finding("ok", "runs", what)
-
-
-LEVELS = ("ok", "note", "warning", "error")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """About a part of the machine, which `about` names; `level` is one of LEVELS."""
-
-    level: str
-    about: str
-    what: str
-    remedy: str = ""

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..finding import Finding, errors
 from ..gpu import Gpu
 from ..interpreter import compatibility, installed, interpreter, supported_versions
 from ..job.visible_devices import VARIABLE, hides_all
 from ..telemetry import chips, resource_limits
-from .host_findings import Finding
 from .python_packages import Child
 
 # The libraries that TensorFlow 2.21 opens by name when it first looks for GPUs or first needs one.
@@ -46,13 +46,11 @@ def tensorflow(has_driver: bool) -> Iterator[Finding]:
         yield Finding("error", "TensorFlow", str(fault), fault.change)
         return
     if not installed.has_tensorflow():
-        yield Finding(
-            "error", "TensorFlow", "TensorFlow is not installed", meant.install(supported_versions.TENSORFLOW)
-        )
+        remedy = meant.install(supported_versions.TENSORFLOW)
+        yield Finding("error", "TensorFlow", "TensorFlow is not installed", remedy)
         return
     tensorflow, keras = installed.tensorflow_version(), installed.keras_version()
-    for remark in supported_versions.remarks(tensorflow, keras, meant.install):
-        yield Finding(remark.level, "TensorFlow", remark.what, remark.remedy)
+    yield from supported_versions.findings(tensorflow, keras, meant.install)
     if several := meant.overwritten:
         message = f"{' and '.join(several)} are installed together: each has overwritten files of the other"
         yield Finding("warning", "TensorFlow", message, meant.install(supported_versions.TENSORFLOW))
@@ -188,40 +186,27 @@ _NO_DEVICE, _MISMATCH = "CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_SYSTEM_DRIVER_MISMAT
 
 @dataclass(frozen=True)
 class CudaAnswer:
-    """The name of the error of the driver's CUDA library, and the number of visible GPUs."""
+    """Whether the driver's CUDA library works (None: it is missing or has not answered in time), the name of its error,
+    and the number of visible GPUs.
+    """
 
-    answered: bool = False
+    works: bool | None = None
     error: str = ""
     count: int = 0
 
-    @property
-    def works(self) -> bool | None:
-        """None if the library is missing or has not answered in time."""
-        return not self.error if self.answered else None
+
+def started() -> Child:
+    """A process that starts CUDA, for `answer`."""
+    return Child(PROGRAM, {}, "-S", "-E")
 
 
-UNKNOWN = CudaAnswer()
-
-
-class CudaQuery:
-    """A query in a child process, which starts when the object is created."""
-
-    def __init__(self) -> None:
-        self._child = Child(PROGRAM, {}, "-S", "-E")
-
-    def by(self, deadline: float) -> CudaAnswer:
-        """UNKNOWN without an answer at the deadline (time.monotonic)."""
-        output = self._child.output(deadline)
-        try:
-            code, count = json.loads(output.text) if output else (None, 0)
-        except (ValueError, TypeError):  # no library, or one that does not load
-            return UNKNOWN
-        if code is None:
-            return UNKNOWN
-        return CudaAnswer(True, str(code) if code else "", int(count))
-
-    def end(self) -> None:
-        self._child.end()
+def answer(child: Child, deadline: float) -> CudaAnswer:
+    output = child.output(deadline)
+    try:
+        code, count = json.loads(output.stdout) if output else (None, 0)
+    except (ValueError, TypeError):  # no library, or one that does not load
+        code = None
+    return CudaAnswer() if code is None else CudaAnswer(not code, str(code or ""), int(count))
 
 
 def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) -> Iterator[Finding]:
@@ -230,8 +215,7 @@ def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) ->
     if not answer.error or (answer.error == _NO_DEVICE and hides_all(chosen)):
         return
     cause = cause_of(answer.error, driver)
-    explained = any(finding.level == "error" for finding in before)
-    if explained and (cause.vague or answer.error == _MISMATCH):
+    if errors(before) and (cause.what in _VAGUE or answer.error == _MISMATCH):
         return
     what, remedy = f"CUDA does not start ({answer.error}): {cause.what}", cause.remedy
     if answer.error == _NO_DEVICE and chosen is not None:
@@ -242,72 +226,62 @@ def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) ->
 # ---- the causes of CUDA's errors -----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Cause:
-    """The cause of a CUDA error. `filled` replaces {driver} and {container} in the remedy. A `vague` cause only says
-    that CUDA does not start: one that the driver reports is more exact.
-    """
-
-    what: str
-    remedy: str
-    vague: bool = False
-
-
-FABRIC = Cause(
+# `filled` replaces {driver} and {container} in the remedies.
+_cause = functools.partial(Finding, "error", "CUDA")
+FABRIC = _cause(
     "the fabric manager has not set up the NVLink switches of this board",
     "as root: systemctl start nvidia-fabricmanager; its version must be the driver's, {driver}",
 )
 _LOOK = "check the driver with nvidia-smi and ls -l /dev/nvidia*{container}"
 _CONTAINER = "; start a container with --gpus all"
-NO_DEVICE = Cause("CUDA sees no device", _LOOK, vague=True)
+NO_DEVICE = _cause("CUDA sees no device", _LOOK)
+_REFUSED = _cause("the operating system refuses access to the GPUs", _LOOK)
+_OTHER = _cause("the driver gives no reason", _LOOK)
+_VAGUE = (NO_DEVICE.what, _REFUSED.what, _OTHER.what)  # only say that CUDA does not start: the driver is more exact
 _CAUSES = {
     "SYSTEM_NOT_READY": FABRIC,
     "NO_DEVICE": NO_DEVICE,
-    "SYSTEM_DRIVER_MISMATCH": Cause(
+    "SYSTEM_DRIVER_MISMATCH": _cause(
         "the loaded NVIDIA driver and libcuda.so.1 are of different versions, as after an update",
         "restart the machine, or the container with the driver's own libraries",
     ),
-    "COMPAT_NOT_SUPPORTED_ON_DEVICE": Cause(
+    "COMPAT_NOT_SUPPORTED_ON_DEVICE": _cause(
         "the cuda-compat package is found first and works on data-centre GPUs only",
         "remove its folder (.../cuda/compat) from LD_LIBRARY_PATH, or update the driver",
     ),
-    "NOT_FOUND": Cause(  # tensorflow 68710
+    "NOT_FOUND": _cause(  # tensorflow 68710
         "CUDA's libraries in this container do not fit the driver",
         "in Docker with WSL: update the NVIDIA container toolkit (Docker Desktop brings it), then wsl --shutdown",
     ),
-    "STUB_LIBRARY": Cause(
+    "STUB_LIBRARY": _cause(
         "the stub of the CUDA toolkit is found before the driver's own libcuda.so.1",
         "remove its folder (.../lib64/stubs) from LD_LIBRARY_PATH",
     ),
-    "OPERATING_SYSTEM": Cause("the operating system refuses access to the GPUs", _LOOK, vague=True),
-    "UNKNOWN": Cause(
-        "the driver gives no reason",
-        "restart the machine; if it was suspended, as root: rmmod nvidia_uvm; modprobe nvidia_uvm",
-        vague=True,
+    "OPERATING_SYSTEM": _REFUSED,
+    "UNKNOWN": _cause(
+        _OTHER.what, "restart the machine; if it was suspended, as root: rmmod nvidia_uvm; modprobe nvidia_uvm"
     ),
 }
-_NO_UNIFIED_MEMORY = Cause(
+_NO_UNIFIED_MEMORY = _cause(
     "the driver's node /dev/nvidia-uvm is missing", "as root: modprobe nvidia_uvm; nvidia-modprobe -u -c=0"
 )
-_NO_UNIFIED_MEMORY_GIVEN = Cause(_NO_UNIFIED_MEMORY.what, "start the container with --gpus all, which adds the node")
-_OTHER = Cause("the driver gives no reason", _LOOK, vague=True)
+_NO_UNIFIED_MEMORY_GIVEN = _cause(_NO_UNIFIED_MEMORY.what, "start the container with --gpus all, which adds the node")
 _NAME = re.compile(r"CUDA_ERROR_(\w+)")
 
 
-def cause_of(text: str, driver: str) -> Cause:
+def cause_of(text: str, driver: str) -> Finding:
     """The cause that the text names, or a general one."""
-    cause = cause_named_in(text)
-    return filled(_OTHER if cause is None else cause, driver)
+    return filled(cause_named_in(text) or _OTHER, driver)
 
 
-def filled(cause: Cause, driver: str) -> Cause:
+def filled(cause: Finding, driver: str) -> Finding:
     """Return the cause with the driver's version and, in a container, with advice for containers."""
     container = _CONTAINER if chips.confined() else ""
     remedy = cause.remedy.format(driver=driver or "of an unknown version", container=container)
     return replace(cause, remedy=remedy)
 
 
-def cause_named_in(text: str) -> Cause | None:
+def cause_named_in(text: str) -> Finding | None:
     """Return the cause of the first known error in the text, such as CUDA_ERROR_NO_DEVICE."""
     if "system not yet initialized" in text:
         return FABRIC

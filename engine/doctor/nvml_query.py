@@ -153,11 +153,8 @@ def _answer(handle: Any, question: Question) -> dict[str, Any]:
 
 
 def _details_of(index: int) -> dict[str, Any]:
-    return details(pynvml.nvmlDeviceGetHandleByIndex(index))
-
-
-def details(gpu: Handle) -> dict[str, Any]:
     """Return those details that are available, by the keys of _DETAILS."""
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
     answers = {key: or_none(functools.partial(ask, gpu)) for key, ask in _DETAILS.items()}
     return {key: answer for key, answer in answers.items() if answer is not None}
 

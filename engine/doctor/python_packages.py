@@ -14,13 +14,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+from ..finding import Finding
 from ..interpreter import installed
 from ..system.child_process import BackgroundCall
-from .host_findings import Finding
 
 RIGHT = "nvidia-ml-py"
 ABOUT = "pynvml"
@@ -137,13 +137,7 @@ def _is_fresh(source: Path) -> bool:
     return bool(flags & _BY_HASH) or same
 
 
-@dataclass(frozen=True)
-class Output:
-    """If the process could not be started, the code is -1 and `log` has the reason."""
-
-    returncode: int
-    text: str
-    log: str
+Output = subprocess.CompletedProcess[str]
 
 
 class Child:
@@ -151,27 +145,26 @@ class Child:
 
     def __init__(self, program: str, environment: Mapping[str, str], *flags: str, python: str = sys.executable) -> None:
         self._began, self.seconds = time.monotonic(), 0.0
-        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-        command, variables = [python, "-P", *flags, "-c", program], os.environ | environment
+        self._command, pipe = [python, "-P", *flags, "-c", program], subprocess.PIPE
+        how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "text": True, "errors": "replace"}
         self._process: subprocess.Popen[str] | None = None
         self._fault = ""
         try:
-            self._process = subprocess.Popen(
-                command, stdout=pipe, stderr=pipe, stdin=nothing, text=True, errors="replace", env=variables
-            )
+            variables = os.environ | environment
+            self._process = subprocess.Popen(self._command, stdout=pipe, stderr=pipe, env=variables, **how)
         except OSError as fault:
             self._fault = str(fault)
         self._output = BackgroundCall(self._listen)
 
     def _listen(self) -> Output:
         if self._process is None:
-            return Output(-1, "", self._fault)
+            return subprocess.CompletedProcess(self._command, -1, "", self._fault)
         output, log = self._process.communicate()
         self.seconds = time.monotonic() - self._began
-        return Output(self._process.returncode, output, log)
+        return subprocess.CompletedProcess(self._command, self._process.returncode, output, log)
 
     def output(self, deadline: float) -> Output | None:
-        """None if it has not ended by the deadline (time.monotonic); it is then ended."""
+        """None at the deadline (time.monotonic): it is then ended. stderr says why it could not be started."""
         try:
             return self._output.result(max(0.1, deadline - time.monotonic()))
         except TimeoutError:

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ..finding import Finding
 from ..interpreter import installed
 from . import libraries
 from .gpu_findings import all_gpus, expected_gpus
-from .host_findings import Finding
-from .libraries import NO_DEVICE, Cause
+from .libraries import NO_DEVICE
 from .nvml_query import NvmlAnswers
 from .python_packages import Child, Output
 
@@ -59,17 +59,16 @@ def findings(child: Child, seen: NvmlAnswers, deadline: float) -> Iterator[Findi
     output = child.output(deadline)
     if output is None:
         what = f"TensorFlow could not be imported within {child.seconds:.0f} s"
-        yield Finding(
-            "warning", ABOUT, what, "the disk may be slow or the driver may hang; try: python -c 'import tensorflow'"
-        )
+        remedy = "the disk may be slow or the driver may hang; try: python -c 'import tensorflow'"
+        yield Finding("warning", ABOUT, what, remedy)
         return
-    answer = _answer(output.text)
+    answer = _answer(output.stdout)
     if answer is None:
         remedy = "python -c 'import tensorflow' shows the full error; reinstalling TensorFlow may help"
         yield Finding("error", ABOUT, f"TensorFlow cannot be imported: {_last_line(output)}", remedy)
         return
     yield Finding("ok", ABOUT, f"TensorFlow {answer['version']} can be imported ({child.seconds:.1f} s)")
-    yield _compared(seen, answer["gpus"], output.log)
+    yield _compared(seen, answer["gpus"], output.stderr)
 
 
 def _answer(output: str) -> dict[str, Any] | None:
@@ -81,7 +80,7 @@ def _answer(output: str) -> dict[str, Any] | None:
 
 
 def _last_line(output: Output) -> str:
-    lines = [line.strip() for line in output.log.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.stderr.splitlines() if line.strip()]
     return lines[-1][:200] if lines else f"return code {output.returncode}"
 
 
@@ -104,7 +103,7 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
     return Finding("note", ABOUT, f"{what}: with MIG it uses one instance", "name one with device.visible")
 
 
-def _differing(there: int, due: int, count: int, reason: Cause | None) -> Finding:
+def _differing(there: int, due: int, count: int, reason: Finding | None) -> Finding:
     """`there` GPUs are shown by the driver, TensorFlow should see `due` and sees `count`."""
     what = f"the driver shows {there} GPU(s), but TensorFlow sees {count}"
     if due != there:
@@ -114,12 +113,12 @@ def _differing(there: int, due: int, count: int, reason: Cause | None) -> Findin
     return Finding("warning" if count else "error", ABOUT, message, remedy)
 
 
-def likely(log: str, driver: str) -> Cause | None:
+def likely(log: str, driver: str) -> Finding | None:
     """The reason that TensorFlow has logged for not using a GPU, with the remedy."""
     if libraries.cause_named_in(log):
         return libraries.cause_of(log, driver)
     for pattern, words, remedy in _TELLING:
-        match = re.search(pattern, log)
-        if match:
-            return libraries.filled(Cause(words.format(*match.groups()), remedy or installed.with_cuda()), driver)
+        if match := re.search(pattern, log):
+            cause = Finding("error", ABOUT, words.format(*match.groups()), remedy or installed.with_cuda())
+            return libraries.filled(cause, driver)
     return None

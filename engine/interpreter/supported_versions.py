@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+
+from ..finding import Finding
 
 OLDEST_TENSORFLOW, NEWEST_TENSORFLOW = (2, 18), (2, 21)
 OLDEST_KERAS, NEWEST_KERAS = (3, 10), (3, 15)
@@ -36,36 +37,19 @@ KERAS = "keras>={}.{}".format(*OLDEST_KERAS)
 REQUIRED = {"TensorFlow": TENSORFLOW, "Keras": KERAS, "NumPy": "numpy"}
 
 
-@dataclass(frozen=True)
-class Remark:
-    """An `error` refuses to train; a `warning` is only shown."""
-
-    level: str
-    what: str
-    remedy: str
-
-
-def remarks(tensorflow: str | None, keras: str | None, install: Callable[[str], str]) -> list[Remark]:
+def findings(tensorflow: str | None, keras: str | None, install: Callable[[str], str]) -> Iterator[Finding]:
     """A version that is None is not judged. `install` returns the command that installs a requirement."""
-    judged = [
-        _judged("TensorFlow", tensorflow, OLDEST_TENSORFLOW, NEWEST_TENSORFLOW, install),
-        _judged("Keras", keras, OLDEST_KERAS, NEWEST_KERAS, install),
-    ]
-    return [remark for remark in judged if remark is not None]
-
-
-def _judged(
-    name: str, version: str | None, oldest: tuple[int, int], newest: tuple[int, int], install: Callable[[str], str]
-) -> Remark | None:
-    numbers = re.match(r"(\d+)\.(\d+)", version or "")
-    if numbers is None:
-        return None
-    installed = (int(numbers[1]), int(numbers[2]))
-    tested = "{}.{} to {}.{}".format(*oldest, *newest)
-    if installed < oldest:
-        what = f"{name} {version} is too old: gputui trains with {name} {tested}"
-        return Remark("error", what, install(REQUIRED[name]))
-    if installed > newest:
-        what = f"{name} {version} is newer than gputui has been tested with ({tested})"
-        return Remark("warning", what, f"it may work; if not, install {name} {'.'.join(map(str, newest))}")
-    return None
+    for name, version, oldest, newest in (
+        ("TensorFlow", tensorflow, OLDEST_TENSORFLOW, NEWEST_TENSORFLOW),
+        ("Keras", keras, OLDEST_KERAS, NEWEST_KERAS),
+    ):
+        numbers = re.match(r"(\d+)\.(\d+)", version or "")
+        installed = (int(numbers[1]), int(numbers[2])) if numbers else oldest
+        tested = "{}.{} to {}.{}".format(*oldest, *newest)
+        if installed < oldest:
+            what = f"{name} {version} is too old: gputui trains with {name} {tested}"
+            yield Finding("error", "TensorFlow", what, install(REQUIRED[name]))
+        elif installed > newest:
+            what = f"{name} {version} is newer than gputui has been tested with ({tested})"
+            remedy = f"it may work; if not, install {name} {'.'.join(map(str, newest))}"
+            yield Finding("warning", "TensorFlow", what, remedy)

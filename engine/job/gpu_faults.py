@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from ..finding import Finding
 from ..gpu import Gpu
 from ..interpreter import installed
 from ..interpreter.compatibility import dotted
 from ..telemetry import chips
 from ..telemetry.nvml.connection import NO_GPU
 from ..telemetry.nvml.reasons import Code
-from .machine_gpus import Fault, used_by_tensorflow
+from .machine_gpus import used_by_tensorflow
 from .visible_devices import VARIABLE, allocation_from, find, hides_all, is_index, stops_at, visible
 
 _RESTART = "restart the container; systemctl daemon-reload on the host takes the GPUs away from running containers"
@@ -35,7 +36,7 @@ _IN_A_CONTAINER = {
 }
 
 
-def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined: bool) -> Fault:
+def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined: bool) -> Finding:
     """Return the fault that NVML's `reason` and `code` mean on a machine with GPUs at the bus addresses `bus`.
 
     `reason` says why NVML cannot be used, and `code` is NVML's error number, None if there is none. `bus` is None if
@@ -46,9 +47,9 @@ def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined
     remedy = next((words for at, words in _REMEDIES.items() if at == code), "check whether nvidia-smi works")
     if confined and code in _IN_A_CONTAINER:
         lost = f"{reason}: the container has lost its GPUs" if code == Code.UNKNOWN else reason
-        return Fault("error", "driver", lost, _IN_A_CONTAINER[Code(code)])
+        return Finding("error", "driver", lost, _IN_A_CONTAINER[Code(code)])
     remedy += needs_of_chips(bus or ()) if code == Code.DRIVER_NOT_LOADED else ""
-    return Fault("error", "driver", reason, remedy)
+    return Finding("error", "driver", reason, remedy)
 
 
 def needs_of_chips(addresses: Sequence[str]) -> str:
@@ -65,7 +66,7 @@ def needs_of_chips(addresses: Sequence[str]) -> str:
     return needs
 
 
-def driver_fault(reason: str, code: int | None) -> Fault | None:
+def driver_fault(reason: str, code: int | None) -> Finding | None:
     """Return the fault that NVML's `reason` and `code` mean on this machine; None if it should have no GPU."""
     bus = chips.gpus_on_bus()
     return of_driver(reason, code, bus, chips.confined()) if gpu_expected(reason, code, bus) else None
@@ -82,7 +83,7 @@ def gpu_expected(reason: str, code: int | None, bus: Sequence[str] | None) -> bo
     return bool(bus)
 
 
-def old_driver(driver: str, cuda: tuple[int, int] | None) -> Fault | None:
+def old_driver(driver: str, cuda: tuple[int, int] | None) -> Finding | None:
     """Return a fault if the driver is for an older major version of CUDA than TensorFlow was built with; else None.
 
     `driver` is the driver's version, `cuda` the newest CUDA version that it supports, None if not known.
@@ -91,10 +92,10 @@ def old_driver(driver: str, cuda: tuple[int, int] | None) -> Fault | None:
     if cuda is None or built is None or cuda[0] >= built[0]:
         return None
     what = f"NVIDIA driver {driver}, CUDA {dotted(cuda)}: TensorFlow was built for CUDA {dotted(built)}"
-    return Fault("error", "driver", what, "update the driver; TensorFlow cannot use the GPUs with this one")
+    return Finding("error", "driver", what, "update the driver; TensorFlow cannot use the GPUs with this one")
 
 
-def _not_given(reason: str, bus: Sequence[str], confined: bool) -> Fault:
+def _not_given(reason: str, bus: Sequence[str], confined: bool) -> Finding:
     """Return the fault if no driver is installed, the container was given no GPU, or the driver shows none of
     those at the addresses `bus`.
 
@@ -107,7 +108,7 @@ def _not_given(reason: str, bus: Sequence[str], confined: bool) -> Fault:
     elif reason == NO_GPU:
         level = "error"
         remedy = f"dmesg | grep -i nvrm shows why{needs_of_chips(bus)}"
-    return Fault(level, "GPU", what, remedy)
+    return Finding(level, "GPU", what, remedy)
 
 
 def driver_withheld(code: int | None, confined: bool) -> bool:
@@ -130,7 +131,7 @@ NEW_INSTANCE = "as root: nvidia-smi mig -cgi 0 -C creates one of the whole GPU, 
 _MOST_NAMED = 4
 
 
-def of_visible_devices(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault]:
+def of_visible_devices(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Finding]:
     """Yield the faults of the value of CUDA_VISIBLE_DEVICES (None if it is not set) on a machine with these GPUs."""
     if not gpus or hides_all(value):
         return
@@ -139,16 +140,16 @@ def of_visible_devices(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault
     yield from _order(value, gpus)
 
 
-def _unknown(value: str, name: str, gpus: Sequence[Gpu]) -> Fault:
+def _unknown(value: str, name: str, gpus: Sequence[Gpu]) -> Finding:
     shown, device = visible(value, gpus), find(name, gpus)
     empty = [gpu for gpu in gpus if not gpu.parts and name in (str(gpu.index), gpu.uuid)]
     if empty:
-        return Fault("warning" if shown else "error", "GPU", f"GPU {empty[0].index}: {NO_INSTANCE}", NEW_INSTANCE)
+        return Finding("warning" if shown else "error", "GPU", f"GPU {empty[0].index}: {NO_INSTANCE}", NEW_INSTANCE)
     why = f"{name} fits no single GPU" if device is None else f"{name} is of another kind, or names a GPU twice"
     if shown:
         what = f"{VARIABLE}={value} shows {', '.join(map(str, shown))} alone: {why}, and CUDA stops there"
-        return Fault("warning", "GPU", what, f"this machine has {_names(gpus, name)}")
-    return Fault(
+        return Finding("warning", "GPU", what, f"this machine has {_names(gpus, name)}")
+    return Finding(
         "error", "GPU", f"{VARIABLE}={value} shows no GPU: {why}", f"this machine has {_names(gpus, name)}; {CPU}"
     )
 
@@ -165,7 +166,7 @@ def _names(gpus: Sequence[Gpu], like: str) -> str:
     return (", ".join(names[:_MOST_NAMED]) or "no MIG instance") + more
 
 
-def _order(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault]:
+def _order(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Finding]:
     """Yield a warning if `value`, that of CUDA_VISIBLE_DEVICES, names GPUs of different models by indexes.
 
     The indexes may mean other GPUs in CUDA's own order.
@@ -179,4 +180,4 @@ def _order(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Fault]:
         return
     what = f"{VARIABLE}={value} means {shown}" if value is not None else f"GPUs of different models: {shown}"
     what += ", in the order of the PCI bus; by CUDA's own order, the fastest first, numbers may mean others"
-    yield Fault("warning", ORDER, what, f"set {ORDER}={PCI}, so that all programs count alike, or name GPUs by UUID")
+    yield Finding("warning", ORDER, what, f"set {ORDER}={PCI}, so that all programs count alike, or name GPUs by UUID")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..finding import Finding
 from ..gpu import Gpu
 from ..interpreter import installed
 from ..options import Options
@@ -19,21 +20,7 @@ from . import cluster as clusters
 from . import slurm
 from . import slurm as jobs
 from .slurm import Left
-from .slurm import Remark as JobRemark
 from .visible_devices import VARIABLE, Allocation, allocation_from, find, hides_all, named, visible
-
-
-@dataclass(frozen=True)
-class Fault:
-    """The reason why a training cannot use the GPUs of this machine.
-
-    `level` is error or warning, `about` the subject, `what` the reason, and `remedy` what to do about it.
-    """
-
-    level: str
-    about: str
-    what: str
-    remedy: str
 
 
 @dataclass(frozen=True)
@@ -48,7 +35,7 @@ class Answers:
     missing: str = ""
     cuda: tuple[int, int] | None = None
     driver: str = ""
-    fault: Fault | None = None
+    fault: Finding | None = None
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> Answers:
@@ -61,7 +48,7 @@ class Answers:
             fields["missing"],
             (cuda[0], cuda[1]) if cuda else None,
             fields["driver"],
-            Fault(**fault) if fault else None,
+            Finding(**fault | {"options": ()}) if fault else None,
         )
 
 
@@ -70,7 +57,7 @@ class Machine:
     """The GPUs, processors and memory that this process may use, and its job. Texts are empty if there is nothing to
     report.
 
-    `no_gpu_reason` is the reason why `gpus` is empty. `job` are remarks on the job of this process. `missing` is the
+    `no_gpu_reason` is the reason why `gpus` is empty. `job` are findings about its job. `missing` is the
     reason why NVML cannot be read although CUDA may be able to use GPUs: then nothing is known of the GPUs, even if
     `gpus` is empty. `fault` is what is wrong with the driver of a machine that has GPUs. `driver` is the driver's
     version, `cuda` the newest CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, None if it is not set.
@@ -83,7 +70,7 @@ class Machine:
     no_gpu_reason: str
     cpus: int
     memory_bytes: int
-    job: tuple[JobRemark, ...] = ()
+    job: tuple[Finding, ...] = ()
     missing: str = ""
     cuda: tuple[int, int] | None = None
     visible_devices: str | None = None
@@ -93,7 +80,7 @@ class Machine:
     job_ends: Left | None = None
     cluster: Cluster | None = None
     cluster_fault: str = ""
-    fault: Fault | None = None
+    fault: Finding | None = None
 
     @classmethod
     def of(cls, answers: Answers) -> Machine:

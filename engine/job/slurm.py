@@ -15,6 +15,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..finding import Finding, error, warning
+from ..plan import KIND
 from ..runs import RunError
 
 LAST_STEP = 0xFFFF_FFF0  # slurm.h: SLURM_MAX_NORMAL_STEP_ID
@@ -405,32 +407,18 @@ _LAUNCHERS = (
 )
 COPIES = "and each would train a copy of its own"
 ALONE = "without strategy.kind=multi_worker gputui trains in one process on one machine"
-TOGETHER = "set strategy.kind=multi_worker"
+TOGETHER = f"set {KIND}=multi_worker"
 
 
-@dataclass(frozen=True)
-class Remark:
-    """A remark on a job with several tasks. `message` is the remark, and `change` the advice.
-
-    The level `error` means that several copies would be trained, `warning` that resources stay unused, and `note` is
-    for information.
+def read(environment: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Return findings about a job with several tasks, by the environment variables of one of its processes: an error
+    if several copies would be trained, a warning if resources stay unused.
     """
-
-    level: str
-    message: str
-    change: str
-
-    def __str__(self) -> str:
-        return f"{self.message}; {self.change}"
-
-
-def read(environment: Mapping[str, str]) -> tuple[Remark, ...]:
-    """Return the remarks on the job of the process with these environment variables; empty if there is none to make."""
     started = [*_slurm(environment), *_launched(environment)]  # srun also sets MPI's variables
     return (*started[:1], *_tf_config(environment))
 
 
-def when_detached(environment: Mapping[str, str]) -> Remark | None:
+def when_detached(environment: Mapping[str, str]) -> Finding | None:
     """Return the warning that a detached run ends with its Slurm job or job step; None if `environment` is not that of
     a Slurm job.
     """
@@ -440,45 +428,45 @@ def when_detached(environment: Mapping[str, str]) -> Remark | None:
     what = f"the Slurm job step {job}.{step}" if step is not None else f"the Slurm job {job}"
     message = f"the run dies with {what}: when its first process ends, Slurm kills everything that it has started"
     change = "keep gputui running until the end, without --detach; set run.checkpoint to be able to resume"
-    return Remark("warning", message, change)
+    return Finding("warning", "job", message, change)
 
 
-def _slurm(environment: Mapping[str, str]) -> Iterator[Remark]:
+def _slurm(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Yield a remark if a Slurm job has several tasks: an error if srun has started them, else a warning."""
     tasks, is_step = tasks_in_step(environment), in_step(environment)
     position, nodes = count(environment, "SLURM_PROCID") or 0, count(environment, "SLURM_JOB_NUM_NODES") or 1
     if is_step and tasks > 1:
         message = f"this is task {position} of the {tasks} that srun started, {COPIES}"
-        yield Remark("error", message, f"{TOGETHER}, or start one task: srun --ntasks=1 gputui ...")
+        yield error(KIND, message, f"{TOGETHER}, or start one task: srun --ntasks=1 gputui ...")
     elif not is_step and (tasks > 1 or nodes > 1):
         given = f"{tasks} tasks" if tasks > 1 else f"{nodes} nodes"
         message = f"the Slurm job has {given}; {ALONE}, this one"
-        yield Remark("warning", message, "ask for --nodes=1 --ntasks=1 and the GPUs that it is to use")
+        yield warning(KIND, message, "ask for --nodes=1 --ntasks=1 and the GPUs that it is to use")
 
 
-def _launched(environment: Mapping[str, str]) -> Iterator[Remark]:
+def _launched(environment: Mapping[str, str]) -> Iterator[Finding]:
     for launcher, size, rank in _LAUNCHERS:
         number = count(environment, size)
         if rank in environment and number is not None and number > 1:
             message = f"this is process {environment[rank]} of the {number} that {launcher} started ({size}), {COPIES}"
-            yield Remark("error", message, f"start gputui without {launcher}")
+            yield error(KIND, message, f"start gputui without {launcher}")
 
 
-def _tf_config(environment: Mapping[str, str]) -> Iterator[Remark]:
+def _tf_config(environment: Mapping[str, str]) -> Iterator[Finding]:
     text = environment.get("TF_CONFIG", "").strip()
     if not text:
         return
     unset = "unset it: env -u TF_CONFIG gputui ..."
     members = _members(text)
     if members is None:
-        yield Remark("warning", "TF_CONFIG does not contain a readable cluster, and is ignored", unset)
+        yield warning(KIND, "TF_CONFIG does not contain a readable cluster, and is ignored", unset)
     elif members > 1 and '"--cluster"' in text:
-        yield Remark("error", f"--cluster names {members} workers, {COPIES}", f"{TOGETHER}, or leave out --cluster")
+        yield error(KIND, f"--cluster names {members} workers, {COPIES}", f"{TOGETHER}, or leave out --cluster")
     elif members > 1:
         message = f"TF_CONFIG names a cluster of {members} tasks, {COPIES}"
-        yield Remark("error", message, f"{TOGETHER}, or for one task {unset}")
+        yield error(KIND, message, f"{TOGETHER}, or for one task {unset}")
     else:
-        yield Remark("warning", f"TF_CONFIG names a cluster of one task, and is ignored: {ALONE}", unset)
+        yield warning(KIND, f"TF_CONFIG names a cluster of one task, and is ignored: {ALONE}", unset)
 
 
 def _members(text: str) -> int | None:

@@ -13,7 +13,8 @@ import socket
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
 
-from ..plan import MULTI_WORKER
+from ..finding import Finding, note, warning
+from ..plan import KIND, MULTI_WORKER
 from ..runs import Run
 from ..runs.launched_with import options_of
 from ..runs.run_cluster import VARIABLE as TF_CONFIG
@@ -24,10 +25,7 @@ from ..units import counted
 from . import cluster, slurm, this_machine
 from .cluster import COMMAND_LINE, ClusterError
 from .machine_gpus import Machine
-from .slurm import Remark
 from .visible_devices import VARIABLE
-
-KEY = "strategy.kind"
 
 
 def use_command_line(workers: str, index: int | None, environment: MutableMapping[str, str] | None = None) -> None:
@@ -40,8 +38,8 @@ def use_command_line(workers: str, index: int | None, environment: MutableMappin
     (os.environ if environment is None else environment)[TF_CONFIG] = named.as_tf_config()
 
 
-def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[Machine, list[Remark]]:
-    """Return the machine as a run with the strategy `kind` may use it, and remarks on it. Raises ClusterError.
+def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[Machine, list[Finding]]:
+    """Return the machine as a run with the strategy `kind` may use it, and findings about it. Raises ClusterError.
 
     If several workers on this host are all shown its GPUs, the GPUs are divided: CUDA_VISIBLE_DEVICES of this process
     is set to its part. `visible` is device.visible. `run` is the run if one is resumed, else None.
@@ -60,17 +58,17 @@ def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[
     workers = len(here.cluster.on_this_host)
     message = f"of the {len(here.shown)} GPUs this worker takes {part}, as {workers} workers share this host"
     other = "set CUDA_VISIBLE_DEVICES for each worker to share them out in another way"
-    return replace(this_machine.read(), cluster=here.cluster), [Remark("note", message, other)]
+    return replace(this_machine.read(), cluster=here.cluster), [note(KIND, message, other)]
 
 
-def machine_to_resume(run: Run) -> tuple[Machine, list[Remark]]:
+def machine_to_resume(run: Run) -> tuple[Machine, list[Finding]]:
     """Return the same as `machine_for`, for a run that is to be resumed. Raises ClusterError."""
     options = options_of(run)
-    return machine_for(options.get(KEY), options.get("device.visible"), run)
+    return machine_for(options.get(KIND), options.get("device.visible"), run)
 
 
-def test_cluster(kind: object, here: Machine) -> list[Remark]:
-    """Return remarks on the cluster after testing it from this machine; empty if the strategy `kind` trains on one
+def test_cluster(kind: object, here: Machine) -> list[Finding]:
+    """Return findings about the cluster after testing it from this machine; empty if the strategy `kind` trains on one
     machine.
 
     Raises ClusterError if this worker cannot start.
@@ -78,7 +76,7 @@ def test_cluster(kind: object, here: Machine) -> list[Remark]:
     if kind != MULTI_WORKER or here.cluster is None or not (remark := test_reach(here.cluster)):
         return []
     message, _, change = remark.partition(": ")
-    return [Remark("warning", message, change)]
+    return [warning(KIND, message, change)]
 
 
 def cluster_to_resume(run: Run) -> Cluster | None:

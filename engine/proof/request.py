@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import checks, options, presets
 from ..files import typed
+from ..finding import errors
 from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..presets.paths import OWN_FIT, names_workload
@@ -195,8 +196,7 @@ def _refuse_same_devices(request: Request, machine: Machine) -> None:
 def conflict(preset: Preset, request: Request, machine: Machine) -> str:
     """Return why a trial of the preset cannot be launched on this machine. Empty if it can."""
     trial = as_trial(preset, request.seed, request.measure_seconds, machine)
-    errors = [finding for finding in checks.check(trial.options, machine) if finding.level == "error"]
-    return str(errors[0]) if errors else ""
+    return next(map(str, errors(checks.check(trial.options, machine))), "")
 
 
 def remarks(request: Request, machine: Machine) -> list[str]:
@@ -205,8 +205,8 @@ def remarks(request: Request, machine: Machine) -> list[str]:
     findings = checks.check(changed.options, machine)
     keys = {*request.changes, *(["device.logical_devices"] if "strategy.kind" in request.changes else [])}
     about = [finding for finding in findings if set(finding.options) & keys]
-    always = [*checks.of_job(machine), *checks.of_packages(changed.options.run.python)]
-    lines = [f"{finding.level}: {finding}" for finding in dict.fromkeys([*always, *about])]
+    always = [*machine.job, *checks.of_packages(changed.options.run.python)]
+    lines = [finding.line for finding in dict.fromkeys([*always, *about])]
     train = changed.options.train
     if "input.cache" in request.changes and train.epochs == 1 and train.steps_per_epoch is None:
         lines.append("note: input.cache: trials are measured with a filled cache; the preset trains one pass")

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from .. import checks, presets
 from ..files.reading import why
+from ..finding import errors
 from ..job import start_worker, this_machine
 from ..job.cluster import ClusterError
 from ..job.machine_gpus import Machine
@@ -111,9 +112,9 @@ def refuse_options(run: Run, preset: Preset) -> Machine:
     """This machine. RunError if the options conflict with it as it is now."""
     here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
     trained = replace(preset, options=code_copy.as_trained(run, preset.options))
-    findings = [*checks.of_preset(trained, here), *checks.of_remarks(joined)]
-    if errors := [finding for finding in findings if finding.level == "error"]:
-        raise RunError(str(errors[0]))
+    findings = [*checks.of_preset(trained, here), *joined]
+    for conflict in errors(findings):
+        raise RunError(str(conflict))
     return here
 
 

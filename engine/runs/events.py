@@ -15,6 +15,7 @@ from ..files.typed import Fields
 from ..files.values import EMPTY
 from ..files.values import finite as finite
 from ..files.values import plain as plain
+from ..finding import Finding, on_options
 from ..gpu import Gpu, TrainingGpu
 
 EVENTS_FILE = "events.jsonl"  # written by the trainer
@@ -363,6 +364,10 @@ class Warn(Event):
     option: str = ""  # the key of the option that it concerns, or empty
     variables: Sequence[str] = ()  # the variables that a resumed run has not restored, by their paths
 
+    @property
+    def finding(self) -> Finding:
+        return on_options("warning", self.option or (), self.message, self.hint)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryAnswer(Event):
@@ -429,6 +434,10 @@ class Fault(Event):
     kind: str
     message: str
     hint: str = ""  # what to do about it
+
+    @property
+    def finding(self) -> Finding:
+        return on_options("error", (), self.message, self.hint)
 
 
 @dataclass(kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import checks, presets
 from ..checks import option_rules
+from ..finding import errors
 from ..job import slurm as slurm
 from ..job.machine_gpus import Machine
 from ..options import Options, gpu_choice
@@ -155,9 +156,8 @@ def _refuse_combinations(made: Request) -> None:
             raise ProofError(f"--over {own}: this is a value of own code, and the preset has no workload.entry")
         if lack := option_rules.lacks_figure(options, figure_of(sweep.metric)):
             raise ProofError(f"--metric {sweep.metric}: {lack[0]}; name {' or '.join(lack[1])}")
-        errors = [finding for finding in checks.check(options, here) if finding.level == "error"]
-        if errors:
-            raise ProofError(f"{' '.join(swept_values.as_settings(changes))}: {errors[0]}")
+        for conflict in errors(checks.check(options, here)):
+            raise ProofError(f"{' '.join(swept_values.as_settings(changes))}: {conflict}")
 
 
 def resumed(proof: Proof, minutes: float | None = None) -> Request:

@@ -1,5 +1,5 @@
 from gputui.engine import __version__, checks, diagnosis, doctor, plan, presets, runs, units
-from gputui.engine.checks import Finding as checks_Finding, gpu_checks
+from gputui.engine.checks import gpu_checks
 from gputui.engine.compare import baseline, comparison
 from gputui.engine.compare.baseline import LineUp, line_up
 from gputui.engine.compare.comparison import caveats, compare, Comparison as comparison_Comparison
@@ -11,9 +11,8 @@ from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.remedies import Remedy
 from gputui.engine.diagnosis.rules import findings
 from gputui.engine.diagnosis.verdict import ORDER, of_run as verdict_of_run, remedies as verdict_remedies
-from gputui.engine.doctor import Finding as doctor_Finding, gpu_findings, host_findings, libraries, tensorflow_check
+from gputui.engine.doctor import gpu_findings, host_findings, libraries, tensorflow_check
 from gputui.engine.doctor.nvml_query import ExaminedGpu, NvmlAnswers
-from gputui.engine.doctor.python_packages import Output
 from gputui.engine.entry import EntryFault, examine
 from gputui.engine.export import export_folder, own_code, script
 from gputui.engine.export.data import DIGITS
@@ -36,6 +35,7 @@ from gputui.engine.follow.to_prometheus import Prometheus, VARIABLE as to_promet
 from gputui.engine.follow.to_tensorboard import TensorBoard
 from gputui.engine.follow.to_wandb import Wandb
 from gputui.engine.follow_targets import FOLDER
+from gputui.engine.finding import Finding, errors, on_options, worst_first
 from gputui.engine.interpreter import compatibility, installed, installed_query, interpreter, supported_versions
 from gputui.engine.interpreter.interpreter import Interpreter
 from gputui.engine.job import (
@@ -43,7 +43,7 @@ from gputui.engine.job import (
 )
 from gputui.engine.job.cluster import ClusterError
 from gputui.engine.gpu import EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
-from gputui.engine.job.machine_gpus import Answers, Machine, candidates, Fault as machine_gpus_Fault
+from gputui.engine.job.machine_gpus import Answers, Machine, candidates
 from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
 from gputui.engine.job.visible_devices import Allocation, allocation_from, VARIABLE as visible_devices_VARIABLE
 from gputui.engine.leases import free_gpus, lease, memory_needs, start_devices, tickets

@@ -17,6 +17,7 @@ from tests.doors.engine import (
     OPTIONS,
     Allocation,
     Cluster,
+    Finding,
     GpuProcess,
     Machine,
     MigInstance,
@@ -27,7 +28,6 @@ from tests.doors.engine import (
     presets,
     runs,
 )
-from tests.doors.engine import checks_Finding as Finding
 from tests.doors.engine import several_tasks_read as read_job
 from tests.support import recorded
 from tests.support.cases import all_hold
@@ -400,11 +400,11 @@ def test_a_conflict_is_found_and_says_what_to_change() -> None:
     with all_hold() as cases:
         for rule, on, settings, level, words in TRIGGERS:
             with cases.case(f"{rule} {settings}"):
-                (finding, *_) = [finding for finding in found_by(rule, on, settings) if words in finding.message]
+                (finding, *_) = [finding for finding in found_by(rule, on, settings) if words in finding.what]
                 assert finding.level == level
                 assert finding.options
                 assert set(finding.options) <= KEYS
-                assert len(finding.change) > 3
+                assert len(finding.remedy) > 3
                 assert "\n" not in str(finding)
                 assert finding in checks.check(options(*settings.split()), on)
 
@@ -446,11 +446,11 @@ def test_data_that_is_not_what_was_named_is_told_with_what_it_has(tmp_path: Path
         kind, place = data.split(":")
         (found,) = found_by("data_and_cache", NONE, f"data={kind}:{tmp_path / place}")
         assert (found.level, found.options) == ("error", ("workload.data",))
-        assert why in found.message
+        assert why in found.what
     (tmp_path / "images" / "dogs").mkdir()
     (tmp_path / "images" / "dogs" / "1.png").touch()
     (found,) = found_by("data_and_cache", NONE, f"data=images:{tmp_path}/images")
-    assert "cats contains no images" in found.message
+    assert "cats contains no images" in found.what
 
 
 def test_a_set_that_keras_has_not_downloaded_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,7 +462,7 @@ def test_a_set_that_keras_has_not_downloaded_is_a_warning(tmp_path: Path, monkey
     ):
         (found,) = found_by("data_and_cache", NONE, f"data={name}")
         assert found.level == "warning"
-        assert "download it at the start" in found.message
+        assert "download it at the start" in found.what
         (tmp_path / "datasets" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "datasets" / file).touch()
         assert found_by("data_and_cache", NONE, f"data={name}") == []
@@ -482,8 +482,8 @@ def test_what_did_nothing_in_the_last_run_of_the_same_code_is_told(home: Path, t
     lines = [json.dumps(event | known if event["type"] == "started" else event) for event in events]
     run.file("events.jsonl").write_text("\n".join(lines) + "\n")
     (found,) = [one for one in checks.check(wanted, machine()) if "input.batch_size" in one.options]
-    assert found.message == f"did nothing in the last run of this code: {why}"
-    assert found.change.startswith("use context.global_batch_size")
+    assert found.what == f"did nothing in the last run of this code: {why}"
+    assert found.remedy.startswith("use context.global_batch_size")
     assert checks.own_batch(wanted) == 32
     assert checks.check(options(*entry), machine()) == [], "a default asks for nothing"
     os.utime(tmp_path / "train.py")
@@ -509,7 +509,7 @@ def test_an_npz_without_a_test_part_is_found_without_opening_its_arrays(tmp_path
     wanted = options(f"data=npz:{tmp_path}/a.npz", "validation=test")
     (found,) = [finding for finding in checks.check(wanted, NONE) if "train.validation" in finding.options]
     assert found.level == "error"
-    assert "has no array y_test" in found.message
+    assert "has no array y_test" in found.what
 
 
 def test_a_long_training_without_a_checkpoint_is_told_with_its_time_before_it_starts(home: Path) -> None:
@@ -544,7 +544,7 @@ VALUES = rf"{VALUE}(?:(?:, | or ){VALUE}(?!\.))*"
 
 def proposed(finding: Finding) -> Iterator[Mapping[str, str | None]]:
     """Each change that the finding proposes: values of options, or None for an option that is to be removed."""
-    change = finding.change
+    change = finding.remedy
     for alternative in re.split(r"[,;]? or |; ", change):
         if settings := re.findall(rf"\b({OPTION})=({VALUE})", alternative):
             yield dict(settings)
@@ -564,13 +564,13 @@ def proposed(finding: Finding) -> Iterator[Mapping[str, str | None]]:
 def test_a_finding_is_gone_after_each_change_that_it_proposes() -> None:
     with all_hold() as cases:
         for rule, on, settings, _level, words in TRIGGERS:
-            (finding, *_) = [finding for finding in found_by(rule, on, settings) if words in finding.message]
+            (finding, *_) = [finding for finding in found_by(rule, on, settings) if words in finding.what]
             for change in proposed(finding):
-                with cases.case(f"{rule} {settings}: {finding.change}: {change}"):
+                with cases.case(f"{rule} {settings}: {finding.remedy}: {change}"):
                     kept = [setting for setting in settings.split() if not _sets(setting, change)]
                     given = [f"{option}={value}" for option, value in change.items() if value is not None]
-                    messages = [left.message for left in found_by(rule, on, " ".join([*kept, *given]))]
-                    assert finding.message not in messages
+                    messages = [left.what for left in found_by(rule, on, " ".join([*kept, *given]))]
+                    assert finding.what not in messages
     assert cases.count > 90  # else the words of the proposals are not understood any more
 
 

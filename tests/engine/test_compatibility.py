@@ -50,13 +50,13 @@ def test_what_the_installed_packages_cannot_do_on_this_machines_chips(
         found = found_by(rule, on, settings)
         assert [finding.level for finding in found] == levels, (rule, settings, version)
         said += [f"{settings}, cuDNN {version}: {finding.level}: {finding}" for finding in found]
-        assert all(words in finding.change for finding in found), found
-        assert all("<9.11" not in finding.change for finding in found if version == (9, 10)), "it is installed"
+        assert all(words in finding.remedy for finding in found), found
+        assert all("<9.11" not in finding.remedy for finding in found if version == (9, 10)), "it is installed"
     monkeypatch.setattr(installed, "build_info", lambda: without_cuda)
     monkeypatch.setattr(supported_versions, "HAS_CUDA", False)
     (found_on_arm,) = found_by("build", ONE, "epochs=3")
-    assert "build TensorFlow 2.18 to 2.21 with CUDA from its source" in found_on_arm.change
-    assert "pip" not in found_on_arm.change
+    assert "build TensorFlow 2.18 to 2.21 with CUDA from its source" in found_on_arm.remedy
+    assert "pip" not in found_on_arm.remedy
     text = "\n".join([*said, str(found_on_arm)]).replace(sys.executable, "PYTHON")
     assert re.sub(r"(XLA of TensorFlow 2)[.\d]+", r"\1", text) == snapshot
 
@@ -66,7 +66,7 @@ def test_the_memory_limit_that_is_proposed_fits_the_gpu() -> None:
         for parts in (1, 2, 3, 4):
             together = f"memory_growth=off logical_devices={parts} memory_limit_mb="
             (finding, *_) = found_by("partitions", on, f"{together}999999")
-            most = finding.change.removeprefix("give at most ")
+            most = finding.remedy.removeprefix("give at most ")
             assert found_by("partitions", on, together + most) == [], (parts, finding)
             assert found_by("partitions", on, f"{together}{int(most) * 5 // 4}"), "it is most of what there is"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import namedtuple
 from collections.abc import Sequence
+from subprocess import CompletedProcess
 from typing import Any
 
 import psutil
@@ -13,11 +14,11 @@ import pytest
 from tests.doors.engine import (
     EccErrors,
     ExaminedGpu,
+    Finding,
     GpuProcess,
     Interpreter,
     MigInstance,
     NvmlAnswers,
-    Output,
     doctor,
     environment_variables,
     gpu_findings,
@@ -28,7 +29,6 @@ from tests.doors.engine import (
     supported_versions,
     tensorflow_check,
 )
-from tests.doors.engine import doctor_Finding as Finding
 from tests.support.fakenvml import FakeNvml
 from tests.support.machines import built as built
 from tests.support.machines import tree as tree
@@ -179,13 +179,13 @@ def test_a_rule_makes_one_finding_from_its_limit_on(
 def test_versions_outside_of_the_range_are_refused_or_warned_of(
     tensorflow: str | None, keras: str | None, levels: list[str]
 ) -> None:
-    remarks = supported_versions.remarks(tensorflow, keras, lambda package: f"get {package}")
+    remarks = supported_versions.findings(tensorflow, keras, lambda package: f"get {package}")
     assert [remark.level for remark in remarks] == levels
-    (old,) = supported_versions.remarks("2.17.1", None, lambda package: f"get {package}")
+    (old,) = supported_versions.findings("2.17.1", None, lambda package: f"get {package}")
     assert (old.what, old.remedy.partition("[")[0].partition(">")[0]) == (
         "TensorFlow 2.17.1 is too old: gputui trains with TensorFlow 2.18 to 2.21", "get tensorflow"
     )  # fmt: skip
-    (new,) = supported_versions.remarks(None, "3.16", str)
+    (new,) = supported_versions.findings(None, "3.16", str)
     assert (new.what, new.remedy) == (
         "Keras 3.16 is newer than gputui has been tested with (3.10 to 3.15)", "it may work; if not, install Keras 3.15"
     )  # fmt: skip
@@ -206,7 +206,7 @@ def test_versions_outside_of_the_range_are_refused_or_warned_of(
 def test_a_tensorflow_that_cannot_be_imported_is_told_with_its_last_line(
     output: tuple[int, str, str] | None, level: str, what: str
 ) -> None:
-    made = None if output is None else Output(*output)
+    made = None if output is None else CompletedProcess([], *output)
     child: Any = type("Child", (), {"seconds": 17.0, "output": lambda *_: made})()
     (finding,) = tensorflow_check.findings(child, NvmlAnswers(), 0.0)
     assert (finding.level, finding.what) == (level, what)

@@ -91,7 +91,8 @@ class Visits:
 
 PROGRAM = """
 import contextlib, io
-from gputui.tui.wording.doctor import conclusion, worst_first
+from gputui.engine.finding import worst_first
+from gputui.tui.wording.doctor import conclusion
 found, errors = worst_first(doctor.examine()), io.StringIO()
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
     try:
@@ -100,7 +101,8 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(error
         code = left.code
 told = {
     "doctor": [[f.level, f.about, f.what, f.remedy] for f in found], "verdict": conclusion(found),
-    "code": code, "start": errors.getvalue(), "reason": no_gpu.reason() if conclusion(found)[:3] == "Not" else "",
+    "code": code, "start": errors.getvalue(),
+    "reason": str(no_gpu.reason() or "") if conclusion(found)[:3] == "Not" else "",
 }
 """
 HOST = ("memory", "/dev/shm", "runs", "CPU", "pynvml", "terminal")  # of the machine that runs the tests

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.doors.engine import (
+    Finding,
     Interpreter,
     Run,
     checks,
@@ -20,10 +21,10 @@ from tests.doors.engine import (
     installed_query,
     interpreter,
     launch,
+    on_options,
     presets,
     python_of,
 )
-from tests.doors.engine import checks_Finding as Finding
 from tests.support.front_door import until
 
 VERSIONS = {"tensorflow": "2.20.0", "keras": "3.12.0", "numpy": "2.3.0"}
@@ -148,7 +149,8 @@ KEY = ("run.python",)
 
 
 def trains(python: str, tensorflow: str, keras: str, why: str = "the preset or --set names it") -> Finding:
-    return Finding("note", KEY, f"trains in {python}: TensorFlow {tensorflow}, Keras {keras}, Python 3.12.1", why)
+    what = f"trains in {python}: TensorFlow {tensorflow}, Keras {keras}, Python 3.12.1"
+    return on_options("note", KEY, what, why)
 
 
 def test_of_gputuis_own_python_only_what_is_wrong_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +163,7 @@ def test_of_gputuis_own_python_only_what_is_wrong_is_said(monkeypatch: pytest.Mo
     ):
         own = Interpreter(sys.executable, (3, 12, 1), packages, packages, ())
         monkeypatch.setattr(interpreter, "require", lambda python, own=own: own)
-        assert [(each.level, each.options, each.message) for each in checks.of_packages(None)] == expected
+        assert [(each.level, each.options, each.what) for each in checks.of_packages(None)] == expected
     assert checks.of_packages(sys.executable) == []
 
 
@@ -174,7 +176,7 @@ def test_a_python_that_does_not_answer_in_time_is_ended_and_told(
     monkeypatch.setattr(installed_query, "NOTICE_SECONDS", 0.01)
     monkeypatch.setattr(interpreter, "notice", told.append)
     (finding,) = checks.of_packages(str(python))
-    assert (finding.level, finding.message) == ("error", f"{python} does not answer within 0.5 s")
+    assert (finding.level, finding.what) == ("error", f"{python} does not answer within 0.5 s")
     assert told == [str(python)]
     pid = tmp_path / "pid"
     assert not pid.exists() or not pid.read_text().strip() or not psutil.pid_exists(int(pid.read_text()))

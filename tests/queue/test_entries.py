@@ -22,6 +22,7 @@ from tests.doors.engine import (
     DeviceReader,
     Durations,
     Entry,
+    Finding,
     Gpu,
     Machine,
     Preset,
@@ -46,7 +47,6 @@ from tests.doors.engine import (
     this_machine,
     titles,
 )
-from tests.doors.engine import checks_Finding as Finding
 from tests.doors.engine import free_devices_CPU as CPU
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import queue_start as start

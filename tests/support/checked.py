@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.doors.engine import Cluster, Gpu, GpuProcess, Machine, MigInstance, allocation_from
-from tests.doors.engine import machine_gpus_Fault as Fault
+from tests.doors.engine import Cluster, Finding, Gpu, GpuProcess, Machine, MigInstance, allocation_from
 
 GB = 1024**3
 
@@ -48,7 +47,7 @@ FOUR_FIVE = given(EIGHT, CUDA_VISIBLE_DEVICES="4,5", SLURM_JOB_GPUS="4,5")
 NOT_FENCED = given(EIGHT, SLURM_JOB_GPUS="4-5")
 
 STOPPED = replace(
-    NONE, fault=Fault("error", "driver", "the driver is not loaded", "modprobe nvidia (as root) loads it")
+    NONE, fault=Finding("error", "driver", "the driver is not loaded", "modprobe nvidia (as root) loads it")
 )
 MODELS = machine(replace(gpu(0), name="RTX 3090"), replace(gpu(1), name="RTX 4090"))
 PYTHON = (GpuProcess(77, name="python"),)

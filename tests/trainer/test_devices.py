@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.doors.engine import Gpu, Machine, installed, resource_limits
-from tests.doors.engine import machine_gpus_Fault as Fault
+from tests.doors.engine import Finding, Gpu, Machine, installed, resource_limits
 from tests.doors.trainer import (
     Devices,
     TrainerError,
@@ -266,7 +265,7 @@ def refused(call: Callable[[], object]) -> tuple[str, str, str]:
 TO_CPU = "set device.visible=none to train on the CPU"
 DEEP = f"gputui doctor --deep looks for the reason; {TO_CPU}"
 OLD = f"gputui doctor says which chips it supports; {TO_CPU}"
-ERROR = Fault("error", "driver", "it is broken", "mend it")
+ERROR = Finding("error", "driver", "it is broken", "mend it")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.engine import Gpu, Machine, Run, RunClock, steady, stop_signals, this_machine
-from tests.doors.engine import machine_gpus_Fault as Fault
+from tests.doors.engine import Finding, Gpu, Machine, Run, RunClock, steady, stop_signals, this_machine
 from tests.doors.engine import verdict_of_run as of_run
 from tests.doors.trainer import LOOK, Life, WatchedFit, description, fit_life
 from tests.doors.trainer import engine_Monitor as Monitor
@@ -42,7 +41,7 @@ def events(run: Run | None, kind: str) -> list[dict[str, Any]]:
 
 
 CARD = Gpu(0, "GPU-a", "A GPU", (9, 0), 80 * 1024**3)
-STOPPED = Machine((), "not loaded", 1, 1, fault=Fault("error", "driver", "the driver is not loaded", "load it"))
+STOPPED = Machine((), "not loaded", 1, 1, fault=Finding("error", "driver", "the driver is not loaded", "load it"))
 
 
 @pytest.mark.parametrize(

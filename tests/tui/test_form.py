@@ -172,7 +172,7 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
             pilot.app.clear_notifications()
         screen.put({"input.batch_size": "0", "train.epochs": "0", "train.seed": "x"}, "three wrong ones")
         at = ["input.batch_size", "train.epochs", "train.seed"]
-        assert [remark.keys[0] for remark in screen.remarks] == at
+        assert [remark.options[0] for remark in screen.remarks] == at
         for begin, key, to in (
             ("device.visible", "f", 0), (at[0], "f", 1), (at[2], "f", 0), ("device.visible", "F", 2), (at[0], "F", 2),
             (at[2], "F", 1),

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ...engine.finding import errors
+
 if TYPE_CHECKING:
     from ...engine.process.launch import Warm
     from .base_app import BaseApp
@@ -24,7 +26,7 @@ def start(app: BaseApp, is_busy: Callable[[], bool]) -> None:
 
     python = app.training_python
     # An interpreter that does not answer is not started: it would outlive this application.
-    if not any(finding.level == "error" for finding in checks.of_packages(python)) and app.is_running:
+    if not errors(checks.of_packages(python)) and app.is_running:
         app.warm = Warm(interpreter.chosen(python))
 
 

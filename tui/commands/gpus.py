@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -20,11 +19,11 @@ from . import when_called
 
 with when_called():
     from rich.table import Table as RichTable
-    from rich.text import Text
 
-    from ...engine.doctor import Finding, blocks
+    from ...engine.doctor import blocks
     from ...engine.doctor import examine as examine_machine
     from ...engine.files.values import to_json
+    from ...engine.finding import Finding, worst_first
     from ...engine.gpu import GpuProcess
     from ...engine.interpreter import interpreter
     from ...engine.job import this_machine
@@ -37,7 +36,7 @@ with when_called():
     from ...engine.text_table import Table
     from ...engine.units import share, size
     from ..printing.plain_tables import console, show_table
-    from ..wording.doctor import conclusion, sign, terminal, worst_first
+    from ..wording.doctor import cells, conclusion, terminal
 
 WAIT_SECONDS = 5.0
 PER_USER = 3  # of the processes that a line names
@@ -239,7 +238,9 @@ def doctor(as_json: bool, deep: bool, python: str | None) -> int:
     findings = examine(deep, interpreter.file_of(python) if python else None)
     blocked = blocks(findings)
     if as_json:
-        print(to_json({"blocked": blocked, "findings": [asdict(finding) for finding in findings]}))
+        names = ("level", "about", "what", "remedy")
+        rows = [{name: getattr(finding, name) for name in names} for finding in findings]
+        print(to_json({"blocked": blocked, "findings": rows}))
     else:
         if sys.stdout.isatty():
             console().print(_table(findings))
@@ -260,9 +261,5 @@ def _table(findings: list[Finding]) -> RichTable:
     table.add_column(no_wrap=True)
     table.add_column()
     for finding in findings:
-        text = Text(clean(finding.what))
-        if finding.remedy:
-            text.append(f"\n{clean(finding.remedy)}", style="dim")
-        level = Text(f"{sign(finding.level)} {finding.level}", style=STYLES[finding.level])
-        table.add_row(level, finding.about, text)
+        table.add_row(*cells(finding, STYLES[finding.level], "dim"))
     return table

@@ -23,6 +23,7 @@ with when_called():
     from ...engine import checks
     from ...engine import presets as preset_files
     from ...engine.files.values import to_json
+    from ...engine.finding import errors
     from ...engine.job import this_machine
     from ...engine.options import OPTIONS, OptionInfo
     from ...engine.options.own_code import OWN_CODE_LABELS
@@ -113,8 +114,8 @@ def presets_check(files: Sequence[str]) -> int:
             continue
         findings = checks.of_preset(preset, here)
         for finding in findings:
-            complain(f"{place(preset, finding, file)}: {finding.level}: {finding}")
-        if any(finding.level == "error" for finding in findings):
+            complain(f"{place(preset, finding, file)}: {finding.line}")
+        if errors(findings):
             code = WRONG
         else:
             print(f"{clean(file)}: good" + (f", {len(findings)} remark(s)" if findings else ""))

@@ -44,11 +44,12 @@ with when_called():
     from rich.table import Table
     from rich.text import Text
 
-    from ...engine import checks
+    from ...engine import checks, plan
     from ...engine import presets as preset_files
     from ...engine import runs as run_folders
-    from ...engine.checks import Finding
     from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
+    from ...engine.files.values import LONGEST_LINE
+    from ...engine.finding import Finding, errors
     from ...engine.gpu import Gpu
     from ...engine.job import slurm, start_worker
     from ...engine.job.machine_gpus import Machine
@@ -60,7 +61,7 @@ with when_called():
     from ...engine.process import launch, resuming
     from ...engine.queue import adding
     from ...engine.runs import Follower, Run, RunError, checkpoint_files, code_files, events, titles
-    from ...engine.runs.events import Event, Finished, Summary, fields_of
+    from ...engine.runs.events import Event, Finished, Summary
     from ...engine.runs.launched_with import options_of, python_of
     from ...engine.runs.parsing import line_of
     from ...engine.runs.run import WAITING
@@ -120,7 +121,7 @@ def run_preset(
             complain(f"{run.name} is resumed")
             return _resume(run, as_json, detach, code, wait)
         complain(f"{reason}: a new run is started")
-    findings += checks.of_remarks(start_worker.test_cluster(kind, here))
+    findings += start_worker.test_cluster(kind, here)
     presses = Presses(preset.options.run.stop_signal)  # from here on Ctrl-C is for the run
     if not wait and not anyway:
         _warn_of_others(preset.options, here)
@@ -140,11 +141,10 @@ def checked(
     preset = preset_files.resolve(name, settings)
     here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
     here = machine or here
-    findings = [*checks.of_preset(preset, here), *checks.of_remarks(joined)]
-    errors = [finding for finding in findings if finding.level == "error"]
-    if errors:
-        more = f"\nand {len(errors) - 1} more conflict(s)" if len(errors) > 1 else ""
-        raise Refused(f"{_placed(preset, errors[0])}{more}")
+    findings = [*checks.of_preset(preset, here), *joined]
+    if conflicts := errors(findings):
+        more = f"\nand {len(conflicts) - 1} more conflict(s)" if len(conflicts) > 1 else ""
+        raise Refused(f"{_placed(preset, conflicts[0])}{more}")
     return preset, here, findings
 
 
@@ -163,7 +163,12 @@ def _placed(preset: Preset, finding: Finding) -> str:
     where, text = place(preset, finding), str(finding)
     (key, *others) = finding.options or ("",)
     named = key and not others and where.startswith(f"--set {key}=")
-    return finding.whole(f"{where}: {text.removeprefix(f'{key}: ') if named else text}")
+    return _in_lines(f"{where}: {text.removeprefix(f'{key}: ') if named else text}", finding)
+
+
+def _in_lines(line: str, finding: Finding) -> str:
+    """`line`, which ends with the finding's text, with the remedy on a second line if it is long."""
+    return line if len(line) <= LONGEST_LINE else f"{line.removesuffix(f'; {finding.remedy}')}\n{finding.remedy}"
 
 
 def _warn_of_others(options: Options, here: Machine) -> None:
@@ -218,14 +223,13 @@ def resume(
 def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool) -> int:
     if run.state == WAITING:
         raise run_folders.waiting_error(run, "resume")
-    kind = options_of(run).get(start_worker.KEY)
+    kind = options_of(run).get(plan.KIND)
     here, joined = start_worker.machine_to_resume(run)
     python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
-    findings = [*checks.of_kind(kind, here), *checks.of_remarks(joined), *python]
-    for finding in findings:
-        if finding.level == "error":
-            raise Refused(finding.whole(f"{run.name}: {finding}"))
-    findings += checks.of_remarks(start_worker.test_cluster(kind, here))
+    findings = [*checks.of_kind(kind, here), *joined, *python]
+    for conflict in errors(findings):
+        raise Refused(_in_lines(f"{run.name}: {conflict}", conflict))
+    findings += start_worker.test_cluster(kind, here)
     follower = Follower(run, from_now=True, keep_lines=as_json)
     presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
     preset = resuming.preset_to_resume(run)
@@ -242,7 +246,7 @@ def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool)
 
 def say(findings: Sequence[Finding]) -> None:
     for finding in findings:
-        complain(f"{finding.level}: {finding}", LONGEST_FINDING)
+        complain(finding.line, LONGEST_FINDING)
 
 
 def _follow(
@@ -295,9 +299,8 @@ def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Findin
 
 
 def _detached(run: Run, findings: Sequence[Finding]) -> int:
-    say(findings)
-    if remark := slurm.when_detached(os.environ):
-        complain(f"{remark.level}: {remark}", LONGEST_FINDING)
+    ends_with_job = slurm.when_detached(os.environ)
+    say([*findings, *([ends_with_job] if ends_with_job else [])])
     try:
         print(run.id, flush=True)
     except OutputFault as fault:
@@ -372,7 +375,7 @@ class LineView:
 
     def findings(self, findings: Sequence[Finding]) -> None:
         for finding in findings:
-            self.line(f"{finding.level}: {finding}")
+            self.line(finding.line)
         title = f"{titles.with_name(self.run)}  " if self.run.number is not None else ""
         self.line(f"{title}run {self.run.id}")
 
@@ -419,7 +422,7 @@ class LineView:
         self.gpu = max(training, key=lambda gpu: gpu.busy or -1, default=None)
 
     def on_warning(self, event: events.Warn) -> None:
-        self.line(f"warning: {error_text(fields_of(event))}".replace("\n", "; "))
+        self.line(f"warning: {event.finding.text}".replace("\n", "; "))
 
     def on_epoch(self, event: events.EpochEnd) -> None:
         metrics = "  ".join(f"{name} {amount(value)}" for name, value in event.metrics.items())

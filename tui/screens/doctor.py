@@ -13,16 +13,16 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ...engine.doctor import Examination, Finding, blocks
+from ...engine.doctor import Examination, blocks
+from ...engine.finding import Finding, worst_first
 from ...engine.system.child_process import BackgroundCall
 from ..base import keys
-from ..base.errors import clean
 from ..base.themes import colour, painted_colour
 from ..drawing.rows import Row
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
 from ..widgets.table import Column, Table
-from ..wording.doctor import conclusion, sign, terminal, worst_first
+from ..wording.doctor import cells, conclusion, sign, terminal
 from .base import FollowingScreen, Header
 
 COLOURS = {"ok": "success", "note": "primary", "warning": "warning", "error": "error"}
@@ -104,9 +104,9 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
 
     def show(self, findings: list[Finding]) -> None:
         self.findings = findings
-        self.query_one(Table).fill(
-            self._columns(), {str(number): self._cells(finding) for number, finding in enumerate(findings)}
-        )
+        remedy_style = painted_colour(self.app, "label")
+        drawn = [cells(finding, colour(self.app, COLOURS[finding.level]), remedy_style) for finding in findings]
+        self.query_one(Table).fill(self._columns(), {str(number): row for number, row in enumerate(drawn)})
         self._show_status()
 
     def _columns(self) -> list[Column]:
@@ -120,13 +120,6 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
             Column(name, Text(label), width)
             for (name, label), width in zip((("level", ""), ("about", "about"), ("what", "what")), widths, strict=True)
         ]
-
-    def _cells(self, finding: Finding) -> list[Text]:
-        level = Text(f"{sign(finding.level)} {finding.level}", style=colour(self.app, COLOURS[finding.level]))
-        what = Text(clean(finding.what))
-        if finding.remedy:
-            what.append(f"\n{clean(finding.remedy)}", style=painted_colour(self.app, "label"))
-        return [level, Text(finding.about), what]
 
     def _show_status(self) -> None:
         panel = self.query_one("#status", Panel)

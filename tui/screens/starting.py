@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engine import checks, presets
+from ...engine import checks, plan, presets
+from ...engine.finding import Finding, errors
 from ...engine.job import this_machine
 from ...engine.leases.lease import NotFree
 from ...engine.leases.memory_needs import NotMeasuredError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
 
-    from ...engine.checks import Finding
     from ...engine.job.machine_gpus import Machine
     from ...engine.presets import Preset
     from ...engine.process.launch import Warm
@@ -57,7 +57,7 @@ class ConflictError(Exception):
     `here`, this machine."""
 
     def __init__(self, here: Machine, findings: tuple[Finding, ...]) -> None:
-        super().__init__(str(next(finding for finding in findings if finding.level == "error")))
+        super().__init__(str(errors(findings)[0]))
         self.here, self.findings = here, findings
 
 
@@ -100,11 +100,11 @@ def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> St
         return proof_start.in_the_way(preset.options, this_machine.read(), run.path)
 
     def launch_it() -> tuple[Run, Any]:
-        kind = options_of(run).get("strategy.kind")
+        kind = options_of(run).get(plan.KIND)
         python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
         findings = [*checks.by_command(kind), *checks.of_kind(kind, this_machine.read()), *python]
-        if errors := [finding for finding in findings if finding.level == "error"]:
-            raise RunError(f"{run.name} cannot be resumed: {errors[0]}")
+        for conflict in errors(findings):
+            raise RunError(f"{run.name} cannot be resumed: {conflict}")
         return run, run_resuming.resume(run, new_code, from_copy=from_copy)
 
     def queue_it() -> str:
@@ -127,7 +127,7 @@ def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
 def _check(preset: Preset, here: Machine) -> None:
     # Raises ConflictError if there is an error.
     findings = tuple(checks.on_screen(preset, here))
-    if any(finding.level == "error" for finding in findings):
+    if errors(findings):
         raise ConflictError(here, findings)
 
 

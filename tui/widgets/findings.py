@@ -11,30 +11,13 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from ...engine.frozen import dataclass
+from ...engine.finding import Finding, errors
 from ..base import keys
 from ..base.errors import clean
 from ..drawing.rows import with_short_paths
 
 LEVEL_WIDTH = 8
 STYLES = {"error": "bold $text-error", "warning": "$text-warning", "note": "$foreground-muted"}
-
-
-@dataclass(frozen=True)
-class Remark:
-    """An error, warning or note about options. `change` is its remedy. Enter leads to the first option of `keys`."""
-
-    level: str
-    keys: tuple[str, ...]
-    message: str
-    change: str = ""
-
-    @property
-    def text(self) -> str:
-        return f"{self.message}; {self.change}" if self.change else self.message
-
-    def __str__(self) -> str:
-        return f"{', '.join(self.keys)}: {self.text}"
 
 
 class Findings(OptionList):
@@ -56,15 +39,15 @@ class Findings(OptionList):
 
     def __init__(self) -> None:
         super().__init__(id="findings", markup=False, compact=True)
-        self.remarks: tuple[Remark, ...] = ()
+        self.remarks: tuple[Finding, ...] = ()
         self.display = False
 
-    def show(self, remarks: Sequence[Remark]) -> None:
+    def show(self, remarks: Sequence[Finding]) -> None:
         if tuple(remarks) == self.remarks:
             return
         self.remarks = tuple(remarks)
         self.display = bool(self.remarks)
-        self.set_class(any(remark.level == "error" for remark in self.remarks), "-errors")
+        self.set_class(bool(errors(self.remarks)), "-errors")
         self._fill()
 
     def on_resize(self) -> None:
@@ -83,15 +66,15 @@ class Findings(OptionList):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self.post_message(self.Jump(self.remarks[event.option_index].keys[0]))
+        self.post_message(self.Jump(self.remarks[event.option_index].options[0]))
 
 
-def _prompt(remark: Remark, width: int, wraps: bool) -> Content:
+def _prompt(remark: Finding, width: int, wraps: bool) -> Content:
     # Long paths in its message are shortened; the remedy never is.
-    keys = ", ".join(remark.keys) + " "
-    room = width - LEVEL_WIDTH - cell_len(keys) - (cell_len(remark.change) + 2 if remark.change else 0)
-    message = with_short_paths(clean(remark.message), room)
-    text = f"{message}; {clean(remark.change)}" if remark.change else message
+    keys = ", ".join(remark.options) + " "
+    room = width - LEVEL_WIDTH - cell_len(keys) - (cell_len(remark.remedy) + 2 if remark.remedy else 0)
+    message = with_short_paths(clean(remark.what), room)
+    text = f"{message}; {clean(remark.remedy)}" if remark.remedy else message
     lines = textwrap.wrap(keys + text, max(16, width - LEVEL_WIDTH), break_on_hyphens=False) if wraps else [keys + text]
     body = Content(("\n" + " " * LEVEL_WIDTH).join(lines)).stylize("bold", 0, len(keys))
     return Content.assemble((remark.level.ljust(LEVEL_WIDTH), STYLES[remark.level]), body)

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from textual.content import Content
 
+from ...engine.finding import Finding
 from ...engine.late_patterns import late
 from ...engine.units import named
 from ..base.errors import clean
 from ..form.form_state import INFO, FormState, shown, to_text
-from .findings import STYLES, Remark
+from .findings import STYLES
 
 NAME_WIDTH = 9
 _WITHIN_A_WORD = late(r"(?<=[/.,_=:(])")  # places at which a long word is divided
@@ -27,14 +28,14 @@ MARKS = (
 ROW_KEYS = (("0-9", "begin a new value"),)
 
 
-def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Remark], width: int) -> Content:
+def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Finding], width: int) -> Content:
     """Return an option's help with value and remarks; `locked` is the reason why it has no effect."""
     info = INFO[key]
     about = info.about
     fits = len(info.key) + len(about.call) + 8 <= width
     lines = [_head(info.key, about.call if fits else ""), *labelled("does", about.help, "", width)]
     for remark in remarks:
-        if key in remark.keys and key not in state.errors:
+        if key in remark.options and key not in state.errors:
             lines += labelled(remark.level, remark.text, STYLES[remark.level], width)
     own = state.own(key)
     if own:

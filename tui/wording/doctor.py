@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+
+from rich.style import Style
+from rich.text import Text
 
 from ...engine import doctor
-from ...engine.doctor import HIDDEN, Finding
+from ...engine.doctor import HIDDEN
+from ...engine.finding import Finding, errors
+from ..base.errors import clean
 from ..base.glyphs import PLAIN, RICH, suited
 
 SIGNS = {"ok": RICH.ok, "note": "·", "warning": RICH.warn, "error": RICH.failed}
@@ -48,14 +53,10 @@ def _colours(environment: Mapping[str, str]) -> int:
     return 256 if "256color" in environment.get("TERM", "") else 16
 
 
-def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda finding: -doctor.LEVELS.index(finding.level))
-
-
 def conclusion(findings: list[Finding]) -> str:
     """Return one line that says if this machine is ready to train, by the findings."""
     if doctor.blocks(findings):
-        only_gpus = all(_is_of_gpus(finding) for finding in findings if finding.level == "error")
+        only_gpus = all(map(_is_of_gpus, errors(findings)))
         instead = "; device.visible=none trains on the CPU" if only_gpus else ""
         return f"Not ready to train: see the lines marked error{instead}."
     hidden = any(finding.about == HIDDEN for finding in findings)
@@ -72,6 +73,14 @@ def _is_of_gpus(finding: Finding) -> bool:
     if finding.about == "TensorFlow":
         return "GPU" in finding.what
     return finding.about in ("driver", "CUDA", "pynvml") or finding.about.startswith("GPU")
+
+
+def cells(finding: Finding, level_style: str | Style, remedy_style: str | Style) -> list[Text]:
+    """Return a row of a table: the level with its sign, the subject, and the text with the remedy below it."""
+    what = Text(clean(finding.what))
+    if finding.remedy:
+        what.append(f"\n{clean(finding.remedy)}", style=remedy_style)
+    return [Text(f"{sign(finding.level)} {finding.level}", style=level_style), Text(finding.about), what]
 
 
 def sign(level: str) -> str:

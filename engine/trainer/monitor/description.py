@@ -11,8 +11,8 @@ import keras
 import tensorflow as tf
 import yaml
 
+from ...finding import Finding
 from ...job import environment_variables, machine_gpus, this_machine
-from ...job.machine_gpus import Fault
 from ...options import OPTIONS
 from ...options.own_code import SCRIPT
 from ...runs import events
@@ -69,7 +69,7 @@ def started(report: RunReport, model: keras.Model, present: Devices, steps_per_e
     )
 
 
-def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
+def devices(model: keras.Model) -> tuple[Devices, Finding | None]:
     """Return the devices that the fit trains on, and the fault because of which no GPU trains though one could."""
     here, seen = this_machine.read(), len(tf.config.list_physical_devices("GPU"))
     opened = tuple(device.name for device in tf.config.list_logical_devices("GPU"))
@@ -81,16 +81,16 @@ def devices(model: keras.Model) -> tuple[Devices, Fault | None]:
     return Devices("GPU", names, gpus=gpus, uncertain=uncertain, shown=len(here.shown), seen=seen), None
 
 
-def _obstacle(here: machine_gpus.Machine, seen: int) -> Fault | None:
+def _obstacle(here: machine_gpus.Machine, seen: int) -> Finding | None:
     """Return the reason why no GPU of this machine trains, unless it has none, or the script has hidden them."""
     if here.on_cpu_by_variable or (seen and not tf.config.get_visible_devices("GPU")):
         return None
     if too_old := chips_too_old(here, seen, ()):
-        return Fault("warning", "GPU", too_old, "gputui doctor says which chips it supports")
+        return Finding("warning", "GPU", too_old, "gputui doctor says which chips it supports")
     if here.shown:
-        return Fault("warning", "GPU", f"the driver shows {len(here.shown)} GPU(s), and TensorFlow none", LOOK)
+        return Finding("warning", "GPU", f"the driver shows {len(here.shown)} GPU(s), and TensorFlow none", LOOK)
     what = unseen(here)
-    return here.fault or (Fault("warning", "GPU", what, LOOK) if what else None)
+    return here.fault or (Finding("warning", "GPU", what, LOOK) if what else None)
 
 
 def _training(model: keras.Model, opened: tuple[str, ...]) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ def _short(name: str) -> str:
     return name.rpartition("device:")[2]
 
 
-def warn_of_gpus(report: RunReport, present: Devices, obstacle: Fault | None) -> None:
+def warn_of_gpus(report: RunReport, present: Devices, obstacle: Finding | None) -> None:
     """Warn if no GPU trains although one could, which may be the script's own choice, or of an uncertain identity."""
     if obstacle is not None:
         report.warn("no_gpu", f"{obstacle.what}: the CPU trains", obstacle.remedy)

@@ -7,7 +7,8 @@ import textwrap
 from typing import NamedTuple
 
 from ....engine.figures import LOSS, at, of_run, summed_up
-from ....engine.runs.events import LATER_COMPILING, Diagnosis, Fault, Started, Warn, waits_for_others
+from ....engine.finding import Finding
+from ....engine.runs.events import LATER_COMPILING, Diagnosis, Started, waits_for_others
 from ....engine.trials import proof_sentences
 from ....engine.units import NONE, abbreviated, amount, clock, counted, named, percent, seconds
 from ...base.errors import clean
@@ -262,7 +263,7 @@ def message_rows(now: Snapshot, width: int, height: int, glyphs: Glyphs, apply_k
     """Return the error that ended the run with its hint, then warnings, the newest last; those without room are
     counted."""
     drawn = error(now, width, glyphs, apply_key)
-    warnings = [_message(warning, warning.option, glyphs.warn, "warn", width, glyphs) for warning in now.warnings]
+    warnings = [_message(warning.finding, width, glyphs) for warning in now.warnings]
     room = height - len(drawn)
     if sum(map(len, warnings)) <= room:
         return [*drawn, *(row for warning in warnings for row in warning)]
@@ -276,7 +277,7 @@ def error(now: Snapshot, width: int, glyphs: Glyphs, apply_key: str = "") -> lis
     """Return the error that ended the run, its hint, and the key that puts the hint's values into the form."""
     if now.error is None:
         return []
-    return _with_offer(_message(now.error, "", glyphs.failed, "bad", width, glyphs), now.error.hint, apply_key, width)
+    return _with_offer(_message(now.error.finding, width, glyphs), now.error.hint, apply_key, width)
 
 
 def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[Row]:
@@ -289,10 +290,12 @@ def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[
     return [*rows, fit([("  ", ""), *offer], width)]
 
 
-def _message(message: Warn | Fault, option: str, mark: str, style: str, width: int, glyphs: Glyphs) -> list[Row]:
-    about = "" if message.message.startswith(option) else f"{option}: "
+def _message(finding: Finding, width: int, glyphs: Glyphs) -> list[Row]:
+    mark, style = (glyphs.failed, "bad") if finding.level == "error" else (glyphs.warn, "warn")
+    key = ", ".join(finding.options)
+    about = "" if finding.what.startswith(key) else f"{key}: "
     rows: list[Row] = []
-    for text, sign, look in ((about + message.message, mark, style), (message.hint, glyphs.hint, "value")):
+    for text, sign, look in ((about + finding.what, mark, style), (finding.remedy, glyphs.hint, "value")):
         for number_, line in enumerate(wrapped(text, width - len(sign) - 2)):
             lead: Piece = (f"{sign} " if number_ == 0 else " " * (len(sign) + 1), style)
             rows.append([lead, (line, look)])

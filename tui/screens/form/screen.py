@@ -13,6 +13,7 @@ from textual import events, on, work
 from textual.app import SystemCommand
 from textual.widgets import Input
 
+from ....engine.finding import Finding
 from ....engine.interpreter import interpreter
 from ...base import keys
 from ...base.errors import clean
@@ -26,7 +27,6 @@ from .side import FILE_ROWS, WIDE
 from .view import CheckedForm
 
 if TYPE_CHECKING:
-    from ....engine.checks import Finding
     from ....engine.job.machine_gpus import Machine
     from ....engine.runs import Run
     from ...form.search_limits import LimitTexts, SweepTexts
@@ -122,7 +122,7 @@ class FormScreen(CheckedForm):
 
     def action_next_remark(self, by: int) -> None:
         """Go to the next (1) or previous (-1) option with a remark, round the end."""
-        named = list(dict.fromkeys(remark.keys[0] for remark in self.remarks))
+        named = list(dict.fromkeys(remark.options[0] for remark in self.remarks))
         if named:
             last = self.options.last_key
             begin = 0 if by > 0 else -1
@@ -170,7 +170,7 @@ class FormScreen(CheckedForm):
         self._accept_open_field()
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
-            self.go_to(next(remark.keys[0] for remark in self.remarks))
+            self.go_to(next(remark.options[0] for remark in self.remarks))
             return
         if python := interpreter.slow():  # a start would wait for it, and every key until then
             self.app.notify(clean(f"{python} has not answered yet"), title="Not started", markup=False)
@@ -230,7 +230,7 @@ class FormScreen(CheckedForm):
     def _is_refused(self) -> bool:
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
-            self.go_to(next(remark.keys[0] for remark in self.remarks))
+            self.go_to(next(remark.options[0] for remark in self.remarks))
         return bool(self.refusal)
 
     def refused(self, here: Machine, findings: tuple[Finding, ...]) -> None:
@@ -246,8 +246,8 @@ class FormScreen(CheckedForm):
 
         state.keep()
         self.close_introduction()
-        if remark := slurm.when_detached(os.environ):
-            self.app.notify(str(remark), title="Slurm", severity="warning", markup=False)
+        if finding := slurm.when_detached(os.environ):
+            self.app.notify(str(finding), title="Slurm", severity="warning", markup=False)
         self.app.engines.append(engine)
         self.app.open_run(run)
 

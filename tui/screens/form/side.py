@@ -14,12 +14,12 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widgets import Static
 
+from ....engine.finding import Finding
 from ....engine.units import counted
 from ...base.errors import clean
 from ...drawing.rows import Row
 from ...form.form_state import FormState
 from ...upstream.thread_imports import in_background
-from ...widgets.findings import Remark
 from ...widgets.option_help import help_line, help_text, part_text
 from ...widgets.option_row import OptionRow
 from ...widgets.options_view import Stop
@@ -114,7 +114,7 @@ class FormSide(Vertical):
 
     # ---- showing ----------------------------------------------------------------------------------
 
-    def show(self, stop: Stop, remarks: list[Remark]) -> None:
+    def show(self, stop: Stop, remarks: list[Finding]) -> None:
         """Show the help of an option, with the remarks about it, or of a part of a group."""
         self._stop = stop
         scroll = self.query_one("#help-scroll")

@@ -14,11 +14,12 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from ....engine.finding import Finding, error, errors
 from ...base.errors import clean
 from ...base.keys import keys_of
 from ...drawing.rows import with_short_paths
 from ...form.form_state import Act, FormState, History, Moment, to_text
-from ...widgets.findings import Findings, Remark
+from ...widgets.findings import Findings
 from ...widgets.key_footer import KeyFooter, KeyHint, clickable, hints_text
 from ...widgets.option_row import OptionRow
 from ...widgets.options_view import OptionsView, PartHeading, Stop
@@ -27,7 +28,6 @@ from ..base import AppScreen, Header
 from .side import TINY, WIDE, FormSide
 
 if TYPE_CHECKING:
-    from ....engine.checks import Finding
     from ....engine.job.machine_gpus import Machine
     from ....engine.presets import Preset
 
@@ -168,9 +168,8 @@ class FormView(AppScreen):
     # ---- errors and warnings ---------------------------------------------------------------------
 
     @property
-    def remarks(self) -> list[Remark]:
-        wrong = [Remark("error", (key,), message) for key, message in self.state.errors.items()]
-        return wrong + [Remark(f.level, f.options, f.message, f.change) for f in self._findings]
+    def remarks(self) -> list[Finding]:
+        return [*(error(key, message) for key, message in self.state.errors.items()), *self._findings]
 
     @property
     def refusal(self) -> str:
@@ -181,12 +180,11 @@ class FormView(AppScreen):
     def refusals(self) -> list[str]:
         """Return the reason why the form cannot be started, as several texts from the longest to the shortest. Empty if
         it can be started."""
-        errors = [remark for remark in self.remarks if remark.level == "error"]
-        if not errors:
+        if not (wrong := errors(self.remarks)):
             return []
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        keys, message = ", ".join(errors[0].keys), errors[0].message
-        return [f"{errors[0]}{more}", f"{keys}: {message}{more}", f"{keys}: {with_short_paths(message, 0)}{more}"]
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        texts = (wrong[0].text, wrong[0].what, with_short_paths(wrong[0].what, 0))
+        return [f"{', '.join(wrong[0].options)}: {text}{more}" for text in texts]
 
     # ---- showing ------------------------------------------------------------------------------
 
