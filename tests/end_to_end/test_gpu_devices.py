@@ -113,7 +113,7 @@ def test_a_script_reports_its_gpus_without_nvml(fakegpu: FakeGpu, tmp_path: Path
 
 
 @pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_gpu_that_is_lost_is_named_and_the_run_resumes_and_a_gpu_that_hangs_is_found(
     fakegpu: FakeGpu, tmp_path: Path
 ) -> None:

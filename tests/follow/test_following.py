@@ -242,7 +242,7 @@ def test_a_deleted_run_is_left(written: Written) -> None:
     assert lines[-1] == "the run has been deleted"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_process_that_is_killed_again_and_again_writes_the_same_file(written: Written) -> None:
     written.train(range(1, 2500))
     whole = to_tensorboard.write_all(written.run, written.run.path / "whole")
