@@ -187,7 +187,7 @@ def _functions(options: Options) -> list[str]:
     """Return the source of the functions of the trainer's own pipeline, with the values of these options filled in."""
     constants: dict[str, Any] = {
         "data": Partly(vary=None, arrays=None, whole=False, **({} if loads(options) else {"load": None})),
-        **WHOLE_TRAINING, "numbered": _augments(options), **CACHE_FILE.get(options.input.cache, {}),
+        **WHOLE_TRAINING, "numbered": _augments(options), "are_equal": False, **CACHE_FILE.get(options.input.cache, {}),
         **({} if loads(options) else {"load": None, "made": False}),
     }  # fmt: skip
     prepared = "prepared_and_augmented" if _augments(options) else "prepared"

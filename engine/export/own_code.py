@@ -200,6 +200,8 @@ def _functions(options: Options, form: Form) -> list[str]:
     constants |= {"data": _known(form, options.input.cache), "numbered": _augments(options, form)}
     if form.begins_anew:
         del constants["first_pass"]
+    if "arrays" not in form.kinds:
+        constants["are_equal"] = False
     if not form.given & {"map", "validation_map", "augment"}:
         constants |= {"load": None, "made": False}
         constants |= {"is_small": True} if form.small and form.kinds <= {"arrays"} else {}

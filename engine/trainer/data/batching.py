@@ -80,7 +80,8 @@ def validation_batches(
     if options.input.cache != "off":
         data = kept(data, "validation", cache_file, options)
     samples = loaded(data.dataset, load=data.load, options=options)
-    return batched(samples, sizes, False, share, options, made=data.load is not None).take(sizes.per_pass)
+    equal = are_equal(data, sizes)
+    return batched(samples, sizes, equal, share, options, made=data.load is not None).take(sizes.per_pass)
 
 
 def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options) -> tf.data.Dataset:
@@ -100,7 +101,15 @@ def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None,
     if data.vary is not None:
         elements = mapped(elements, data.vary, options)
     changed = data.load is not None or data.vary is not None
-    return batched(elements, sizes, options.input.drop_remainder, share, options, made=changed).take(sizes.per_pass)
+    drop_remainder = options.input.drop_remainder or are_equal(data, sizes)
+    return batched(elements, sizes, drop_remainder, share, options, made=changed).take(sizes.per_pass)
+
+
+def are_equal(data: Elements, sizes: Sizes) -> bool:
+    """Return True for arrays of which Keras' fit knows that no batch is smaller: in a graph of this size, TensorFlow
+    may round otherwise than in one of any size.
+    """
+    return data.whole and data.samples % sizes.global_batch == 0
 
 
 def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.data.Dataset:
@@ -118,7 +127,8 @@ def drawn_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None
     seed = tf.stack([tf.constant(sizes.seed, tf.int64), number])
     order = tf.random.experimental.stateless_shuffle(tf.range(data.samples, dtype=tf.int64), seed)
     numbers = tf.data.Dataset.from_tensor_slices(order)
-    chosen = numbers.batch(sizes.global_batch, drop_remainder=options.input.drop_remainder)
+    drop_remainder = options.input.drop_remainder or are_equal(data, sizes)
+    chosen = numbers.batch(sizes.global_batch, drop_remainder=drop_remainder)
     if share is not None:
         chosen = share.batches(chosen)
     return mapped(chosen, lambda at: tf.nest.map_structure(lambda array: tf.gather(array, at), data.arrays), options)
