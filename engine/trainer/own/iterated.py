@@ -30,7 +30,7 @@ from ..data.stages import Stage
 from ..measure.run_report import RunReport
 from . import dataset_facts
 from .dataset_facts import BY_PYTHON, Nature
-from .py_dataset import LOOKED_AT, Indexed, opened_as
+from .py_dataset import DIFFERS_AT_FIRST, LOOKED_AT, Indexed
 from .streams import Batched, Samples
 from .user_code import UserError, contains_none
 
@@ -506,7 +506,6 @@ def iterated(
     replicas: int,
     samples: int | None,
     steps: int | None,
-    model: keras.Model,
     report: RunReport,
 ) -> Iterated:
     """Return the batches of `passes` as a stream for all `replicas`. If neither `samples` in a pass nor `steps`, the
@@ -524,7 +523,7 @@ def iterated(
     if not first:
         raise UserError(f"{role} has no batches", "check where it reads from")
     arrays = [as_batch(batch) for batch in first]
-    spec = opened_as(spec_of(arrays, role), model)
+    spec = spec_of(arrays, role)
     size = _rows(arrays[0])
     as_tensors = functools.partial(_checked, spec=spec, role=role, copies=replicas > 1)
     positions = Positions(passes, role, as_tensors, setting)
@@ -619,7 +618,7 @@ def _checked(value: Any, spec: Any, role: str, copies: bool) -> Any:
     if not fits:
         raise UserError(
             f"a batch of {role} is {_shown(batch)}, and the first ones were {_shown(spec)}",
-            "give all batches the same types and shapes; an axis whose size differs must differ between the first two",
+            f"give all the same types and shapes; {DIFFERS_AT_FIRST}",
         )
     return tf.nest.map_structure(copied, batch) if copies else batch
 

@@ -10,6 +10,7 @@ import contextlib
 import math
 import threading
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,10 @@ from .user_code import UserError, contains_none
 MOST_BYTES = 64 * 1024**2  # of an array that is compared with what it was
 SAME_LENGTH = "let __len__ return the same number in all epochs, or keep a fit of your own and watch it with Monitor"
 LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as in Keras
+DIFFERS_AT_FIRST = (
+    "as in Keras' fit, an axis whose size differs must differ between the first two batches; or give a tf.data.Dataset "
+    "by from_generator, with None for this axis in output_signature"
+)
 
 
 class Loader:
@@ -90,9 +95,15 @@ class Loader:
             self._left = self._batches - skipped
         return self._batches
 
-    def load(self, number: int) -> list[np.ndarray]:
+    def load(self, number: int, shapes: Sequence[tf.TensorShape] = ()) -> list[np.ndarray]:
+        """Return the arrays of a batch. If they do not have these `shapes`, ValueError is raised, and is the fault."""
         with self._lock if self._alone else contextlib.nullcontext():
             batch = as_array_list(self._data[number])
+        for array, shape in zip(batch, shapes, strict=False):
+            if not shape.is_compatible_with(array.shape):
+                what = f"batch {number} of the PyDataset has an array of shape {array.shape}, the first ones {shape}"
+                self.fault = self.fault or UserError(what, DIFFERS_AT_FIRST)
+                raise ValueError(what)
         with self._lock:
             self._left -= 1
             if self._left == 0 and self._ahead:
@@ -163,8 +174,8 @@ class Indexed:
 
     def _load(self, number: Any) -> Any:
         flat = tf.nest.flatten(self.spec)
-        types = [spec.dtype for spec in flat]
-        loaded = tf.py_function(lambda i: self.loader.load(int(i)), [number], types)
+        types, shapes = [spec.dtype for spec in flat], [spec.shape for spec in flat]
+        loaded = tf.py_function(lambda i: self.loader.load(int(i), shapes), [number], types)
         shaped = [tf.ensure_shape(tensor, spec.shape) for tensor, spec in zip(loaded, flat, strict=True)]
         return tf.nest.pack_sequence_as(self.spec, shaped)
 
@@ -185,10 +196,8 @@ def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
     return workers(data) if calls == "auto" else min(int(calls), workers(data))
 
 
-def indexed(
-    data: keras.utils.PyDataset, options: Options, samples: int | None, model: keras.Model, evaluates: bool = False
-) -> Indexed:
-    """Return the PyDataset as a stream; its shapes follow from its first batches and the model. Raises UserError."""
+def indexed(data: keras.utils.PyDataset, options: Options, samples: int | None, evaluates: bool = False) -> Indexed:
+    """Return the PyDataset as a stream; its shapes follow from its first batches. Raises UserError."""
     batches = data.num_batches
     if not batches:
         raise UserError(
@@ -198,7 +207,7 @@ def indexed(
     size = int(as_array(tf.nest.flatten(first[0])[0]).shape[0])
     alone, ahead = loads_at_once(data, options) == 1, options.input.across_epochs is True
     loader = Loader(data, int(batches), alone, evaluates, ahead)
-    spec = opened_as(tf.nest.map_structure(_spec, *first), model)
+    spec = tf.nest.map_structure(_spec, *first)
     return Indexed(data, options, int(batches), samples, size, spec, loader)
 
 
@@ -223,30 +232,3 @@ def _spec(*arrays: Any) -> tf.TensorSpec:
     sizes = [axis[0] if len(set(axis)) == 1 else None for axis in zip(*shapes, strict=True)]
     dtype = as_array(arrays[0]).dtype
     return tf.TensorSpec((None, *sizes[1:]), tf.string if dtype.kind == "U" else tf.as_dtype(dtype))
-
-
-def opened_as(spec: Any, model: keras.Model) -> Any:
-    """Return the spec with any size for axes that the model leaves open, such as the length of a text."""
-    inputs, outputs = getattr(model, "inputs", None), getattr(model, "outputs", None)
-    if not isinstance(spec, tuple):
-        return _as_open_as(spec, inputs)
-    ends = (inputs, outputs, outputs)
-    return tuple(_as_open_as(part, tensors) for part, tensors in zip(spec, ends, strict=False))
-
-
-def _as_open_as(part: Any, tensors: Any) -> Any:
-    leaves = tf.nest.flatten(part)
-    named = {tensor.name: tensor for tensor in tensors or ()}
-    if isinstance(part, dict) and set(part) <= set(named):
-        tensors = [named[key] for key in sorted(part)]
-    if not tensors or len(tensors) != len(leaves):
-        return part
-    return tf.nest.pack_sequence_as(part, [_opened(*pair) for pair in zip(leaves, tensors, strict=True)])
-
-
-def _opened(spec: Any, tensor: Any) -> Any:
-    if not isinstance(spec, tf.TensorSpec):
-        return spec
-    like = list(tensor.shape) + [0] * len(spec.shape)
-    sizes = [None if fixed is None else size for size, fixed in zip(spec.shape, like, strict=False)]
-    return tf.TensorSpec(sizes, spec.dtype)

@@ -331,10 +331,10 @@ def _stream(
     if _are_arrays(data):
         return _arrays(data, options, replicas, load, vary, stamp + role, share)
     if isinstance(data, keras.utils.PyDataset):
-        return indexed(data, options, given, returned.model, evaluates=not trains)
+        return indexed(data, options, given, evaluates=not trains)
     if (passes := passes_of(data, role)) is not None:
         steps = options.train.steps_per_epoch if trains else returned.fit.validation_steps
-        return iterated(passes, role, options, replicas, given, steps, returned.model, report)
+        return iterated(passes, role, options, replicas, given, steps, report)
     cardinality = int(data.cardinality()) if length is None else length
     if returned.mapped:
         samples = given or (cardinality if cardinality >= 0 else None)

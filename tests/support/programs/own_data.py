@@ -168,6 +168,10 @@ class Mined(keras.utils.PyDataset):
 
 
 def mined_samples(context):
-    model = linear()
-    x = np.random.default_rng(1).normal(size=(128, 4)).astype("float32")
-    return model, Mined(model, x, x.sum(1, keepdims=True))
+    """Sequences of one length, for a model of any length."""
+    inputs, each = keras.Input((None, 4)), keras.layers.TimeDistributed(keras.layers.Dense(3, "relu"))
+    pooled = keras.layers.GlobalAveragePooling1D()(each(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(1)(pooled))
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    x = np.random.default_rng(1).normal(size=(128, 5, 4)).astype("float32")
+    return model, Mined(model, x, x.sum((1, 2))[:, None])
