@@ -264,7 +264,8 @@ def _check_arrays(data: tuple[Any, ...], key: str) -> None:
                 raise UserError(f"{name} of {key} contains {_kind(array)}, not an array", f"give {DATA}")
             if len(array.shape) == 0:
                 raise UserError(f"{name} of {key} contains a single number", "its first axis must be the samples")
-            if getattr(array.dtype, "kind", "") == "O":
+            of_objects = getattr(array.dtype, "kind", "") == "O"
+            if of_objects and not all(isinstance(each, str | bytes) for each in np.ravel(array)):
                 raise UserError(
                     f"{name} of {key} is an array of objects", "convert it to numbers or texts of equal shape"
                 )

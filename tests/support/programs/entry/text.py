@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import layers
 
 GOOD, BAD = ["fine", "great", "good", "warm"], ["bad", "cold", "poor", "sad"]
@@ -12,7 +11,7 @@ def make_texts(samples=300):
     rng = np.random.default_rng(4)
     labels = rng.integers(0, 2, samples)
     texts = [" ".join(rng.choice([*(GOOD if label else BAD), "the", "a", "day"], 6)) for label in labels]
-    return np.array(texts), labels.astype("float32")
+    return np.array(texts, dtype=object), labels.astype("float32")
 
 
 def make_model(words):
@@ -38,6 +37,5 @@ def build(context):
         return vectorize(text), label
 
     model = make_model(vectorize.vocabulary_size())
-    data = tf.data.Dataset.from_tensor_slices((texts, labels))
-    train, validation = data.skip(60), data.take(60)
+    train, validation = (texts[60:], labels[60:]), (texts[:60], labels[:60])
     return {"model": model, "train": train, "validation": validation, "map": numbers}
