@@ -21,6 +21,7 @@ from ..units import size
 KEY = "device.visible"
 ON_THE_CPU = "device.visible=none trains on the CPU"
 _OTHER = f"choose another GPU with {KEY}"
+_WITH_CUDNN = ("cnn", "separable_cnn", "resnet50")  # gputui's models whose layers are cuDNN's
 
 
 def replicas(options: Options, machine: Machine) -> int:
@@ -171,10 +172,6 @@ def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
 # ---- what the GPUs support ------------------------------------------------------------------------
 
 
-_WITH_CUDNN = ("cnn", "separable_cnn", "resnet50")  # gputui's models whose layers are cuDNN's
-_OTHER_GPU = "choose another GPU with device.visible"
-
-
 def precision(options: Options, machine: Machine) -> Iterator[Finding]:
     needed = {"mixed_float16": FLOAT16_CAPABILITY, "mixed_bfloat16": BFLOAT16_CAPABILITY}.get(options.precision.policy)
     for gpu in training_gpus(options, machine):
@@ -219,9 +216,9 @@ def xla_on_the_chip(options: Options, machine: Machine) -> Iterator[Finding]:
 
 def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
     gpus = training_gpus(options, machine)
-    if gpus and (message := compatibility.old_cudnn()):
-        change = compatibility.right_cudnn(gpu.compute_capability for gpu in gpus)
-        yield error("device.visible", message, f"{change}; or set it to none to train on the CPU")
+    of_each = [gpu.compute_capability for gpu in gpus]
+    if gpus and (old := compatibility.old_cudnn(of_each)):
+        yield error(KEY, old.what, f"{old.remedy}; or set it to none to train on the CPU")
         return
     lacking = [gpu for gpu in gpus if compatibility.lacks_cudnn(gpu.compute_capability)]
     for gpu in lacking:
@@ -231,22 +228,21 @@ def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
             KEY,
             f"the installed cuDNN {version} has no code for GPU {gpu.index} (compute capability "
             f"{dotted(gpu.compute_capability or ())}): convolutions and other layers crash",
-            f"{compatibility.right_cudnn([gpu.compute_capability])}, or {_OTHER_GPU}",
+            f"{compatibility.right_cudnn([gpu.compute_capability])}, or {_OTHER}",
         )
-    if not lacking and compiled(options, machine) and (message := compatibility.xla_fails()):
-        yield from _convolutions(options, gpus, message)
+    if not lacking and compiled(options, machine) and (fails := compatibility.xla_fails(of_each)):
+        yield from _convolutions(options, fails)
 
 
-def _convolutions(options: Options, gpus: list[Gpu], message: str) -> Iterator[Finding]:
-    """XLA fails at convolutions (`message`): if the model has some, or is a user's, which may have some."""
+def _convolutions(options: Options, fails: Finding) -> Iterator[Finding]:
+    """XLA fails at convolutions: if the model has some, or is a user's, which may have some."""
     has_convolutions = _has_convolutions(options)
     if not has_convolutions and options.workload.entry is None:
         return
     explicit = options.compile.xla is True
     level = ("error" if has_convolutions else "warning") if explicit else "warning" if has_convolutions else "note"
     is_active = "" if explicit else ": the training then begins again without XLA"
-    change = compatibility.for_xla(gpu.compute_capability for gpu in gpus)
-    yield on_options(level, "compile.xla", f"{message}{is_active}", change)
+    yield on_options(level, "compile.xla", f"{fails.what}{is_active}", fails.remedy)
 
 
 def _has_convolutions(options: Options) -> bool:
@@ -255,13 +251,9 @@ def _has_convolutions(options: Options) -> bool:
 
 def driver(options: Options, machine: Machine) -> Iterator[Finding]:
     for gpu in training_gpus(options, machine):
-        if message := compatibility.lacks_code(gpu.compute_capability):
-            remedy = f"{compatibility.tensorflow_for_blackwell()}, or {_OTHER_GPU}"
-            yield error("device.visible", f"GPU {gpu.index}: {message}", remedy)
-        elif message := compatibility.driver_lacks(gpu.compute_capability, machine.cuda):
-            yield error(
-                "device.visible", f"GPU {gpu.index}: {message}", f"{compatibility.newer_driver()}, or {_OTHER_GPU}"
-            )
+        capability = gpu.compute_capability
+        if lacks := compatibility.lacks_code(capability) or compatibility.driver_lacks(capability, machine.cuda):
+            yield error(KEY, f"GPU {gpu.index}: {lacks.what}", f"{lacks.remedy}, or {_OTHER}")
 
 
 def build(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -328,8 +320,7 @@ def per_gpu(options: Options, machine: Machine) -> Iterator[Finding]:
         return
     choice = options.device.choice
     if conflict := machine_gpus.why_not_shared(options, on_cpu=False):
-        other, why, change = conflict
-        yield error((key, other), why, f"set {change}, or {key}=1")
+        yield error((key, *conflict.options), conflict.what, f"set {conflict.remedy}, or {key}=1")
     elif choice is None or choice.shared or choice.count != 1:
         why = "the queue chooses the GPU that the runs share"
         yield error((key, "device.visible"), why, f"set device.visible=free:1, or {key}=1")

@@ -9,9 +9,9 @@ from typing import Any
 
 from .. import figures
 from ..gpu import Gpu
+from ..runs.events import Remedy
 from ..telemetry.gpu_totals import GpuTotals
 from .measurements import HOT, LOWERED, POWER_EXPLAINS, Measurements
-from .remedies import Remedy
 
 
 def measured(gpus: Sequence[Gpu], totals: GpuTotals) -> dict[str, Any]:
@@ -73,20 +73,23 @@ def remedies(s: Measurements) -> Iterator[Remedy]:
     command = f"nvidia-smi -i {gpus}" if gpus else "nvidia-smi"
     if limit_is_low(s):
         yield Remedy(
-            step="device",
-            reason=f"the power limit is {_watts(s.power_limit_w)}, and the default {_watts(s.power_limit_default_w)}: "
+            "device",
+            {},
+            f"the power limit is {_watts(s.power_limit_w)}, and the default {_watts(s.power_limit_default_w)}: "
             f"as root {command} -pl {round(s.power_limit_default_w or 0)}, unless somebody has lowered it on purpose",
         )
     elif s.clocks_set_by:
         yield Remedy(
-            step="device",
-            reason=f"somebody has set the clocks ({', '.join(s.clocks_set_by)}): as root {command} -rac resets "
+            "device",
+            {},
+            f"somebody has set the clocks ({', '.join(s.clocks_set_by)}): as root {command} -rac resets "
             f"application clocks, and {command} -rgc releases locked ones",
         )
     else:
         yield Remedy(
-            step="device",
-            reason=f"the driver gives no reason for the low clock: as root {command} -rgc releases locked clocks; "
+            "device",
+            {},
+            f"the driver gives no reason for the low clock: as root {command} -rgc releases locked clocks; "
             f"{command} -q -d CLOCK,POWER,PERFORMANCE shows its limits",
         )
 

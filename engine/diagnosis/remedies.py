@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from ..files.values import number, whole
 from ..interpreter.compatibility import xla_aborts
 from ..options.input import MOVED
 from ..options.own_code import BATCHED
+from ..runs.events import Remedy
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..units import counted, share, size, times, with_unit
 from .measurements import (
@@ -27,23 +27,7 @@ from .measurements import (
     stage_ms,
 )
 
-Step = Literal["input", "device", "precision", "xla", "gpus"]
 _CANNOT = "XLA cannot compile"  # the beginning of the reason if a layer does not support XLA
-
-
-@dataclass(frozen=True, kw_only=True)
-class Remedy:
-    """A change of options, or advice without changes. `expected_gain` is the greatest possible speed-up (1.05: 5 %
-    faster), None if only measuring shows it. `changes_learning`: to another trained model. `step` is the part of the
-    training. `code` are lines that the user writes.
-    """
-
-    step: Step
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    reason: str
-    expected_gain: float | None = None
-    changes_learning: bool = False
-    code: Sequence[str] = ()
 
 
 def gain(saved: float) -> float | None:
@@ -66,10 +50,9 @@ def python_overhead(s: Measurements) -> Iterator[Remedy]:
 
 def _steps(s: Measurements) -> Iterator[Remedy]:
     if _steps_per_execution(s) < FEW_STEPS:
+        why = f"{FEW_STEPS} steps in one call share its cost in Python and in TensorFlow"
         yield Remedy(
-            step="device",
-            changes={"compile.steps_per_execution": FEW_STEPS},
-            reason=f"{FEW_STEPS} steps in one call share its cost in Python and in TensorFlow",
+            "device", {"compile.steps_per_execution": FEW_STEPS}, why
         )  # no bound: the cost of a call within TensorFlow is not measured apart from the step
 
 
@@ -81,11 +64,8 @@ def underfilled(s: Measurements) -> Iterator[Remedy]:
     yield from _xla(s)
     yield from larger_batch(s)
     if s.option("device.gpu_thread_mode") == "global" and (s.busy_mean is None or s.busy_mean < GPU_FULL):
-        yield Remedy(
-            step="device",
-            changes={"device.gpu_thread_mode": "gpu_private"},
-            reason="the input pipeline may delay kernel launches; this gives them threads of their own",
-        )
+        why = "the input pipeline may delay kernel launches; this gives them threads of their own"
+        yield Remedy("device", {"device.gpu_thread_mode": "gpu_private"}, why)
     yield from _steps(s)
 
 
@@ -95,20 +75,11 @@ def larger_batch(s: Measurements) -> Iterator[Remedy]:
     enough = (s.global_batch_size or 0) * 4 <= (s.train_samples or 0)
     parts = whole(s.option("train.micro_batches")) or 1
     if parts > 1 and fits:
-        yield Remedy(
-            step="device",
-            changes={"train.micro_batches": -(-parts // 2)},
-            reason=f"each batch is computed in {parts} parts; the memory allows parts of twice the size",
-            expected_gain=2.0,
-        )
+        why = f"each batch is computed in {parts} parts; the memory allows parts of twice the size"
+        yield Remedy("device", {"train.micro_batches": -(-parts // 2)}, why, expected_gain=2.0)
     elif batch is not None and fits and enough:
-        yield Remedy(
-            step="device",
-            changes={"input.batch_size": 2 * batch},
-            reason="a step has too little work; the memory allows twice the batch",
-            expected_gain=2.0,
-            changes_learning=True,
-        )
+        why = "a step has too little work; the memory allows twice the batch"
+        yield Remedy("device", {"input.batch_size": 2 * batch}, why, expected_gain=2.0, changes_learning=True)
 
 
 # ---- computing --------------------------------------------------------------------------------
@@ -120,9 +91,9 @@ def computing(s: Measurements) -> Iterator[Remedy]:
     if s.on_gpu and s.idle_gpus and s.option("strategy.kind") == "single":
         gpus = s.gpus + s.idle_gpus
         yield Remedy(
-            step="gpus",
-            changes=_visible(s) | {"strategy.kind": "mirrored"},
-            reason=f"{s.idle_gpus} more GPU(s) are idle; the global batch grows with them",
+            "gpus",
+            _visible(s) | {"strategy.kind": "mirrored"},
+            f"{s.idle_gpus} more GPU(s) are idle; the global batch grows with them",
             expected_gain=float(gpus),
             changes_learning=True,
         )
@@ -133,8 +104,9 @@ def bandwidth(s: Measurements) -> Iterator[Remedy]:
     yield from precision(s)
     yield from _xla(s)
     yield Remedy(
-        step="xla",
-        reason="kernels that compute little for each number wait for the GPU's memory: fuse activations and "
+        "xla",
+        {},
+        "kernels that compute little for each number wait for the GPU's memory: fuse activations and "
         "normalization, leave out copies and transpositions; a larger batch does not help",
     )
 
@@ -153,20 +125,12 @@ def precision(s: Measurements) -> Iterator[Remedy]:
     if s.option("precision.policy") != "float32":
         return
     if s.on_gpu and s.option("precision.tf32") is False and (s.compute_capability or (0, 0)) >= BFLOAT16_CAPABILITY:
-        yield Remedy(
-            step="precision",
-            changes={"precision.tf32": True},
-            reason="this GPU multiplies float32 several times faster in TensorFloat-32",
-            changes_learning=True,
-        )
+        why = "this GPU multiplies float32 several times faster in TensorFloat-32"
+        yield Remedy("precision", {"precision.tf32": True}, why, changes_learning=True)
     policy = _sixteen_bits(s)
     if policy:
-        yield Remedy(
-            step="precision",
-            changes={"precision.policy": policy},
-            reason=f"the device supports {policy.removeprefix('mixed_')}, which is not used",
-            changes_learning=True,
-        )
+        why = f"the device supports {policy.removeprefix('mixed_')}, which is not used"
+        yield Remedy("precision", {"precision.policy": policy}, why, changes_learning=True)
 
 
 def _sixteen_bits(s: Measurements) -> str | None:
@@ -187,11 +151,7 @@ def _xla(s: Measurements) -> Iterator[Remedy]:
         changes["input.drop_remainder"] = True
     both = ", and steps of one shape compile only once" if len(changes) > 1 else ""
     off = f"; auto leaves it off here: {s.xla_reason}" if s.option("compile.xla") == "auto" and s.xla_reason else ""
-    yield Remedy(
-        step="xla",
-        changes=changes,
-        reason=f"XLA fuses small operations into few kernels{both}; some models get faster{off}",
-    )
+    yield Remedy("xla", changes, f"XLA fuses small operations into few kernels{both}; some models get faster{off}")
 
 
 # ---- advice -----------------------------------------------------------------------------------
@@ -201,19 +161,20 @@ def advice(reason: str) -> Callable[[Measurements], Iterator[Remedy]]:
     """Return a function that yields one remedy without changes, with this reason."""
 
     def remedies(_s: Measurements) -> Iterator[Remedy]:
-        yield Remedy(step="device", reason=reason)
+        yield Remedy("device", {}, reason)
 
     return remedies
 
 
 def memory_limit(s: Measurements) -> Iterator[Remedy]:
     yield from precision(s)
-    yield Remedy(step="device", reason="no larger batch fits; 16-bit precision halves what the layers keep")
+    yield Remedy("device", {}, "no larger batch fits; 16-bit precision halves what the layers keep")
     if s.gpu_neighbours:
-        yield Remedy(step="device", reason=f"other programs take memory of this GPU: {', '.join(s.gpu_neighbours)}")
+        yield Remedy("device", {}, f"other programs take memory of this GPU: {', '.join(s.gpu_neighbours)}")
     yield Remedy(
-        step="device",
-        reason="train.micro_batches computes a larger batch in parts, each in the memory of one; run.on_oom=accumulate "
+        "device",
+        {},
+        "train.micro_batches computes a larger batch in parts, each in the memory of one; run.on_oom=accumulate "
         "does so by itself if memory runs out",
     )
 
@@ -222,13 +183,13 @@ def stalls(s: Measurements) -> Iterator[Remedy]:
     every = s.option("run.checkpoint")
     if isinstance(every, int):
         often = counted(every, "steps") if every > 1 else "step"
-        yield Remedy(step="device", reason=f"checkpoints are written every {often}: write them less often")
+        yield Remedy("device", {}, f"checkpoints are written every {often}: write them less often")
     if (s.pauses or 0) >= 0.15 and (number(s.option("train.validation_split")) or 0) > 0:
-        yield Remedy(step="device", reason="evaluation takes long: lower train.validation_split, or make epochs longer")
+        yield Remedy("device", {}, "evaluation takes long: lower train.validation_split, or make epochs longer")
 
 
 def throttled(s: Measurements) -> Iterator[Remedy]:
-    yield Remedy(step="device", reason=f"check the machine's cooling and power supply ({', '.join(s.throttle)})")
+    yield Remedy("device", {}, f"check the machine's cooling and power supply ({', '.join(s.throttle)})")
 
 
 READING = ("read",)  # stages that are faster when several files are read in parallel
@@ -278,11 +239,8 @@ def for_transfer(s: Measurements) -> Iterator[Remedy]:
 def _all_cpus(s: Measurements) -> Iterator[Remedy]:
     # pinned to the CPUs of the GPU's NUMA node, the pipeline can use only these
     if s.numa.startswith("on CPUs"):
-        yield Remedy(
-            step="input",
-            changes={"device.numa": "off"},
-            reason=f"the input pipeline runs only {s.numa}; off lets it use all CPUs",
-        )
+        why = f"the input pipeline runs only {s.numa}; off lets it use all CPUs"
+        yield Remedy("input", {"device.numa": "off"}, why)
 
 
 def in_the_data(s: Measurements) -> Remedy:
@@ -291,18 +249,18 @@ def in_the_data(s: Measurements) -> Remedy:
         cores = f"other programs use {share(s.others_cpu)} of the CPU; "
     stage = s.slowest_stage
     if stage is None and s.of_script:
-        return Remedy(step="input", reason=f"{cores}{IN_SCRIPT}")
+        return Remedy("input", {}, f"{cores}{IN_SCRIPT}")
     if stage is None:
-        return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input: {ANY_STAGE}")
+        return Remedy("input", {}, f"{cores}no option is left that could speed up the input: {ANY_STAGE}")
     name = str(stage["name"])
     if s.of_script or s.inapplicable.get("input.parallel_calls") == BATCHED:
         slow = f"the slowest stage of your pipeline is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
         if s.of_script:
-            return Remedy(step="input", reason=f"{cores}{slow}: {IN_SCRIPT}")
-        return Remedy(step="input", reason=f"{cores}{slow}: {SINGLE_SAMPLES}", code=SINGLE_SAMPLES_CODE)
+            return Remedy("input", {}, f"{cores}{slow}: {IN_SCRIPT}")
+        return Remedy("input", {}, f"{cores}{slow}: {SINGLE_SAMPLES}", code=SINGLE_SAMPLES_CODE)
     advice = next((text for stage_name, text in ADVICE.items() if name.startswith(stage_name)), ANY_STAGE)
     slowest = f"its slowest stage is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
-    return Remedy(step="input", reason=f"{cores}no option is left that could speed up the input; {slowest}: {advice}")
+    return Remedy("input", {}, f"{cores}no option is left that could speed up the input; {slowest}: {advice}")
 
 
 # ---- options ----------------------------------------------------------------------------------
@@ -315,18 +273,15 @@ def _cache(s: Measurements) -> Iterator[Remedy]:
     free = s.host_memory_free_bytes
     if free is not None and needed > ROOM_FOR_CACHE * free:
         yield Remedy(
-            step="input",
-            reason=f"a cache would save reading, but {size(needed)} do not fit into {size(free)} of free memory: "
+            "input",
+            {},
+            f"a cache would save reading, but {size(needed)} do not fit into {size(free)} of free memory: "
             "set input.cache to a folder on a fast disk",
         )
         return
     most, about = _expected(s, LOADING)
-    yield Remedy(
-        step="input",
-        changes={"input.cache": "memory"},
-        reason=f"each epoch reads and decodes the same samples again; decoded they take {size(needed)}{about}",
-        expected_gain=most,
-    )
+    why = f"each epoch reads and decodes the same samples again; decoded they take {size(needed)}{about}"
+    yield Remedy("input", {"input.cache": "memory"}, why, expected_gain=most)
 
 
 def _prepare(s: Measurements) -> Iterator[Remedy]:
@@ -336,8 +291,9 @@ def _prepare(s: Measurements) -> Iterator[Remedy]:
     ms = sum(stage_ms(stage) or 0.0 for stage in s.stages if _is_one_of(stage, LOADING))
     each = f" ({with_unit(ms, 'ms')} per batch)" if ms else ""
     yield Remedy(
-        step="input",
-        reason=f"each epoch reads and decodes the same samples again{each}; gputui prepare --preset PRESET -o FOLDER "
+        "input",
+        {},
+        f"each epoch reads and decodes the same samples again{each}; gputui prepare --preset PRESET -o FOLDER "
         "does it once for all runs, and with --estimate measures after how many epochs that pays",
     )
 
@@ -356,13 +312,8 @@ def _reads(s: Measurements) -> Iterator[Remedy]:
         return
     if _share(s, READING) >= STAGE_WORTH:
         most, about = _expected(s, READING)
-        yield Remedy(
-            step="input",
-            changes={"input.parallel_reads": "auto"},
-            reason=f"the TFRecord files are read one by one; reading several in parallel hides the disk's delay{about}",
-            expected_gain=most,
-            changes_learning=True,
-        )
+        why = f"the TFRecord files are read one by one; reading several in parallel hides the disk's delay{about}"
+        yield Remedy("input", {"input.parallel_reads": "auto"}, why, expected_gain=most, changes_learning=True)
 
 
 def _parallel(s: Measurements) -> Iterator[Remedy]:
@@ -373,9 +324,9 @@ def _parallel(s: Measurements) -> Iterator[Remedy]:
     most, about = _expected(s, MAPPED)
     left = _waited(s) * _share(s, MAPPED) * at_once / threads  # share of the step, when all threads share this work
     yield Remedy(
-        step="input",
-        changes={"input.parallel_calls": "auto"},
-        reason=f"samples are prepared {_at_a_time(calls)}; this machine has {s.cpus or 1} CPUs{about}",
+        "input",
+        {"input.parallel_calls": "auto"},
+        f"samples are prepared {_at_a_time(calls)}; this machine has {s.cpus or 1} CPUs{about}",
         expected_gain=None if most is None else min(most, round(1 / left, 2)),
     )
 
@@ -383,17 +334,13 @@ def _parallel(s: Measurements) -> Iterator[Remedy]:
 def _prefetch(s: Measurements) -> Iterator[Remedy]:
     # with prefetching, a step still takes as long as the longer one of input and computing
     if s.option("input.prefetch") == "off":
-        yield Remedy(
-            step="input",
-            changes={"input.prefetch": "auto"},
-            reason="nothing is prepared while the model computes",
-            expected_gain=gain(min(_waited(s), 1 - _waited(s))),
-        )
+        why = "nothing is prepared while the model computes"
+        yield Remedy("input", {"input.prefetch": "auto"}, why, expected_gain=gain(min(_waited(s), 1 - _waited(s))))
 
 
 def _disk(s: Measurements) -> Iterator[Remedy]:
     if s.disk_waited_for:
-        yield Remedy(step="input", reason="the disk is slow: copy the data to a local one, or write TFRecord shards")
+        yield Remedy("input", {}, "the disk is slow: copy the data to a local one, or write TFRecord shards")
 
 
 def _less_augmenting(s: Measurements) -> Iterator[Remedy]:
@@ -401,7 +348,7 @@ def _less_augmenting(s: Measurements) -> Iterator[Remedy]:
     costly = given == "heavy" or (isinstance(given, list) and not set(given) <= set(MOVED))
     if costly and _share(s, ("augment",)) >= 0.5:
         named = "heavy" if given == "heavy" else ",".join(given)
-        yield Remedy(step="input", reason=f"most of the input's work is augment={named}; light takes far less time")
+        yield Remedy("input", {}, f"most of the input's work is augment={named}; light takes far less time")
 
 
 # ---- copies to the GPU ------------------------------------------------------------------------
@@ -412,26 +359,22 @@ def _copy_ahead(s: Measurements) -> Iterator[Remedy]:
         return
     copying = s.transfer or 0.0
     yield Remedy(
-        step="input",
-        changes={"input.prefetch_to_device": "auto" if s.option("input.prefetch") != "off" else 2},
-        reason="each step waits for the copy of its batch; copies made in advance overlap with computing",
+        "input",
+        {"input.prefetch_to_device": "auto" if s.option("input.prefetch") != "off" else 2},
+        "each step waits for the copy of its batch; copies made in advance overlap with computing",
         expected_gain=gain(min(copying, 1 - copying)),
     )
 
 
 def _copy_bytes(s: Measurements) -> Iterator[Remedy]:
     if s.option("input.cast") == "host" and "input.cast" not in s.inapplicable:
-        yield Remedy(
-            step="input",
-            changes={"input.cast": "device"},
-            reason="uint8 images are copied to the GPU as float32; as bytes they are a quarter of the size",
-            expected_gain=gain((1 - BYTE_SHARE) * (s.transfer or 0.0)),
-        )
+        why = "uint8 images are copied to the GPU as float32; as bytes they are a quarter of the size"
+        yield Remedy("input", {"input.cast": "device"}, why, expected_gain=gain((1 - BYTE_SHARE) * (s.transfer or 0.0)))
 
 
 def _copy_less(s: Measurements) -> Iterator[Remedy]:
     if s.device_batches or "input.cast" in s.inapplicable:
-        yield Remedy(step="input", reason="copy fewer bytes: 16-bit numbers, or uint8 that the model converts")
+        yield Remedy("input", {}, "copy fewer bytes: 16-bit numbers, or uint8 that the model converts")
 
 
 # ---- possible gains -----------------------------------------------------------------------------

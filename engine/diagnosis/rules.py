@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from .. import figures
 from ..figures import Figure
+from ..runs.events import Remedy
 from . import clocks, stragglers
 from . import remedies as making
 from .measurements import (
@@ -29,7 +30,7 @@ from .measurements import (
     WAITS_APART,
     Measurements,
 )
-from .remedies import Remedy, advice, computing, for_input, for_transfer, precision
+from .remedies import advice, computing, for_input, for_transfer, precision
 
 FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 
@@ -38,7 +39,7 @@ FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 class Rule:
     """A figure of Measurements that counts from `notable` on, and decides for the verdict `word` from `strong` on
     (`below`: under them), if `when` holds. `rank` orders verdicts: faults, lost time (the largest first), unused
-    devices, limits. SUPPORTING rules only explain another finding and add confidence.
+    devices, limits. SUPPORTING rules only explain another symptom and add confidence.
     """
 
     measurement: str
@@ -228,7 +229,9 @@ RULES = tuple(replace(rule, verdict=verdict.word) for verdict in _VERDICTS for r
 
 
 @dataclass(frozen=True)
-class Finding:
+class Symptom:
+    """A figure's value that counts by a rule."""
+
     rule: Rule
     value: float
 
@@ -238,7 +241,7 @@ class Finding:
 
     @property
     def is_faint_loss(self) -> bool:
-        """True if the finding is lost time, but its value does not reach the threshold that decides the verdict."""
+        """True if it is lost time, but its value does not reach the threshold that decides the verdict."""
         return self.rule.rank == LOST_TIME and not self.strong
 
     @property
@@ -247,10 +250,6 @@ class Finding:
         return (self.rule.rank == SUPPORTING, not self.strong, self.rule.rank, -lost)
 
 
-def findings(measured: Measurements) -> list[Finding]:
-    applying = []
-    for rule in RULES:
-        value = rule.value(measured)
-        if value is not None and rule.passes(value, rule.notable):
-            applying.append(Finding(rule, value))
-    return applying
+def symptoms(measured: Measurements) -> list[Symptom]:
+    values = [(rule, rule.value(measured)) for rule in RULES]
+    return [Symptom(rule, value) for rule, value in values if value is not None and rule.passes(value, rule.notable)]

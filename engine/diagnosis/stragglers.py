@@ -12,7 +12,7 @@ from typing import Any
 from ..files.values import whole
 from ..gpu import Gpu
 from ..plan import MULTI_WORKER
-from ..runs.events import GradientExchange, Started, WorkerReadings
+from ..runs.events import GradientExchange, Remedy, Started, WorkerReadings
 from ..units import rate, share, size
 from .measurements import (
     BUSY_APART,
@@ -27,7 +27,7 @@ from .measurements import (
     mean,
     numbers,
 )
-from .remedies import Remedy, gain, larger_batch
+from .remedies import gain, larger_batch
 
 # Throttle reasons (telemetry/nvml/queries.py) whose cause can be removed; the power cap is the chip's normal limit at
 # full load.
@@ -111,11 +111,12 @@ def gpu_remedies(s: Measurements) -> Iterator[Remedy]:
     if s.slow_gpu is None or not s.slow_gpu_causes:
         which = "the busier GPUs" if s.slow_gpu is None else f"GPU {s.slow_gpu}, which the others wait for"
         about = f"look for other processes on {which}, for GPUs of different models, and for a narrow PCIe link"
-        yield Remedy(step="gpus", reason=f"{about} (gputui doctor)")
+        yield Remedy("gpus", {}, f"{about} (gputui doctor)")
         return
     yield Remedy(
-        step="gpus",
-        reason=f"GPU {s.slow_gpu} is slower than the others: {'; '.join(s.slow_gpu_causes)}; remove the cause, or "
+        "gpus",
+        {},
+        f"GPU {s.slow_gpu} is slower than the others: {'; '.join(s.slow_gpu_causes)}; remove the cause, or "
         "leave it out with strategy.devices if it costs more than it computes",
     )
 
@@ -144,8 +145,9 @@ def worker_figures(readings: Collection[WorkerReadings]) -> dict[str, Any]:
 
 def worker_remedies(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(
-        step="input",
-        reason=f"compare the machine of {s.slow_worker} with the others: its CPUs, other programs on them, and the "
+        "input",
+        {},
+        f"compare the machine of {s.slow_worker} with the others: its CPUs, other programs on them, and the "
         "disk or network that it reads from; gputui diagnose of its own run names the slowest stage of its input",
     )
 
@@ -173,23 +175,22 @@ def figures(exchange: GradientExchange | None, started: Started | None, step_ms:
 def remedies(s: Measurements) -> Iterator[Remedy]:
     if s.option("strategy.kind") == MULTI_WORKER:
         yield from _twice_the_batch(s)
-        yield Remedy(step="gpus", reason=_faster_network(s))
+        yield Remedy("gpus", {}, _faster_network(s))
         return
     if s.option("strategy.communication") in ("auto", "nccl") and s.nvlink is False:
-        yield Remedy(
-            step="gpus",
-            changes={"strategy.communication": "reduction_to_one_device"},
-            reason="these GPUs exchange nothing over NVLink: sums on one device can be faster than NCCL",
-        )
+        why = "these GPUs exchange nothing over NVLink: sums on one device can be faster than NCCL"
+        yield Remedy("gpus", {"strategy.communication": "reduction_to_one_device"}, why)
     yield from larger_batch(s)
     yield Remedy(
-        step="gpus",
-        reason="gradients are exchanged once per step: with a larger batch for each GPU they are exchanged less often; "
+        "gpus",
+        {},
+        "gradients are exchanged once per step: with a larger batch for each GPU they are exchanged less often; "
         "train.gradient_accumulation cannot do this: it works only with strategy.kind=single",
     )
     yield Remedy(
-        step="gpus",
-        reason="set NCCL_DEBUG=INFO in the environment: engine.log then shows how NCCL copies: P2P directly between "
+        "gpus",
+        {},
+        "set NCCL_DEBUG=INFO in the environment: engine.log then shows how NCCL copies: P2P directly between "
         "GPUs, SHM through the host's memory",
     )
 
@@ -203,9 +204,9 @@ def _twice_the_batch(s: Measurements) -> Iterator[Remedy]:
     in_parts = {} if fits else {"train.micro_batches": 2 * parts}
     so = "" if fits else "; computed in twice as many parts it needs no more memory"
     yield Remedy(
-        step="gpus",
-        changes={"input.batch_size": 2 * batch} | in_parts,
-        reason=f"gradients are exchanged once per step: with twice the batch on each worker half as often{so}",
+        "gpus",
+        {"input.batch_size": 2 * batch} | in_parts,
+        f"gradients are exchanged once per step: with twice the batch on each worker half as often{so}",
         expected_gain=gain((s.worker_exchange or 0.0) / 2),
         changes_learning=True,
     )

@@ -11,21 +11,20 @@ from ..options import own_code
 from ..plan import LEAST_STEPS
 from ..runs import Run
 from ..runs.event_reading import RunEvents
-from ..runs.events import Diagnosis
+from ..runs.events import Diagnosis, Evidence, Remedy, Step
 from ..units import counted, seconds
 from . import clocks
 from .collector import read
 from .measurements import AGREES, COMPUTES, ENOUGH_SECONDS, LEAST_SECONDS, SURE_SECONDS, Measurements, stage_ms
-from .remedies import SINGLE_SAMPLES_CODE, Remedy, Step, in_the_data
-from .rules import LIMIT, SUPPORTING, VERDICTS, Finding, device_works, findings
+from .remedies import SINGLE_SAMPLES_CODE, in_the_data
+from .rules import LIMIT, SUPPORTING, VERDICTS, Symptom, device_works, symptoms
 
 # The order of trying is that of TensorFlow's guide to GPU performance. For a GPU that has too little to do XLA comes
 # early: it makes few kernels of many small ones, and changes nothing that is learnt.
 ORDER: tuple[Step, ...] = ("input", "device", "precision", "xla", "gpus")
 UNDERFILLED_ORDER: tuple[Step, ...] = ("input", "xla", "device", "precision", "gpus")
 IN_A_PRESET = Remedy(
-    step="input",
-    reason="as a preset, gputui measures all parts of a step and tries changes; gputui init writes one to fill in",
+    "input", {}, "as a preset, gputui measures all parts of a step and tries changes; gputui init writes one to fill in"
 )
 
 
@@ -50,17 +49,17 @@ def diagnose(measured: Measurements) -> Diagnosis:
             steps=measured.steps,
             learning=measured.learning,
         )
-    every = findings(measured)
-    decisive = sorted(_sure(every) if measured.doubtful else every, key=lambda finding: finding.order)
-    well = _computes(measured) and not any(finding.is_faint_loss for finding in every)
-    verdicts = list(dict.fromkeys(finding.rule.verdict for finding in decisive if finding.rule.rank != SUPPORTING))
+    every = symptoms(measured)
+    decisive = sorted(_sure(every) if measured.doubtful else every, key=lambda symptom: symptom.order)
+    well = _computes(measured) and not any(symptom.is_faint_loss for symptom in every)
+    verdicts = list(dict.fromkeys(symptom.rule.verdict for symptom in decisive if symptom.rule.rank != SUPPORTING))
     verdict = verdicts[0] if verdicts else "healthy" if well else "undecided"
-    mine = [finding for finding in decisive if finding.rule.verdict == verdict]
+    mine = [symptom for symptom in decisive if symptom.rule.verdict == verdict]
     return Diagnosis(
         verdict=verdict,
         sentence=_sentence(verdict, measured, mine),
         confidence=_confidence(measured, verdict, mine),
-        evidence=evidence(measured, verdict, mine),
+        evidence=[asdict(row) for row in evidence(measured, verdict, mine)],
         others=[other for other in verdicts if other != verdict],
         remedies=[asdict(remedy) for remedy in remedies(measured, verdicts or [verdict])],
         steps=measured.steps,
@@ -92,7 +91,7 @@ def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
     code = SINGLE_SAMPLES_CODE if remedy.step == "input" and why == own_code.BATCHED else ()
     stale = why.startswith(own_code.STALE)
     settings = f"; {own_code.remedy(key, why)} with {key}={remedy.changes[key]}" if stale else ""
-    return Remedy(step=remedy.step, reason=f"in your code ({why}): {remedy.reason}{settings}", code=code)
+    return Remedy(remedy.step, {}, f"in your code ({why}): {remedy.reason}{settings}", code=code)
 
 
 def _too_little(s: Measurements) -> str:
@@ -111,17 +110,17 @@ def _too_little(s: Measurements) -> str:
     return ""
 
 
-def _sure(every: Sequence[Finding]) -> list[Finding]:
-    # decides even if figures may be chance; beside a faint loss of time, no finding of rank LIMIT does
-    lost = any(finding.is_faint_loss for finding in every)
-    return [finding for finding in every if finding.strong and not (lost and finding.rule.rank == LIMIT)]
+def _sure(every: Sequence[Symptom]) -> list[Symptom]:
+    # decides even if figures may be chance; beside a faint loss of time, none of rank LIMIT does
+    lost = any(symptom.is_faint_loss for symptom in every)
+    return [symptom for symptom in every if symptom.strong and not (lost and symptom.rule.rank == LIMIT)]
 
 
 def _computes(s: Measurements) -> bool:
     return s.compute_share is not None and s.compute_share >= COMPUTES and device_works(s)
 
 
-def _sentence(verdict: str, s: Measurements, mine: Sequence[Finding]) -> str:
+def _sentence(verdict: str, s: Measurements, mine: Sequence[Symptom]) -> str:
     """A further detail is added only if the line then has at most 100 characters."""
     words = label(verdict)
     if verdict == "healthy":
@@ -144,21 +143,21 @@ def _why_doubtful(s: Measurements) -> str:
     return " while other programs use the CPU" if s.crowded else ""
 
 
-def _confidence(s: Measurements, verdict: str, mine: Sequence[Finding]) -> float:
+def _confidence(s: Measurements, verdict: str, mine: Sequence[Symptom]) -> float:
     """Grows with the measured time, the distance from the threshold, and a further measurement that supports it."""
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
     distance = _distance(mine[0]) if mine else 0.5
     value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance) * (0.5 if s.unseen and verdict in HOST_VIEWED else 1.0)
     if s.ablation is not None and s.input_wait is not None:
         value = min(0.99, value / 0.9) if abs(s.ablation - s.input_wait) <= AGREES else value / 2
-    elif any(finding.rule.rank == SUPPORTING for finding in mine):
+    elif any(symptom.rule.rank == SUPPORTING for symptom in mine):
         value = min(0.99, value / 0.9)
     return round(min(value, 0.3) if verdict == "undecided" else value, 2)
 
 
-def _distance(finding: Finding) -> float:
+def _distance(symptom: Symptom) -> float:
     # 0 at `notable`, 1 at twice `strong` (half of it with `below`)
-    rule, value = finding.rule, finding.value
+    rule, value = symptom.rule, symptom.value
     most = 1.0 if rule.figure.unit == "share" else math.inf
     far = rule.strong / 2 if rule.below else min(2 * rule.strong, most)
     return min(1.0, max(0.0, (value - rule.notable) / (far - rule.notable))) if far != rule.notable else 1.0
@@ -170,28 +169,23 @@ def _distance(finding: Finding) -> float:
 HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # by host times if the utilization is unknown
 
 
-def evidence(s: Measurements, verdict: str, mine: Sequence[Finding]) -> list[dict[str, object]]:
-    """Return rows of evidence, first of the findings, then of figures that explain the verdict, each figure once."""
-    shown = {finding.rule.measurement for finding in mine}
-    more = [row for row in _explaining(s, verdict) if row["signal"] not in shown or s.unseen]
-    return [*map(_of_finding, mine), *more]
+def evidence(s: Measurements, verdict: str, mine: Sequence[Symptom]) -> list[Evidence]:
+    """Return rows of evidence, first of the symptoms, then of figures that explain the verdict, each figure once."""
+    shown = {symptom.rule.measurement for symptom in mine}
+    more = [row for row in _explaining(s, verdict) if row.signal not in shown or s.unseen]
+    return [*map(_of_symptom, mine), *more]
 
 
-def _of_finding(finding: Finding) -> dict[str, object]:
-    rule = finding.rule
-    return {
-        "signal": rule.measurement,
-        "value": round(finding.value, 4),
-        "unit": rule.figure.unit,
-        "threshold": rule.strong if finding.strong else rule.notable,
-        "text": rule.text.format(value=rule.figure.text(finding.value)),
-        "source": rule.source,
-    }
+def _of_symptom(symptom: Symptom) -> Evidence:
+    rule, figure = symptom.rule, symptom.rule.figure
+    threshold = rule.strong if symptom.strong else rule.notable
+    text = rule.text.format(value=figure.text(symptom.value))
+    return Evidence(rule.measurement, round(symptom.value, 4), figure.unit, threshold, text, rule.source)
 
 
-def _explaining(s: Measurements, verdict: str) -> list[dict[str, object]]:
+def _explaining(s: Measurements, verdict: str) -> list[Evidence]:
     """Rows of figures that have no threshold of their own."""
-    rows: list[dict[str, object]] = []
+    rows: list[Evidence] = []
     if s.crowded:
         rows += _row("others_cpu", s.others_cpu, "other programs use {} of the CPU's cores")
     if verdict == "input_bound":
@@ -228,7 +222,7 @@ def _braced(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _about_input(s: Measurements) -> list[dict[str, object]]:
+def _about_input(s: Measurements) -> list[Evidence]:
     stage = s.slowest_stage
     rows = []
     if stage is not None:
@@ -244,9 +238,8 @@ def _about_input(s: Measurements) -> list[dict[str, object]]:
     return rows
 
 
-def _row(name: str, value: float | None, text: str) -> list[dict[str, object]]:
+def _row(name: str, value: float | None, text: str) -> list[Evidence]:
     if value is None:
         return []
     figure = figures.measurement(name)
-    row = {"signal": name, "value": round(value, 4), "unit": figure.unit, "threshold": None}
-    return [row | {"text": text.format(figure.text(value)), "source": "measured"}]
+    return [Evidence(name, round(value, 4), figure.unit, None, text.format(figure.text(value)), "measured")]

@@ -115,8 +115,8 @@ def _worth(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
 
 def _obstacles(box: Box, capability: tuple[int, int]) -> Iterator[Finding]:
     """Kernels of TensorFlow, cuDNN or XLA cannot run on the GPU, or are compiled at first use."""
-    if what := compatibility.lacks_code(capability):
-        yield Finding("error", "GPU", what, compatibility.tensorflow_for_blackwell())
+    if lacks := compatibility.lacks_code(capability):
+        yield lacks
         return
     newest, too_old = installed.newest_target(), compatibility.too_old(capability)
     if too_old:
@@ -132,8 +132,8 @@ def _obstacles(box: Box, capability: tuple[int, int]) -> Iterator[Finding]:
         cuda = dotted(installed.cuda_version() or ())
         what = f"it works only without XLA, which crashes: this TensorFlow is built with CUDA {cuda}"
         yield Finding("note", "GPU", what, "leave compile.xla at auto or false")
-    if not too_old and (what := compatibility.driver_lacks(capability, box.driver_cuda)):
-        yield Finding("error", "GPU", what, compatibility.newer_driver())
+    if not too_old and (lacks := compatibility.driver_lacks(capability, box.driver_cuda)):
+        yield lacks
     if not too_old and compatibility.lacks_cudnn(capability):
         version = dotted(installed.cudnn_version() or ())
         what = f"cuDNN {version} has no code for compute capability {dotted(capability)}: convolutions crash"

@@ -103,10 +103,10 @@ def cudnn(gpus: Iterable[Gpu], has_driver: bool) -> Iterator[Finding]:
     chips = [gpu.compute_capability for gpu in gpus]
     path = None if installed.cudnn() else _loader_cache().get(installed.LIBCUDNN)
     version = installed.version_of_cudnn(Path(path)) if path else None
-    if what := compatibility.old_cudnn(version):
-        yield Finding("error" if has_driver else "note", "CUDA", what, compatibility.right_cudnn(chips))
-    elif (what := compatibility.xla_fails(version)) and not (chips and all(map(compatibility.xla_aborts, chips))):
-        yield Finding("warning" if has_driver else "note", "XLA", what, compatibility.for_xla(chips))
+    without_xla = chips and all(map(compatibility.xla_aborts, chips))
+    misfit = compatibility.old_cudnn(chips, version) or (not without_xla and compatibility.xla_fails(chips, version))
+    if misfit:
+        yield misfit if has_driver else replace(misfit, level="note")
 
 
 def libcuda(driver: str, confined: bool) -> Iterator[Finding]:

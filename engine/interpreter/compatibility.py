@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..finding import Finding
 from . import installed, supported_versions
 from .installed import Version
 
@@ -160,26 +161,27 @@ def cudnn_built_with() -> Version | None:
     return version or _BUILT_WITH_CUDNN.get(installed.tensorflow_numbers() or (0, 0))
 
 
-def old_cudnn(version: Version | None = None) -> str:
-    """A sentence if TensorFlow loads an older cuDNN than it was built with. `version` is of one that pip has not
-    installed.
-    """
+def old_cudnn(chips: Sequence[Sequence[int] | None], version: Version | None = None) -> Finding | None:
+    """TensorFlow loads an older cuDNN than it was built with. `version` is of one that pip has not installed."""
     version, built = version or installed.cudnn_version(), cudnn_built_with()
     if version is None or built is None or version >= built:
-        return ""
-    return f"TensorFlow loads cuDNN {dotted(version)}{_from()}, and was built with {dotted(built)}: it cannot use a GPU"
+        return None
+    loads = f"TensorFlow loads cuDNN {dotted(version)}{_from()}"
+    what = f"{loads}, and was built with {dotted(built)}: it cannot use a GPU"
+    return Finding("error", "CUDA", what, right_cudnn(chips))
 
 
-def xla_fails(version: Version | None = None) -> str:
-    """A sentence if XLA of the installed TensorFlow cannot be expected to compute convolutions with this cuDNN."""
+def xla_fails(chips: Sequence[Sequence[int] | None], version: Version | None = None) -> Finding | None:
+    """XLA of the installed TensorFlow cannot be expected to compute convolutions with this cuDNN. For chips before
+    Turing no cuDNN with code for them is new enough.
+    """
     tensorflow, version = installed.tensorflow_numbers(), version or installed.cudnn_version()
     needed = _XLA_NEEDS_CUDNN.get(tensorflow or (0, 0))
     if tensorflow is None or version is None or needed is None or version >= needed:
-        return ""
-    return (
-        f"XLA of TensorFlow {dotted(tensorflow)} fails at convolutions with cuDNN {dotted(version)}{_from()}; it needs "
-        f"{dotted(needed)}"
-    )
+        return None
+    fails = f"XLA of TensorFlow {dotted(tensorflow)} fails at convolutions with cuDNN {dotted(version)}{_from()}"
+    remedy = WITHOUT_XLA if any(map(is_old, chips)) else f"{right_cudnn(chips)}; or {WITHOUT_XLA}"
+    return Finding("warning", "XLA", f"{fails}; it needs {dotted(needed)}", remedy)
 
 
 def lacks_cudnn(capability: Sequence[int] | None) -> bool:
@@ -208,12 +210,6 @@ def right_cudnn(capabilities: Iterable[Sequence[int] | None] = ()) -> str:
     return f"{installed.install(_package(least, below))}{shadow}{also}"
 
 
-def for_xla(capabilities: Iterable[Sequence[int] | None]) -> str:
-    """The remedy for `xla_fails`; for chips before Turing no cuDNN with code for them is new enough."""
-    chips = list(capabilities)
-    return WITHOUT_XLA if any(map(is_old, chips)) else f"{right_cudnn(chips)}; or {WITHOUT_XLA}"
-
-
 def _from() -> str:
     cudnn = installed.cudnn()
     if cudnn is None or not cudnn.folder:
@@ -232,46 +228,35 @@ def xla_aborts(capability: Sequence[int] | None) -> bool:
     return blackwell and built is not None and built < _BLACKWELL_CUDA
 
 
-def lacks_code(capability: Sequence[int] | None) -> str:
-    """A sentence for Blackwell with a package of 2.18 to 2.20: neither machine code nor PTX. Else empty."""
+def lacks_code(capability: Sequence[int] | None) -> Finding | None:
+    """Blackwell with a package of 2.18 to 2.20 has neither machine code nor PTX."""
     tensorflow, built = installed.tensorflow_numbers(), installed.cuda_version()
     is_new = capability is not None and tuple(capability) >= BLACKWELL_CAPABILITY
     if not is_new or capability is None or tensorflow not in _LAST_PTX or has_code(capability):
-        return ""
+        return None
     if built is not None and built >= _BLACKWELL_CUDA:  # not a package of PyPI
-        return ""
-    return (
-        f"the packages of TensorFlow {dotted(tensorflow)} have no code for Blackwell (compute capability "
-        f"{dotted(capability)})"
-    )
-
-
-def tensorflow_for_blackwell() -> str:
-    """The remedy for `lacks_code`."""
+        return None
+    packages, chip = f"the packages of TensorFlow {dotted(tensorflow)}", f"compute capability {dotted(capability)}"
     major, minor = BLACKWELL_TENSORFLOW
-    package = f"tensorflow[and-cuda]>={major}.{minor},<{major}.{minor + 1}"
-    return f"install TensorFlow {major}.{minor}: {installed.install(package)}"
+    command = installed.install(f"tensorflow[and-cuda]>={major}.{minor},<{major}.{minor + 1}")
+    remedy = f"install TensorFlow {major}.{minor}: {command}"
+    return Finding("error", "GPU", f"{packages} have no code for Blackwell ({chip})", remedy)
 
 
-def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] | None) -> str:
-    """Return why kernels cannot run. Without machine code for the chip the driver, which supports `driver_cuda`,
-    compiles the PTX of TensorFlow's CUDA. 2.21 has most element-wise kernels as code up to 8.9, and as PTX 8.5.
+def driver_lacks(capability: Sequence[int] | None, driver_cuda: tuple[int, int] | None) -> Finding | None:
+    """Kernels cannot run. Without machine code for the chip the driver, which supports `driver_cuda`, compiles the PTX
+    of TensorFlow's CUDA. 2.21 has most element-wise kernels as code up to 8.9, and as PTX 8.5.
     """
     built = installed.cuda_version()
     if capability is None or driver_cuda is None or built is None or driver_cuda >= built or has_code(capability):
-        return ""
+        return None
     ptx = f"PTX {dotted(_PTX[built])}" if built in _PTX else f"PTX of CUDA {dotted(built)}"
-    return (
+    driver = f"driver {_DRIVERS[built]} or newer" if built in _DRIVERS else f"a driver for CUDA {dotted(built)}"
+    what = (
         f"TensorFlow's element-wise kernels exist for this chip (compute capability {dotted(capability)}) only as "
         f"{ptx}, which this driver, for CUDA {dotted(driver_cuda)}, cannot compile"
     )
-
-
-def newer_driver() -> str:
-    """The remedy for `driver_lacks`."""
-    built = installed.cuda_version() or (12, 5)
-    driver = f"driver {_DRIVERS[built]} or newer" if built in _DRIVERS else f"a driver for CUDA {dotted(built)}"
-    return f"install {driver}, or the cuda-compat package"
+    return Finding("error", "GPU", what, f"install {driver}, or the cuda-compat package")
 
 
 def has_code(capability: Sequence[int]) -> bool:

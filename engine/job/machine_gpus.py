@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..finding import Finding
+from ..finding import Finding, error
 from ..gpu import Gpu
 from ..interpreter import installed
 from ..options import Options
@@ -236,20 +236,20 @@ def part_of_each(options: Options, here: Machine, count: int) -> dict[str, Any]:
     return changes if given is not None else changes | {"memory_limit_mb": limit}
 
 
-def why_not_shared(options: Options, on_cpu: bool) -> tuple[str, str, str] | None:
-    """Return why trainings with these options cannot share one device: the option, the reason, and the setting that
-    mends it. None if they can.
-    """
+def why_not_shared(options: Options, on_cpu: bool) -> Finding | None:
+    """Return why trainings with these options cannot share one device; the remedy is a setting. None if they can."""
     device = options.device
     if options.strategy.kind not in ("single", "one_device"):
-        return "strategy.kind", f"trainings share one device, not with {options.strategy.kind}", "strategy.kind=single"
+        what = f"trainings share one device, not with {options.strategy.kind}"
+        return error("strategy.kind", what, "strategy.kind=single")
     if device.logical_devices > 1:
-        return "device.logical_devices", "trainings share one whole device", "device.logical_devices=1"
+        return error("device.logical_devices", "trainings share one whole device", "device.logical_devices=1")
     if on_cpu:
         return None
     limits = "the memory of each training on a GPU is limited, which"
     if device.allocator != "default":
-        return "device.allocator", f"{limits} cuda_malloc_async cannot do", "device.allocator=default"
+        return error("device.allocator", f"{limits} cuda_malloc_async cannot do", "device.allocator=default")
     if device.memory_growth is True:
-        return "device.memory_growth", f"{limits} TensorFlow cannot combine with growth", "device.memory_growth=auto"
+        what = f"{limits} TensorFlow cannot combine with growth"
+        return error("device.memory_growth", what, "device.memory_growth=auto")
     return None

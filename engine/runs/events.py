@@ -27,6 +27,7 @@ Outcome = Literal["ok", "oom", "error", "stopped", "timeout", "crashed"]
 PhaseName = Literal[
     "starting", "importing", "configuring", "building", "compiling", "training", "evaluating", "saving", "ended"
 ]  # fmt: skip
+Step = Literal["input", "device", "precision", "xla", "gpus"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
 LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; without one it is the first step
@@ -124,35 +125,34 @@ WorkerFigures = Annotated[
         needed=("index", "address"),
     ),
 ]
-Evidence = Annotated[
-    Mapping[str, Any],
-    Fields(
-        {
-            "signal": str,  # the figure
-            "value": float | None,
-            "unit": str,
-            "threshold": float | None,  # from this value on it decides
-            "text": str,  # the same in words
-            "source": str,  # of the threshold
-        },
-        needed=("signal", "value", "unit", "threshold", "text", "source"),
-    ),
-]
-Remedy = Annotated[
-    Mapping[str, Any],
-    Fields(
-        {
-            "step": str,  # of TensorFlow's guide: input, device, precision, xla, gpus
-            "changes": Mapping[str, Any],  # key and new value; empty: advice
-            "reason": str,
-            "expected_gain": float | None,  # the greatest speed-up as a factor
-            "changes_learning": bool,  # whether it changes what the model learns
-            "code": Sequence[str],  # lines for the user's code that follow an advice
-        },
-        needed=("changes", "reason"),
-    ),
-]
 
+
+@dataclass(frozen=True)
+class Evidence:
+    """A figure on which a diagnosis rests."""
+
+    signal: str  # the figure
+    value: float | None
+    unit: str
+    threshold: float | None  # from this value on it decides
+    text: str  # the same in words
+    source: str  # of the threshold
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change of options that may make a training faster, or advice to its user."""
+
+    step: Step  # of TensorFlow's guide: the part of the training that it makes faster
+    changes: Mapping[str, Any]  # key and new value; empty: advice
+    reason: str
+    expected_gain: float | None = None  # the greatest speed-up as a factor (1.05: 5 % faster); None: to be measured
+    changes_learning: bool = False  # whether it changes what the model learns
+    code: Sequence[str] = ()  # lines for the user's code that follow an advice
+
+
+PlainEvidence = Annotated[Mapping[str, Any], Fields(Evidence, needed=tuple(Evidence.__annotations__))]
+PlainRemedy = Annotated[Mapping[str, Any], Fields(Remedy, needed=("changes", "reason"))]
 
 Actual = Annotated[
     Mapping[str, Any],
@@ -347,9 +347,9 @@ class Diagnosis(Event):
     sentence: str  # the verdict in words
     confidence: float
     steps: int  # measured steps on which it rests
-    evidence: Sequence[Evidence] = ()
+    evidence: Sequence[PlainEvidence] = ()
     others: Sequence[str] = ()  # weaker verdicts
-    remedies: Sequence[Remedy] = ()  # in the order to try them
+    remedies: Sequence[PlainRemedy] = ()  # in the order to try them
     learning: str = ""  # that the training has diverged or learns nothing, and by which figures; empty: not known
 
 

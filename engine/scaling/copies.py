@@ -86,8 +86,7 @@ def _compared(options: Mapping[str, Any]) -> dict[str, object]:
 
 def _refuse(options: Options, here: Machine) -> None:
     if conflict := why_not_shared(options, on_cpu(options, here)):
-        _, why, change = conflict
-        raise ProofError(f"{why}; give --set {change}")
+        raise ProofError(f"{conflict.what}; give --set {conflict.remedy}")
 
 
 def _parts(options: Options, here: Machine, count: int) -> dict[str, Any]:

@@ -461,7 +461,7 @@ class Record:
     after: Mapping[str, float | None] | None = None  # the changed side of an `ab`, the changes that a loop has kept
     gain_total: float | None = None
     final_verdict: Verdict | None = None
-    advice: list[events.Remedy] = field(default_factory=list)  # of a loop's last diagnosis, for the user's code
+    advice: list[events.PlainRemedy] = field(default_factory=list)  # of a loop's last diagnosis, for the user's code
     preset_after: str | None = None
     changes_kept: dict[str, Any] = field(default_factory=dict)
     search: Search | None = None  # of a `tune`

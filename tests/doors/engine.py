@@ -8,8 +8,8 @@ from gputui.engine.diagnosis import (
 )
 from gputui.engine.diagnosis.collector import Collector, Gpus
 from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.diagnosis.remedies import Remedy
-from gputui.engine.diagnosis.rules import findings
+from gputui.engine.diagnosis.rules import symptoms
+from gputui.engine.runs.events import Remedy
 from gputui.engine.diagnosis.verdict import ORDER, of_run as verdict_of_run, remedies as verdict_remedies
 from gputui.engine.doctor import gpu_findings, host_findings, libraries, tensorflow_check
 from gputui.engine.doctor.nvml_query import ExaminedGpu, NvmlAnswers

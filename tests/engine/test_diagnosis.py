@@ -19,9 +19,9 @@ from tests.doors.engine import (
     Started,
     WorkerReadings,
     diagnose,
-    findings,
     recalled,
     stragglers,
+    symptoms,
 )
 from tests.support.judged import STAGES, gpu, measured, waits
 
@@ -209,8 +209,8 @@ def test_the_slowest_stage_is_named_with_its_time() -> None:
 def test_a_rule_counts_only_if_its_figure_can_mean_what_it_says(
     rule: str, applies: Measurements, not_yet: Measurements
 ) -> None:
-    assert rule in [found.rule.measurement for found in findings(applies)]
-    assert rule not in [found.rule.measurement for found in findings(not_yet)]
+    assert rule in [found.rule.measurement for found in symptoms(applies)]
+    assert rule not in [found.rule.measurement for found in symptoms(not_yet)]
 
 
 @pytest.mark.parametrize(

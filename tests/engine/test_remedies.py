@@ -293,4 +293,4 @@ def test_pauses_are_shortened_where_they_come_from(
     options: dict[str, Any], figures: dict[str, Any], reasons: list[str]
 ) -> None:
     made = making.stalls(measured({"train.validation_split": 0.1} | options, **figures))
-    assert list(made) == [Remedy(step="device", reason=reason) for reason in reasons]
+    assert list(made) == [Remedy("device", {}, reason) for reason in reasons]
