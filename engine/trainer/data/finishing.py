@@ -98,7 +98,8 @@ def split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
 
     def parts(*tensors: Any) -> tf.data.Dataset:
         batch = tensors if several else tensors[0]
-        samples = tf.cast(sample_count(batch), tf.int64)
+        rows = sample_count(batch)
+        samples = tf.cast(rows, tf.int64)
         size = -(-samples // replicas)
         as_equal = size * (replicas - 1) >= samples
 
@@ -107,7 +108,8 @@ def split(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
 
         def part(i: Any) -> Any:
             first, beyond = begin(i), begin(i + 1)
-            return tf.nest.map_structure(lambda tensor: rows_of(tensor, first, beyond - first), batch)
+            count = rows // replicas if isinstance(rows, int) and rows % replicas == 0 else beyond - first
+            return tf.nest.map_structure(lambda tensor: rows_of(tensor, first, count), batch)
 
         return tf.data.Dataset.range(replicas).map(part)
 
