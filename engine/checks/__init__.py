@@ -14,15 +14,13 @@ from ..job.machine_gpus import Machine, training_gpus, visible_gpus
 from ..options import Options
 from ..plan import KIND
 from ..presets import Preset, paths
-from . import file_rules, gpu_checks, multi_worker, option_rules
+from . import file_rules, gpu_checks, option_rules
 from .file_rules import of_packages, of_resumed, own_batch
-from .gpu_checks import on_cpu, replicas
-from .multi_worker import by_command, measured_alone, of_kind
+from .gpu_checks import by_command, measured_alone, of_kind, on_cpu, replicas
 
 __all__ = [
-    "RULES", "by_command", "check", "measured_alone", "of_kind", "of_options", "of_packages",
-    "of_preset", "of_resumed", "on_cpu", "on_screen", "own_batch", "replicas", "training_gpus",
-    "visible_gpus",
+    "RULES", "by_command", "check", "measured_alone", "of_kind", "of_options", "of_packages", "of_preset", "of_resumed",
+    "on_cpu", "on_screen", "own_batch", "replicas", "training_gpus", "visible_gpus",
 ]  # fmt: skip
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]
@@ -40,7 +38,7 @@ def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
 
 def on_screen(preset: Preset, machine: Machine) -> list[Finding]:
     """A training on several machines cannot be started from a screen."""
-    elsewhere = multi_worker.by_command(preset.options.strategy.kind)
+    elsewhere = by_command(preset.options.strategy.kind)
     findings = of_preset(preset, machine)
     return [*elsewhere, *(finding for finding in findings if not elsewhere or finding.options != (KIND,))]
 
@@ -67,12 +65,12 @@ def of_options(options: Options, machine: Machine) -> list[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
-    file_rules.packages, file_rules.follow_targets, multi_worker.others, multi_worker.together,
-    multi_worker.on_one_node, option_rules.time_limit, option_rules.stop_signal, gpu_checks.none_shown,
+    file_rules.packages, file_rules.follow_targets, gpu_checks.others, gpu_checks.together,
+    gpu_checks.on_one_node, option_rules.time_limit, option_rules.stop_signal, gpu_checks.none_shown,
     gpu_checks.missing_gpus, gpu_checks.allocation, gpu_checks.usable, gpu_checks.too_old, gpu_checks.alike,
     gpu_checks.memory_modes, gpu_checks.partitions, gpu_checks.per_gpu, gpu_checks.gpu_only, gpu_checks.precision,
     gpu_checks.build, gpu_checks.driver, gpu_checks.cudnn, gpu_checks.xla_on_the_chip, gpu_checks.xla,
-    gpu_checks.strategy, multi_worker.devices, multi_worker.communication, option_rules.determinism,
+    gpu_checks.strategy, gpu_checks.devices, gpu_checks.communication, option_rules.determinism,
     option_rules.clipping, option_rules.accumulation, option_rules.micro_batches, option_rules.give_way,
     gpu_checks.allocator, gpu_checks.launching_threads, gpu_checks.xla_flags, option_rules.cast,
     option_rules.optimizer, option_rules.scaling, option_rules.early_stop, option_rules.keep_best,

@@ -63,9 +63,8 @@ def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
         yield error("workload.folder", f"{folder} {NO_NAME}", "move your code to another folder")
         return
     if not os.path.isdir(folder):
-        yield error(
-            "workload.folder", f"the folder {paths.near(str(folder))} does not exist", "give an existing folder"
-        )
+        what = f"the folder {paths.near(str(folder))} does not exist"
+        yield error("workload.folder", what, "give an existing folder")
         return
     try:
         python = installed.intended()
@@ -236,7 +235,8 @@ def of_packages(option: str | None) -> list[Finding]:
     try:
         described = interpreter.require(python)
     except Unusable as fault:
-        return [error(keys, _from(option, str(fault)), fault.change)]
+        by = f" ({interpreter.VARIABLE})" if option is None and interpreter.from_environment() else ""
+        return [error(keys, f"{fault}{by}", fault.change)]
     if described.place is None:
         change = _OR_ANOTHER.format(_WAYS, described.install(supported_versions.TENSORFLOW))
         return [error(keys, "TensorFlow is not installed", change)]
@@ -265,10 +265,6 @@ def _of_resumed(finding: Finding, where: str) -> str:
 
 def packages(options: Options, _machine: Machine) -> Iterator[Finding]:
     yield from of_packages(options.run.python)
-
-
-def _from(option: str | None, what: str) -> str:
-    return f"{what} ({interpreter.VARIABLE})" if option is None and interpreter.from_environment() else what
 
 
 def follow_targets(options: Options, _machine: Machine) -> Iterator[Finding]:

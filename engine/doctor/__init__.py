@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import time
 
-from ..finding import Finding, errors
+from ..finding import Finding
 from ..interpreter import installed, interpreter
 from ..telemetry import chips as chips
 from . import driver, gpu_findings, host_findings, libraries, python_packages, tensorflow_check
 from .gpu_findings import HIDDEN
 from .nvml_query import NvmlQuery
 
-__all__ = ["HIDDEN", "Examination", "blocks", "examine"]
+__all__ = ["HIDDEN", "Examination", "examine"]
 
 # Starting gputui and ending processes that hang take time as well; in all, 3 and 20 seconds are promised.
 PATIENCE_SECONDS, DEEP_PATIENCE_SECONDS = 2.0, 17.0
@@ -71,8 +71,3 @@ def examine(deep: bool = False, python: str | None = None) -> list[Finding]:
         return examination.findings()
     finally:
         examination.end()
-
-
-def blocks(findings: list[Finding]) -> bool:
-    """An error prevents the intended training: on the GPUs if the machine has some, else on the CPU."""
-    return bool(errors(findings))

@@ -33,8 +33,7 @@ def _cluster() -> Iterator[Finding]:
     """A run that is started here would belong to this cluster."""
     named, fault = cluster.read_or_reason(os.environ)
     if fault:
-        message, _, change = fault.rpartition("; ")
-        yield Finding("warning", "cluster", message, change)
+        yield Finding("warning", "cluster", fault.what, fault.remedy)
     elif named is not None and len(named.workers) > 1:
         change = "strategy.kind=multi_worker trains on all of them; with another strategy a run is refused here"
         yield Finding("note", "cluster", f"this is {named}", change)

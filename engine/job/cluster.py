@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..finding import Finding, error
+from ..plan import KIND
 from ..runs.run_cluster import SOURCE, VARIABLE, Cluster, host_of
 from . import slurm
 from .slurm import SlurmError
@@ -35,16 +37,13 @@ def read(environment: Mapping[str, str]) -> Cluster | None:
     return of_slurm(environment) if slurm.in_step(environment) else None
 
 
-def read_or_reason(environment: Mapping[str, str]) -> tuple[Cluster | None, str]:
-    """Return the cluster that these environment variables name, and an empty text. If it cannot be used, return None
-    and the reason.
-
-    Without a cluster, return None and an empty text.
-    """
+def read_or_reason(environment: Mapping[str, str]) -> tuple[Cluster | None, Finding | None]:
+    """Return the cluster that these environment variables name, if any, or why it cannot be used."""
     try:
-        return read(environment), ""
+        return read(environment), None
     except ClusterError as fault:
-        return None, str(fault)
+        what, separator, remedy = str(fault).rpartition("; ")
+        return None, error(KIND, what, remedy) if separator else error(KIND, remedy, "correct it on every machine")
 
 
 def of_command_line(workers: str, index: int | None) -> Cluster:

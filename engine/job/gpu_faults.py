@@ -1,10 +1,7 @@
-"""Finds what keeps a training from using this machine's GPUs: no driver, a withheld GPU, a wrong choice of GPUs.
-
-Without a driver that shows the GPUs a training would run on the CPU. That is an error if the driver should work, and a
-warning if none is installed or a container was given no GPU, as may be intended.
-
-A name in CUDA_VISIBLE_DEVICES that fits no GPU hides all GPUs after it, without a message of CUDA or TensorFlow. To
-gputui and nvidia-smi an index is the place on the PCI bus, but in CUDA's own order the fastest GPU is the first.
+"""Finds what keeps a training from this machine's GPUs: no driver (an error if one should work, else a warning: it may
+be intended), or a wrong choice: a name in CUDA_VISIBLE_DEVICES that fits no GPU hides all GPUs after it, without a word
+of CUDA or TensorFlow. To gputui and nvidia-smi an index is the place on the PCI bus; CUDA's own order has the fastest
+GPU first.
 """
 
 from __future__ import annotations
@@ -37,10 +34,8 @@ _IN_A_CONTAINER = {
 
 
 def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined: bool) -> Finding:
-    """Return the fault that NVML's `reason` and `code` mean on a machine with GPUs at the bus addresses `bus`.
-
-    `reason` says why NVML cannot be used, and `code` is NVML's error number, None if there is none. `bus` is None if
-    the bus cannot be seen. `confined` is True in a container or a job, which may have been given none of the GPUs.
+    """What NVML's `reason` and error number mean on a machine with GPUs at the addresses `bus` (None: it cannot be
+    seen). `confined`: in a container or a job, which may have been given none of the GPUs.
     """
     if code in _NO_DRIVER or driver_withheld(code, confined):
         return _not_given(reason, bus or (), confined)
@@ -53,9 +48,8 @@ def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined
 
 
 def needs_of_chips(addresses: Sequence[str]) -> str:
-    """Return which driver the GPUs at these bus addresses need, as a text that follows a remedy; empty if any will do.
-
-    A driver that does not know a chip is not loaded, or shows no GPU.
+    """Which driver these GPUs need, as a text that follows a remedy; empty if any will do. A driver that does not know
+    a chip is not loaded, or shows no GPU.
     """
     devices = chips.devices_at(addresses)
     needs = ""
@@ -67,27 +61,20 @@ def needs_of_chips(addresses: Sequence[str]) -> str:
 
 
 def driver_fault(reason: str, code: int | None) -> Finding | None:
-    """Return the fault that NVML's `reason` and `code` mean on this machine; None if it should have no GPU."""
+    """`of_driver` of this machine; None if it should have no GPU."""
     bus = chips.gpus_on_bus()
     return of_driver(reason, code, bus, chips.confined()) if gpu_expected(reason, code, bus) else None
 
 
 def gpu_expected(reason: str, code: int | None, bus: Sequence[str] | None) -> bool:
-    """Return True if the machine should have a GPU: one is on the bus or, if the bus cannot be seen, the driver's
-    library exists and reports an error.
-
-    `reason` and `code` are NVML's, as for `of_driver`; `bus` has the GPUs' addresses, None if the bus cannot be seen.
-    """
+    """A GPU is on the bus or, if that cannot be seen, the driver's library exists and reports an error."""
     if bus is None:  # the bus cannot be seen, or the GPUs are not on a PCI bus
         return code != Code.LIBRARY_NOT_FOUND and reason != NO_GPU
     return bool(bus)
 
 
 def old_driver(driver: str, cuda: tuple[int, int] | None) -> Finding | None:
-    """Return a fault if the driver is for an older major version of CUDA than TensorFlow was built with; else None.
-
-    `driver` is the driver's version, `cuda` the newest CUDA version that it supports, None if not known.
-    """
+    """The driver's newest CUDA is of an older major version than that which TensorFlow was built with."""
     built = installed.cuda_version()
     if cuda is None or built is None or cuda[0] >= built[0]:
         return None
@@ -96,11 +83,7 @@ def old_driver(driver: str, cuda: tuple[int, int] | None) -> Finding | None:
 
 
 def _not_given(reason: str, bus: Sequence[str], confined: bool) -> Finding:
-    """Return the fault if no driver is installed, the container was given no GPU, or the driver shows none of
-    those at the addresses `bus`.
-
-    `reason` is NVML's, and `confined` is True in a container or a job.
-    """
+    # no driver is installed, the container was given no GPU, or the driver shows none of those on the bus
     what, level = f"{len(bus)} NVIDIA GPU(s) in this machine, but {reason}", "warning"
     remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
     if confined:
@@ -112,11 +95,7 @@ def _not_given(reason: str, bus: Sequence[str], confined: bool) -> Finding:
 
 
 def driver_withheld(code: int | None, confined: bool) -> bool:
-    """Return True if a container or a job (`confined`) was given no driver, and its launcher has allocated no GPU to
-    it.
-
-    `code` is NVML's error number, None if there is none.
-    """
+    """A container or a job (`confined`) was given no driver, and its launcher has allocated no GPU to it."""
     given = allocation_from(os.environ, 0)
     return confined and code == Code.DRIVER_NOT_LOADED and not (given and given.names)
 
@@ -132,7 +111,7 @@ _MOST_NAMED = 4
 
 
 def of_visible_devices(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    """Yield the faults of the value of CUDA_VISIBLE_DEVICES (None if it is not set) on a machine with these GPUs."""
+    """Faults of CUDA_VISIBLE_DEVICES (None: not set) on a machine with these GPUs."""
     if not gpus or hides_all(value):
         return
     if value is not None and (name := stops_at(value, gpus)):
@@ -149,13 +128,12 @@ def _unknown(value: str, name: str, gpus: Sequence[Gpu]) -> Finding:
     if shown:
         what = f"{VARIABLE}={value} shows {', '.join(map(str, shown))} alone: {why}, and CUDA stops there"
         return Finding("warning", "GPU", what, f"this machine has {_names(gpus, name)}")
-    return Finding(
-        "error", "GPU", f"{VARIABLE}={value} shows no GPU: {why}", f"this machine has {_names(gpus, name)}; {CPU}"
-    )
+    what = f"{VARIABLE}={value} shows no GPU: {why}"
+    return Finding("error", "GPU", what, f"this machine has {_names(gpus, name)}; {CPU}")
 
 
 def _names(gpus: Sequence[Gpu], like: str) -> str:
-    """Return the names of at most four GPUs or MIG instances that exist, in the same kind of name as `like`."""
+    """The names of at most four GPUs or MIG instances, in the same kind of name as `like`."""
     if like.startswith("MIG-"):
         names = [instance.uuid for gpu in gpus for instance in gpu.instances or ()]
     elif like.startswith("GPU-"):
@@ -167,10 +145,7 @@ def _names(gpus: Sequence[Gpu], like: str) -> str:
 
 
 def _order(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Finding]:
-    """Yield a warning if `value`, that of CUDA_VISIBLE_DEVICES, names GPUs of different models by indexes.
-
-    The indexes may mean other GPUs in CUDA's own order.
-    """
+    """GPUs of different models are named by indexes, which may mean others in CUDA's own order."""
     by_index = value is None or is_index(value.split(",")[0].strip())
     asked = gpus if value is not None else used_by_tensorflow(visible(None, gpus))
     if os.environ.get(ORDER) == PCI or not by_index or len({gpu.name for gpu in asked if gpu.name}) < 2:

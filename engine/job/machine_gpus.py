@@ -79,7 +79,7 @@ class Machine:
     job_id: str = ""
     job_ends: Left | None = None
     cluster: Cluster | None = None
-    cluster_fault: str = ""
+    cluster_fault: Finding | None = None
     fault: Finding | None = None
 
     @classmethod

@@ -48,7 +48,7 @@ def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[
     if kind != MULTI_WORKER:
         return here, []
     if run is not None:
-        here = replace(here, cluster=cluster_to_resume(run), cluster_fault="")
+        here = replace(here, cluster=cluster_to_resume(run), cluster_fault=None)
     if here.cluster is None or visible != "all":
         return here, []
     part = share_gpus(os.environ, here.cluster, _names(here))

@@ -7,11 +7,12 @@ import shutil
 from dataclasses import replace
 
 from ..files.writing import write_atomically
+from ..finding import error
 from ..job import slurm, this_machine
 from ..job.machine_gpus import Answers, Machine
 from ..leases import memory_needs
 from ..options import Options
-from ..plan import MULTI_WORKER
+from ..plan import KIND, MULTI_WORKER
 from ..presets import Preset
 from ..process import launch, resuming
 from ..proof import folder
@@ -23,9 +24,10 @@ from ..runs.run import PROOF
 from . import entries, slurm_queue
 from .entries import Entry
 
-ON_SEVERAL_MACHINES = (
-    "a training on several machines cannot wait in the queue of one of them; "
-    "start it on every machine: gputui --preset P --cluster HOST1:PORT,HOST2:PORT --worker N"
+ON_SEVERAL_MACHINES = error(
+    KIND,
+    "a training on several machines cannot wait in the queue of one of them",
+    "start it on every machine: gputui --preset P --cluster HOST1:PORT,HOST2:PORT --worker N",
 )
 
 
@@ -35,7 +37,7 @@ def queue_preset(preset: Preset, after: str | None = None, anyway: bool = False)
     """
     refuse_here(f"gputui --preset {preset.file or preset.name}")
     if preset.options.strategy.kind == MULTI_WORKER:
-        raise RunError(ON_SEVERAL_MACHINES)
+        raise RunError(ON_SEVERAL_MACHINES.text)
     run = launch.create_queued(preset)
     try:
         return _put(replace(entries.entry_of(run, after), anyway=anyway))

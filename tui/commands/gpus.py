@@ -20,10 +20,9 @@ from . import when_called
 with when_called():
     from rich.table import Table as RichTable
 
-    from ...engine.doctor import blocks
     from ...engine.doctor import examine as examine_machine
     from ...engine.files.values import to_json
-    from ...engine.finding import Finding, worst_first
+    from ...engine.finding import Finding, errors, worst_first
     from ...engine.gpu import GpuProcess
     from ...engine.interpreter import interpreter
     from ...engine.job import this_machine
@@ -236,7 +235,7 @@ def doctor(as_json: bool, deep: bool, python: str | None) -> int:
     if python is not None and not python.strip():
         raise Refused("--python needs the path of a Python, or of the folder of an environment that has one")
     findings = examine(deep, interpreter.file_of(python) if python else None)
-    blocked = blocks(findings)
+    blocked = bool(errors(findings))
     if as_json:
         names = ("level", "about", "what", "remedy")
         rows = [{name: getattr(finding, name) for name in names} for finding in findings]

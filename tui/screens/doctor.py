@@ -13,8 +13,8 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ...engine.doctor import Examination, blocks
-from ...engine.finding import Finding, worst_first
+from ...engine.doctor import Examination
+from ...engine.finding import Finding, errors, worst_first
 from ...engine.system.child_process import BackgroundCall
 from ..base import keys
 from ..base.themes import colour, painted_colour
@@ -129,7 +129,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
     def _status_lines(self, width: int, _height: int) -> list[Row]:
         text, style = self.progress_text, "label"
         if not text:
-            broken = blocks(self.findings)  # a missing GPU is no error
+            broken = bool(errors(self.findings))  # a missing GPU is no error
             text, style = conclusion(self.findings), "bad" if broken else "value"
             text = f"{sign('error')} {text}" if broken else text
         return [[(line, style)] for line in textwrap.wrap(text, max(LEAST_WIDTH, width))]

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from rich.style import Style
 from rich.text import Text
 
-from ...engine import doctor
 from ...engine.doctor import HIDDEN
 from ...engine.finding import Finding, errors
 from ..base.errors import clean
@@ -55,8 +54,8 @@ def _colours(environment: Mapping[str, str]) -> int:
 
 def conclusion(findings: list[Finding]) -> str:
     """Return one line that says if this machine is ready to train, by the findings."""
-    if doctor.blocks(findings):
-        only_gpus = all(map(_is_of_gpus, errors(findings)))
+    if wrong := errors(findings):
+        only_gpus = all(map(_is_of_gpus, wrong))
         instead = "; device.visible=none trains on the CPU" if only_gpus else ""
         return f"Not ready to train: see the lines marked error{instead}."
     hidden = any(finding.about == HIDDEN for finding in findings)
