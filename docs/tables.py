@@ -16,11 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from gputui.engine import figures, presets
 from gputui.engine.diagnosis import VERDICTS, rules
-from gputui.engine.files.typed import Fields
 from gputui.engine.gpu import Gpu
 from gputui.engine.interpreter import compatibility
 from gputui.engine.options import GROUPS, OPTIONS, OptionInfo
@@ -222,7 +221,9 @@ def typed(hint: Any) -> dict[str, Any]:
     """Return the schema of a type hint."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _entries_schema(parts[1])
+        return {"$ref": "#/$defs/summary"} if parts[1] is events.Summary else typed(parts[1])
+    if is_typeddict(hint):
+        return _entries_schema(hint)
     if inspect.isclass(hint) and is_dataclass(hint):
         return _class_schema(hint)
     if origin is Literal:
@@ -240,29 +241,19 @@ def typed(hint: Any) -> dict[str, Any]:
     return {} if hint is Any else {"type": KINDS[hint]}
 
 
-def _entries_schema(declared: Fields) -> dict[str, Any]:
-    if declared.of is events.Summary:
-        return {"$ref": "#/$defs/summary"}
-    if isinstance(declared.of, type):
-        return _class_schema(declared.of)
-    said = _entry_comments(declared)
-    properties = {key: described(typed(hint), key, said.get(key, "")) for key, hint in declared.of.items()}
-    return {"type": "object", "properties": properties, "required": list(declared.needed)}
+def _entries_schema(kind: Any) -> dict[str, Any]:
+    """Return the schema of an object that has the entries of a TypedDict."""
+    hints, said = get_type_hints(kind, include_extras=True), _comments(kind)
+    optional = [name for name, hint in hints.items() if not kind.__total__ or get_origin(hint) is NotRequired]
+    types_of = {name: get_args(hint)[0] if get_origin(hint) is NotRequired else hint for name, hint in hints.items()}
+    properties = {name: described(typed(hint), name, said.get(name, "")) for name, hint in types_of.items()}
+    return {"type": "object", "properties": properties, "required": [name for name in hints if name not in optional]}
 
 
 def _comments(kind: type) -> dict[str, str]:
     """Return the comment at the end of the line that declares a field, by the field's name."""
-    declared = "".join(inspect.getsource(part) for part in kind.__mro__ if part is not object)
+    declared = "".join(inspect.getsource(part) for part in kind.__mro__ if part not in (object, dict))
     return _remarks(re.findall(r"^    (\w+): .*?  # (.+)$", declared, re.MULTILINE))
-
-
-def _entry_comments(declared: Fields) -> dict[str, str]:
-    """Return the comments at the end of the lines that declare the entries of a mapping in events.py, by the entry's
-    name.
-    """
-    name = next(name for name, hint in vars(events).items() if declared in get_args(hint))
-    source = re.search(rf"^{name} = .*?^\]", inspect.getsource(events), re.MULTILINE | re.DOTALL)
-    return _remarks(re.findall(r'"(\w+)": [^"]*?,  # (.+)$', source[0] if source else "", re.MULTILINE))
 
 
 def _remarks(found: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
+    is_typeddict,
 )  # fmt: skip
 
 from .reading import Object, parse_object, read_bytes, read_object, why
@@ -58,7 +59,7 @@ def convert(content: Any, kind: type[T]) -> T:
         trusted: T = _trusted(content, kind)
         return trusted
     try:
-        if is_dataclass(kind) and _has_fields(kind):
+        if is_dataclass(kind):
             _msgspec().convert(content, _shape_of(kind))
         converted: T = _msgspec().convert(content, kind)
         return converted
@@ -147,17 +148,7 @@ def _is(value: Any, hint: Any) -> bool:
     return True
 
 
-# ---- mappings with declared entries -------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Fields:
-    """The types of a mapping's entries by their names, or the dataclass that declares them. The entries in `needed`
-    must be present; those that are not declared are kept.
-    """
-
-    of: Mapping[str, Any] | type
-    needed: tuple[str, ...] = ()
+# ---- lines, and the types for msgspec ------------------------------------------------------------
 
 
 def decoder(hints: Mapping[str, Any], name: str) -> Callable[[bytes], dict[str, Any]]:
@@ -167,40 +158,41 @@ def decoder(hints: Mapping[str, Any], name: str) -> Callable[[bytes], dict[str, 
     if _trusts:
         return json.loads
     moment = Annotated[float, _msgspec().Meta(ge=0.0, le=LATEST_T)]
-    shape = _shape(hints, False, t=moment, type=Literal[name] if name else str)
+    shape = _shape(hints, t=moment, type=Literal[name] if name else str)
     decode: Callable[[bytes], dict[str, Any]] = _msgspec().json.Decoder(shape).decode
     return decode
 
 
-def with_entries(hints: Mapping[str, Any]) -> Any:
-    """Return the type of a mapping with those of the hints that have mappings with `Fields`; None if none has."""
-    own = {name: hint for name, hint in hints.items() if _has_fields(hint)}
-    return _shape(own, True) if own and not _trusts else None
+def has_any(hint: Any) -> bool:
+    """Return True if values of the type may have mappings of any depth."""
+    declares = is_dataclass(hint) or is_typeddict(hint)
+    return hint is Any or any(map(has_any, get_type_hints(hint).values() if declares else get_args(hint)))
 
 
 @cache
-def _has_fields(hint: Any) -> bool:
-    if isinstance(hint, Fields):
-        return True
-    within = get_type_hints(hint, include_extras=True).values() if is_dataclass(hint) else get_args(hint)
-    return any(map(_has_fields, within))
-
-
-@cache
-def _shape_of(kind: type, needed: tuple[str, ...] = ()) -> Any:
+def _shape_of(kind: Any, needed: tuple[str, ...] = ()) -> Any:
+    """Return the type of a mapping with the fields of a dataclass or TypedDict, of which some must be present."""
     hints = get_type_hints(kind, include_extras=True).items()
-    return _shape({name: hint for name, hint in hints if get_origin(hint) is not ClassVar}, True, needed)
+    return _shape({name: hint for name, hint in hints if get_origin(hint) is not ClassVar}, needed)
 
 
-def _shape(hints: Mapping[str, Any], inner: bool, needed: Sequence[str] = (), **more: Any) -> Any:
-    checked = {name: _checked(hint, inner) for name, hint in hints.items()}
+def _without_default(kind: Any) -> tuple[str, ...]:
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind) if field.default is field.default_factory is MISSING)
+    hints = get_type_hints(kind, include_extras=True).items()
+    return tuple(name for name, hint in hints if kind.__total__ and get_origin(hint) is not NotRequired)
+
+
+def _shape(hints: Mapping[str, Any], needed: Sequence[str] = (), **more: Any) -> Any:
+    checked = {name: _checked(hint) for name, hint in hints.items()}
     entries = {name: each if name in needed else NotRequired[each] for name, each in checked.items()}
     return TypedDict("Shape", entries | more)  # type: ignore[operator]
 
 
-def _checked(hint: Any, inner: bool) -> Any:
+def _checked(hint: Any) -> Any:
     """Return the type for msgspec: numbers are those that figures can have, and a Literal is any text, as another
-    version of gputui may have more words. With `inner`, mappings with `Fields` are those of the declared entries.
+    version of gputui may have more words. `Annotated[Mapping, KIND, NAMES]` has the entries that KIND declares, always
+    those of these names.
     """
     origin, parts = get_origin(hint), get_args(hint)
     if hint in (float, int):
@@ -208,16 +200,13 @@ def _checked(hint: Any, inner: bool) -> Any:
         return Annotated[hint, _msgspec().Meta(ge=-most, le=most)]
     if origin is Literal:
         return str
-    if is_dataclass(hint):
-        without_default = [field.name for field in fields(hint) if field.default is field.default_factory is MISSING]
-        declared: Any = hint
-        return _shape_of(declared, tuple(without_default))
-    if origin is Annotated and inner:
-        of, needed = parts[1].of, parts[1].needed
-        return _shape_of(of, needed) if isinstance(of, type) else _shape(of, True, needed)
+    if is_dataclass(hint) or is_typeddict(hint):
+        return _shape_of(hint, _without_default(hint))
     if origin is Annotated:
-        return _checked(parts[0], inner)
-    checked = tuple(_checked(part, inner) for part in parts)
+        return _shape_of(parts[1], parts[2:])
+    if origin is NotRequired:
+        return _checked(parts[0])
+    checked = tuple(_checked(part) for part in parts)
     if origin in (Union, types.UnionType):
         return Union[checked]  # noqa: UP007 - of any number
     if origin is tuple:

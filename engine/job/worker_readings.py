@@ -15,7 +15,7 @@ from typing import Any
 
 from ..runs import Run, Tail, run_cluster
 from ..runs.event_reading import in_time
-from ..runs.events import EVENT_FILES, EVENTS_FILE, Event, GpuReadings, Progress, Started, WorkerReadings
+from ..runs.events import EVENT_FILES, EVENTS_FILE, Event, GpuReadings, Progress, Started, WorkerFigures, WorkerReadings
 
 LOOK_SECONDS = 1.0
 TELL_SECONDS = 10.0
@@ -46,18 +46,20 @@ class Worker:
                 own = self.member.get("gpus") or ()
                 self._busy = [gpu.busy for gpu in event.gpus if gpu.uuid in own]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> WorkerFigures:
         """Return the worker's `index`, `address`, `samples_per_second`, `step_ms_p50`, `input_wait` and `gpus_busy` (a
         list).
 
         If nothing is known of its speed, these are `index`, `address`, and the reason in `missing`.
         """
-        figures, now = {"index": self.member["index"], "address": self.member["address"]}, self._progress
+        figures: WorkerFigures = {"index": self.member["index"], "address": self.member["address"]}
+        now = self._progress
         if now is None:
-            return figures | {"missing": NOTHING_YET if self._run else NOT_SHARED}
+            return {**figures, "missing": NOTHING_YET if self._run else NOT_SHARED}
         part = (self.member.get("replicas") or 0) / self._all_replicas if self._all_replicas else None
         speed = now.samples_per_second
-        return figures | {
+        return {
+            **figures,
             "samples_per_second": None if speed is None or not part else speed * part,
             "step_ms_p50": now.step_ms_p50,
             "input_wait": now.input_wait,
@@ -112,18 +114,18 @@ class Workers(threading.Thread):
                 known_before, due = known_now, time.monotonic() + TELL_SECONDS
                 self._say(figures)
 
-    def _say(self, figures: Sequence[Mapping[str, Any]]) -> None:
+    def _say(self, figures: Sequence[WorkerFigures]) -> None:
         self._tell(WorkerReadings(workers=figures, slowest=slowest(figures)))
 
 
-def slowest(figures: Sequence[Mapping[str, Any]]) -> int | None:
+def slowest(figures: Sequence[WorkerFigures]) -> int | None:
     """Return the index of the worker for which the others wait: its `input_wait` is at least 0.10 above the median of
     theirs.
 
     `figures` has a mapping for each worker, as `Worker.figures` returns it. `input_wait` is the share (0 to 1) of a
     step in which a worker waits for its input. None if there is no such worker.
     """
-    waits = {worker["index"]: worker["input_wait"] for worker in figures if worker.get("input_wait") is not None}
+    waits = {worker["index"]: wait for worker in figures if (wait := worker.get("input_wait")) is not None}
     if len(waits) < 2:
         return None
     last = max(waits, key=lambda index: waits[index])

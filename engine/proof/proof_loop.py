@@ -21,7 +21,7 @@ from ..profile import reports
 from ..profile.reports import ProfileError
 from ..runs import Run, launched_with
 from ..runs.event_reading import read_events
-from ..runs.events import EVENTS_FILE, InputStages, Started
+from ..runs.events import EVENTS_FILE, InputStages, StageTiming, Started
 from ..trials import comparing, proof_sentences, significance
 from ..trials.comparing import BaselineFailed, Comparing, Stopped
 from ..trials.record import Ablation, Comparison, Record, Trial, medians
@@ -303,7 +303,7 @@ def middle(trials: Sequence[Trial]) -> Trial:
     return next(trial for trial in trials if (trial.samples_per_second or 0.0) == speed)
 
 
-def stages(run: Run) -> list[Mapping[str, Any]]:
+def stages(run: Run) -> list[StageTiming]:
     """Return the stages of the input from source to end, by the last event about them. Empty without one."""
     last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
     return list(last.stages) if last else []

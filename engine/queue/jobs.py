@@ -8,12 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import TypedDict
 
 from ..files import typed
 from ..files.places import QUEUE, proofs_folder, runs_folder
 from ..files.reading import read_object
-from ..files.typed import Fields
 from ..files.writing import write_atomically
 from ..runs import ACTIVE_STATES, Run, events
 from ..runs.events import TELEMETRY_FILE
@@ -38,8 +37,12 @@ class End:
     has_result: bool = True
 
 
+class _Minutes(TypedDict):
+    minutes: float
+
+
 class _TimeLimits(TypedDict, total=False):
-    search: Annotated[dict[str, Any], Fields({"minutes": float}, needed=("minutes",))] | None
+    search: _Minutes | None
     limit_seconds: float | None
 
 

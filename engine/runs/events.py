@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NotRequired,
+    TypedDict,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from ..files.typed import Fields
 from ..files.values import EMPTY
 from ..files.values import finite as finite
 from ..files.values import plain as plain
@@ -81,50 +91,34 @@ def fields_of(event: Event) -> dict[str, Any]:
     return vars(event)
 
 
-# ---- entries of the mappings within events; a file may have more entries -----------------------
+# ---- mappings within events --------------------------------------------------------------------
 
-Stage = Annotated[
-    Mapping[str, Any],
-    Fields(
-        {
-            "name": str,  # read, shuffle, load, batch, prepare, augment and others
-            "op": str | None,  # TensorFlow's name of the operation
-            "ms_per_batch": float | None,  # its own work over all its calls, without the work of its inputs
-            "parallelism": float | None,  # calls that run at the same time; None: one after the other
-        },
-        needed=("name", "ms_per_batch"),
-    ),
-]
-Worker = Annotated[
-    Mapping[str, Any],
-    Fields(
-        {
-            "index": int,  # 0: the chief
-            "address": str,  # of the cluster
-            "host": str,
-            "run": str,  # the id of its run
-            "folder": str,  # of its run, on its machine
-            "replicas": int | None,
-            "gpus": Sequence[str] | None,  # its own, by UUID
-        },
-        needed=("index", "address"),
-    ),
-]
-WorkerFigures = Annotated[
-    Mapping[str, Any],
-    Fields(
-        {
-            "index": int,  # 0: the chief
-            "address": str,  # of the cluster
-            "samples_per_second": float | None,  # its share
-            "step_ms_p50": float | None,
-            "input_wait": float | None,  # as a share of its step time
-            "gpus_busy": Sequence[float | None] | None,  # of each of its GPUs
-            "missing": str | None,  # why there are no figures
-        },
-        needed=("index", "address"),
-    ),
-]
+
+class StageTiming(TypedDict):
+    name: str  # read, shuffle, load, batch, prepare, augment and others
+    op: NotRequired[str | None]  # TensorFlow's name of the operation
+    ms_per_batch: float | None  # its own work over all its calls, without the work of its inputs
+    parallelism: NotRequired[float | None]  # calls that run at the same time; None: one after the other
+
+
+class ClusterWorker(TypedDict):
+    index: int  # 0: the chief
+    address: str  # of the cluster
+    host: NotRequired[str]
+    run: NotRequired[str]  # the id of its run
+    folder: NotRequired[str]  # of its run, on its machine
+    replicas: NotRequired[int | None]
+    gpus: NotRequired[Sequence[str] | None]  # its own, by UUID
+
+
+class WorkerFigures(TypedDict):
+    index: int  # 0: the chief
+    address: str  # of the cluster
+    samples_per_second: NotRequired[float | None]  # its share
+    step_ms_p50: NotRequired[float | None]
+    input_wait: NotRequired[float | None]  # as a share of its step time
+    gpus_busy: NotRequired[Sequence[float | None] | None]  # of each of its GPUs
+    missing: NotRequired[str | None]  # why there are no figures
 
 
 @dataclass(frozen=True)
@@ -151,29 +145,42 @@ class Remedy:
     code: Sequence[str] = ()  # lines for the user's code that follow an advice
 
 
-PlainEvidence = Annotated[Mapping[str, Any], Fields(Evidence, needed=tuple(Evidence.__annotations__))]
-PlainRemedy = Annotated[Mapping[str, Any], Fields(Remedy, needed=("changes", "reason"))]
+PlainEvidence = Annotated[Mapping[str, Any], Evidence, "signal", "value", "unit", "threshold", "text", "source"]
+PlainRemedy = Annotated[Mapping[str, Any], Remedy, "changes", "reason"]
 
-Actual = Annotated[
-    Mapping[str, Any],
-    Fields(
-        {
-            "jit_compile": bool | None,
-            "xla_reason": str | None,  # why XLA compiles the step, or why not
-            "numa": str | None,  # on which CPUs the trainer runs, or why on all
-            "environment": Mapping[str, str | None] | None,  # the caller's variables that have no option
-            "steps_per_execution": int | None,
-            "device_batches": int | None,  # batches that are copied to each GPU ahead of their step
-            "memory_growth": bool | None,
-            "learning_rate": float | None,  # the highest
-            "parameters": int | None,
-        }
-    ),
-]
-KeptModel = Annotated[
-    Mapping[str, Any],
-    Fields({"epoch": int, "value": float | None, "file": str}, needed=("epoch", "file")),  # the file in the run folder
-]
+
+class ActualSettings(TypedDict, total=False):
+    jit_compile: bool | None
+    xla_reason: str | None  # why XLA compiles the step, or why not
+    numa: str | None  # on which CPUs the trainer runs, or why on all
+    environment: Mapping[str, str | None] | None  # the caller's variables that have no option
+    steps_per_execution: int | None
+    device_batches: int | None  # batches that are copied to each GPU ahead of their step
+    memory_growth: bool | None
+    learning_rate: float | None  # the highest
+    parameters: int | None
+    optimizer: str | None
+    tf32: bool
+    variables_on: Mapping[str, int]  # by device
+    weights_on_cpu: int
+    devices: Sequence[str]
+    compute_dtypes: Mapping[str, int]  # layers by the type in which they compute
+    output_dtype: str | None
+    strategy: str  # the class of TensorFlow
+    replicas: int
+    inject_prefetch: bool
+    deterministic_order: bool | None
+    private_threads: int | None
+    inter_op_threads: int
+    intra_op_threads: int
+    xla_cache: str
+    sharding: str
+
+
+class KeptModel(TypedDict):
+    epoch: int
+    value: NotRequired[float | None]
+    file: str  # in the run folder
 
 
 # ---- the events -------------------------------------------------------------------------------
@@ -190,7 +197,7 @@ class Started(Event):
     gpus: Sequence[str] = ()  # UUIDs of the GPUs that train, in TensorFlow's order; PCI bus ids without NVML
     gpu_devices: Sequence[TrainingGpu] = ()  # the same GPUs, each with facts from TensorFlow and the driver
     options: Mapping[str, Any]  # the preset's
-    actual: Actual  # read back from the built training
+    actual: ActualSettings  # read back from the built training
     replicas: int  # copies of the model that train
     global_batch_size: int | None  # samples of a full step, over all replicas; at most those of the data
     steps_per_epoch: int | None
@@ -208,7 +215,7 @@ class Started(Event):
     inapplicable: Mapping[str, str] = field(default_factory=dict)  # without effect on own code: key, reason
     sample_bytes: int | None = None  # of one sample as the model gets it, without its label
     worker: int | None = None  # of a training on several machines: the index of this worker
-    workers: Sequence[Worker] = ()  # all workers of a training on several machines
+    workers: Sequence[ClusterWorker] = ()  # all workers of a training on several machines
 
     def option(self, key: str) -> Any:
         """Return the value of an option, by `group.name`; None if the event lacks it."""
@@ -258,7 +265,7 @@ class InputStages(Event):
     """The time in ms that each stage of the input pipeline works for one global batch, from the source to the end."""
 
     type: ClassVar[str] = "input_stages"
-    stages: Sequence[Stage]
+    stages: Sequence[StageTiming]
     buffer_fill: float | None = None  # of the last buffer; 0: the training waits for it; None: there is none
 
 
@@ -331,7 +338,7 @@ class Best(Event):
     restores: bool = False  # whether the training gives the model the weights of this epoch at its end
 
 
-BestEpoch = Annotated[Mapping[str, Any], Fields(Best, needed=("option", "figure", "epoch"))]
+BestEpoch = Annotated[Mapping[str, Any], Best, "option", "figure", "epoch"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -503,4 +510,4 @@ class Finished(Event):
 
     type: ClassVar[str] = "finished"
     outcome: Outcome
-    summary: Annotated[Mapping[str, Any], Fields(Summary)]  # the content of `result.json`
+    summary: Annotated[Mapping[str, Any], Summary]  # the content of `result.json`

@@ -101,14 +101,11 @@ def parse_line(line: bytes, is_harmless: bool = False) -> Event | None:
         begin = line.find(_TYPE) + len(_TYPE)
         reader = readers.get(line[begin : line.find(_END, begin)])
         if reader is None:  # an unknown type, or a line of another program
-            reader = readers.get(_head()(line)["type"].encode()) or (Unknown, _head(), False, None)
-        kind, decode, is_open, entries = reader
+            reader = readers.get(_head()(line)["type"].encode()) or (Unknown, _head(), False)
+        kind, decode, is_open = reader
         content = decode(line)
-        if is_open:
-            if line.count(b"{") + line.count(b"[") > MAX_DEPTH and depth(content) > MAX_DEPTH:
-                return None
-            if entries is not None:
-                typed.convert(content, entries)
+        if is_open and line.count(b"{") + line.count(b"[") > MAX_DEPTH and depth(content) > MAX_DEPTH:
+            return None
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None
     event = new(kind)
@@ -147,21 +144,18 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-_Reader = tuple[type[Event], Callable[[bytes], dict[str, Any]], bool, Any]
+_Reader = tuple[type[Event], Callable[[bytes], dict[str, Any]], bool]
 
 
 @cache
 def _readers() -> Mapping[bytes, _Reader]:
-    """Return for each type of event its class, the function that reads a line, whether it has mappings of any depth,
-    and the type that tests the declared entries of these.
-    """
+    """Return for each type its class, the function that reads a line, and whether it has mappings of any depth."""
     readers: dict[bytes, _Reader] = {}
     for name, kind in kinds().items():
         hints = get_type_hints(kind, include_extras=True)
         own = {field.name: hints[field.name] for field in fields(kind)}
         decode = typed.decoder({"run": str, **own}, name)
-        is_open = any("Any" in repr(hint) for hint in own.values())
-        readers[name.encode()] = kind, decode, is_open, typed.with_entries(own)
+        readers[name.encode()] = kind, decode, any(map(typed.has_any, own.values()))
     return readers
 
 

@@ -186,7 +186,7 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
     report.speed.samples_per_second_at_peak = batch * peak / per_step if per_step and peak else None
     capabilities = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
     actual = actual_settings.read(options, model, pipeline, built.devices)
-    report.device_batches = actual["device_batches"]
+    report.device_batches = actual["device_batches"] or 0
     actual |= {"xla_reason": built.xla.reason} | prepared.actual()
     if pipeline.sharing:
         actual["sharding"] = pipeline.sharing
@@ -225,7 +225,9 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
     _warn(built, report, resume_at, actual, prepared)
 
 
-def _warn(built: Any, report: RunReport, resume_at: int | None, actual: dict[str, Any], prepared: Prepared) -> None:
+def _warn(
+    built: Any, report: RunReport, resume_at: int | None, actual: events.ActualSettings, prepared: Prepared
+) -> None:
     """Warn about settings of the training that have no effect, and about readings that are uncertain."""
     from .setup import actual_settings
 
@@ -261,7 +263,7 @@ def _warn_of_other_replicas(before: events.Started, training: Any, report: RunRe
     report.warn("other_replicas", message, hint)
 
 
-def _workers(training: Any) -> list[dict[str, Any]]:
+def _workers(training: Any) -> list[events.ClusterWorker]:
     # All workers call this at the same place.
     built = training.loop.built
     if built.joined is None:

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from .. import figures
-from ..files.typed import Fields
 from ..files.writing import write_atomically
 from ..runs import events
-from ..runs.events import Stage, TrialFigures
+from ..runs.events import StageTiming, TrialFigures
 from ..system.identity import Place, Process
 from ..system.run_clock import steady
 from . import KEEPS, STAGES
@@ -345,7 +344,7 @@ KINDS = ("ab", "loop", "diagnosis", "tune", "scaling", "rate", "sweep")
 STATES = ("running", "done", "stopped", "failed")
 # Decisions of a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
 DECISIONS = ("kept", "rejected", "failed", "running", "stopped")
-Verdict = Annotated[Mapping[str, Any], Fields(events.Diagnosis)]
+Verdict = Annotated[Mapping[str, Any], events.Diagnosis]
 
 
 class MachineFacts(TypedDict, total=False):
@@ -420,7 +419,7 @@ class Ablation:
     trials: list[Trial]
     input_cost: float | None = None
     input_wait: float | None = None
-    stages: Sequence[Stage] = ()
+    stages: Sequence[StageTiming] = ()
     why: str = ""
 
 

@@ -41,7 +41,8 @@ ADDRESSES = ("h0:1", "h1:1")
 
 def begun(*made: Run) -> None:
     """Tell in each run of these workers that they have met."""
-    members = [{"index": index, "address": f"h{index}:1", "host": "h", "run": run.id, "folder": str(run.path),
+    members: list[Any] = [
+               {"index": index, "address": f"h{index}:1", "host": "h", "run": run.id, "folder": str(run.path),
                 "replicas": 1, "gpus": []} for index, run in enumerate(made)]  # fmt: skip
     for index, run in enumerate(made):
         started: dict[str, Any] = dict.fromkeys(("global_batch_size", "steps_per_epoch", "train_samples"), 8)

@@ -55,7 +55,7 @@ def build(context):
 SHORT = ("epochs=8", "batch_size=20", "validation_split=0")
 
 
-def best(training: Training, option: str) -> dict[str, Any]:
+def best(training: Training, option: str) -> Any:
     return training.loop.built.report.best[option]
 
 

@@ -128,7 +128,7 @@ def test_a_device_that_is_not_there_and_nccl_without_gpus_are_refused() -> None:
 
 # ---- what differs from the options -------------------------------------------------------------
 
-AS_ASKED = {
+AS_ASKED: Any = {
     "jit_compile": False, "weights_on_cpu": 0, "compute_dtypes": {"float32": 3}, "inject_prefetch": True,
     "memory_growth": True,
 }  # fmt: skip
@@ -165,7 +165,7 @@ ON_CPU = Devices("CPU", ("/device:CPU:0",))
     ],
 )  # fmt: skip
 def test_options_that_are_not_in_effect_are_named(
-    settings: tuple[str, ...], actual: dict[str, Any], present: Devices, differing: list[tuple[str, str]],
+    settings: tuple[str, ...], actual: Any, present: Devices, differing: list[tuple[str, str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)

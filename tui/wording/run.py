@@ -3,7 +3,7 @@ Deferred imports: the first paint needs no runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...engine import figures
@@ -91,7 +91,8 @@ _SHOWN = ("samples_per_second", "step_ms.p50", "input_wait")
 
 def worker_lines(event: WorkerReadings | None) -> Iterator[str]:
     """Yield a line for each worker of an event `workers`, then a line about the slowest worker."""
-    for worker in event.workers if event else ():
+    workers: Sequence[Mapping[str, Any]] = event.workers if event else ()
+    for worker in workers:
         who = f"worker {worker['index']} ({worker['address']})"
         if worker.get("missing"):
             yield f"{who}: {worker['missing']}"

@@ -9,7 +9,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
@@ -47,6 +47,9 @@ class Timed:
     op: str
     ms_per_batch: float
     parallelism: int | None  # its calls that run in parallel
+
+    def timing(self) -> events.StageTiming:
+        return {"name": self.name, "op": self.op, "ms_per_batch": self.ms_per_batch, "parallelism": self.parallelism}
 
 
 @dataclass
@@ -164,7 +167,7 @@ class StageWatch:
         stages, fill = self._meter.take()
         if stages:
             self._reported = True
-            self._emit(events.InputStages(stages=[asdict(stage) for stage in stages], buffer_fill=fill))
+            self._emit(events.InputStages(stages=[stage.timing() for stage in stages], buffer_fill=fill))
 
 
 class Naming:

@@ -8,7 +8,7 @@ import contextlib
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,7 @@ class EpochRules(keras.callbacks.Callback):
 
     def _report(self, key: str) -> None:
         """Report the best epoch, if there is one yet, that the callback of this option knows."""
-        callback, files, restores = self.callbacks[key], list[dict[str, Any]](), False
+        callback, files, restores = self.callbacks[key], list[events.KeptModel](), False
         value: float | None
         if isinstance(callback, BestModels):
             if not callback.kept:
@@ -221,9 +221,9 @@ class BestModels(keras.callbacks.Callback):
         self._folder = built.report.run.file(FOLDER)
 
     @property
-    def files(self) -> list[dict[str, Any]]:
+    def files(self) -> list[events.KeptModel]:
         """The kept models, the best one first, as values for JSON."""
-        return [asdict(kept) for kept in self.kept]
+        return [{"epoch": kept.epoch, "value": kept.value, "file": kept.file} for kept in self.kept]
 
     def get_state(self) -> dict[str, Any]:
         return {"kept": self.files}

@@ -18,6 +18,7 @@ import tensorflow as tf
 from ...files import places
 from ...job.environment_variables import tf32_overridden
 from ...options import Options
+from ...runs.events import ActualSettings
 from ..common.versions import autograph_config, autograph_loader
 from ..data.batches import Batches
 from ..data.finishing import batches_ahead
@@ -27,7 +28,7 @@ from .optimizer import highest_rate
 Difference = tuple[str, str]  # option key, the actual state
 
 
-def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devices) -> dict[str, Any]:
+def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devices) -> ActualSettings:
     """Return the settings that are really in effect, as plain values for `actual` of the `started` event."""
     stream = pipeline.stream()
     settings = stream.options()
@@ -60,7 +61,7 @@ def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devic
     }
 
 
-def differences(options: Options, actual: dict[str, Any], devices: Devices) -> list[Difference]:
+def differences(options: Options, actual: ActualSettings, devices: Devices) -> list[Difference]:
     """Return the key of each option whose setting is not in effect, and a sentence about the value in `actual`."""
     differing: list[Difference] = []
     if options.compile.xla not in ("auto", actual["jit_compile"]):

@@ -10,13 +10,14 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...files.places import home
 from ...job import environment_variables
 from ...job.environment_variables import is_true
 from ...job.machine_gpus import training_gpus
 from ...options import OPTIONS, Options, by_key
+from ...runs.events import ActualSettings
 from ...telemetry import resource_limits
 from ..common.training_errors import TrainerError
 from . import machine_query, xla_cache
@@ -59,7 +60,7 @@ class Prepared:
     numa: str = ""  # how `device.numa` was applied
     cache: XlaCache = field(default_factory=XlaCache)
 
-    def actual(self) -> dict[str, Any]:
+    def actual(self) -> ActualSettings:
         return {"environment": dict(self.environment), "numa": self.numa, "xla_cache": str(self.cache)}
 
     def warn(self, report: RunReport, kind: str, devices: int) -> None:
