@@ -36,7 +36,7 @@ def need_a_terminal(instead: str = "gputui --preset NAME trains") -> None:
 def show(preset: FormState | None = None, watch: Run | None = None, replay_speed: float | None = None) -> int:
     """Run the screens, then print what continues. `watch` is a run to open, at `replay_speed` if not None."""
     need_a_terminal(*([f"gputui logs {watch.name} prints the log"] if watch else []))
-    gc.disable()  # until the application has been painted
+    gc.disable()  # until the application has been painted, 40 ms earlier
     from .app import GputuiApp
 
     app = GputuiApp(preset, watch=watch, replay_speed=replay_speed)

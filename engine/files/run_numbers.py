@@ -10,17 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ..late_patterns import late
 from .reading import open_regular
 from .values import EMPTY
 
 FILE = "run-numbers"  # in the home, next to the folder of runs
-_NAME = late(r"[rR]([1-9]\d{0,8})")
-_TIME = late(r"\d{8}-\d{6}-")  # of the start, at the beginning of each name that gputui gives a folder
+_NAME = re.compile(r"[rR]([1-9]\d{0,8})")
+_TIME = re.compile(r"\d{8}-\d{6}-")  # of the start, at the beginning of each name that gputui gives a folder
 _LONGEST_EVENT = 1 << 20  # bytes
 
 

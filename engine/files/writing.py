@@ -18,8 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..late_patterns import late
-
 _WHAT = {
     errno.ENOSPC: "disk full",
     errno.EDQUOT: "disk quota used up",
@@ -27,9 +25,10 @@ _WHAT = {
     errno.EFBIG: "largest file size (ulimit -f) reached",
 }
 _BY_WORDS = {os.strerror(number): number for number in _WHAT}
-_IN_TEXT = late(rf"; ({'|'.join(map(re.escape, _BY_WORDS))})|\berrno = ([0-9]+)")  # in messages of TensorFlow, of HDF5
-_NAMED = late(r"(/[^;]*); ")
-_NODES = late(r"\[\[[^\]]*\]\]|\{\{[^}]*\}\}|\[Op:.*|^\(0\) [A-Z_]+: +")
+# In messages of TensorFlow, of HDF5.
+_IN_TEXT = re.compile(rf"; ({'|'.join(map(re.escape, _BY_WORDS))})|\berrno = ([0-9]+)")
+_NAMED = re.compile(r"(/[^;]*); ")
+_NODES = re.compile(r"\[\[[^\]]*\]\]|\{\{[^}]*\}\}|\[Op:.*|^\(0\) [A-Z_]+: +")
 PROBE_BYTES = 16384
 
 

@@ -1,6 +1,6 @@
 """The values of a YAML text with their lines (`Located`), its errors, and advice on words that YAML reads as numbers.
 
-Does not import PyYAML: the first paint of the form needs this module and reads no YAML.
+Does not import PyYAML (30 ms): the first paint needs this module and reads no YAML.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
 import re
 
 from ..frozen import dataclass
-from ..late_patterns import late
 
 PATTERN = r"^(free|fits):[1-9][0-9]{0,2}(@[0-9]{1,4}GB)?(@[A-Za-z][0-9A-Za-z -]{0,40})?$"
 _GIBIBYTE = 1024**3
-_PARTS = late(PATTERN)
+_PARTS = re.compile(PATTERN)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
 """Which devices compute (`device`), in what precision, compiled how, and several of them together."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from ..frozen import dataclass
-from ..late_patterns import late
 from . import gpu_choice
 from .catalogue import Group, Limits, check, option
 
 Threads = Literal["auto"] | Annotated[int, Limits(ge=1, le=4096)]
-XLA_FLAG = late(r"--xla_[a-z0-9_]+(=\S*)?")
+XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=\S*)?")
 THREADS = "threads, NUMA and placement"  # the part of `device` that few change
 GpuName = Annotated[int, Limits(ge=0, le=1023)] | Annotated[str, Limits(pattern=r"^(GPU|MIG)-[0-9A-Za-z/-]+$")]
 GpuChoice = Annotated[str, Limits("free:N, fits:N", pattern=gpu_choice.PATTERN)]

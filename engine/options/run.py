@@ -1,17 +1,17 @@
 """What a run keeps, when it is ended, and in which Python it trains: the group `run`."""
 
+import re
 from typing import Annotated, ClassVar, Literal
 
 from ..follow_targets import FOLLOW_TARGETS, FollowTarget
 from ..frozen import dataclass
-from ..late_patterns import late
 from .catalogue import Group, Limits, check, option
 from .training import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, watched
 
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 WATCHER = "needs a process that watches this one"
 BEST_MODELS = "best models"  # a part of the group
-STEP_RANGE = late(r"(\d{1,9})-(\d{1,9})")
+STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
 def _is_text(value: object) -> bool:

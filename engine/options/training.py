@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from ..frozen import dataclass
-from ..late_patterns import late
 from .catalogue import Group, Limits, option
 
 # The options that name one.
@@ -54,7 +54,7 @@ PLATEAU = "reduce_on_plateau"  # the schedule that follows a figure; the others 
 BY_NO_STEPS = ("constant", PLATEAU)  # the schedules that do not follow the steps
 NO_EARLY_STOP, NO_PLATEAU = "train.early_stop is off", f"train.schedule is not {PLATEAU}"
 EARLY_STOPPING, ON_PLATEAU = "early stopping", "schedule reduce_on_plateau"  # parts of the group
-_OPTIMIZER_ARGUMENT = late(r"keras\.optimizers\.\w+\((\w+)=\)")
+_OPTIMIZER_ARGUMENT = re.compile(r"keras\.optimizers\.\w+\((\w+)=\)")
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,17 @@
 """What is trained on which data: the group `workload`."""
 
 import math
+import re
 from typing import Annotated, Any, Literal
 
 from ..frozen import dataclass
-from ..late_patterns import late
 from .catalogue import Group, Limits, check, option
 
 PATH_SOURCES = ("npz", "images", "tfrecord")
 NAMED_SOURCES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10")
 TESTED_SOURCES = ("mnist", "fashion_mnist", "cifar10", "npz")  # sources that can have a test part
 # What stands before the last colon is a file or a module.
-ENTRY = late(r"(?P<place>.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")
+ENTRY = re.compile(r"(?P<place>.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")
 BLOCKS = 2  # blocks of the transformer if no number is given
 # What the models are known with.
 NORMALIZATION = {"mlp": "none", "cnn": "none", "separable_cnn": "batch", "resnet50": "batch", "transformer": "layer"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,6 @@ from ..files.located_yaml import YamlFault, shorten
 from ..files.places import PRESET_SUFFIXES, named_presets, runs_folder, user_presets_folder
 from ..files.places import SHIPPED_PRESETS as SHIPPED
 from ..interpreter import interpreter
-from ..late_patterns import late
 from ..options.catalogue import did_you_mean, nearest
 from ..options.workload import ENTRY, PATH_SOURCES
 from .preset import TOP_LEVEL, PresetError, Problem
@@ -155,7 +155,7 @@ def _module_lies(text: str, folder: str) -> bool:
 
 RUN = "run:"  # before the id of a run, for the options of that run
 OWN_FIT = "is a fit of your own script, which gputui cannot start; `gputui init` shows how to make a preset of it"
-STAMP = late(r"^\d{8}-\d{6}-")  # of the id of a run, before the name of its preset
+STAMP = re.compile(r"^\d{8}-\d{6}-")  # of the id of a run, before the name of its preset
 
 
 def in_current_folder() -> list[Path]:

@@ -3,18 +3,18 @@ functions that return rows, and are tested as such."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
 
-from ...engine.late_patterns import late
 from ..base.glyphs import Glyphs
 
 Piece = tuple[str, str]
 Row = list[Piece]
-_PATH = late(r"(?<![^\s(])/[^\s:;,()'\"]+")
-_PYTHON_OF_ENVIRONMENT = late(r"(.*[^/]+/[^/]+)/bin/python[\d.]*")
+_PATH = re.compile(r"(?<![^\s(])/[^\s:;,()'\"]+")
+_PYTHON_OF_ENVIRONMENT = re.compile(r"(.*[^/]+/[^/]+)/bin/python[\d.]*")
 _COMMON_ENVIRONMENTS = ("env", "venv", ".venv")  # names that say nothing: people give them to each project's
 
 

@@ -15,7 +15,6 @@ from typing import Any, Literal
 from ...engine import presets
 from ...engine.files import located_yaml, places
 from ...engine.frozen import dataclass
-from ...engine.late_patterns import late
 from ...engine.options import GROUPS, OPTIONS, OptionInfo, Options, by_key
 from ...engine.options.own_code import OWN_CODE_LABELS
 from ...engine.presets import Preset, PresetError, paths, resolving
@@ -277,7 +276,7 @@ def _record_of(path: Path) -> tuple[str, str]:
     return "", ""
 
 
-SETTING = late(r"\b(?P<key>[a-z]+\.[a-z0-9_]+)=(?P<text>[^\s,;()]+)")
+SETTING = re.compile(r"\b(?P<key>[a-z]+\.[a-z0-9_]+)=(?P<text>[^\s,;()]+)")
 
 
 def proposed(hint: str) -> Mapping[str, Any]:

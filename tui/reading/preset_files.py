@@ -20,7 +20,6 @@ from ...engine.files.places import PRESET_SUFFIXES, presets_in
 from ...engine.files.reading import read_bytes, why
 from ...engine.files.writing import write_atomically
 from ...engine.frozen import dataclass
-from ...engine.late_patterns import late
 from ...engine.presets.preset import TOP_LEVEL
 
 MOST = 20
@@ -85,7 +84,7 @@ Group = Literal["here", "recent", "yours", "shipped", "path"]
 GROUPS: tuple[Group, ...] = ("here", "recent", "yours", "shipped")
 MOST_ENTRIES = 20_000  # of a folder that are looked through by name
 MOST_FILES = 200  # of a folder that are read
-_OURS = late(rf"^(?:{'|'.join(TOP_LEVEL)})[ \t]*:", re.MULTILINE)
+_OURS = re.compile(rf"^(?:{'|'.join(TOP_LEVEL)})[ \t]*:", re.MULTILINE)
 
 
 @dataclass(frozen=True)

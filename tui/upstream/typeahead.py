@@ -344,11 +344,7 @@ def _is_text(event: Typed | None) -> bool:
 
 
 def _is_field(widget: Widget | None) -> bool:
-    if isinstance(widget, Input) or widget is None:
-        return widget is not None
-    from textual.widgets import TextArea  # not needed for the first paint
-
-    return isinstance(widget, TextArea) and not widget.read_only
+    return isinstance(widget, Input) or getattr(widget, "read_only", True) is False  # which only a TextArea has
 
 
 def _written(widget: Widget | None, event: events.Key) -> bool:

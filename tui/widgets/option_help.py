@@ -3,20 +3,20 @@ text is made here; the form shows it at the side of the options or below them.""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from rich.cells import cell_len
 from textual.content import Content
 
 from ...engine.finding import Finding
-from ...engine.late_patterns import late
 from ...engine.units import named
 from ..base.errors import clean
 from ..form.form_state import INFO, FormState, shown, to_text
 from .findings import STYLES
 
 NAME_WIDTH = 9
-_WITHIN_A_WORD = late(r"(?<=[/.,_=:(])")  # places at which a long word is divided
+_WITHIN_A_WORD = re.compile(r"(?<=[/.,_=:(])")  # places at which a long word is divided
 MARKS = (
     ("*", "differs from the default"),
     ("+", "differs from the file: not saved"),
