@@ -1,4 +1,4 @@
-"""Returns a value from a file as a number, a whole number, a text or a mapping, or None if it is none.
+"""Returns a value from a file as a number or a whole number, or None if it is none.
 
 Any program can write to a file, so its content is tested here before it is used. JSON is written strictly: without NaN
 and Infinity, which other programs do not read.
@@ -34,16 +34,6 @@ def whole(value: Any) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and -LARGEST_WHOLE <= value <= LARGEST_WHOLE:
         return value
     return None
-
-
-def text(value: Any) -> str | None:
-    """Return the value if it is a text; None for anything else."""
-    return value if isinstance(value, str) else None
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """Return the value if it is a mapping; an empty mapping for anything else."""
-    return value if isinstance(value, Mapping) else EMPTY
 
 
 def harmless(text: str) -> str:

@@ -149,7 +149,8 @@ def test_a_search_gets_more_minutes_only_if_its_own_are_used_up(
     home: Path, monkeypatch: pytest.MonkeyPatch, state: str, seconds: float, answer: str | None, minutes: float | None
 ) -> None:
     resumed: list[Any] = []
-    monkeypatch.setattr(tune_request, "resume", noting(resumed, "process"))
+    monkeypatch.setattr(tune_request, "resumed", lambda _, more: more)
+    monkeypatch.setattr(proof_start, "start_again", lambda proof, more, anyway: resumed.append((proof, more, anyway)))
     monkeypatch.setattr(proof_start, "blocks", lambda *_: "")
     monkeypatch.setattr(Proof, "request", None)
     proof = write_search(home, state=state, seconds=seconds)
@@ -159,8 +160,8 @@ def test_a_search_gets_more_minutes_only_if_its_own_are_used_up(
     app = Answering(answer)
     asyncio.run(actions.go_on(app, proof, data))
     assert app.asked == ([("How many more minutes?", "2")] if minutes is not None else [])
-    assert resumed == [(proof, True, minutes)]
-    assert (app.told, app.engines) == (["the search goes on"], ["process"])
+    assert resumed == [(proof, minutes, True)]
+    assert (app.told, app.engines) == (["the search goes on"], [None])
     resumed.clear()
     if minutes is not None:
         app.answers = [None]

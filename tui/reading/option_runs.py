@@ -10,7 +10,6 @@ from typing import Any
 
 from ...engine import runs
 from ...engine.files.reading import read_object
-from ...engine.files.values import mapping
 from ...engine.options import options_json
 from ...engine.runs import Run
 from ...engine.runs.run import STATE_LABELS
@@ -136,7 +135,12 @@ def _ended(run: Run) -> EndedRun | None:
     return EndedRun(
         "" if run.number is None else run.name,
         changed(run, "preset.yaml"),
-        {f"{group}.{name}": value for group, values in groups.items() for name, value in mapping(values).items()},
+        {
+            f"{group}.{name}": value
+            for group, values in groups.items()
+            if isinstance(values, dict)
+            for name, value in values.items()
+        },
         STATE_LABELS.get(str(result["outcome"]), str(result["outcome"])),
         result.get("samples_per_second"),
         validation(result.get("metrics") or {}),
