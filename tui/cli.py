@@ -19,7 +19,7 @@ from ..engine.files.places import PRESET_SUFFIXES, named_presets
 from ..engine.interpreter import interpreter
 from ..engine.queue import any_entry
 from .base.errors import INTERRUPTED, WRONG, Refused, clean, complain, guarded, interruptible
-from .commands import command_of, completion
+from .commands import Called, command_of, completion
 from .commands.shared_options import (
     JSON_OR_DETACH,
     NEEDS_QUEUE,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .form.form_state import FormState
 
 
+HELP = frozenset(("-h", "--help"))
 TRAINING = ("train", "run", "start", "fit")  # words with which other programs begin a training
 
 # By the headings of the help: each command with its module and its purpose, the first sentence of its own help.
@@ -85,7 +86,10 @@ NAMED = {name: place for commands in COMMANDS.values() for name, place in comman
 
 class LazyGroup(click.Group):
     """The group of all commands. A command is the function of its name in its module; the group puts its purpose before
-    its help. A word that is no command opens the form on the preset of this name."""
+    its help. A word that is no command opens the form on the preset of this name. With `only_declares`, commands are
+    loaded for their help only."""
+
+    only_declares = False
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(NAMED)
@@ -93,8 +97,11 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in NAMED and name not in self.commands:
             module, purpose = NAMED[name]
-            command = command_of(module, name.replace("-", "_"))
+            only_declared = self.only_declares or ctx.resilient_parsing
+            command = command_of(module, name.replace("-", "_"), only_declared)
             command.help = f"{purpose}\n\n{cleandoc(command.help or '')}"
+            if only_declared:
+                return command
             self.add_command(command, name)
         return super().get_command(ctx, name)
 
@@ -183,7 +190,7 @@ WITHOUT_SCREEN = {
     epilog="RUN in the help of a command is an id that `gputui runs` lists, a part of one that no other run has, or "
     "`latest`.",
     subcommand_metavar="[PRESET | COMMAND [ARGS]...]",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": [*HELP]},
 )
 @preset_option("Train this preset without the screen; run:RUN takes the options of that run.")
 @settings_option()
@@ -319,16 +326,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _code(arguments: Sequence[str] | None) -> int:
+    words = sys.argv[1:] if arguments is None else arguments
+    cli.only_declares = not HELP.isdisjoint(words)
     try:
-        code: Any = cli.main(args=arguments, prog_name="gputui", standalone_mode=False)
+        try:
+            code: Any = cli.main(args=arguments, prog_name="gputui", standalone_mode=False)
+        except Called:  # the word was no request for help, but for another program or the value of an option
+            cli.only_declares = False
+            code = cli.main(args=arguments, prog_name="gputui", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.Abort:
         return INTERRUPTED
     except click.UsageError as fault:
-        given = sys.argv[1:2] if arguments is None else arguments[:1]
-        named = ["gputui", *(word for word in given if word in NAMED)]
+        named = ["gputui", *(word for word in words[:1] if word in NAMED)]
         words = fault.ctx.command_path.strip() if fault.ctx else " ".join(named)  # no context: an option without value
         complain(f"{fault.format_message()}\n{words} --help shows what there is")
         return WRONG

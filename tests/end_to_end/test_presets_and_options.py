@@ -51,6 +51,7 @@ def test_a_group_or_any_word_finds_its_options(capsys: pytest.CaptureFixture[str
 def test_help_and_completion_import_nothing_heavy() -> None:
     program = (
         "import sys, click\nfrom gputui.tui import cli\nfrom gputui.tui.commands import completion as completing\n"
+        "cli.cli.only_declares = True\n"
         "for name in cli.NAMED: cli.cli.get_command(click.Context(cli.cli), name)\n"
         "for ask in (completing.preset, completing.run, completing.proof): ask(None, None, '')\n"
         "heavy = ('pydantic', 'textual', 'rich', 'pynvml', 'psutil', 'ruamel', 'gputui.engine.diagnosis', 'numpy')\n"

@@ -10,7 +10,7 @@ import click
 
 from ...engine.trials import KEEPS, LEAST_REPEATS, TRIAL_SECONDS
 from ..base.errors import DONE, Refused, clean, complain, error_text
-from . import completion, when_called
+from . import completion, is_called
 from .shared_options import (
     FOLLOWING,
     MINUTES,
@@ -22,7 +22,7 @@ from .shared_options import (
     settings_option,
 )
 
-with when_called():
+if is_called():
     from ...engine import diagnosis
     from ...engine import runs as run_folders
     from ...engine.files.values import to_json

@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 
 from ..base.errors import STDOUT, Refused, clean, complain
-from . import when_called
+from . import is_called
 from .shared_options import preset_option, settings_option
 
-with when_called():
+if is_called():
     from ...engine import checks, entry
     from ...engine import presets as preset_files
     from ...engine.export import export_folder

@@ -15,9 +15,9 @@ from typing import Any
 import click
 
 from ..base.errors import DONE, FAILED, Refused, clean, complain
-from . import when_called
+from . import is_called
 
-with when_called():
+if is_called():
     from rich.table import Table as RichTable
 
     from ...engine.doctor import examine as examine_machine

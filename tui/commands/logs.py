@@ -15,9 +15,9 @@ from typing import BinaryIO
 import click
 
 from ..base.errors import DONE, INTERRUPTED, Refused, clean
-from . import completion, when_called
+from . import completion, is_called
 
-with when_called():
+if is_called():
     from ...engine import runs as run_folders
     from ...engine.files.reading import open_regular
     from ...engine.process.known_failures import RESUMED

@@ -23,10 +23,10 @@ from ..base.errors import (
     complain,
     discard_output,
 )
-from . import completion, when_called
+from . import completion, is_called
 from .shared_options import NEEDS_QUEUE, FollowOptions, one_of
 
-with when_called():
+if is_called():
     from ...engine.files.values import to_json
     from ...engine.files.writing import used_bytes
     from ...engine.job import this_machine

@@ -19,10 +19,10 @@ import click
 from ...engine.prepare.manifest import DTYPES, FORMATS, MOST_SHARDS, SHARD_BYTES
 from ...engine.units import counted, seconds, size
 from ..base.errors import DONE, FAILED, INTERRUPTED, WRONG, Refused, clean, complain
-from . import when_called
+from . import is_called
 from .shared_options import preset_option, settings_option
 
-with when_called():
+if is_called():
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

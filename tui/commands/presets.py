@@ -13,10 +13,10 @@ from typing import Any
 import click
 
 from ..base.errors import DONE, WRONG, Refused, clean, complain
-from . import completion, when_called
+from . import completion, is_called
 from .shared_options import preset_name
 
-with when_called():
+if is_called():
     from rich.table import Table
     from rich.text import Text
 

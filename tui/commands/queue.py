@@ -13,10 +13,10 @@ from typing import Any
 import click
 
 from ..base.errors import DONE, OutputFault, Refused, clean, complain
-from . import completion, when_called
+from . import completion, is_called
 from .shared_options import one_of
 
-with when_called():
+if is_called():
     from ...engine import runs as run_folders
     from ...engine.files import run_numbers
     from ...engine.files.places import runs_folder

@@ -14,10 +14,10 @@ import click
 
 from ...engine.follow_targets import FOLLOW_TARGETS
 from ..base.errors import DONE, FAILED, INTERRUPTED, STDOUT, WRONG, Refused, clean, complain
-from . import completion, when_called
+from . import completion, is_called
 from .shared_options import one_of
 
-with when_called():
+if is_called():
     from ...engine import runs as run_folders
     from ...engine.files import writing
     from ...engine.files.writing import refuse_existing, write_new

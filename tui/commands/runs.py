@@ -11,10 +11,10 @@ import click
 
 from ...engine.figures import shown
 from ..base.errors import DONE, WRONG, Refused, clean, complain
-from . import completion, when_called
+from . import completion, is_called
 from .shared_options import one_of
 
-with when_called():
+if is_called():
     from rich.table import Table
     from rich.text import Text
 

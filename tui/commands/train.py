@@ -27,7 +27,7 @@ from ..base.errors import (
     error_text,
     report,
 )
-from . import completion, when_called
+from . import completion, is_called
 from .shared_options import (
     JSON_OR_DETACH,
     NEEDS_QUEUE,
@@ -38,7 +38,7 @@ from .shared_options import (
     wait_option,
 )
 
-with when_called():
+if is_called():
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn
     from rich.table import Table

@@ -10,7 +10,7 @@ import click
 
 from ...engine.trials import LEAST_REPEATS, SAMPLERS, STAGES, TRIAL_SECONDS
 from ..base.errors import Refused
-from . import when_called
+from . import is_called
 from .shared_options import (
     FOLLOWING,
     MINUTES,
@@ -23,7 +23,7 @@ from .shared_options import (
     settings_option,
 )
 
-with when_called():
+if is_called():
     from ...engine.queue import adding
     from ...engine.sweep import sweep_request, swept_values
     from ...engine.trials.record import Limits, RateSettings
