@@ -84,7 +84,7 @@ REFUSED = {
 WARNS = {"output_of_16_bits": {"narrow_output"}, "table_filled_later": {"data_state"}}  # the resumed run
 SETTINGS = {
     "ends_within_an_epoch": ("train.steps_per_epoch=4",),
-    "multi_input": ("strategy.kind=mirrored",),
+    "multi_input": ("strategy.kind=mirrored", "input.cache=./cache"),
     "output_of_16_bits": ("precision.policy=mixed_bfloat16",),
     "over_replicas": ("strategy.kind=mirrored",),
     "shuffled_validation_over_replicas": ("strategy.kind=mirrored",),

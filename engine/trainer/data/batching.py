@@ -24,7 +24,8 @@ class Elements:
     """Elements that are cheap to shuffle, their number in a pass, and the functions that make samples of them.
 
     `load` makes a sample of an element, and `vary` changes the sample at random in each pass. Samples are taken out of
-    `arrays` in memory by their indexes. If `whole` is True, all elements are shuffled, whatever the size of the buffer.
+    `arrays` in memory by their indexes. If `whole` is True, they are arrays: all elements are shuffled, whatever the
+    size of the buffer, unless they are kept in a file.
     """
 
     dataset: tf.data.Dataset
@@ -116,7 +117,8 @@ def shuffled(data: Elements, seed: int, number: Any, options: Options) -> tf.dat
     """Return the elements in the order of the pass `number`, which `seed` and the number decide."""
     if options.input.shuffle == "off":
         return data.dataset
-    buffer = data.samples if data.whole else min(options.input.shuffle, data.samples)
+    in_memory = data.whole and options.input.cache in ("off", "memory")
+    buffer = data.samples if in_memory else min(options.input.shuffle, data.samples)
     if seed % (2**31 - 1) == 0:  # TensorFlow compares its two seeds with (0, 0), which fails for 0 and a tensor
         tf.compat.v1.set_random_seed(1)  # of the graph of this function alone
     return data.dataset.shuffle(buffer, seed=tf.constant(seed, tf.int64) + number)
@@ -137,9 +139,8 @@ def drawn_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None
 def kept(data: Elements, name: str, cache_file: Callable[[str], str], options: Options) -> Elements:
     """Return the samples, loaded once and kept in memory or in the file that `cache_file` returns for `name`."""
     samples = loaded(data.dataset, load=data.load, options=options)
-    if options.input.cache == "memory":
-        return Elements(samples.cache(), data.samples, vary=data.vary, whole=data.whole)
-    return Elements(samples.cache(cache_file(name)), data.samples, vary=data.vary)
+    cached = samples.cache() if options.input.cache == "memory" else samples.cache(cache_file(name))
+    return Elements(cached, data.samples, vary=data.vary, whole=data.whole)
 
 
 def loaded(elements: tf.data.Dataset, load: Callable[..., Any] | None, options: Options) -> tf.data.Dataset:
