@@ -3,7 +3,8 @@
 tests/durations.json holds the seconds of each file, by which the next run orders them, and the CPU time of the whole
 suite; `--record` writes it. If all tests are demanded, as in continuous integration, a suite that takes 20 % more CPU
 time fails. Machines differ in speed, so CPU time is counted in turns of a fixed loop that is timed here. With files or
-options of pytest (`python -m tests.measured tests/leases`) only these are run and measured.
+options of pytest (`python -m tests.measured tests/leases`) only these are run and measured. The loop is timed all the
+while: on a machine that others use as well, its speed changes by half from one minute to the next.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import ctypes
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -29,6 +32,7 @@ PASSES = (
     ("-m", "alone", "--durations", "5"),
 )  # fmt: skip
 MOST_MORE = 1.2
+SECONDS_BETWEEN_TURNS = 10.0
 LEAVING_SECONDS = 10.0  # for detached processes after the last test
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2): orphans become children of this process, so that their time is counted
 
@@ -37,7 +41,8 @@ def main() -> int:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     record = "--record" in sys.argv
     chosen = [given for given in sys.argv[1:] if given != "--record"]
-    turn_seconds = _seconds_of_a_turn()
+    turn_seconds: list[float] = []
+    threading.Thread(target=_time_turns, args=(turn_seconds,), daemon=True).start()
     written = Path(tempfile.mkdtemp()) / "seconds.json"
     os.environ[MEASURED] = str(written)
     began = time.monotonic()
@@ -51,7 +56,10 @@ def main() -> int:
     if chosen:
         print()
         return failed
-    turns, before = round(cpu_seconds / turn_seconds), json.loads(FILE.read_text(encoding="utf-8"))["turns"]
+    turns, before = (
+        round(cpu_seconds / statistics.median(turn_seconds)),
+        json.loads(FILE.read_text(encoding="utf-8"))["turns"],
+    )
     print(f", {turns / before:.2f} times what tests/durations.json has")
     if record and not failed:
         files = json.loads(written.read_text(encoding="utf-8"))
@@ -64,15 +72,12 @@ def main() -> int:
     return failed
 
 
-def _seconds_of_a_turn() -> float:
-    """CPU seconds that this machine takes for a fixed amount of work, the least of five times."""
-    return min(_turn() for _ in range(5))
-
-
-def _turn() -> float:
-    began = time.process_time()
-    sum(number * number % 7 for number in range(1_000_000))
-    return time.process_time() - began
+def _time_turns(seconds: list[float]) -> None:
+    while True:
+        began = time.thread_time()
+        sum(number * number % 7 for number in range(1_000_000))
+        seconds.append(time.thread_time() - began)
+        time.sleep(SECONDS_BETWEEN_TURNS)
 
 
 def _run(command: list[str]) -> int:
