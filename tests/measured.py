@@ -2,9 +2,9 @@
 
 tests/durations.json holds the seconds of each file, by which the next run orders them, and the CPU time of the whole
 suite; `--record` writes it. If all tests are demanded, as in continuous integration, a suite that takes 20 % more CPU
-time fails. Machines differ in speed, so CPU time is counted in turns of a fixed loop that is timed here. With files or
-options of pytest (`python -m tests.measured tests/leases`) only these are run and measured. The loop is timed all the
-while: on a machine that others use as well, its speed changes by half from one minute to the next.
+time fails. Machines differ in speed, and on one that others use as well it changes by half from one minute to the next:
+CPU time is counted in turns of a fixed loop that is timed all the while. With files or options of pytest
+(`python -m tests.measured tests/leases`) only these are run and measured.
 """
 
 from __future__ import annotations
@@ -56,10 +56,8 @@ def main() -> int:
     if chosen:
         print()
         return failed
-    turns, before = (
-        round(cpu_seconds / statistics.median(turn_seconds)),
-        json.loads(FILE.read_text(encoding="utf-8"))["turns"],
-    )
+    turns = round(cpu_seconds / statistics.median(turn_seconds))
+    before = json.loads(FILE.read_text(encoding="utf-8"))["turns"]
     print(f", {turns / before:.2f} times what tests/durations.json has")
     if record and not failed:
         files = json.loads(written.read_text(encoding="utf-8"))

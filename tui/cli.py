@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .form.form_state import FormState
 
 
-HELP = frozenset(("-h", "--help"))
+HELP = ("-h", "--help")
 TRAINING = ("train", "run", "start", "fit")  # words with which other programs begin a training
 
 # By the headings of the help: each command with its module and its purpose, the first sentence of its own help.
@@ -190,7 +190,7 @@ WITHOUT_SCREEN = {
     epilog="RUN in the help of a command is an id that `gputui runs` lists, a part of one that no other run has, or "
     "`latest`.",
     subcommand_metavar="[PRESET | COMMAND [ARGS]...]",
-    context_settings={"help_option_names": [*HELP]},
+    context_settings={"help_option_names": HELP},
 )
 @preset_option("Train this preset without the screen; run:RUN takes the options of that run.")
 @settings_option()
@@ -327,7 +327,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _code(arguments: Sequence[str] | None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
-    cli.only_declares = not HELP.isdisjoint(words)
+    cli.only_declares = any(word in words for word in HELP)
     try:
         try:
             code: Any = cli.main(args=arguments, prog_name="gputui", standalone_mode=False)
@@ -341,8 +341,8 @@ def _code(arguments: Sequence[str] | None) -> int:
         return INTERRUPTED
     except click.UsageError as fault:
         named = ["gputui", *(word for word in words[:1] if word in NAMED)]
-        words = fault.ctx.command_path.strip() if fault.ctx else " ".join(named)  # no context: an option without value
-        complain(f"{fault.format_message()}\n{words} --help shows what there is")
+        command = fault.ctx.command_path.strip() if fault.ctx else " ".join(named)  # no context: no value of an option
+        complain(f"{fault.format_message()}\n{command} --help shows what there is")
         return WRONG
     except click.ClickException as fault:
         complain(fault)
