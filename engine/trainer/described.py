@@ -110,8 +110,7 @@ def _described(own: Own) -> dict[str, Any]:
 def _opened(own: Own, name: str, stream: Any) -> str:
     """Return the expression that opens data which is read by iterating over it as a Dataset. Empty for other data."""
     from .own.iterated import passes_of
-    from .own.py_dataset import LOOKED_AT
-    from .own.streams import Samples
+    from .own.streams import LOOKED_AT, Samples
 
     assert own.returned is not None
     data = getattr(own.returned, name)

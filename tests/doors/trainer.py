@@ -14,7 +14,7 @@ from gputui.engine.trainer.common import stopping, versions
 from gputui.engine.trainer.common.stopping import ENGINE_GONE, ENGINE_LOST, ProcessExit, StopRequested, StopSwitch
 from gputui.engine.trainer.common.training_errors import DataError, TrainerError
 from gputui.engine.trainer.data import batching, finishing, pipeline, sources
-from gputui.engine.trainer.data.batches import Share
+from gputui.engine.trainer.data.batches import FitArguments, Share
 from gputui.engine.trainer.data.pipeline import Pipeline
 from gputui.engine.trainer.data.sources import Part, Source
 from gputui.engine.trainer.data.stages import SOURCE, Stage, StageMeter, Timed
@@ -37,7 +37,7 @@ from gputui.engine.trainer.own import (
     building, dataset_facts, iterated, model_checks, py_dataset, returned, streams, user_pipeline,
 )
 from gputui.engine.trainer.own.iterated import Anew, Passes, Positions
-from gputui.engine.trainer.own.returned import FitArguments, Returned, checked
+from gputui.engine.trainer.own.returned import Returned, checked
 from gputui.engine.trainer.own.user_code import UserError
 from gputui.engine.trainer.own.user_pipeline import OwnPipeline, opened
 from gputui.engine.trainer.prepare import preset_data, work

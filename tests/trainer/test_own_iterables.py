@@ -17,7 +17,7 @@ import tensorflow as tf
 from tests.doors.trainer import Anew, Passes, Positions, UserError, iterated, py_dataset
 from tests.support.cases import all_hold
 from tests.support.own import Write, resumed
-from tests.support.training import Training
+from tests.support.training import Training, options
 
 PROGRAM = """
 import keras, numpy as np, random
@@ -346,7 +346,8 @@ class Pages(keras.utils.PyDataset):  # type: ignore[misc]
 
 def test_a_dataset_is_told_of_each_pass_once_and_of_those_before_it() -> None:
     data = Pages()
-    loader = py_dataset.Loader(data, 3, alone=True)
+    loader = py_dataset.Indexed(data, options("parallel_calls=off", "across_epochs=true"))
+    data.seen.clear()
     assert loader.begin(1, skipped=1) == 3
     assert data.seen == ["end", "begin", "end", "begin"]
     loader.load(1)

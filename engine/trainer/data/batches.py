@@ -5,11 +5,13 @@ very batches of one machine, before samples are read or decoded, wherever they a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import tensorflow as tf
 
+from ...options import Options
 from .stages import Stage
 
 BY_ELEMENT = (
@@ -46,15 +48,70 @@ class Share:
         return one_pass.shard(self.workers, self.index)
 
 
-class Batches(Protocol):
+@dataclass(frozen=True)
+class FitArguments:
+    """The arguments for Keras' fit, named and meant as there. A `sample_weight` is a part of the data."""
+
+    class_weight: Mapping[int, float] | None = None
+    initial_epoch: int = 0
+    validation_freq: int | list[int] = 1
+    validation_steps: int | None = None
+
+    def evaluates_after(self, epoch: int) -> bool:
+        every = self.validation_freq
+        return (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
+
+
+NO_ARGUMENTS = FitArguments()
+
+
+class Drawn(Protocol):
+    """What happens around the steps of a training. By default the data keeps nothing but its batches."""
+
+    def find_fault(self) -> None:
+        """Raise the TrainerError for which drawing has failed, if it is known: TensorFlow hands on only a text."""
+        return
+
+    def place(self, step: int) -> Any:  # noqa: ARG002
+        """Return the place in the data after `step` steps, for JSON. None if it follows from the step."""
+        return None
+
+    def go_to(self, place: Any) -> None:  # noqa: ARG002
+        """Continue from what `place` has returned. To be called before the first batch is drawn."""
+        return
+
+    def fit_begins(self, first_step: int) -> None:  # noqa: ARG002
+        """To be called when the batches of a fit from `first_step` on have been made, and will be drawn."""
+        return
+
+    def evaluation_begins(self, before: int) -> None:  # noqa: ARG002
+        """To be called before an evaluation: `before` is the number of earlier ones (of a pipeline: of epochs)."""
+        return
+
+    def epoch_trained(self) -> None:
+        """To be called after the last step of an epoch, before its evaluation."""
+        return
+
+    def close(self) -> None:
+        """End the processes and threads that load the data. No further batch is drawn."""
+        return
+
+
+class Batches(Drawn, Protocol):
     """Endless training and validation batches. Counts are None if they are unknown."""
 
+    options: Options
+    replicas: int
+    share: Share | None  # None unless several machines train together
+    fit: FitArguments = NO_ARGUMENTS
+    held_back: str = ""  # why the batches of an epoch are made only when it begins
+    on_demand: bool = False  # each batch is made when its step needs it
+
     @property
-    def replicas(self) -> int: ...
-    @property
-    def replicas_here(self) -> int: ...  # of this process
-    @property
-    def share(self) -> Share | None: ...  # None unless several machines train together
+    def replicas_here(self) -> int:
+        """The replicas of this process."""
+        return self.replicas if self.share is None else self.replicas // self.share.workers
+
     @property
     def sharing(self) -> str: ...  # how the data is shared out among machines, in words
     @property
@@ -77,12 +134,9 @@ class Batches(Protocol):
     def batch_spec(self) -> Any: ...  # the type of an element of `stream`
     @property
     def apart(self) -> bool: ...  # `stream` ends with the epoch, so that each has an iterator of its own
-    @property
-    def on_demand(self) -> bool: ...  # each batch is made when its step needs it
     def stream(self, first_step: int = 0) -> tf.data.Dataset: ...
     def validation(self) -> tf.data.Dataset: ...
     def stages(self) -> tuple[Stage, ...]: ...
-    def find_fault(self) -> None: ...
 
 
 def full_batch(pipeline: Batches) -> int:

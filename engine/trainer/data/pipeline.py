@@ -21,7 +21,7 @@ from ...options import Options
 from ...options.input import NEEDS_FLOATS
 from ..common.training_errors import DataError
 from . import batching, sources
-from .batches import BY_ELEMENT, Share
+from .batches import BY_ELEMENT, Batches, Share
 from .batching import Elements, Sizes
 from .finishing import finish
 from .sources import Source, digits, keras_dataset, synthetic
@@ -43,7 +43,7 @@ SEEDS_APART = 1_000_003  # between the seeds of two workers
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Batches):
     """Training and validation batches of gputui's own data, for `replicas` over all machines."""
 
     options: Options
@@ -55,10 +55,6 @@ class Pipeline:
     @property
     def global_batch_size(self) -> int:
         return plan.global_batch(self.options, self.replicas)
-
-    @property
-    def replicas_here(self) -> int:
-        return self.replicas if self.share is None else self.replicas // self.share.workers
 
     @property
     def sharing(self) -> str:
@@ -112,10 +108,7 @@ class Pipeline:
         return [{"option": "input.cast", "why": why}] if why and self.options.input.cast == "device" else []
 
     def find_fault(self) -> None:
-        """Search the data for the cause of a TensorFlow error. Raises DataError if a sample is at fault."""
         self.source.find_fault()
-
-    on_demand = False
 
     @property
     def batch_spec(self) -> Any:

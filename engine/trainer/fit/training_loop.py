@@ -91,29 +91,28 @@ class TrainingLoop:
         self._at_begin: Callable[[], None] | None = None
         self._running: Any = None  # the iterator of the training pipeline
         self._epoch_end = EpochEnd(built, self.data)
-        each_apart = built.own is not None and built.own.pipeline.apart  # else a fit has several epochs
-        self._begins = EpochBegins(built.own.pipeline.held_back if built.own and each_apart else "", report)
+        self._begins = EpochBegins(pipeline.held_back if pipeline.apart else "", report)
 
     # ---- the training as a whole --------------------------------------------------------------
 
     def run(self, resume_at: int | None) -> None:
         """Train from the checkpoint of step `resume_at`, if given. Raises StopRequested, TrainerError or OpError."""
-        own, report = self.built.own, self.built.report
+        pipeline, report = self.built.pipeline, self.built.report
         self.rules.require_figures()
-        first = own.pipeline.fit.initial_epoch * self.steps_per_epoch if own else 0
+        first = pipeline.fit.initial_epoch * self.steps_per_epoch
         self._is_trial = bool(part_of_sweep.read(report.run).sweep)
         epochs = part_of_sweep.read(report.run).pause_after or self.built.options.train.epochs
         self._pause_at = first + epochs * self.steps_per_epoch
         self.step = first if resume_at is None else resume_at
         callbacks = self._callbacks()
         due = self._restoring.begin(resume_at, callbacks)
-        if own is not None and resume_at is not None:
-            own.pipeline.go_to(self.built.checkpoints.saved_place(resume_at))
+        if self.built.own is not None and resume_at is not None:
+            pipeline.go_to(self.built.checkpoints.saved_place(resume_at))
         warmup = self._warmup(self.steps - self.step)
         self._clock = report.speed.begin(warmup, self._on_gpu, self.parts.totals, self.parts.timed_samples)
         if self.exchange_timer is not None:
             self.exchange_timer.begin(self.step, warmup)
-        report.speed.plan = Plan(self.built.options.train.epochs, self.steps, full_batch(self.built.pipeline))
+        report.speed.plan = Plan(self.built.options.train.epochs, self.steps, full_batch(pipeline))
         self.watch.health.begin(self.step)
         self.watch.loss.begin(within_epoch=self.step % self.steps_per_epoch > 0)
         try:
@@ -123,8 +122,7 @@ class TrainingLoop:
         except _Measured:
             report.ended_by = "measured"
         finally:
-            if own is not None:
-                own.pipeline.close()
+            pipeline.close()
         self._restoring.training_ends()
         self.watch.finish()
         self.profiler.close()
@@ -181,11 +179,11 @@ class TrainingLoop:
             self._fit(callbacks, beyond, beyond, self.steps_per_epoch)
 
     def _fit(self, callbacks: CalledCallbacks, first: int, beyond: int, steps: int) -> None:
-        pipeline, own = self.built.pipeline, self.built.own
+        pipeline = self.built.pipeline
         self._begins.epoch_begins()
         validation_batches, batches = pipeline.validation_batches, pipeline.stream(self.step)
-        if own is not None and steps and first < beyond:
-            own.pipeline.fit_begins(self.step)
+        if steps and first < beyond:
+            pipeline.fit_begins(self.step)
         self._model_fit(
             batches,
             pipeline.validation() if validation_batches else None,
@@ -194,7 +192,7 @@ class TrainingLoop:
             epochs=beyond,
             steps_per_epoch=steps,
             validation_steps=validation_batches or None,
-            validation_freq=own.pipeline.fit.validation_freq if own else 1,
+            validation_freq=pipeline.fit.validation_freq,
             shuffle=False,
             verbose=0,
         )
@@ -392,9 +390,9 @@ class TrainingLoop:
         if self.agreement is not None and self.built.model.stop_training:
             # By figures of this worker alone: all end together, with the next execution.
             self.built.model.stop_training, self.agreement.wishes.end = False, True
-        if self.built.own is not None and self.step % self.steps_per_epoch == 0 and not self.built.model.stop_training:
+        if self.step % self.steps_per_epoch == 0 and not self.built.model.stop_training:
             with self.heartbeat:
-                self.built.own.pipeline.epoch_trained()
+                self.built.pipeline.epoch_trained()
         if self.step % self.steps_per_epoch and self._saver.take_due():
             self.save()
 
@@ -413,8 +411,7 @@ class TrainingLoop:
         self.watch.loss.evaluation_begins()
         if self.agreement is not None:
             self.agreement.soon()
-        if self.built.own is not None:
-            self.built.own.pipeline.evaluation_begins(-(-self.step // self.steps_per_epoch) - 1)
+        self.built.pipeline.evaluation_begins(-(-self.step // self.steps_per_epoch) - 1)
         self._evaluation.begin(self.built.pipeline.validation_batches, metrics)
 
     def _epoch_metrics(self) -> dict[str, float]:
@@ -477,10 +474,9 @@ class EpochEnd:
 
     def make_up(self, callbacks: CalledCallbacks, epoch: int, logs: dict[str, Any]) -> None:
         """Evaluate the model if that follows the epoch (from 0), and call on_epoch_end with `logs` of its steps."""
-        pipeline, own = self._built.pipeline, self._built.own
-        is_evaluated = own is None or own.pipeline.fit.evaluates_after(epoch)
+        pipeline = self._built.pipeline
         self.unfinished = logs
-        if pipeline.validation_batches and is_evaluated:
+        if pipeline.validation_batches and pipeline.fit.evaluates_after(epoch):
             batches, steps = self._data.validation(pipeline.validation()), pipeline.validation_batches
             values = self._built.model.evaluate(batches, steps=steps, callbacks=callbacks, return_dict=True, verbose=0)
             logs = {**logs, **{f"val_{name}": value for name, value in values.items()}}

@@ -31,11 +31,11 @@ from ..setup import optimizer, xla
 from ..setup.xla import Xla
 from . import model_checks, returned, unsaved_state
 from .dataset_facts import READS_TABLE, Nature, caches_in_file, reshuffles
-from .iterated import Iterated, Stream, seed_torch
+from .iterated import Iterated, seed_torch
 from .model_checks import check_batches, check_evaluation, check_steps, custom_step, overrides_fit
 from .py_dataset import Indexed, workers
 from .returned import Returned
-from .streams import Batched, Samples, prefetches
+from .streams import Batched, Samples, Stream, prefetches
 from .unsaved_state import inexact_iterable
 from .user_code import UserCode, UserError
 from .user_pipeline import OwnPipeline, opened, user_functions
@@ -142,7 +142,7 @@ class Own:
 
     @property
     def _natures(self) -> list[Nature]:
-        return [stream.nature for stream in (self.pipeline.train, self.pipeline.held_out) if stream is not None]
+        return [stream.nature for stream in self.pipeline.streams]
 
     def record_code(self, run: Run) -> None:
         """Record the files that the code has imported since it was built."""
@@ -169,7 +169,7 @@ class Own:
     def warn(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
         """Warn of what has no effect on this training, and of state that is not resumed from `resumed_at`."""
         report.not_applied(self.not_applied(options))
-        if _wants_processes(self.pipeline.train) or _wants_processes(self.pipeline.held_out):
+        if any(map(_wants_processes, self.pipeline.streams)):
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
         comparable = self.own_compile and options.train.steps_per_epoch is None and not self.xla.compiles
         if comparable and self._counts_further():  # else it is no training of fit
@@ -307,7 +307,7 @@ def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractCo
     return distribution.scope() if distribution else contextlib.nullcontext()
 
 
-def _wants_processes(stream: Stream | None) -> bool:
+def _wants_processes(stream: Stream) -> bool:
     return isinstance(stream, Indexed) and bool(stream.data.use_multiprocessing)
 
 

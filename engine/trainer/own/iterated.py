@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -24,17 +23,11 @@ import tensorflow as tf
 
 from ... import plan
 from ...options import Options
-from ...options.own_code import Data
 from ...plan import batches_per_pass
-from ..data.stages import Stage
 from ..measure.run_report import RunReport
 from . import dataset_facts
-from .dataset_facts import BY_PYTHON, Nature
-from .py_dataset import DIFFERS_AT_FIRST, LOOKED_AT, Indexed
-from .streams import Batched, Samples
-from .user_code import UserError, contains_none
-
-ENDLESS = 2**62  # a length from which on data has no end, as Grain gives it
+from .streams import DIFFERS_AT_FIRST, ENDLESS, LOOKED_AT, Stream, dtype_of, spec_of
+from .user_code import UserError
 
 
 class Passes:
@@ -459,92 +452,75 @@ class Positions:
                 self._kept = dict(list(self._kept.items())[-1::-2][::-1])
 
 
-AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whose first axis is the samples"
+class Iterated(Stream):
+    """Data that is read by iterating over it, as a stream of batches for all `replicas`. `steps` is the number of
+    batches to take, if it is given. If a pass has no known length, and that is needed, its batches are counted.
+    """
 
-
-@dataclass(frozen=True)
-class Iterated:
-    """Data that is read by iterating over it, as a stream of batches."""
-
-    positions: Positions
-    options: Options
-    samples: int | None
-    batches: int | None
-    batch_size: int
-    spec: Any
-    kind: Data = "batched"
-    smaller_last_batch: bool = True  # unknown
-    nature: Nature = BY_PYTHON
-    begins_anew: bool = True
+    def __init__(
+        self,
+        passes: Passes,
+        role: str,
+        options: Options,
+        replicas: int,
+        samples: int | None,
+        steps: int | None,
+        report: RunReport,
+    ) -> None:
+        """Raises UserError."""
+        setting = dataset_facts.STEPS[role]
+        if passes.once and steps is None:
+            raise UserError(
+                f"{role} is {passes.name}, which has only one pass of unknown length",
+                f"return the function that makes it, so that each pass begins again, or {dataset_facts.settable(role)}",
+            )
+        if passes.once and role == "validation":
+            passes = Repeated(passes, steps or 0, setting)
+        if not (first := passes.peek(LOOKED_AT)):
+            raise UserError(f"{role} has no batches", "check where it reads from")
+        arrays = [as_batch(batch) for batch in first]
+        self.options, self.samples, self.spec, self.batch_size = (
+            options,
+            samples,
+            spec_of(arrays, role),
+            _rows(arrays[0]),
+        )
+        as_tensors = functools.partial(_checked, spec=self.spec, role=role, copies=replicas > 1)
+        self.positions = Positions(passes, role, as_tensors, setting)
+        self.batches = passes.batches
+        if self.batches is None or self.batches >= ENDLESS:
+            if samples is not None:
+                self.batches = batches_per_pass(samples, self.batch_size)
+            elif steps is not None:
+                self.batches = None
+            elif self.batches is not None:
+                raise dataset_facts.endless(role)
+            else:
+                self.batches = dataset_facts.counted_in(passes.whole, role, report)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Return the batches from step `first_step` on, up to the epoch's end if it lies within an epoch."""
-        made = self._made(first_step)
         epoch = plan.steps_per_epoch(self.options.train, self.batches or self.options.train.steps_per_epoch or 1)
         done = first_step % epoch
-        return made.take(epoch - done) if done else made
-
-    def _made(self, first_step: int) -> tf.data.Dataset:
-        return tf.data.Dataset.from_generator(lambda: self.positions.batches(first_step), output_signature=self.spec)
+        return self.of_epoch(first_step, epoch - done) if done else self._endless(first_step)
 
     def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
-        return self._made(first_step).take(steps)
+        return self._endless(first_step).take(steps)
 
-    def stages(self) -> tuple[Stage, ...]:
-        return ()
+    def _endless(self, first_step: int) -> tf.data.Dataset:
+        return tf.data.Dataset.from_generator(lambda: self.positions.batches(first_step), output_signature=self.spec)
 
+    def find_fault(self) -> None:
+        if self.positions.fault is not None:
+            raise self.positions.fault
 
-# The data of one role (train or validation) as batches. The numbers in a pass are None if they are unknown.
-# With `begins_anew` each epoch can have an iterator of its own, by `of_epoch`, whose batches end with the epoch.
-Stream = Samples | Batched | Indexed | Iterated
+    def place(self, step: int) -> Any:
+        return self.positions.state(step)
 
+    def go_to(self, place: Any) -> None:
+        self.positions.restore(place)
 
-def iterated(
-    passes: Passes,
-    role: str,
-    options: Options,
-    replicas: int,
-    samples: int | None,
-    steps: int | None,
-    report: RunReport,
-) -> Iterated:
-    """Return the batches of `passes` as a stream for all `replicas`. If neither `samples` in a pass nor `steps`, the
-    number of batches to take, are given, and the object has no length, the batches are counted. Raises UserError.
-    """
-    setting = dataset_facts.STEPS[role]
-    if passes.once and steps is None:
-        raise UserError(
-            f"{role} is {passes.name}, which has only one pass of unknown length",
-            f"return the function that makes it, so that each pass begins again, or {dataset_facts.settable(role)}",
-        )
-    if passes.once and role == "validation":
-        passes = Repeated(passes, steps or 0, setting)
-    first = passes.peek(LOOKED_AT)
-    if not first:
-        raise UserError(f"{role} has no batches", "check where it reads from")
-    arrays = [as_batch(batch) for batch in first]
-    spec = spec_of(arrays, role)
-    size = _rows(arrays[0])
-    as_tensors = functools.partial(_checked, spec=spec, role=role, copies=replicas > 1)
-    positions = Positions(passes, role, as_tensors, setting)
-    batches = _batches(positions, samples, size, steps, role, report)
-    return Iterated(positions, options, samples, batches, size, spec)
-
-
-def _batches(
-    positions: Positions, samples: int | None, size: int, steps: int | None, role: str, report: RunReport
-) -> int | None:
-    """Return the number of batches in a pass, which are counted if it is needed and unknown."""
-    length = positions.passes.batches
-    if length is not None and length < ENDLESS:
-        return length
-    if samples is not None:
-        return batches_per_pass(samples, size)
-    if steps is not None:
-        return None
-    if length is not None:
-        raise dataset_facts.endless(role)
-    return dataset_facts.counted_in(positions.passes.whole, role, report)
+    def close(self) -> None:
+        self.positions.close()
 
 
 def data_set_of(passes: Passes, batched: bool) -> tf.data.Dataset:
@@ -571,31 +547,6 @@ def data_set_of(passes: Passes, batched: bool) -> tf.data.Dataset:
 
 
 # ---- batches -------------------------------------------------------------------------------------
-
-
-def spec_of(batches: list[Any], role: str, batched: bool = True) -> Any:
-    """Return the type of these batches (of samples, if not `batched`). Raises UserError if they have none in common."""
-    try:
-        return tf.nest.map_structure(lambda *leaves: _leaf_spec(leaves, role, batched), *batches)
-    except (TypeError, ValueError):
-        raise UserError(f"the first two batches of {role} have different structures", AS_BATCHES) from None
-
-
-def _leaf_spec(leaves: tuple[Any, ...], role: str, batched: bool) -> Any:
-    if any(leaf is None for leaf in leaves):
-        raise contains_none(f"a batch of {role}")
-    shapes = [tuple(leaf.shape) for leaf in leaves]
-    if batched and not shapes[0]:
-        raise UserError(f"the elements of {role} are single values, not batches", AS_BATCHES)
-    if len({len(shape) for shape in shapes}) > 1:
-        raise UserError(
-            f"batches of {role} have the shapes {shapes[0]} and {shapes[1]}", "give all the same number of axes"
-        )
-    try:
-        return type_of(leaves, batched)
-    except TypeError:
-        hint = "convert it to numbers or texts of equal shape"
-        raise UserError(f"a batch of {role} contains an array of the type {leaves[0].dtype}", hint) from None
 
 
 def _rows(batch: Any) -> int:
@@ -650,22 +601,6 @@ def as_batch(value: Any) -> Any:
         indices = np.stack([matrix.row, matrix.col], axis=1).astype("int64")
         return tf.sparse.reorder(tf.SparseTensor(indices, matrix.data, matrix.shape))
     return np.asarray(value.cpu() if hasattr(value, "cpu") else value)
-
-
-def type_of(leaves: tuple[Any, ...], batched: bool) -> Any:
-    """Axes of different sizes, and the first if `batched`, may have any size. Raises TypeError."""
-    first = leaves[0]
-    sizes = [axis[0] if len(set(axis)) == 1 else None for axis in zip(*(leaf.shape for leaf in leaves), strict=True)]
-    shape = [None, *sizes[1:]] if batched else sizes
-    if isinstance(first, tf.RaggedTensor):
-        return tf.RaggedTensorSpec(shape, first.dtype, first.ragged_rank, first.row_splits.dtype)
-    if isinstance(first, tf.SparseTensor):
-        return tf.SparseTensorSpec(shape, first.dtype)
-    return tf.TensorSpec(shape, dtype_of(first))
-
-
-def dtype_of(array: Any) -> tf.DType:
-    return tf.string if getattr(array.dtype, "kind", "") in ("U", "S") else tf.as_dtype(array.dtype)
 
 
 def copied(leaf: Any) -> Any:

@@ -18,8 +18,7 @@ from ..checkpoint.object_graph import optimizers
 from ..checkpoint.training_state import host_random_kept
 from ..common.versions import compute_output_spec, global_seed_generator
 from . import unsaved_state
-from .iterated import Stream
-from .streams import Samples
+from .streams import Samples, Stream
 from .user_code import OWN_STRATEGY, UserCode, UserError
 
 IN_A_GRAPH = "here its steps run as a graph, in which Python code runs only once"

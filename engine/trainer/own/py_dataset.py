@@ -11,7 +11,6 @@ import math
 import threading
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -24,81 +23,93 @@ from ...options.own_code import Data
 from ..checkpoint.callback_state import Arrays, NotPackable, pieces, read
 from ..checkpoint.object_graph import GENERATORS
 from ..checkpoint.training_state import generator_state, set_generator_state
-from ..data.stages import Stage
-from .dataset_facts import BY_PYTHON, Nature
-from .streams import as_array, as_tuples
-from .user_code import UserError, contains_none
+from .streams import DIFFERS_AT_FIRST, LOOKED_AT, Stream, as_array, as_tuples, spec_of
+from .user_code import UserError
 
 MOST_BYTES = 64 * 1024**2  # of an array that is compared with what it was
 SAME_LENGTH = "let __len__ return the same number in all epochs, or keep a fit of your own and watch it with Monitor"
-LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as in Keras
-DIFFERS_AT_FIRST = (
-    "as in Keras' fit, an axis whose size differs must differ between the first two batches; or give a tf.data.Dataset "
-    "by from_generator, with None for this axis in output_signature"
-)
 
 
-class Loader:
-    """Loads batches, and notifies the PyDataset once of each pass, even if several streams reach it."""
+class Indexed(Stream):
+    """A PyDataset as a stream: its batches by number, in an order that input.shuffle draws again for each pass. It is
+    notified once of each pass, even if several streams reach it.
+    """
+
+    kind: Data = "pydataset"
+    batches: int
 
     def __init__(
-        self, data: keras.utils.PyDataset, batches: int, alone: bool, evaluates: bool = False, ahead: bool = True
+        self, data: keras.utils.PyDataset, options: Options, samples: int | None = None, evaluates: bool = False
     ) -> None:
-        # `alone`: one batch is loaded at a time. `ahead`: passes are loaded ahead of the training, and one ends when
-        # its last batch is loaded; otherwise `trained` ends it, and what the PyDataset keeps is that of the step.
-        self._data, self._batches, self._alone, self._ahead = data, batches, alone, ahead
+        """The shapes follow from the first batches. Raises UserError."""
+        self.data, self.options, self.samples = data, options, samples
+        if not (batches := data.num_batches):
+            raise UserError(
+                "the PyDataset has no batches, or no end", "its __len__ must return the number of batches in a pass"
+            )
+        self.batches = int(batches)
+        first = [_batch(data[i]) for i in range(min(LOOKED_AT, self.batches))]
+        self.spec = spec_of([tf.nest.map_structure(_array_or_none, batch) for batch in first], "the PyDataset")
+        self.batch_size = int(as_array(tf.nest.flatten(first[0])[0]).shape[0])
+        # Unless passes are loaded ahead of the training, `epoch_trained` ends one, instead of the load of its last
+        # batch, and what the PyDataset keeps is that of the step.
+        self._ahead, self._at_once = options.input.across_epochs is True, loads_at_once(data, options)
         self._last = 0 if evaluates else math.inf  # the last pass of which it is notified: evaluations are all the same
         self._lock = threading.RLock()
         self._begun, self._ended = 0, -1  # Keras' fit calls on_epoch_end once more, before the first pass
         self._left = 0  # batches of this pass
-        self.fault: UserError | None = None
         self._made = {name: _mark(value) for name, value in vars(data).items()}  # what __init__ has left
 
-    def trained(self) -> None:
-        with self._lock:
-            if not self._left and not self._ahead:
-                self._end()
+    # ---- batches ----------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any] | None:
-        """Return the attributes of the PyDataset that changed since it was made, for JSON. None if they cannot be
-        saved, or are not those of the present step, as passes are loaded ahead: then they are begun again.
-        """
-        arrays = Arrays()
-        with self._lock:
-            changed = {name: value for name, value in vars(self._data).items() if self._made.get(name) != _mark(value)}
-            draws = {name: generator_state(value) for name, value in changed.items() if isinstance(value, GENERATORS)}
-            try:
-                packed = {name: arrays.pack(value, name) for name, value in changed.items() if name not in draws}
-            except NotPackable:
-                return None
-            kept = base64.b64encode(b"".join(pieces([packed], arrays))).decode()
-            return None if self._ahead else {"passes": [self._begun, self._ended], "draws": draws, "kept": kept}
+    def global_batches(self, first_step: int) -> tf.data.Dataset:
+        first_pass, skipped = divmod(first_step, self.batches)
 
-    def restore(self, state: dict[str, Any]) -> None:
-        (packed,), arrays = read(base64.b64decode(state["kept"]))
-        vars(self._data).update({name: arrays.unpack(value) for name, value in packed.items()})
-        for name, drawn in state["draws"].items():
-            set_generator_state(vars(self._data)[name], drawn)
-        self._begun, self._ended = state["passes"]
+        def one_pass(number: Any) -> tf.data.Dataset:
+            seen = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
+            begun = tf.py_function(lambda *at: self.begin(*map(int, at)), [number, seen], tf.int64)
+            order = tf.data.Dataset.range(tf.ensure_shape(begun, ()))
+            if self.options.input.shuffle != "off":
+                order = order.shuffle(self.batches, seed=tf.constant(self.options.train.seed, tf.int64) + number)
+            return self._loaded(order.skip(seen))
+
+        stream = tf.data.Dataset.range(first_pass, 2**62).flat_map(one_pass)
+        epoch = plan.steps_per_epoch(self.options.train, self.batches)
+        done = first_step % epoch
+        return stream.take(epoch - done) if done else stream
+
+    def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
+        flat = tf.nest.flatten(self.spec)
+        types, shapes = [spec.dtype for spec in flat], [spec.shape for spec in flat]
+
+        def batch(number: Any) -> Any:
+            loaded = tf.py_function(lambda i: self.load(int(i), shapes), [number], types)
+            shaped = [tf.ensure_shape(tensor, shape) for tensor, shape in zip(loaded, shapes, strict=True)]
+            return tf.nest.pack_sequence_as(self.spec, shaped)
+
+        if self._at_once == 1:
+            return numbers.map(batch)
+        in_order = self.options.input.deterministic_order
+        return numbers.map(batch, num_parallel_calls=self._at_once, deterministic=in_order)
 
     def begin(self, number: int, skipped: int) -> int:
         """Notify the PyDataset of pass `number` (from 0) and earlier ones. Return the number of batches in a pass."""
         with self._lock:
             while self._begun <= min(number, self._last):
                 self._end()
-                self._data.on_epoch_begin()
+                self.data.on_epoch_begin()
                 self._begun += 1
-            if (batches := self._data.num_batches) != self._batches:
-                what = f"the PyDataset has {batches} batches in epoch {number + 1}, and {self._batches} at first"
+            if (batches := self.data.num_batches) != self.batches:
+                what = f"the PyDataset has {batches} batches in epoch {number + 1}, and {self.batches} at first"
                 self.fault = self.fault or UserError(f"{what}: epochs of a run have equally many steps", SAME_LENGTH)
                 raise ValueError(what)
-            self._left = self._batches - skipped
-        return self._batches
+            self._left = self.batches - skipped
+        return self.batches
 
     def load(self, number: int, shapes: Sequence[tf.TensorShape] = ()) -> list[np.ndarray]:
         """Return the arrays of a batch. If they do not have these `shapes`, ValueError is raised, and is the fault."""
-        with self._lock if self._alone else contextlib.nullcontext():
-            batch = as_array_list(self._data[number])
+        with self._lock if self._at_once == 1 else contextlib.nullcontext():
+            batch = [as_array(array) for array in tf.nest.flatten(_batch(self.data[number]))]
         for array, shape in zip(batch, shapes, strict=False):
             if not shape.is_compatible_with(array.shape):
                 what = f"batch {number} of the PyDataset has an array of shape {array.shape}, the first ones {shape}"
@@ -113,7 +124,36 @@ class Loader:
     def _end(self) -> None:
         if self._ended < min(self._begun, self._last):
             self._ended += 1
-            self._data.on_epoch_end()
+            self.data.on_epoch_end()
+
+    def epoch_trained(self) -> None:
+        with self._lock:
+            if not self._left and not self._ahead:
+                self._end()
+
+    # ---- checkpoints ------------------------------------------------------------------------------
+
+    def place(self, step: int) -> dict[str, Any] | None:  # noqa: ARG002 - its attributes are those of the step
+        """Return the attributes of the PyDataset that changed since it was made, for JSON. None if they cannot be
+        saved, or are not those of the present step, as passes are loaded ahead: then they are begun again.
+        """
+        arrays = Arrays()
+        with self._lock:
+            changed = {name: value for name, value in vars(self.data).items() if self._made.get(name) != _mark(value)}
+            draws = {name: generator_state(value) for name, value in changed.items() if isinstance(value, GENERATORS)}
+            try:
+                packed = {name: arrays.pack(value, name) for name, value in changed.items() if name not in draws}
+            except NotPackable:
+                return None
+            kept = base64.b64encode(b"".join(pieces([packed], arrays))).decode()
+            return None if self._ahead else {"passes": [self._begun, self._ended], "draws": draws, "kept": kept}
+
+    def go_to(self, place: dict[str, Any]) -> None:
+        (packed,), arrays = read(base64.b64decode(place["kept"]))
+        vars(self.data).update({name: arrays.unpack(value) for name, value in packed.items()})
+        for name, drawn in place["draws"].items():
+            set_generator_state(vars(self.data)[name], drawn)
+        self._begun, self._ended = place["passes"]
 
 
 def _mark(value: Any) -> Any:
@@ -129,60 +169,6 @@ def _mark(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else id(value)
 
 
-@dataclass(frozen=True)
-class Indexed:
-    """A PyDataset as a stream: its batches by number, in an order that input.shuffle draws again for each pass."""
-
-    data: keras.utils.PyDataset
-    options: Options
-    batches: int
-    samples: int | None
-    batch_size: int
-    spec: Any
-    loader: Loader
-    kind: Data = "pydataset"
-    smaller_last_batch: bool = True  # unknown
-    nature: Nature = BY_PYTHON
-    begins_anew: bool = True
-
-    def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Return the batches from step `first_step` on, up to the epoch's end if within one, as in Keras' fit."""
-        first_pass, skipped = divmod(first_step, self.batches)
-
-        def one_pass(number: Any) -> tf.data.Dataset:
-            seen = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
-            begun = tf.py_function(lambda *at: self.loader.begin(*map(int, at)), [number, seen], tf.int64)
-            order = tf.data.Dataset.range(tf.ensure_shape(begun, ()))
-            if self.options.input.shuffle != "off":
-                order = order.shuffle(self.batches, seed=tf.constant(self.options.train.seed, tf.int64) + number)
-            return self._loaded(order.skip(seen))
-
-        stream = tf.data.Dataset.range(first_pass, 2**62).flat_map(one_pass)
-        epoch = plan.steps_per_epoch(self.options.train, self.batches)
-        done = first_step % epoch
-        return stream.take(epoch - done) if done else stream
-
-    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
-        return self.global_batches(first_step).take(steps)
-
-    def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
-        at_once = loads_at_once(self.data, self.options)
-        if at_once == 1:
-            return numbers.map(self._load)
-        ordered = self.options.input.deterministic_order
-        return numbers.map(self._load, num_parallel_calls=at_once, deterministic=ordered)
-
-    def _load(self, number: Any) -> Any:
-        flat = tf.nest.flatten(self.spec)
-        types, shapes = [spec.dtype for spec in flat], [spec.shape for spec in flat]
-        loaded = tf.py_function(lambda i: self.loader.load(int(i), shapes), [number], types)
-        shaped = [tf.ensure_shape(tensor, spec.shape) for tensor, spec in zip(loaded, flat, strict=True)]
-        return tf.nest.pack_sequence_as(self.spec, shaped)
-
-    def stages(self) -> tuple[Stage, ...]:
-        return ()
-
-
 def workers(data: keras.utils.PyDataset) -> int:
     # use_multiprocessing allows processes but not threads
     return 1 if data.use_multiprocessing else max(1, int(data.workers))
@@ -196,39 +182,10 @@ def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
     return workers(data) if calls == "auto" else min(int(calls), workers(data))
 
 
-def indexed(data: keras.utils.PyDataset, options: Options, samples: int | None, evaluates: bool = False) -> Indexed:
-    """Return the PyDataset as a stream; its shapes follow from its first batches. Raises UserError."""
-    batches = data.num_batches
-    if not batches:
-        raise UserError(
-            "the PyDataset has no batches, or no end", "its __len__ must return the number of batches in a pass"
-        )
-    first = [_batch(data[i]) for i in range(min(LOOKED_AT, int(batches)))]
-    size = int(as_array(tf.nest.flatten(first[0])[0]).shape[0])
-    alone, ahead = loads_at_once(data, options) == 1, options.input.across_epochs is True
-    loader = Loader(data, int(batches), alone, evaluates, ahead)
-    spec = tf.nest.map_structure(_spec, *first)
-    return Indexed(data, options, int(batches), samples, size, spec, loader)
-
-
-def as_array_list(batch: Any) -> list[np.ndarray]:
-    return [as_array(array) for array in tf.nest.flatten(_batch(batch))]
-
-
 def _batch(batch: Any) -> Any:
     nest = as_tuples(batch)
     return nest if isinstance(nest, tuple | dict) else (nest,)
 
 
-def _spec(*arrays: Any) -> tf.TensorSpec:
-    """Return the type of these arrays, with any number of samples, and any size for axes in which they differ."""
-    if any(array is None for array in arrays):
-        raise contains_none("a batch of the PyDataset")
-    shapes = [as_array(array).shape for array in arrays]
-    if len({len(shape) for shape in shapes}) > 1:
-        raise UserError(
-            f"batches of the PyDataset have the shapes {shapes[0]} and {shapes[1]}", "give all the same number of axes"
-        )
-    sizes = [axis[0] if len(set(axis)) == 1 else None for axis in zip(*shapes, strict=True)]
-    dtype = as_array(arrays[0]).dtype
-    return tf.TensorSpec((None, *sizes[1:]), tf.string if dtype.kind == "U" else tf.as_dtype(dtype))
+def _array_or_none(value: Any) -> np.ndarray | None:
+    return None if value is None else as_array(value)

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...units import counted
+from ..data.batches import NO_ARGUMENTS, FitArguments
 from .iterated import named, passes_of
 from .streams import of_numpy
 from .user_code import UserError, contains_none
@@ -26,23 +27,6 @@ OPTIONS = {  # arguments of fit that are options
     "shuffle": "input.shuffle",
 }
 FIT_KEYS = ("class_weight", "sample_weight", "initial_epoch", "validation_freq", "validation_steps")
-
-
-@dataclass(frozen=True)
-class FitArguments:
-    """The arguments for Keras' fit, named and meant as there. A `sample_weight` is a part of the data."""
-
-    class_weight: Mapping[int, float] | None = None
-    initial_epoch: int = 0
-    validation_freq: int | list[int] = 1
-    validation_steps: int | None = None
-
-    def evaluates_after(self, epoch: int) -> bool:
-        every = self.validation_freq
-        return (epoch + 1) % every == 0 if isinstance(every, int) else epoch + 1 in every
-
-
-NO_ARGUMENTS = FitArguments()
 
 
 def taken(given: dict[str, Any]) -> FitArguments:

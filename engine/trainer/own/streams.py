@@ -2,6 +2,9 @@
 it is. A PyDataset is in py_dataset.py. data/finishing.py splits and prefetches the batches of all streams alike.
 """
 
+# mypy: disable-error-code="override"
+# What some streams compute is a field of others.
+
 from __future__ import annotations
 
 import functools
@@ -15,19 +18,56 @@ import tensorflow as tf
 
 from ...options import Options
 from ...options.own_code import Data
-from ..data.batches import Share
+from ..data.batches import Drawn, Share
 from ..data.batching import Elements, augmented, loaded, mapped
 from ..data.pipeline import Pipeline
 from ..data.sources import Part, Source
 from ..data.stages import Stage
-from .dataset_facts import Nature, nature_of, reshuffles
-from .user_code import UserError
+from .dataset_facts import BY_PYTHON, Nature, nature_of, reshuffles
+from .user_code import UserError, contains_none
 
-ENDLESS = 2**62  # stands for the samples of a pass of unknown length
+AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whose first axis is the samples"
+LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as in Keras
+DIFFERS_AT_FIRST = (
+    "as in Keras' fit, an axis whose size differs must differ between the first two batches; or give a tf.data.Dataset "
+    "by from_generator, with None for this axis in output_signature"
+)
+ENDLESS = 2**62  # the length of data without an end, as Grain gives it
+
+
+class Stream(Drawn):
+    """The training or validation data of a user's code as global batches, by default those that it has batched. The
+    numbers in a pass are None if they are unknown. With `begins_anew` each epoch can have an iterator of its own.
+    """
+
+    kind: Data = "batched"
+    smaller_last_batch: bool = True  # unknown
+    nature: Nature = BY_PYTHON
+    begins_anew: bool = True
+    fault: UserError | None = None
+    samples: int | None
+    batches: int | None
+    batch_size: int
+    spec: Any
+
+    def global_batches(self, first_step: int) -> tf.data.Dataset:
+        """Return the batches from step `first_step` on, which may end with the epoch if that lies within one."""
+        raise NotImplementedError
+
+    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
+        """Return the batches of the `steps` steps from `first_step` on that an epoch still has."""
+        return self.global_batches(first_step).take(steps)
+
+    def stages(self) -> tuple[Stage, ...]:
+        return ()
+
+    def find_fault(self) -> None:
+        if self.fault is not None:
+            raise self.fault
 
 
 @dataclass(frozen=True)
-class Samples(Pipeline):
+class Samples(Pipeline, Stream):
     """Arrays, or a data set of single samples, as a stream. Every option of the pipeline applies. Arrays in memory are
     shuffled completely, as in Keras: their indices are shuffled, and batches are gathered by index.
     """
@@ -35,15 +75,15 @@ class Samples(Pipeline):
     kind: Data = "arrays"
     arrays: Any = None  # tensors, if samples can be gathered by index
 
-    @property
+    @functools.cached_property
     def samples(self) -> int | None:
         return None if self.source.train.samples == ENDLESS else self.source.train.samples
 
-    @property
+    @functools.cached_property
     def batches(self) -> int | None:
         return None if self.samples is None else self.batches_per_pass
 
-    @property
+    @functools.cached_property
     def batch_size(self) -> int:
         return self.global_batch_size
 
@@ -55,12 +95,9 @@ class Samples(Pipeline):
         samples = loaded(self.source.train.elements, self.source.load, self.options)
         return nature_of(samples if self.source.vary is None else mapped(samples, self.source.vary, self.options))
 
-    @property
+    @functools.cached_property
     def begins_anew(self) -> bool:
         return self.samples is not None and self.options.input.cache == "off"
-
-    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
-        return self.global_batches(first_step).take(steps)
 
     @functools.cached_property
     def spec(self) -> Any:
@@ -108,7 +145,7 @@ class Samples(Pipeline):
 
 
 @dataclass(frozen=True)
-class Batched:
+class Batched(Stream):
     """A data set that the user's code has batched, in the orders of Keras' fit, also in a resumed run. That begins
     each pass with a new iterator, which draws the order of a shuffle. If an epoch is one pass (`epoch_is_pass`) of
     known length, it makes one more at the end of each epoch, and under a strategy one before the first.
@@ -121,13 +158,11 @@ class Batched:
     replicas: int
     epoch_is_pass: bool = False
     ends: bool = False  # Keras' fit knows that an evaluation draws all batches of the user's Dataset
-    kind: Data = "batched"
-    smaller_last_batch: bool = True  # unknown
     _begun: list[int] = field(default_factory=lambda: [0])  # iterators of the data that were begun
     _at_begin: list[Any] = field(default_factory=list)  # values at the begin of the epoch of what its functions change
     _evaluations: list[Any] = field(default_factory=list)  # variables: evaluations before the next, iterators begun
 
-    @property
+    @functools.cached_property
     def spec(self) -> Any:
         return self.data.element_spec
 
@@ -150,7 +185,6 @@ class Batched:
         return tf.data.Dataset.range(unused).flat_map(lambda _: none).concatenate(data)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Return those from `first_step` on, up to the epoch's end if that is a pass."""
         if self.batches is None:
             return self.data.repeat().skip(first_step)
         passes, skipped = divmod(first_step, self.batches)
@@ -159,7 +193,7 @@ class Batched:
         first = self._from(skipped, self._iterators(passes) - self._begun[0])
         return first.concatenate(self._from(0, self._iterators(1) - self._iterators(0) - 1).repeat())
 
-    @property
+    @functools.cached_property
     def begins_anew(self) -> bool:
         return self.batches is not None and self.epoch_is_pass
 
@@ -168,8 +202,7 @@ class Batched:
         passes, skipped = divmod(first_step, self.batches)
         return self._from(skipped, self._iterators(passes) - self._begun[0])
 
-    def epoch_comes(self, first_step: int) -> None:
-        """To be called when the batches of an epoch from step `first_step` on have been made, and will be drawn."""
+    def fit_begins(self, first_step: int) -> None:
         if self.batches is not None:
             self._begun[0] = self._iterators(first_step // self.batches) + 1
         self._at_begin[:] = self._values()
@@ -190,8 +223,7 @@ class Batched:
 
         return tf.data.Dataset.range(1).flat_map(batches).take(count)
 
-    def evaluation_comes(self, before: int) -> None:
-        """To be called before an evaluation, after `before` others of the training."""
+    def evaluation_begins(self, before: int) -> None:
         self._counters()[0].assign(before)
 
     def _counters(self) -> list[Any]:
@@ -203,16 +235,13 @@ class Batched:
     def _values(self) -> list[Any]:
         return [variable.numpy().tolist() for variable in self.nature.writes]
 
-    def changed(self, step: int) -> list[Any] | None:
-        """Return the values from which the functions of the data make the batches of the epoch of step `step` again."""
+    def place(self, step: int) -> Any:
+        # The values from which the functions of the data make the batches of the epoch of this step again.
         return (self._values() if step % (self.batches or 1) == 0 else [*self._at_begin]) or None
 
-    def change(self, values: list[Any]) -> None:
-        for variable, value in zip(self.nature.writes, values, strict=True):
+    def go_to(self, place: Any) -> None:
+        for variable, value in zip(self.nature.writes, place, strict=True):
             variable.assign(value)
-
-    def stages(self) -> tuple[Stage, ...]:
-        return ()
 
 
 def is_image(sample: Any) -> bool:
@@ -308,3 +337,41 @@ def as_tensors(nest: Any) -> Any:
     kept = (tf.RaggedTensor, tf.SparseTensor)
     with tf.device("/CPU:0"):
         return tf.nest.map_structure(lambda leaf: leaf if isinstance(leaf, kept) else tf.identity(leaf), nest)
+
+
+# ---- types of batches ----------------------------------------------------------------------------
+
+
+def spec_of(batches: list[Any], role: str, batched: bool = True) -> Any:
+    """Return the type of these batches (of samples, if not `batched`). Raises UserError if they have none in common."""
+    try:
+        return tf.nest.map_structure(lambda *leaves: _leaf_spec(leaves, role, batched), *batches)
+    except (TypeError, ValueError):
+        raise UserError(f"the first two batches of {role} have different structures", AS_BATCHES) from None
+
+
+def _leaf_spec(leaves: tuple[Any, ...], role: str, batched: bool) -> Any:
+    if any(leaf is None for leaf in leaves):
+        raise contains_none(f"a batch of {role}")
+    shapes = [tuple(leaf.shape) for leaf in leaves]
+    if batched and not shapes[0]:
+        raise UserError(f"the elements of {role} are single values, not batches", AS_BATCHES)
+    if len({len(shape) for shape in shapes}) > 1:
+        raise UserError(
+            f"batches of {role} have the shapes {shapes[0]} and {shapes[1]}", "give all the same number of axes"
+        )
+    first, sizes = leaves[0], [axis[0] if len(set(axis)) == 1 else None for axis in zip(*shapes, strict=True)]
+    shape = [None, *sizes[1:]] if batched else sizes  # axes of different sizes, and the samples, may have any size
+    if isinstance(first, tf.RaggedTensor):
+        return tf.RaggedTensorSpec(shape, first.dtype, first.ragged_rank, first.row_splits.dtype)
+    if isinstance(first, tf.SparseTensor):
+        return tf.SparseTensorSpec(shape, first.dtype)
+    try:
+        return tf.TensorSpec(shape, dtype_of(first))
+    except TypeError:
+        hint = "convert it to numbers or texts of equal shape"
+        raise UserError(f"a batch of {role} contains an array of the type {first.dtype}", hint) from None
+
+
+def dtype_of(array: Any) -> tf.DType:
+    return tf.string if getattr(array.dtype, "kind", "") in ("U", "S") else tf.as_dtype(array.dtype)

@@ -20,17 +20,17 @@ from ... import plan
 from ...options import Options
 from ...plan import batches_per_pass
 from ..checkpoint.object_graph import is_filled
-from ..data.batches import BY_ELEMENT, BY_ROW, Share
+from ..data.batches import BY_ELEMENT, BY_ROW, NO_ARGUMENTS, Batches, FitArguments, Share
 from ..data.finishing import finish
 from ..data.sources import split_order
 from ..data.stages import Stage
 from ..measure.run_report import RunReport
 from .dataset_facts import SAMPLES, counted, inspected, length_follows_variable, reshuffles, settable
-from .iterated import ENDLESS, Iterated, Stream, data_set_of, iterated, passes_of
+from .iterated import Iterated, data_set_of, passes_of
 from .model_checks import can_evaluate
-from .py_dataset import Indexed, indexed
-from .returned import NO_ARGUMENTS, FitArguments, Returned, check_classes, weigh
-from .streams import Batched, Samples, as_array, as_fitted, as_tensors, samples_of
+from .py_dataset import Indexed
+from .returned import Returned, check_classes, weigh
+from .streams import ENDLESS, Batched, Samples, Stream, as_array, as_fitted, as_tensors, samples_of
 from .user_code import UserCode, UserError, contains_none
 
 READS_AHEAD = "what a callback sets reaches its samples some steps later than in Keras' fit"
@@ -38,8 +38,8 @@ ENDS_EARLY = "Keras' fit would end an epoch early"
 
 
 @dataclass(frozen=True)
-class OwnPipeline:
-    """The pipeline of a user's own data, with the members of Pipeline (data/pipeline.py) that a training needs."""
+class OwnPipeline(Batches):
+    """The pipeline of a user's own data."""
 
     options: Options
     replicas: int
@@ -49,8 +49,8 @@ class OwnPipeline:
     share: Share | None = None
 
     @property
-    def replicas_here(self) -> int:
-        return self.replicas if self.share is None else self.replicas // self.share.workers
+    def streams(self) -> list[Stream]:
+        return [self.train] if self.held_out is None else [self.train, self.held_out]
 
     @property
     def sharing(self) -> str:
@@ -106,50 +106,31 @@ class OwnPipeline:
         """Always None: the inputs of a user's code are not scaled on the device."""
 
     def find_fault(self) -> None:
-        """Raise the UserError for which an iteration over the data failed: TensorFlow hands on only a text."""
-        for stream in (self.train, self.held_out):
-            fault = stream.loader.fault if isinstance(stream, Indexed) else None
-            fault = stream.positions.fault if isinstance(stream, Iterated) else fault
-            if fault is not None:
-                raise fault
+        for stream in self.streams:
+            stream.find_fault()
 
     def place(self, step: int) -> Any:
-        """Return the place in the training data after `step` steps, for JSON. None if it follows from the step."""
-        if isinstance(self.train, Indexed):
-            return self.train.loader.state()
-        if isinstance(self.train, Batched):
-            return self.train.changed(step) if self.apart else None
-        return self.train.positions.state(step) if isinstance(self.train, Iterated) else None
+        # What functions of a tf.data.Dataset change is known only if its batches are made for the epoch of the step.
+        return self.train.place(step) if self.apart or not self.train.nature.writes else None
 
     def go_to(self, place: Any) -> None:
-        """Continue the training data from a place that `place` has returned."""
-        if isinstance(self.train, Indexed) and place is not None:
-            self.train.loader.restore(place)
-        elif isinstance(self.train, Batched) and place is not None:
-            self.train.change(place)
-        elif isinstance(self.train, Iterated) and place is not None:
-            self.train.positions.restore(place)
+        if place is not None:
+            self.train.go_to(place)
 
     def fit_begins(self, first_step: int) -> None:
-        """To be called before a fit that draws from `stream(first_step)`."""
-        if isinstance(self.train, Batched):
-            self.train.epoch_comes(first_step)
+        self.train.fit_begins(first_step)
 
-    def evaluation_begins(self, epoch: int) -> None:
-        """To be called before the evaluation after an epoch, counted from 0."""
-        if isinstance(self.held_out, Batched):
-            self.held_out.evaluation_comes(sum(map(self.fit.evaluates_after, range(self.fit.initial_epoch, epoch))))
+    def evaluation_begins(self, before: int) -> None:
+        if self.held_out is not None:
+            epochs = range(self.fit.initial_epoch, before)
+            self.held_out.evaluation_begins(sum(map(self.fit.evaluates_after, epochs)))
 
     def epoch_trained(self) -> None:
-        """To be called after the last step of an epoch, before its evaluation."""
-        if isinstance(self.train, Indexed):
-            self.train.loader.trained()
+        self.train.epoch_trained()
 
     def close(self) -> None:
-        """End the processes that load the data, after the training."""
-        for stream in (self.train, self.held_out):
-            if isinstance(stream, Iterated):
-                stream.positions.close()
+        for stream in self.streams:
+            stream.close()
 
     def _depends(self, stream: Stream) -> str:
         across = self.options.input.across_epochs
@@ -158,14 +139,13 @@ class OwnPipeline:
         return "" if across else "input.across_epochs is false"
 
     @functools.cached_property
-    def held_back(self) -> str:
-        """Why the batches of an epoch are made only when it begins. Empty if they are made ahead of it."""
+    def held_back(self) -> str:  # type: ignore[override]
         return "" if self.options.input.one_batch else self._depends(self.train)
 
     @functools.cached_property
     def follows(self) -> str:
         """Why single samples may depend on the training, so that none is cached. Empty if none do."""
-        return next(filter(None, map(_follows, (self.train, self.held_out))), "")
+        return next(filter(None, map(_follows, self.streams)), "")
 
     @functools.cached_property
     def apart(self) -> bool:
@@ -178,8 +158,8 @@ class OwnPipeline:
     def batch_spec(self) -> Any:
         return self._finished(self._weighed(self.train.global_batches(0)), self.train, "").element_spec
 
-    @property
-    def on_demand(self) -> bool:
+    @functools.cached_property
+    def on_demand(self) -> bool:  # type: ignore[override]
         return bool(self.held_back) and isinstance(self.train, Batched)
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
@@ -331,10 +311,10 @@ def _stream(
     if _are_arrays(data):
         return _arrays(data, options, replicas, load, vary, stamp + role, share)
     if isinstance(data, keras.utils.PyDataset):
-        return indexed(data, options, given, evaluates=not trains)
+        return Indexed(data, options, given, evaluates=not trains)
     if (passes := passes_of(data, role)) is not None:
         steps = options.train.steps_per_epoch if trains else returned.fit.validation_steps
-        return iterated(passes, role, options, replicas, given, steps, report)
+        return Iterated(passes, role, options, replicas, given, steps, report)
     cardinality = int(data.cardinality()) if length is None else length
     if returned.mapped:
         samples = given or (cardinality if cardinality >= 0 else None)
@@ -375,9 +355,9 @@ def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | Non
     return batches_per_pass(samples, size, drop_remainder=fixed)
 
 
-def _follows(stream: Stream | None) -> str:
+def _follows(stream: Stream) -> str:
     ours = isinstance(stream, Samples) and stream.options.input.across_epochs is not True
-    return stream.nature.depends if stream is not None and ours else ""
+    return stream.nature.depends if ours else ""
 
 
 def _checked(stream: Samples) -> Samples:
