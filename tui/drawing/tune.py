@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...engine import figures
 from ...engine.trials import proof_sentences
@@ -25,7 +25,6 @@ from ...engine.tune.report.search_results import (
     is_dropped,
     limit_seconds,
     memory_of,
-    since_start,
 )
 from ...engine.tune.report.search_sentences import ceiling_in_words, learning, left_in_words, unproven
 from ...engine.units import GIB, MINUTE, NONE, amount, change, count, seconds, share, size
@@ -37,21 +36,13 @@ from ..reading.run.snapshot import Snapshot
 from ..wording.run import doing
 from . import interval_bar
 from . import proof as comparisons
-from .interval_bar import Interval, Scale, bar
+from .interval_bar import Interval
 from .live.layout import CHART_WIDTH, EDGES_HEIGHT, EDGES_WIDTH, TALL_CHART
 from .plot.curves import Curve, Plot
 from .proof import conclusion, disturbances, how_it_ended, possible, state_piece
 from .rows import Piece, Row, fit, fitting, length, spread, tall, wrapped
 
 _SPEED = figures.of_run("samples_per_second")
-LEAST_SETTINGS, ROOMY_SETTINGS, LEAST_WHY = 18, 28, 24  # widths of the columns that share the rest
-GAIN_BAR = 22  # width of the column of bars, whose head is their scale
-# The width of each column at the right of the settings, and its head.
-WIDTHS = {"speed": 10, "start": 10, "gain": 11, "spread": 9, "memory": 10, "outcome": 14}
-HEADS = {
-    "speed": _SPEED.short, "start": "vs. start", "gain": "vs. before", "spread": "spread", "memory": "memory",
-    "outcome": "  outcome", "why": "  why",
-}  # fmt: skip
 _DECISIONS = {
     "kept": ("kept", "good"), "rejected": ("rejected", "warn"), "failed": ("failed", "bad"),
     "undecided": ("not proved", "warn"),
@@ -62,35 +53,6 @@ _PRESETS = {"": "the preset", "baseline": "the preset", "ceiling": "preset, no i
 _ENDS = {"oom": "no memory", "timeout": "time limit", "crashed": "crashed", "error": "error"}
 
 
-class Cell(NamedTuple):
-    """The text of a table cell with its style, or a `row` in place of both. If `right` is True, the text is at the
-    right edge of its column."""
-
-    text: str
-    style: str = ""
-    right: bool = False
-    row: Row = []
-
-
-def widths(whole: int) -> dict[str, int]:
-    """Return the columns of a table of `whole` cells: a wide one also shows bars and the reason."""
-    figures_of, rest = dict(WIDTHS), whole - sum(WIDTHS.values())
-    for left_out in ("spread", "memory", "gain"):
-        if rest < LEAST_SETTINGS:
-            rest += figures_of.pop(left_out)
-    if rest >= ROOMY_SETTINGS + GAIN_BAR:
-        figures_of = _with_bar(figures_of)
-        rest -= GAIN_BAR
-    why = (rest - ROOMY_SETTINGS) // 2 if rest >= ROOMY_SETTINGS + LEAST_WHY else 0
-    return {"settings": max(LEAST_SETTINGS, rest - why), **figures_of, **({"why": why} if why else {})}
-
-
-def _with_bar(columns: Mapping[str, int]) -> dict[str, int]:
-    names = list(columns)
-    after = names.index("spread") + 1
-    return {name: GAIN_BAR if name == "bar" else columns[name] for name in (*names[:after], "bar", *names[after:])}
-
-
 def candidate_interval(candidate: Ranked) -> Interval | None:
     """Return the gain over the best settings before, with its error; measured in pairs, over the preset."""
     if candidate.stage != PAIRS:
@@ -98,35 +60,16 @@ def candidate_interval(candidate: Ranked) -> Interval | None:
     return possible(candidate.since_start, candidate.spread, len(candidate.good))
 
 
-def cells(
-    candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs, scale: Scale | None = None
-) -> list[Cell]:
-    """Return the cells of a candidate, one for each of the `columns` (widths in cells by name). `scale` is that of all
-    bars."""
-    by_name = _cells(candidate, data, columns, glyphs)
-    if "bar" in columns:
-        style = outcome(candidate, data, glyphs)[1]
-        by_name["bar"] = Cell(
-            "", row=[("  ", ""), *bar(candidate_interval(candidate), scale, columns["bar"] - 2, glyphs, style)]
-        )
-    return [by_name[name] for name in columns]
-
-
-def _cells(candidate: Ranked, data: Record, columns: Mapping[str, int], glyphs: Glyphs) -> dict[str, Cell]:
-    word, style = outcome(candidate, data, glyphs)
-    mark = glyphs.up if is_chosen(candidate, data) else glyphs.running if style == "curve2" else " "
+def spread_of(candidate: Ranked, glyphs: Glyphs) -> str:
     sigma = candidate.spread
-    sign = "±" if glyphs.braille else "+-"
-    return {
-        "settings": Cell(f"{mark} {_brief(candidate, columns['settings'] - 3, glyphs)}"),
-        "speed": Cell(speed(candidate), right=True),
-        "start": Cell(change(since_start(candidate, data)), right=True),
-        "gain": Cell(change(candidate.gain), right=True),
-        "spread": Cell(NONE if sigma is None else f"{sign} {spread_text(sigma)}", right=True),
-        "memory": Cell(search_sentences.memory(candidate), right=True),
-        "outcome": Cell(f"  {word}", style),
-        "why": Cell(f"  {fitting(_why(candidate), columns.get('why', 0) - 3, glyphs)}", "label"),
-    }
+    return NONE if sigma is None else f"{'±' if glyphs.braille else '+-'} {spread_text(sigma)}"
+
+
+def brief(candidate: Ranked, data: Record, width: int, glyphs: Glyphs) -> str:
+    """Return a mark of the best or the running candidate, then what it tried in `width` cells."""
+    is_running = outcome(candidate, data, glyphs)[1] == "curve2"
+    mark = glyphs.up if is_chosen(candidate, data) else glyphs.running if is_running else " "
+    return f"{mark} {_brief(candidate, width, glyphs)}"
 
 
 def _brief(candidate: Candidate, width: int, glyphs: Glyphs) -> str:
@@ -197,8 +140,7 @@ def _wrapped(text: str, style: str, width: int, glyphs: Glyphs, roomy: bool) -> 
 
 def _details(candidate: Candidate) -> Iterator[Piece]:
     yield settings(candidate), "title"
-    reason, why = clean(candidate.reason), _why(candidate)
-    text = "; ".join(filter(None, (why, reason, *_remarks(candidate))))
+    text = "; ".join(filter(None, (why(candidate), clean(candidate.reason), *_remarks(candidate))))
     if text:
         yield text, "value"
 
@@ -212,7 +154,7 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
     yield from disturbances(candidate.trials)
 
 
-def _why(candidate: Candidate) -> str:
+def why(candidate: Candidate) -> str:
     return clean(candidate.why).replace("\n", " ")
 
 

@@ -78,7 +78,7 @@ def _changed(path: Path) -> float:
 
 
 @dataclass(frozen=True)
-class SearchReading:
+class ProofReading:
     """The content of proof.json and, while the search is running, the run of its newest trial and this run's
     snapshot."""
 
@@ -94,14 +94,14 @@ class SearchReader:
         self._proof = proof
         self._reader: RunReader | None = None
 
-    def read(self) -> SearchReading:
+    def read(self) -> ProofReading:
         data = self._proof.record
         newest = self._proof.trials[-1:] if data.state == "running" else []
         if not newest:
             self._reader = None
-            return SearchReading(data)
+            return ProofReading(data)
         if self._reader is None or self._reader.run != newest[0]:
             self._reader = RunReader(newest[0])
         while self._reader.poll():
             pass
-        return SearchReading(data, newest[0], self._reader.picture.snapshot)
+        return ProofReading(data, newest[0], self._reader.picture.snapshot)

@@ -20,6 +20,7 @@ from textual.widgets import Static
 
 from ...engine.files.places import home
 from ..base.base_app import BaseApp
+from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
 from ..base.keys import VERBS, key_of, keys_of
 from ..upstream.textual_app import Keepable
@@ -119,22 +120,25 @@ class AppScreen(StyledOnce, Keepable):
         if self.in_front and self.is_attached:
             self.call_after_refresh(self.theme_changed)  # when the variables of the new theme are made
 
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        return self.can(action) is True
+
+    def can(self, _action: str) -> bool | str:
+        """Return True if the action has an effect now, else the reason why not; False if that is obvious or unknown."""
+        return True
+
     def on_key(self, event: events.Key) -> None:
         """Answer a key of this screen that has no effect now, as nothing else says that it was seen."""
         if event.key in self.active_bindings:
             return
-        shown = (binding for base in type(self).__mro__ for binding in vars(base).get("BINDINGS", ()))
-        verbs = {binding.id for binding in shown if isinstance(binding, Binding) and binding.id in VERBS}
-        for verb in {*verbs, *self.EXPLAINED}:
-            if verb and VERBS[verb].group == "Actions" and event.key in keys_of(self.app, verb):
-                label, why = VERBS[verb].label, self.why_without_effect(verb)
-                self.notify(f"{key_of(self.app, verb)} ({label}) has no effect now{why}", markup=False)
+        bindings = (binding for base in type(self).__mro__ for binding in vars(base).get("BINDINGS", ()))
+        actions = [(binding.id, binding.action) for binding in bindings if isinstance(binding, Binding)]
+        for verb, action in (*actions, *((verb, verb) for verb in self.EXPLAINED)):
+            if verb in VERBS and VERBS[verb].group == "Actions" and event.key in keys_of(self.app, verb):
+                label, why = VERBS[verb].label, self.can(action.partition("(")[0])
+                reason = f": {clean(why)}" if isinstance(why, str) else ""
+                self.notify(f"{key_of(self.app, verb)} ({label}) has no effect now{reason}", markup=False)
                 return
-
-    def why_without_effect(self, _verb: str) -> str:
-        """Return the reason why the verb's key has no effect now, with a colon before it; empty if obvious or
-        unknown."""
-        return ""
 
     def theme_changed(self) -> None:
         """Paint again what has colours of the former theme, such as the cells of tables. By default nothing is done."""

@@ -179,7 +179,7 @@ class ChartScreen(AppScreen):
             return [[(f"{left} and {right} move the cursor, which shows the values; {parts}", "label")]]
         return cursor.rows(self.chart.plot, self.view.cursor, self.chart.cell, width, self.glyphs)
 
-    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+    def can(self, action: str) -> bool | str:
         """True if the action has an effect now: `stop` only if the screen below shows a running run."""
         return action != "stop" or (isinstance(self.source, RunActions) and bool(self.source.check_action("stop", ())))
 

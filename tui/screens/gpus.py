@@ -6,10 +6,9 @@ from __future__ import annotations
 import textwrap
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Protocol
 
-from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
@@ -20,7 +19,6 @@ from ...engine.units import counted, size
 from ..base import keys
 from ..base.errors import clean
 from ..base.settings import Charts
-from ..base.themes import painted_colour
 from ..drawing import charts
 from ..drawing.gpu_details import doing, host, host_line
 from ..drawing.live import head
@@ -37,14 +35,13 @@ from ..upstream.partial_updates import send_changed_cells
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
-from ..widgets.table import Column, Table
+from ..widgets.table import Table
 from .base import FollowingScreen, Header
 from .help import NOT_OFFERED
+from .table import TableColumn, TableScreen
 
 READ_SECONDS = 2.0
 LEASE_ROWS = 3
-WIDTHS = {"process": 0, "pid": 8, "GPU": 6, "memory": 9, "since": 7, "use": 22}
-RIGHT = ("pid", "GPU", "memory", "since")
 RICH_EDGES, PLAIN_EDGES = ("│ ", "  ", "├ ", "└ "), ("| ", "  ", "|-", "`-")
 
 
@@ -62,15 +59,14 @@ class ProcessTable(Table):
         return action != "select_cursor"
 
 
-class ProcessesScreen(FollowingScreen[Users]):
+class ProcessesScreen(TableScreen[Line], FollowingScreen[Users]):
     """Shows the processes that use the GPUs of `source`, the screen below it, which continues to read."""
 
     DEFAULT_CSS = """
     ProcessesScreen { layout: vertical; background: $background; }
-    ProcessesScreen #status { padding: 0 1; height: 2; }
+    ProcessesScreen #detail { padding: 0 1; height: 2; }
     ProcessesScreen #leases { padding: 0 1; display: none; }
     """
-    AUTO_FOCUS = "DataTable"
     HELP_SECTIONS = (
         (
             "Columns",
@@ -98,7 +94,7 @@ class ProcessesScreen(FollowingScreen[Users]):
         yield Header()
         yield Panel(self._leases, id="leases")
         yield ProcessTable(cursor_type="row", cell_padding=0)
-        yield Panel(self._status, id="status")
+        yield Panel(self._status, id="detail")
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Users]:
@@ -106,27 +102,37 @@ class ProcessesScreen(FollowingScreen[Users]):
             yield read(self.source.now.gpus)
             leaving.wait(READ_SECONDS)
 
+    @property
+    def entries(self) -> Mapping[str, Line]:
+        return {line.key: line for line in self.latest.lines} if self.latest else {}
+
+    def columns(self) -> list[TableColumn[Line]]:
+        return [
+            TableColumn(" process", 0, self._process),
+            TableColumn("pid", 8, lambda row: str(row.process.pid) if row.process and row.alike == 1 else "", "right"),
+            TableColumn("GPU", 6, lambda row: numbers(row.gpus), "right"),
+            TableColumn("memory", 9, lambda row: size(row.memory_bytes) if row.gpus else "", "right"),
+            TableColumn("since", 7, _since, "right"),
+            TableColumn("  use", 22, lambda row: f"  {doing(row.process)}" if row.process and row.gpus else ""),
+        ]
+
+    def style_of(self, line: Line) -> str:
+        return "title" if line.process is None else "" if line.gpus else "label"
+
+    def _process(self, line: Line) -> str:
+        on, none, more, last = RICH_EDGES if self.glyphs.braille else PLAIN_EDGES
+        edges = [on if continues else none for continues in line.edges[:-1]]
+        edges += [more if continues else last for continues in line.edges[-1:]]
+        own = f"{self.glyphs.point} this run  " if line.process is not None and line.process.own else ""
+        return f" {'' if line.process is None else ' '}{''.join(edges)}{own}{clean(line.text)}"
+
     def show_latest(self) -> None:
-        widths = WIDTHS | {"process": max(10, self.size.width - sum(WIDTHS.values()) - 1)}  # a scrollbar may come
-        columns = [Column(name, _heading(name), width) for name, width in widths.items()]
-        lines = self.latest.lines if self.latest else ()
-        self.query_one(Table).fill(columns, {line.key: self._cells(line, widths["process"]) for line in lines})
-        self._show_leases()
-        self.query_one("#status", Panel).repaint()
+        self.show_table()
 
-    def _show_leases(self) -> None:
-        panel = self.query_one("#leases", Panel)
-        rows = len(self._leases(self.size.width - 2, LEASE_ROWS))
-        panel.display = rows > 0
-        panel.styles.height = max(1, rows)
-        panel.repaint()
-
-    def on_resize(self) -> None:
-        if self.latest is not None:
-            self.show_latest()
-
-    def on_data_table_row_highlighted(self) -> None:
-        self.query_one("#status", Panel).repaint()
+    def show_table(self) -> None:
+        leases, rows = self.query_one("#leases"), len(self._leases(self.size.width - 2, LEASE_ROWS))
+        leases.display, leases.styles.height = rows > 0, max(1, rows)
+        super().show_table()
 
     def _leases(self, width: int, height: int) -> list[Row]:
         lines = textwrap.wrap(clean(overview(self.source.now.gpus)), max(10, width))
@@ -134,41 +140,13 @@ class ProcessesScreen(FollowingScreen[Users]):
             lines[height - 1] = fitting(" ".join(lines[height - 1 :]), width, self.glyphs)
         return [[(line, "value")] for line in lines[:height]]
 
-    def _cells(self, line: Line, width: int) -> list[Text]:
-        process, user = line.process, line.process is None
-        strong = "bold" if user else "" if line.gpus else painted_colour(self.app, "label")
-        own = f"{self.glyphs.point} this run  " if process is not None and process.own else ""
-        cells = {
-            "process": f" {'' if user else ' '}{self._edges(line)}{own}{clean(line.text)}",
-            "pid": "" if process is None or line.alike > 1 else str(process.pid),
-            "GPU": numbers(line.gpus),
-            "memory": size(line.memory_bytes) if line.gpus else "",
-            "since": when_text(process.started) if process is not None and process.started else "",
-            "use": f"  {doing(process)}" if process is not None and line.gpus else "",
-        }
-        return [
-            Text(
-                fitting(text, width if name == "process" else WIDTHS[name], self.glyphs),
-                style=strong,
-                no_wrap=True,
-                justify="right" if name in RIGHT else "left",
-            )
-            for name, text in cells.items()
-        ]
-
-    def _edges(self, line: Line) -> str:
-        on, none, more, last = RICH_EDGES if self.glyphs.braille else PLAIN_EDGES
-        above = "".join(on if continues else none for continues in line.edges[:-1])
-        return above + "".join(more if continues else last for continues in line.edges[-1:])
-
     def _status(self, width: int, height: int) -> list[Row]:
         """The GPUs whose processes are not known, then the process' whole command or the reason why there is none."""
         rows: list[Row] = []
         users = self.latest or Users()
         if users.unknown:
             rows.append([(fitting(f"processes not known of {clean(users.unknown)}", width, self.glyphs), "warn")])
-        key = self.query_one(Table).current_key
-        line = next((line for line in users.lines if line.key == key), None)
+        line = self.current
         text = "" if line is None else clean(line.text)
         if line is None and not users.unknown:
             now = self.source.now
@@ -180,9 +158,8 @@ class ProcessesScreen(FollowingScreen[Users]):
         return [*rows, *([(piece, "label")] for piece in pieces)]
 
 
-def _heading(name: str) -> Text:
-    text = f" {name}" if name == "process" else f"  {name}" if name == "use" else name
-    return Text(text, justify="right" if name in RIGHT else "left")
+def _since(line: Line) -> str:
+    return when_text(line.process.started) if line.process is not None and line.process.started else ""
 
 
 STUCK_SECONDS = 5.0
@@ -313,7 +290,7 @@ class GpusScreen(FollowingScreen[Snapshot]):
 
     # ---- keys -------------------------------------------------------------------------------------
 
-    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+    def can(self, action: str) -> bool | str:
         """True if the action has an effect now. Those that select a GPU have none if the cards show all figures."""
         return action not in ("pick", "pick_edge") or self._detailed
 

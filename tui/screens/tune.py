@@ -3,13 +3,11 @@ s, and every 3 s after the end. Leaving the screen does not end the search, whic
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -18,34 +16,37 @@ from textual.containers import Container
 from ...engine import figures
 from ...engine.trials import RESUMABLE, proof_sentences
 from ...engine.trials.record import elapsed_of
-from ...engine.tune.report.search_results import WITHOUT_INPUT, Ranked, ranked
+from ...engine.tune.report import search_sentences
+from ...engine.tune.report.search_results import WITHOUT_INPUT, Ranked, ranked, since_start
 from ...engine.tune.report.search_sentences import nothing_to_measure
+from ...engine.units import change
 from ..base import keys
 from ..base.settings import Charts
-from ..base.themes import painted_colour
 from ..drawing import interval_bar, tune
 from ..drawing import tune as drawing
 from ..drawing.charts import AS_DECLARED, plots
-from ..drawing.interval_bar import Scale
 from ..drawing.plot.curves import Plot
 from ..drawing.proof import conclusion
-from ..drawing.rows import Row
-from ..drawing.tune import HEADS, WIDTHS, SearchLayout, share_out
-from ..reading.proofs import SearchReader, SearchReading
+from ..drawing.rows import Piece, Row
+from ..drawing.tune import SearchLayout, share_out
+from ..reading.proofs import ProofReading, SearchReader
 from ..widgets.charts import Chart
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
-from ..widgets.table import Column, Table
+from ..widgets.table import Table
 from ..wording.run import doing
 from . import catalogue
 from .base import Header
 from .proof import actions
-from .proof.screen import ENDED_READ_SECONDS, READ_SECONDS, ProofView, latest_run
+from .proof.screen import ProofView, latest_run
+from .table import TableColumn
 
 if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
 
 
+LEAST_SETTINGS, ROOMY_SETTINGS, LEAST_WHY = 18, 28, 24  # widths of the columns that share the rest
+GAIN_BAR = 22  # width of the column of bars, whose head is their scale
 ABOUT_MARK = f"{WITHOUT_INPUT} no input"
 LOW = 30  # below this height the large figures are one line
 SPEED, LOSS = figures.of_run("samples_per_second").label, figures.metric("loss").label
@@ -62,7 +63,7 @@ class _Candidates(Table):
     ]
 
 
-class TuneScreen(ProofView[SearchReading]):
+class TuneScreen(ProofView):
     """Shows one search for the fastest settings."""
 
     CSS_PATH = "tune.tcss"
@@ -80,21 +81,19 @@ class TuneScreen(ProofView[SearchReading]):
 
     def __init__(self, proof: Proof) -> None:
         super().__init__(proof)
-        self._ranked: list[Ranked] = []
+        self._reader = SearchReader(proof)
         self._memory = tune.plot(self.data)
 
     @property
-    def table(self) -> Table:
-        return self.query_one(Table)
+    def entries(self) -> Mapping[str, Ranked]:
+        return {str(candidate.number): candidate for candidate in ranked(self.data)}
+
+    def read(self) -> ProofReading:
+        return self._reader.read()
 
     @property
-    def reading(self) -> SearchReading:
-        return self.latest or SearchReading()
-
-    @property
-    def picked(self) -> Ranked | None:
-        row = self.table.cursor_row
-        return self._ranked[row] if 0 <= row < len(self._ranked) else None
+    def reading(self) -> ProofReading:
+        return self.latest or ProofReading()
 
     def compose(self) -> ComposeResult:
         yield Header()
@@ -110,46 +109,28 @@ class TuneScreen(ProofView[SearchReading]):
             yield Panel(self._options, id="options")
         yield KeyFooter()
 
-    def on_mount(self) -> None:
-        self.table.focus()
-
-    def readings(self, leaving: threading.Event) -> Iterator[SearchReading]:
-        reader = SearchReader(self.proof)
-        while not leaving.is_set():
-            now = reader.read()
-            yield now
-            leaving.wait(READ_SECONDS if now.data.state == "running" else ENDED_READ_SECONDS)
-
-    def show_latest(self) -> None:
-        """Paint if proof.json has changed, else only the head and the trial of a running search."""
-        now = self.reading.data
-        fresh = now if now.is_read else self.data  # a file that cannot be read now may have been read before
-        if fresh != self.data:
-            self.data = fresh
-            self._ranked, self._memory = ranked(fresh), tune.plot(fresh)
-            self.show_now()
-        elif self.is_measuring:
-            for name in ("#head", "#lines"):
-                self.query_one(name, Panel).repaint()
-            self._show_charts()
-
-    def on_resize(self) -> None:
-        self.show_now()
+    def show_progress(self) -> None:
+        for name in ("#head", "#lines"):
+            self.query_one(name, Panel).repaint()
+        self._show_charts()
 
     # ---- what is seen -----------------------------------------------------------------------------
 
-    def theme_changed(self) -> None:
-        self.show_now()
-
-    def show_now(self) -> None:
-        width, height = self.size.width - 2, self.size.height - 2
-        layout = share_out(width, height, len(self._head(max(1, width), height)), len(self._ranked))
-        self._lay_out(layout)
-        self._fill(width - (len(self._ranked) >= layout.table))  # a scrollbar takes one column
+    def show_table(self) -> None:
+        """The cursor stays on its candidate, or in the first row."""
+        self._memory = tune.plot(self.data)
+        at_top = self.table.cursor_row == 0
+        self._lay_out(self._layout)
+        super().show_table()
+        if at_top and self.table.row_count:
+            self.table.move_cursor(row=0, animate=False)
         self._show_charts()
-        for panel in self.query(Panel):
-            panel.repaint()
         self.refresh_bindings()
+
+    @property
+    def _layout(self) -> SearchLayout:
+        width, height = self.size.width - 2, self.size.height - 2
+        return share_out(width, height, len(self._head(max(1, width), height)), len(self.entries))
 
     def _lay_out(self, layout: SearchLayout) -> None:
         for name in ("head", "detail", "lines", "charts"):
@@ -182,9 +163,9 @@ class TuneScreen(ProofView[SearchReading]):
         return drawing.head(self.data, elapsed, width, self.glyphs, low=self.size.height < LOW)
 
     def _detail(self, width: int, height: int) -> list[Row]:
-        if self.picked is None:
+        if (candidate := self.current) is None:
             return [[("nothing has been measured so far" if self.data.is_read else "reading the search ...", "label")]]
-        return tune.detail(self.picked, width, height, self.glyphs)
+        return tune.detail(candidate, width, height, self.glyphs)
 
     def _lines(self, width: int, _height: int) -> list[Row]:
         now, data, glyphs = self.reading, self.data, self.glyphs
@@ -201,36 +182,45 @@ class TuneScreen(ProofView[SearchReading]):
 
     # ---- the candidates ---------------------------------------------------------------------------
 
-    def _fill(self, width: int) -> None:
-        """The cursor stays on its candidate, or in the first row."""
-        at_top = self.table.cursor_row == 0
-        widths = tune.widths(width)
-        rows = {str(candidate.number): self._row(candidate, widths) for candidate in self._ranked}
-        marked = any(candidate.without_input for candidate in self._ranked)
-        columns = [_column(name, width, marked) for name, width in widths.items() if name != "bar"]
-        if "bar" in widths:
-            bars = Column("bar", Text(interval_bar.head(self._scale, widths["bar"])), widths["bar"])
-            columns.insert(list(widths).index("bar"), bars)
-        self.table.fill(columns, rows)
-        if at_top and rows:
-            self.table.move_cursor(row=0, animate=False)
+    def columns(self) -> list[TableColumn[Ranked]]:
+        """A wide table also shows bars and the reason; without room some figures are left out."""
+        data, glyphs, candidates = self.data, self.glyphs, self.entries.values()
 
-    def _row(self, candidate: Ranked, widths: Mapping[str, int]) -> list[Text]:
-        cells = tune.cells(candidate, self.data, widths, self.glyphs, self._scale)
-        return [self.cell(cell.row) if cell.row else
-                Text(cell.text, style=painted_colour(self.app, cell.style), no_wrap=True,
-                     justify="right" if cell.right else "left") for cell in cells]  # fmt: skip
+        def outcome(of: Ranked) -> Piece:
+            word, style = tune.outcome(of, data, glyphs)
+            return f"  {word}", style
 
-    @property
-    def _scale(self) -> Scale | None:
-        return interval_bar.scale_of(map(tune.candidate_interval, self._ranked))
-
-    def on_data_table_row_highlighted(self) -> None:
-        self.query_one("#detail", Panel).repaint()
+        columns: dict[str, TableColumn[Ranked]] = {
+            "speed": TableColumn(figures.of_run("samples_per_second").short, 10, tune.speed, "right"),
+            "start": TableColumn("vs. start", 10, lambda of: change(since_start(of, data)), "right"),
+            "gain": TableColumn("vs. before", 11, lambda of: change(of.gain), "right"),
+            "spread": TableColumn("spread", 9, lambda of: tune.spread_of(of, glyphs), "right"),
+            "memory": TableColumn("memory", 10, search_sentences.memory, "right"),
+            "outcome": TableColumn("  outcome", 14, lambda of: [outcome(of)]),
+        }
+        scrolls = len(candidates) >= self._layout.table  # a scrollbar takes one column
+        rest = self.size.width - 2 - scrolls - sum(column.width for column in columns.values())
+        for left_out in ("spread", "memory", "gain"):
+            rest += columns.pop(left_out).width if rest < LEAST_SETTINGS else 0
+        shown = list(columns.values())
+        if rest >= ROOMY_SETTINGS + GAIN_BAR:
+            scale = interval_bar.scale_of(map(tune.candidate_interval, candidates))
+            bars = self.bars(GAIN_BAR, scale, lambda of: (tune.candidate_interval(of), outcome(of)[1]))
+            shown.insert(list(columns).index("spread") + 1, bars)
+            rest -= GAIN_BAR
+        why = (rest - ROOMY_SETTINGS) // 2 if rest >= ROOMY_SETTINGS + LEAST_WHY else 0
+        if why:
+            shown.append(TableColumn("  why", why, lambda of: (f"  {tune.why(of)}", "label")))
+        width = max(LEAST_SETTINGS, rest - why)
+        # Some speeds may have a mark, which the heading of the settings explains.
+        marked = any(candidate.without_input for candidate in candidates)
+        heads = (f"  settings ({ABOUT_MARK})", f"  {ABOUT_MARK}") if marked else ("  settings",)
+        head = next((head for head in heads if len(head) <= width), heads[-1])
+        return [TableColumn(head, width, lambda of: tune.brief(of, data, width - 3, glyphs)), *shown]
 
     def on_data_table_row_selected(self) -> None:
         """Open the candidate's latest or running trial."""
-        picked, run = self.picked, self.reading.run
+        picked, run = self.current, self.reading.run
         if picked is not None:
             is_measured = picked.decision == "running"
             self.open_trial(run.id if run is not None and is_measured else latest_run(picked.trials))
@@ -274,35 +264,24 @@ class TuneScreen(ProofView[SearchReading]):
 
     # ---- keys -------------------------------------------------------------------------------------
 
-    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        if action == "stop":
-            return self.is_measuring
-        if action == "resume":
-            ended = self.data.state == "done" and not nothing_to_measure(self.data)
-            return ended or self.data.state in RESUMABLE
-        if action in ("apply", "save"):
-            return bool(proof_sentences.to_take(self.data))
-        if action == "chart":
-            return bool(self.charts())
-        return action not in ("save_report", "copy") or self.data.is_read
-
-    def why_not(self, verb: str) -> str:
-        if verb == "prove":
-            return f"a search proves its best settings by itself; {self.app.key('resume')} gives it more minutes"
-        if verb == "zoom":
-            return "there is no chart now"
-        if self.is_measuring:
-            return "the search goes on" if verb == "resume" else "the search has not ended: nothing can be taken yet"
-        if verb == "stop":
-            return "the search has ended"
-        if verb == "resume":
-            return nothing_to_measure(self.data)
-        return f"no settings to take: {conclusion(self.data)}"
-
-    @work(exclusive=True, group="resume")
-    async def action_resume(self) -> None:
-        await actions.go_on(self.app, self.proof, self.data)
-        self.read_again()
+    def can_now(self, action: str) -> bool | str:
+        match action:
+            case "prove":
+                return f"a search proves its best settings by itself; {self.app.key('resume')} gives it more minutes"
+            case "chart":
+                return bool(self.charts()) or "there is no chart now"
+            case "stop":
+                return self.is_measuring or "the search has ended"
+            case "resume" if self.is_measuring:
+                return "the search goes on"
+            case "resume":
+                why = nothing_to_measure(self.data)
+                return self.data.state in RESUMABLE or (self.data.state == "done" and not why) or why or False
+            case "apply" | "save":
+                ended = f"no settings to take: {conclusion(self.data)}"
+                why = "the search has not ended: nothing can be taken yet" if self.is_measuring else ended
+                return bool(proof_sentences.to_take(self.data)) or why
+        return super().can_now(action)
 
     @work(exclusive=True, group="apply")
     async def action_apply(self) -> None:
@@ -312,13 +291,3 @@ class TuneScreen(ProofView[SearchReading]):
     async def action_save(self) -> None:
         name = f"{Path(str(self.data.preset_name or 'preset')).stem}-fast.yaml"
         await actions.save_kept(self.app, self.proof, name, Path.cwd())
-
-
-def _column(name: str, width: int, marked: bool) -> Column:
-    # With `marked`, some speeds have a mark, which the heading of the settings explains.
-    right = name in WIDTHS and name != "outcome"
-    head = HEADS.get(name, "  settings")
-    if marked and name == "settings":
-        whole = f"{head} ({ABOUT_MARK})"
-        head = whole if len(whole) <= width else f"  {ABOUT_MARK}"
-    return Column(name, Text(head, justify="right" if right else "left"), width)

@@ -74,7 +74,7 @@ class FormScreen(CheckedForm):
     _limits: LimitTexts | None = None  # of the latest search
     _swept: SweepTexts | None = None  # of the latest sweep
 
-    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+    def can(self, action: str) -> bool | str:
         """Return False for the search while a slash is typed into a field, else True."""
         return not (action == "search" and isinstance(self.focused, Input))
 

@@ -57,7 +57,7 @@ from ..base import AppScreen, FollowingScreen, Header
 from ..dialogs import Copyable
 from ..help import LOSS, NOT_OFFERED, QUEUE
 from ..runs import actions
-from ..runs.actions import QueueActions, put_into_form
+from ..runs.actions import NO_CHECKPOINT, QueueActions, put_into_form
 
 if TYPE_CHECKING:
     from ..dialogs import Copyable
@@ -439,9 +439,12 @@ class LiveScreen(LiveView, QueueActions):
     )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return True if the action has an effect now. The footer shows only the keys of such actions."""
-        if super().check_action(action, parameters) is False:
-            return False
+        shows = action != "zoom" or parameters != ("messages",) or bool(self.now.warnings or self.now.error)
+        return shows and super().check_action(action, parameters)
+
+    def can(self, action: str) -> bool | str:
+        if (of_queue := super().can(action)) is not True:
+            return of_queue
         if self.waiting is not None and not self.now.started and action in NOTHING_BEFORE_IT_BEGINS:
             return False
         running = self.now.outcome is None and not self.replay_speed
@@ -449,7 +452,8 @@ class LiveScreen(LiveView, QueueActions):
             return running
         if action == "resume":
             is_active = self.now.outcome is None and self.goes_on_at_first
-            return self.has_checkpoint and not self.replay_speed and self.now.outcome != "ok" and not is_active
+            can_go_on = self.has_checkpoint and not self.replay_speed and self.now.outcome != "ok" and not is_active
+            return can_go_on or NO_CHECKPOINT
         if action == "again":
             return not running
         if action == "change":
@@ -458,8 +462,6 @@ class LiveScreen(LiveView, QueueActions):
             return not phases.is_due(self.now)
         if action == "apply":
             return bool(self.now.error and proposed(self.now.error.hint))
-        if action == "zoom" and parameters == ("messages",):
-            return bool(self.now.warnings or self.now.error)
         if action in ("pick", "pick_edge"):
             return self.zoom == "gpus"
         if action == "all":

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,23 +75,24 @@ def _ended(proof: Proof, what: str) -> str:
 
 
 async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
-    """Resume a search that has ended before its time, if it is used up with more minutes."""
-    from ....engine.tune import tune_request  # only if it is gone on with
+    """Resume a search, a sweep or a measurement of scaling; a search whose time is used up with more minutes."""
+    from ....engine.scaling import scaling_request  # only if one is gone on with
+    from ....engine.sweep import sweep_request  # the same
+    from ....engine.tune import tune_request  # the same
 
-    minutes = None
+    what, resumed = {
+        "scaling": ("measurement", scaling_request.resumed), "sweep": ("sweep", sweep_request.resumed)
+    }.get(data.kind, ("search", tune_request.resumed))  # fmt: skip
     limit = limit_seconds(data)
-    if data.state == "done" or (limit is not None and data.seconds >= limit):  # its time is used up
+    if what == "search" and (data.state == "done" or (limit is not None and data.seconds >= limit)):
         minutes = await app.push_screen_wait(AskMinutes("How many more minutes?", str(more_minutes(data))))
         if minutes is None:
             return
-    more = None if minutes is None else float(minutes)
-    await resume(app, proof, "search", lambda: tune_request.resumed(proof, more))
-
-
-async def resume(app: BaseApp, proof: Proof, what: str, resumed: Callable[[], Request]) -> None:
-    """Resume a measurement of this kind with the request `resumed`."""
+        resumed = partial(tune_request.resumed, minutes=float(minutes))
     try:
-        made = await ask_and_launch(app, resumed_measurement(app, f"the {what} {proof.id}", proof, resumed))
+        made = await ask_and_launch(
+            app, resumed_measurement(app, f"the {what} {proof.id}", proof, partial(resumed, proof))
+        )
     except (RunError, PresetError, OSError) as reason:
         app.complain(str(reason))
         return
@@ -285,18 +287,6 @@ async def measure_scaling(app: BaseApp, preset: Preset, source: Path | None) -> 
 
 async def measure_again(app: BaseApp, proof: Proof) -> None:
     await _start_scaling(app, lambda: _checked(proof.request, app.key("stop")))
-
-
-async def go_on_with_scaling(app: BaseApp, proof: Proof) -> None:
-    from ....engine.scaling import scaling_request
-
-    await resume(app, proof, "measurement", lambda: scaling_request.resumed(proof))
-
-
-async def go_on_with_sweep(app: BaseApp, proof: Proof) -> None:
-    from ....engine.sweep import sweep_request
-
-    await resume(app, proof, "sweep", lambda: sweep_request.resumed(proof))
 
 
 async def _start_scaling(app: BaseApp, asked: Callable[[], tuple[Request, str]]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -19,37 +18,35 @@ from ....engine.tune.report.search_sentences import unproven
 from ....engine.units import NONE, change, size, times
 from ...base import keys
 from ...base.errors import clean
-from ...base.themes import painted_colour
 from ...drawing.proof import STATES, conclusion
-from ...drawing.rows import Row, fitting
+from ...drawing.rows import Piece, Row, fitting
 from ...reading.proofs import ProofEntry, ProofList
 from ...reading.run_list import when_text
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
-from ...widgets.table import Column, OpeningTable
+from ...widgets.table import OpeningTable
 from ...wording.run import ending
 from .. import undoing
 from ..base import Header
 from ..runs.actions import DeletingScreen, until_quitting
+from ..table import TableColumn, TableScreen
 
 if TYPE_CHECKING:
     from ....engine.runs.trash import Trash
     from ...base.undo import Acts
 
 REFRESH_SECONDS = 2.0
-WIDTHS = {"preset": 18, "state": 13, "gain": 15, "size": 9, "when": 7, "kept": 0}
 WIDE = 96  # from this width on sizes are shown
 OPEN_STYLES = {"running": "curve1", "waiting": "label"}
 
 
-class ProofsScreen(DeletingScreen[list[ProofEntry]]):
+class ProofsScreen(TableScreen[ProofEntry], DeletingScreen[list[ProofEntry]]):
     """The table of proofs. Enter opens the proof under the cursor."""
 
     DEFAULT_CSS = """
     ProofsScreen { layout: vertical; background: $background; }
-    ProofsScreen #said { padding: 0 1; }
+    ProofsScreen #detail { padding: 0 1; }
     """
-    AUTO_FOCUS = "DataTable"
     DELETES = "proofs"
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("delete", meaning="delete the proof under the cursor, with its trials"),
@@ -62,8 +59,8 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         self._list = ProofList()
 
     @property
-    def entries(self) -> list[ProofEntry]:
-        return self.latest or []
+    def entries(self) -> Mapping[str, ProofEntry]:
+        return {entry.proof.id: entry for entry in self.latest or ()}
 
     @property
     def trash(self) -> Trash:
@@ -88,19 +85,10 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         question = f"Delete this proof with all its trials?\n  {name}\n"
         await self.ask_to_delete([at.proof], lambda used: question + until_quitting(1, used, undo))
 
-    @property
-    def table(self) -> OpeningTable:
-        return self.query_one(OpeningTable)
-
-    @property
-    def current(self) -> ProofEntry | None:
-        row = self.table.cursor_row
-        return self.entries[row] if 0 <= row < len(self.entries) else None
-
     def compose(self) -> ComposeResult:
         yield Header()
         yield OpeningTable(cursor_type="row", cell_padding=0)
-        yield Panel(self._status_line, id="said")
+        yield Panel(self._status_line, id="detail")
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[list[ProofEntry]]:
@@ -110,37 +98,23 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
                 leaving.wait(REFRESH_SECONDS)
 
     def show_latest(self) -> None:
-        columns = [Column(name, _label(name), width or self._rest()) for name, width in self._widths.items()]
-        self.table.fill(columns, {entry.proof.id: self._cells(entry) for entry in self.entries})
-        self.query_one(Panel).repaint()
+        self.show_table()
 
-    def _rest(self) -> int:
-        return max(10, self.size.width - sum(self._widths.values()) - 1)  # a scrollbar may come
+    def columns(self) -> list[TableColumn[ProofEntry]]:
+        return [
+            TableColumn(" preset", 18, lambda entry: f" {clean(entry.data.preset_name or entry.proof.id)}"),
+            TableColumn(" state", 13, self._state),
+            TableColumn(" gain", 15, _gain, "right"),
+            TableColumn(" size", 9, lambda entry: "" if entry.size is None else size(entry.size), "right", least=WIDE),
+            TableColumn(" when", 7, lambda entry: when_text(entry.when), "right"),
+            TableColumn(" kept", 0, lambda entry: f"  {_kept(entry)}"),
+        ]
 
-    @property
-    def _widths(self) -> dict[str, int]:
-        return {name: width for name, width in WIDTHS.items() if name != "size" or self.size.width >= WIDE}
-
-    def on_resize(self) -> None:
-        if self.latest is not None:
-            self.show_latest()
-
-    def _cells(self, entry: ProofEntry) -> list[Text]:
-        name = clean(entry.data.preset_name or entry.proof.id)
+    def _state(self, entry: ProofEntry) -> Piece:
         is_open = entry.is_active or entry.state == "waiting"
-        sign, style = (
-            (self.glyphs.more, OPEN_STYLES.get(entry.state, "curve1")) if is_open else ending(entry.state, self.glyphs)
-        )
-        word = STATES.get(entry.state, clean(entry.state))
-        cells = {
-            "preset": Text(f" {fitting(name, WIDTHS['preset'] - 2, self.glyphs)}", no_wrap=True),
-            "state": Text(f" {sign} {word}", style=painted_colour(self.app, style)),
-            "gain": Text(_gain(entry), justify="right"),
-            "size": Text("" if entry.size is None else size(entry.size), justify="right"),
-            "when": Text(when_text(entry.when), justify="right"),
-            "kept": Text(f"  {fitting(_kept(entry), self._rest() - 3, self.glyphs)}", no_wrap=True),
-        }
-        return [cells[name] for name in self._widths]
+        opened = self.glyphs.more, OPEN_STYLES.get(entry.state, "curve1")
+        sign, style = opened if is_open else ending(entry.state, self.glyphs)
+        return f" {sign} {STATES.get(entry.state, clean(entry.state))}", style
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
         if not self.entries:
@@ -151,16 +125,9 @@ class ProofsScreen(DeletingScreen[list[ProofEntry]]):
         text = "" if at is None else clean(at.data.doing if at.is_active else conclusion(at.data))
         return [[(fitting(text, width, self.glyphs), "label")]]
 
-    def on_data_table_row_highlighted(self) -> None:
-        self.query_one(Panel).repaint()
-
     def on_data_table_row_selected(self) -> None:
         if self.current is not None:
             self.app.open_proof(self.current.proof)
-
-
-def _label(name: str) -> Text:
-    return Text(f" {name}", justify="right" if name in ("gain", "size", "when") else "left")
 
 
 def _gain(entry: ProofEntry) -> str:

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -23,29 +22,29 @@ from ....engine.trials.record import UNREAD, Point, Trial
 from ....engine.units import share
 from ...base import keys
 from ...base.errors import clean
-from ...base.themes import painted_colour
 from ...drawing import interval_bar, rate
 from ...drawing import proof as comparisons
 from ...drawing import proof as drawing
 from ...drawing.interval_bar import Interval, Scale, scale_of
-from ...drawing.rows import Row, fitting, wrapped
+from ...drawing.rows import Piece, Row, wrapped
+from ...reading.proofs import ProofReading
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
-from ...widgets.table import Column, Table
+from ...widgets.table import Table
 from .. import catalogue
-from ..base import FollowingScreen, Header, Reading
+from ..base import FollowingScreen, Header
+from ..table import TableColumn, TableScreen
 from . import actions
 
 if TYPE_CHECKING:
     from ....engine.proof.folder import Proof
-    from ....engine.trials.record import Record
 
 
 READ_SECONDS = 0.5
 ENDED_READ_SECONDS = 3.0
 
 
-class ProofView(FollowingScreen[Reading]):
+class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
     """The base of the screens of proofs. `data` is the newest content of proof.json that could be read. The proof is a
     process of its own, which continues without the screen."""
 
@@ -64,19 +63,49 @@ class ProofView(FollowingScreen[Reading]):
     def is_measuring(self) -> bool:
         return self.data.state == "running"
 
-    def why_without_effect(self, verb: str) -> str:
-        if not self.data.is_read:
-            return ": it cannot be read"
-        if self.data.state == WAITING:
-            return f": it waits in the queue; gputui queue rm {self.proof.id} takes it out"
-        return f": {clean(why)}" if (why := self.why_not(verb)) else ""
+    def read(self) -> ProofReading:
+        """Read the proof, in a thread."""
+        return ProofReading(self.proof.record)
 
-    def why_not(self, verb: str) -> str:  # noqa: ARG002 - of those that override it
-        """Return the reason why a verb's key has no effect now, as a message; empty if none is needed."""
-        return ""
+    def readings(self, leaving: threading.Event) -> Iterator[ProofReading]:
+        while not leaving.is_set():
+            yield (now := self.read())
+            leaving.wait(READ_SECONDS if now.data.state == "running" else ENDED_READ_SECONDS)
 
-    def cell(self, row: Row) -> Text:
-        return Text.assemble(*((text, painted_colour(self.app, style)) for text, style in row), no_wrap=True)
+    def show_latest(self) -> None:
+        """Paint the screen if proof.json has changed, else of a running proof only what shows its progress."""
+        now = self.latest.data if self.latest is not None else UNREAD
+        if now.is_read and now != self.data:  # else it may have been read before
+            self.data = now
+            self.show_table()
+        elif self.is_measuring:
+            self.show_progress()
+
+    def show_progress(self) -> None:
+        self.query_one("#head", Panel).repaint()
+
+    def can(self, action: str) -> bool | str:
+        able = self.can_now(action)
+        if able is not True and not self.data.is_read:
+            return "it cannot be read"
+        if able is not True and self.data.state == WAITING:
+            return f"it waits in the queue; gputui queue rm {self.proof.id} takes it out"
+        return able
+
+    def can_now(self, action: str) -> bool | str:
+        """Return what `can` does, of a proof that has been read and has begun."""
+        return action not in ("save_report", "copy", "again") or self.data.is_read
+
+    def bars(
+        self, width: int, scale: Scale | None, bar: Callable[[Any], tuple[Interval | None, str]]
+    ) -> TableColumn[Any]:
+        """Return the column of the bars, whose head is their scale. `bar` returns an entry's interval and style."""
+
+        def cell(entry: Any) -> Row:
+            interval, style = bar(entry)
+            return [("  ", ""), *interval_bar.bar(interval, scale, width - 2, self.glyphs, style)]
+
+        return TableColumn(interval_bar.head(scale, width), width, cell)
 
     def run_of(self, name: str) -> Run:
         return Run(self.proof.path / TRIALS / Path(name).name)
@@ -90,6 +119,11 @@ class ProofView(FollowingScreen[Reading]):
     @work(exclusive=True, group="stop")
     async def action_stop(self) -> None:
         await actions.stop(self.app, self.proof, self.data.kind)
+
+    @work(exclusive=True, group="resume")
+    async def action_resume(self) -> None:
+        await actions.go_on(self.app, self.proof, self.data)
+        self.read_again()
 
     @work(exclusive=True, group="save")
     async def action_save_report(self) -> None:
@@ -106,8 +140,7 @@ def latest_run(trials: Sequence[Trial]) -> str:
 
 LOW = 20  # below this height the large figures are one line
 LEAST_CHANGE = 48  # cells; if there is more room, the figures stay near what they are of
-WIDTHS = {"at most": 10, "measured": 18, "decision": 16}
-BAR = "bar"  # the column of the bars, whose head is their scale
+FIGURES = 44  # cells of the columns at the right of the changes, without the bars
 LEAST_BAR, WIDE_BAR, LEAST_NAME = 11, 32, 12  # widths of the bars, and of the changes next to them
 
 
@@ -117,7 +150,7 @@ class _Changes(Table):
     ]
 
 
-class ProofScreen(ProofView["Record"]):
+class ProofScreen(ProofView):
     """Shows one proof. `clock` returns the present Unix time and is replaced in tests."""
 
     CSS_PATH = "proof.tcss"
@@ -128,23 +161,15 @@ class ProofScreen(ProofView["Record"]):
         catalogue.left_out("live"),  # room for the keys of this screen
     ]
 
+    AT_NEW = -1  # the row that gets the cursor if their number has changed
+
     def __init__(self, proof: Proof, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(proof)
         self._clock = clock
 
     @property
-    def table(self) -> Table:
-        return self.query_one(Table)
-
-    @property
-    def compared(self) -> list[Any]:
-        """The comparisons, one for each row of the table. A subclass may return other objects that have `trials`."""
-        return comparisons.compared(self.data)
-
-    @property
-    def picked(self) -> Any | None:
-        listed, row = self.compared, self.table.cursor_row
-        return listed[row] if 0 <= row < len(listed) else None
+    def entries(self) -> Mapping[str, Any]:
+        return {str(number): row for number, row in enumerate(comparisons.compared(self.data))}
 
     def compose(self) -> ComposeResult:
         yield Header()
@@ -153,117 +178,62 @@ class ProofScreen(ProofView["Record"]):
         yield Panel(self._detail, id="detail")
         yield KeyFooter()
 
-    def on_mount(self) -> None:
-        self.table.focus()
-
-    def readings(self, leaving: threading.Event) -> Iterator[Record]:
-        while not leaving.is_set():
-            data = self.proof.record
-            yield data
-            leaving.wait(READ_SECONDS if data.state == "running" else ENDED_READ_SECONDS)
-
-    def show_latest(self) -> None:
-        """Paint the screen if proof.json has changed, else only the head of a running proof, which shows the time."""
-        is_read = self.latest is not None and self.latest.is_read
-        fresh = self.latest if self.latest and is_read else self.data  # else the file may have been read before
-        if fresh != self.data:
-            self.data = fresh
-            self.show_now()
-        elif self.is_measuring:
-            self.query_one("#head", Panel).repaint()
-
-    def on_resize(self) -> None:
-        self.show_now()
-
     # ---- what is seen -----------------------------------------------------------------------------
 
-    def theme_changed(self) -> None:
-        self.show_now()
-
-    def show_now(self) -> None:
+    def show_table(self) -> None:
+        entries, count = self.entries, self.table.row_count
         head = self._head(max(1, self.size.width - 2), 0)
         self.query_one("#head").styles.height = len(head)
         room = self.size.height - len(head) - 3  # the header, the footer and a blank row
-        changes = min(len(self.compared) + 1, max(3, room // 2))
+        changes = min(len(entries) + 1, max(3, room // 2))
         self.query_one("#detail").styles.height = max(3, room - max(4, changes))
-        self._fill()
-        for panel in self.query(Panel):
-            panel.repaint()
+        super().show_table()
+        if len(entries) != count:
+            self.table.move_cursor(row=self.AT_NEW % max(1, len(entries)), animate=False)
         self.refresh_bindings()
 
     def _head(self, width: int, _height: int) -> list[Row]:
         return drawing.head(self.data, self._clock(), width, self.glyphs, low=self.size.height < LOW)
 
     def _detail(self, width: int, height: int) -> list[Row]:
-        picked = self.picked
         if self.data.rate is not None:
             return rate.detail(self.data.rate, width, height, self.glyphs)
-        if picked is None:
+        if self.current is None:
             nothing = "nothing has been compared so far" if self.data.is_read else "reading the proof ..."
             return [[(nothing, "label")]]
-        return comparisons.detail(picked, width, height, self.glyphs)
+        return comparisons.detail(self.current, width, height, self.glyphs)
 
-    def _fill(self) -> None:
-        # If the number of rows has changed, move the cursor to the last row.
-        count = self.table.row_count
-        rows = {str(number): self._row(comparison) for number, comparison in enumerate(self.compared)}
-        self.table.fill([self._column(name, width) for name, width in self._widths().items()], rows)
-        if len(rows) != count:
-            self.table.move_cursor(row=max(0, len(rows) - 1), animate=False)
-
-    def _widths(self) -> dict[str, int]:
-        room = self.size.width - 2 - sum(WIDTHS.values())
-        longest = max((len(comparisons.changes(comparison)) for comparison in self.compared), default=0)
+    def columns(self) -> list[TableColumn[Any]]:
+        entries = self.entries.values()
+        room = self.size.width - 2 - FIGURES
+        longest = max(map(len, map(comparisons.changes, entries)), default=0)
         bar = max(LEAST_BAR, min(WIDE_BAR, room - longest - 1)) if room >= LEAST_NAME + LEAST_BAR else 0
         change = max(LEAST_NAME, min(room - bar, max(longest + 1, LEAST_CHANGE)))
-        return {
-            "change": change,
-            "at most": WIDTHS["at most"],
-            "measured": WIDTHS["measured"],
-            **({BAR: bar} if bar else {}),
-            "  decision": WIDTHS["decision"],
-        }
+        scale = interval_bar.scale_of(map(comparisons.interval, entries))
 
-    def _column(self, name: str, width: int) -> Column:
-        if name == BAR:
-            return Column(name, Text(interval_bar.head(self._scale, width)), width)
-        return Column(name, Text(name, justify="right" if name in ("at most", "measured") else "left"), width)
+        def decision(entry: Any) -> Piece:
+            word, style = comparisons.decision(entry, self.glyphs)
+            return f"  {word}", style
 
-    @property
-    def _scale(self) -> Scale | None:
-        return interval_bar.scale_of(comparisons.interval(comparison) for comparison in self.compared)
-
-    def _row(self, comparison: Any) -> list[Text]:
-        widths = self._widths()
-        word, style = comparisons.decision(comparison, self.glyphs)
-        cells = [
-            Text(fitting(comparisons.changes(comparison), widths["change"] - 1, self.glyphs), no_wrap=True),
-            Text(comparisons.most(comparison), justify="right"),
-            Text(comparisons.measured(comparison, self.glyphs), justify="right"),
-            Text(f"  {word}", style=painted_colour(self.app, style)),
+        bars = self.bars(bar, scale, lambda entry: (comparisons.interval(entry), decision(entry)[1]))
+        return [
+            TableColumn("change", change, comparisons.changes),
+            TableColumn("at most", 10, comparisons.most, "right"),
+            TableColumn("measured", 18, lambda entry: comparisons.measured(entry, self.glyphs), "right"),
+            *([bars] if bar else ()),
+            TableColumn("  decision", 16, decision),
         ]
-        if BAR in widths:
-            interval, room = comparisons.interval(comparison), widths[BAR] - 2
-            bar = interval_bar.bar(interval, self._scale, room, self.glyphs, style)
-            cells.insert(3, self.cell([("  ", ""), *bar]))
-        return cells
-
-    def on_data_table_row_highlighted(self) -> None:
-        self.query_one("#detail", Panel).repaint()
 
     # ---- keys -------------------------------------------------------------------------------------
 
-    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        if action == "stop":
-            return self.is_measuring
-        if action == "open":
-            return bool(self.data.preset_after)
-        return action not in ("save_report", "copy") or self.data.is_read
-
-    def why_not(self, verb: str) -> str:
-        if verb == "stop":
-            return "it has ended"
-        return "there is no improved preset" + (" so far" if self.is_measuring else ": no change was kept")
+    def can_now(self, action: str) -> bool | str:
+        match action:
+            case "stop":
+                return self.is_measuring or "it has ended"
+            case "open":
+                why = " so far" if self.is_measuring else ": no change was kept"
+                return bool(self.data.preset_after) or f"there is no improved preset{why}"
+        return super().can_now(action)
 
     @work(exclusive=True, group="open")
     async def action_open(self) -> None:
@@ -273,7 +243,7 @@ class ProofScreen(ProofView["Record"]):
         self.open_picked()
 
     def open_picked(self) -> None:
-        self.open_trial(latest_run(self.picked.trials if self.picked else ()))
+        self.open_trial(latest_run(self.current.trials if self.current else ()))
 
 
 SCALING_WIDTHS = (10, 14, 12, 10, 12, 9, 10, 12)  # of the columns, in cells
@@ -290,47 +260,33 @@ class ScalingScreen(ProofScreen):
     ]
 
     @property
-    def compared(self) -> list[Any]:
-        return scaling_sentences.points(self.data)
+    def entries(self) -> Mapping[str, Point]:
+        return {str(number): point for number, point in enumerate(scaling_sentences.points(self.data))}
 
-    def _widths(self) -> dict[str, int]:
+    def columns(self) -> list[TableColumn[Point]]:
         """If there is little room, the last column and the bars are left out, and the others are as narrow as their
         texts."""
-        heads = scaling_sentences.head(self.data)
-        widths = list(zip(heads, SCALING_WIDTHS, strict=True))
-        room = self.size.width - 3 - sum(SCALING_WIDTHS)
-        if room < 0:
-            rows = [heads, *(scaling_sentences.row(point) for point in self.compared)]
-            longest = [max(map(len, texts)) for texts in zip(*rows, strict=True)]
-            widths = [(head, 1 + cells) for head, cells in zip(heads[:-1], longest, strict=False)]
-            room = self.size.width - 3 - sum(width for _, width in widths)
+        heads, points = scaling_sentences.head(self.data), self.entries.values()
+        widths: Sequence[int] = SCALING_WIDTHS
+        if self.size.width - 3 < sum(widths):
+            rows = [heads, *map(scaling_sentences.row, points)]
+            widths = [1 + max(map(len, texts)) for texts in list(zip(*rows, strict=True))[:-1]]
+        columns = [
+            TableColumn(head, width, lambda point, at=at: scaling_sentences.row(point)[at], "right")  # type: ignore[misc]
+            for at, (head, width) in enumerate(zip(heads, widths, strict=False))
+        ]
+        room = self.size.width - 3 - sum(widths)
         if room >= NARROW_BAR:
-            widths.insert(scaling_sentences.HEAD.index("spread") + 1, (BAR, min(WIDE_BAR, room)))
-        return dict(widths)
-
-    def _column(self, name: str, width: int) -> Column:
-        if name == BAR:
-            return super()._column(name, width)
-        return Column(name, Text(name, justify="right"), width)
-
-    @property
-    def _scale(self) -> Scale | None:
-        # Its zero is a speed in proportion to the replicas.
-        return scale_of(map(_interval, self.compared), zero=1.0, label=share)
-
-    def _row(self, point: Point) -> list[Text]:
-        cells = dict(zip(scaling_sentences.head(self.data), scaling_sentences.row(point), strict=True))
-        widths = self._widths()
-        row = {name: Text(cells.get(name, ""), justify="right", no_wrap=True) for name in widths}
-        if BAR in widths:
-            bar = interval_bar.bar(_interval(point), self._scale, widths[BAR] - 2, self.glyphs, "value")
-            row[BAR] = self.cell([("  ", ""), *bar])
-        return list(row.values())
+            # Its zero is a speed in proportion to the replicas.
+            scale = scale_of(map(_interval, points), zero=1.0, label=share)
+            bars = self.bars(min(WIDE_BAR, room), scale, lambda point: (_interval(point), "value"))
+            columns.insert(scaling_sentences.HEAD.index("spread") + 1, bars)
+        return columns
 
     def _detail(self, width: int, height: int) -> list[Row]:
         """What limits the scaling, then the trials of the number under the cursor, which are shortened first."""
-        remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.about(self.data)] if self.compared else []
-        trials = [scaling_sentences.trial(trial) for trial in (self.picked.trials if self.picked else ())]
+        remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.about(self.data)] if self.entries else []
+        trials = [scaling_sentences.trial(trial) for trial in (self.current.trials if self.current else ())]
         rows: list[Row] = []
         for most, of_a_trial in LINES:
             rows = [*self._rows(remarks, "label", width, most), *self._rows(trials, "value", width, of_a_trial)]
@@ -345,26 +301,22 @@ class ScalingScreen(ProofScreen):
 
     # ---- keys -------------------------------------------------------------------------------------
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "resume":
-            return self.data.state in RESUMABLE
-        if action == "again":
-            return self.data.is_read and not self.is_measuring
-        return super().check_action(action, parameters)
-
-    def why_not(self, verb: str) -> str:
-        if verb == "file":
-            of_copies = scaling_sentences.is_of_copies(self.data)
-            why = "no number of runs on one GPU was proved to pay" if of_copies else "more replicas change no preset"
-            return f"there is no improved preset: {why}"
-        return (
-            "it goes on" if self.is_measuring else f"it has ended; {self.app.key('start')} measures the same once more"
-        )
-
-    @work(exclusive=True, group="resume")
-    async def action_resume(self) -> None:
-        await actions.go_on_with_scaling(self.app, self.proof)
-        self.read_again()
+    def can_now(self, action: str) -> bool | str:
+        match action:
+            case "open":
+                no_gain, of_replicas = (
+                    "no number of runs on one GPU was proved to pay",
+                    "more replicas change no preset",
+                )
+                why = no_gain if scaling_sentences.is_of_copies(self.data) else of_replicas
+                return bool(self.data.preset_after) or f"there is no improved preset: {why}"
+            case "again" if self.is_measuring:
+                return "it goes on"
+            case "stop" | "resume":
+                ended = f"it has ended; {self.app.key('start')} measures the same once more"
+                able = self.data.state in RESUMABLE if action == "resume" else self.is_measuring
+                return able or ("it goes on" if self.is_measuring else ended)
+        return super().can_now(action)
 
     @work(exclusive=True, group="start")
     async def action_again(self) -> None:

@@ -417,6 +417,8 @@ def until_quitting(count: int, used: int, undo: str) -> str:
 
 TAKE_OUT, KEEP = "Take out", "Keep waiting"
 ENDS = "It has not begun, and ends as stopped; its folder stays."
+NOT_WAITING = "this run does not wait in the queue"
+NO_CHECKPOINT = "there is no stopped run with a checkpoint here"
 STAYS = "It has begun before: its result and its checkpoints stay."
 BINDINGS: list[BindingType] = [
     keys.bind("queue_up", "move_waiting('up')"),
@@ -436,21 +438,21 @@ class QueueActions(RunActions):
         """The place in the queue of the run to which the next action applies. None if it does not wait."""
         raise NotImplementedError
 
-    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+    def can(self, action: str) -> bool | str:
         """Actions of the queue need a waiting run, and a waiting run cannot be stopped or resumed."""
         now = self.waiting_now
-        if action == "move_waiting":
-            return now is not None and now.place is not None  # Slurm orders its jobs
-        if action == "take_out":
-            return now is not None
-        if action in ("hold_waiting", "release_waiting"):
-            return now is not None and now.held == (action == "release_waiting")
-        return action not in ("stop", "resume") or now is None
-
-    def why_without_effect(self, verb: str) -> str:
-        if verb in ("queue_up", "queue_down", "queue_top", "hold"):
-            return ": this run does not wait in the queue"
-        return ": there is no stopped run with a checkpoint here" if verb == "resume" else ""
+        match action:
+            case "move_waiting":
+                return (now is not None and now.place is not None) or NOT_WAITING  # Slurm orders its jobs
+            case "hold_waiting" | "release_waiting":
+                return (now is not None and now.held == (action == "release_waiting")) or NOT_WAITING
+            case "take_out":
+                return now is not None
+            case "stop":
+                return now is None
+            case "resume":
+                return now is None or NO_CHECKPOINT
+        return super().can(action)
 
     @work(group="queue")
     async def action_move_waiting(self, where: Any) -> None:

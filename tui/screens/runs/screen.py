@@ -42,7 +42,7 @@ from .. import catalogue, undoing
 from ..base import Header
 from ..help import LOSS, QUEUE
 from . import actions
-from .actions import DeletingScreen, QueueActions, listed, until_quitting
+from .actions import NO_CHECKPOINT, DeletingScreen, QueueActions, listed, until_quitting
 from .run_table import ColumnsScreen, Order, RunsTable
 
 if TYPE_CHECKING:
@@ -56,81 +56,12 @@ OF_A_RUN = ("again", "change", "copy", "note", "stop", "resume")  # actions that
 MOST_COMPARED = 12  # trials, the best first
 
 
-class SweepActions(QueueActions):
-    """The actions on runs, and those on a sweep, for the list of runs. Subclasses define `current`, `marked`,
-    `rearrange` and `go_to`."""
-
-    marked: dict[str, Run]
-
-    @property
-    def current(self) -> Entry | None:
-        raise NotImplementedError
-
-    @property
-    def current_sweep(self) -> SweepEntry | None:
-        """The sweep whose row is under the cursor. None for a run."""
-        at = self.current
-        return cast("SweepEntry", at) if at is not None and at.group else None
-
-    @property
-    def _under_cursor(self) -> list[Entry]:
-        at = self.current
-        return [] if at is None else list(at.trials) if at.group else [at]
-
-    @property
-    def runs_meant(self) -> list[Run]:
-        """Return the marked runs or, if none are marked, the run under the cursor or the trials of the sweep there."""
-        return list(self.marked.values()) or [entry.run for entry in self._under_cursor]
-
-    @property
-    def run_meant(self) -> Run | None:
-        """The run under the cursor, also if other runs are marked. None if there is none, and for a sweep."""
-        return self.current.run if self.current and not self.current.group else None
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        at = self.current
-        if at is not None and ((action in OF_A_RUN and at.group) or (action == "resume" and not at.resumable)):
-            return False
-        if action in ("sweep", "proofs"):
-            return (action == "sweep") == bool(at and at.group)
-        return super().check_action(action, parameters)
-
-    def rearrange(self, go_to: str = "") -> None:
-        """Show the table again, with the cursor on the row `go_to`."""
-        raise NotImplementedError
-
-    def on_runs_table_folded(self, event: RunsTable.Folded) -> None:
-        self.rearrange(event.sweep)
-
-    def action_open(self) -> None:
-        """Open the run under the cursor. A sweep there shows its trials below it, or hides them."""
-        if (at := self.current) is not None and at.group:
-            self.query_one(RunsTable).open_or_close(at.run.id)
-        elif at is not None:
-            self.app.open_run(at.run)
-
-    def action_mark(self) -> None:
-        """Mark the run under the cursor, or unmark it. For a sweep this marks or unmarks all of its trials."""
-        runs = {entry.run.id: entry.run for entry in self._under_cursor}
-        if all(name in self.marked for name in runs):
-            self.marked = {name: run for name, run in self.marked.items() if name not in runs}
-        else:
-            self.marked |= runs
-        self.rearrange()
-
-    def action_sweep(self) -> None:
-        if (sweep := self.current_sweep) is not None and sweep.record.is_read:
-            self.app.open_proof(sweep.proof)
-        else:
-            self.say("this sweep was deleted; its trials are still here")
-
-
 REFRESH_SECONDS = 2.0
 FILTERED_BY = "filter by words in title, id, #tag, note, description or state"
 FIRST = 200  # of the newest runs: there may be thousands, and more are read when the cursor comes near the last of them
 
 
-class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
+class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
     """The table of runs. Marks stay when the table is updated. Columns, order and filter are stored in the settings."""
 
     CSS_PATH = "runs.tcss"
@@ -223,6 +154,27 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         """The entry under the cursor. None before the table is built, as the footer may need it earlier."""
         return self.shown.get(self.table.current_key or "") if self.shown else None
 
+    @property
+    def current_sweep(self) -> SweepEntry | None:
+        """The sweep whose row is under the cursor. None for a run."""
+        at = self.current
+        return cast("SweepEntry", at) if at is not None and at.group else None
+
+    @property
+    def _under_cursor(self) -> list[Entry]:
+        at = self.current
+        return [] if at is None else list(at.trials) if at.group else [at]
+
+    @property
+    def runs_meant(self) -> list[Run]:
+        """Return the marked runs or, if none are marked, the run under the cursor or the trials of the sweep there."""
+        return list(self.marked.values()) or [entry.run for entry in self._under_cursor]
+
+    @property
+    def run_meant(self) -> Run | None:
+        """The run under the cursor, also if other runs are marked. None if there is none, and for a sweep."""
+        return self.current.run if self.current and not self.current.group else None
+
     def offers(self, action: str) -> bool:
         """The palette lists stop, resume and undo only if they have an effect now."""
         at = None if self.current_sweep is not None else self.current
@@ -239,10 +191,16 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         verbs = () if self.waiting_now is not None else ("stop", "resume")
         return (*super().keys_without_use, *(verb for verb in verbs if not self.offers(verb)))
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if super().check_action(action, parameters) is False or (action == "clear_marks" and not self.marked):
-            return False
-        return action != "resume" or self.current is None or self.offers(action)
+    def can(self, action: str) -> bool | str:
+        at = self.current
+        match action:
+            case "clear_marks":
+                return bool(self.marked)
+            case "sweep" | "proofs":
+                return (action == "sweep") == bool(at and at.group)
+            case "resume" if at is not None and not self.offers("resume"):
+                return NO_CHECKPOINT
+        return not (at and at.group and action in OF_A_RUN) and super().can(action)
 
     # ---- the table ------------------------------------------------------------------------------
 
@@ -345,6 +303,31 @@ class RunsScreen(DeletingScreen[list[Entry]], SweepActions):
         return [*lines[:1], fitting(" ".join(lines[1:]), width, self.glyphs)] if lines[1:] else lines
 
     # ---- keys -----------------------------------------------------------------------------------
+
+    def on_runs_table_folded(self, event: RunsTable.Folded) -> None:
+        self.rearrange(event.sweep)
+
+    def action_open(self) -> None:
+        """Open the run under the cursor. A sweep there shows its trials below it, or hides them."""
+        if (at := self.current) is not None and at.group:
+            self.query_one(RunsTable).open_or_close(at.run.id)
+        elif at is not None:
+            self.app.open_run(at.run)
+
+    def action_mark(self) -> None:
+        """Mark the run under the cursor, or unmark it. For a sweep this marks or unmarks all of its trials."""
+        runs = {entry.run.id: entry.run for entry in self._under_cursor}
+        if all(name in self.marked for name in runs):
+            self.marked = {name: run for name, run in self.marked.items() if name not in runs}
+        else:
+            self.marked |= runs
+        self.rearrange()
+
+    def action_sweep(self) -> None:
+        if (sweep := self.current_sweep) is not None and sweep.record.is_read:
+            self.app.open_proof(sweep.proof)
+        else:
+            self.say("this sweep was deleted; its trials are still here")
 
     def on_data_table_row_selected(self) -> None:
         self.action_open()

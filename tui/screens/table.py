@@ -1,0 +1,91 @@
+"""The base of the screens with a table: their columns are declared, and drawn for each size, theme and reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from rich.text import Text
+
+from ..base.themes import painted_colour
+from ..drawing.rows import Piece, Row, fitting
+from ..widgets.row_widgets import Panel
+from ..widgets.table import Column, Table
+from .base import AppScreen
+
+Entry = TypeVar("Entry")
+LEAST = 10  # cells of a column that gets the rest
+
+
+@dataclass(frozen=True)
+class TableColumn(Generic[Entry]):
+    """A column of `width` cells; of 0 it gets the rest. `cell` returns what it shows of an entry: a text, also with its
+    style, which is cut so that a blank follows, or a row. A screen of fewer columns than `least` leaves it out."""
+
+    head: str
+    width: int
+    cell: Callable[[Entry], str | Piece | Row]
+    side: Literal["left", "right"] = "left"
+    least: int = 0
+
+
+class TableScreen(AppScreen, Generic[Entry]):
+    """A screen with a table, and panels beside it, of which `#detail` is about the row under the cursor."""
+
+    AUTO_FOCUS = "DataTable"
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """The rows, by keys that stay with their entries."""
+        raise NotImplementedError
+
+    def columns(self) -> Sequence[TableColumn[Entry]]:
+        """Return the columns for the present size and entries."""
+        raise NotImplementedError
+
+    def style_of(self, _entry: Entry) -> str:
+        """Return the style of a row's texts."""
+        return ""
+
+    @property
+    def table(self) -> Table:
+        return self.query_one(Table)
+
+    @property
+    def current(self) -> Entry | None:
+        return self.entries.get(self.table.current_key or "")
+
+    def show_table(self) -> None:
+        """Fill the table, and paint the panels again."""
+        columns = [column for column in self.columns() if self.size.width >= column.least]
+        rest = max(LEAST, self.size.width - sum(column.width for column in columns) - 1)  # a scrollbar may come
+        heads = [
+            Column(str(at), Text(column.head, justify=column.side), column.width or rest)
+            for at, column in enumerate(columns)
+        ]
+        rows = {
+            key: [self._cell(column, head.width, entry) for column, head in zip(columns, heads, strict=True)]
+            for key, entry in self.entries.items()
+        }
+        self.table.fill(heads, rows)
+        for panel in self.query(Panel):
+            panel.repaint()
+
+    def _cell(self, column: TableColumn[Entry], width: int, entry: Entry) -> Text:
+        drawn = column.cell(entry)
+        if isinstance(drawn, str):
+            drawn = drawn, self.style_of(entry)
+        if isinstance(drawn, tuple):
+            drawn = [(fitting(drawn[0], width - (column.side == "left"), self.glyphs), drawn[1])]
+        pieces = ((text, "bold" if style == "title" else painted_colour(self.app, style)) for text, style in drawn)
+        return Text.assemble(*pieces, no_wrap=True, justify=column.side)
+
+    def theme_changed(self) -> None:
+        self.show_table()
+
+    def on_resize(self) -> None:
+        self.show_table()
+
+    def on_data_table_row_highlighted(self) -> None:
+        self.query_one("#detail", Panel).repaint()
