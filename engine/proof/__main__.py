@@ -1,18 +1,11 @@
-"""`python -P -m gputui.engine.proof PROOF_DIR`: the process of one proof."""
-
-from __future__ import annotations
+"""`python -P -m gputui.engine.proof PROOF_DIR`: the process of one proof, whose strategy is loaded after the first sign
+of life in proof.json.
+"""
 
 import sys
 from pathlib import Path
 
-from .process import Site, main
-
-
-def prove(site: Site) -> None:
-    from .proof_loop import Prover  # loaded after the first sign of life in proof.json
-
-    Prover(site.request, site.record, site.bench, site.machine).prove()
-
+from .process import main
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), prove))
+    sys.exit(main(Path(sys.argv[1])))

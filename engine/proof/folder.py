@@ -40,13 +40,6 @@ from ..trials.record import UNREAD, Record
 from ..trials.record import place as number_of
 from .request import ProofError, Request
 
-# The modules of processes for certain kinds of proofs; the other kinds have a common module.
-PROCESSES = {
-    "tune": "gputui.engine.tune",
-    "rate": "gputui.engine.tune",
-    "scaling": "gputui.engine.scaling",
-    "sweep": "gputui.engine.sweep",
-}
 ALL_GPUS = ("tune", "scaling")  # kinds that may use every visible GPU
 
 
@@ -200,7 +193,6 @@ def start(
     own. Raises NotFree with `among`, else ProofError, if they are not free, locks.Taken if the proof runs, and OSError.
     """
     request = proof.request
-    module = PROCESSES.get(request.kind, "gputui.engine.proof")
     log_file, lock_file = proof.path / "proof.log", proof.path / PROOF_LOCK
     with (
         log_file.open("ab") as log,
@@ -209,7 +201,7 @@ def start(
         stop_signals.held(),
     ):
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(proof.path)],
+            [sys.executable, "-P", "-m", "gputui.engine.proof", str(proof.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -13,14 +13,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
 from .. import __version__, runs
 from ..files import writing
 from ..files.places import TRIALS
 from ..job import this_machine
-from ..job.machine_gpus import Machine
 from ..job.visible_devices import VARIABLE
 from ..leases import free_gpus, lease
 from ..notify import sending, targets
@@ -38,25 +38,24 @@ from ..trials.record import Record, Trial
 from ..trials.trial_runner import ORPHAN_SECONDS, POLL_SECONDS, Stop, TrialRunner, kill_trainer
 from . import proof_start
 from .folder import Proof, empty_record, read_record
+from .measurement import Measurement
 from .request import Request
 
-
-@dataclass(frozen=True)
-class Site:
-    """A proof's request and record, the `bench` of its trials on `machine`, and `earlier` trials to resume with."""
-
-    request: Request
-    record: Record
-    bench: TrialRunner
-    machine: Machine
-    earlier: Sequence[Trial] = ()
-
-
 STAND = ("ok", "slower", "timeout")  # a resumed proof that had failed keeps its trials with these outcomes
-Work = Callable[[Site], None]  # may raise Stopped and BaselineFailed
+Work = Callable[[Measurement], None]  # may raise Stopped and BaselineFailed
+# The modules of the kinds of proofs, whose `measure` is called; those of the other kinds is proof_loop.py.
+STRATEGIES = {
+    "tune": "gputui.engine.tune.search", "rate": "gputui.engine.tune.rate_test",
+    "scaling": "gputui.engine.scaling.rounds", "sweep": "gputui.engine.sweep.sweep_loop",
+}  # fmt: skip
 
 
-def main(path: Path, work: Work) -> int:
+def measure(measurement: Measurement) -> None:
+    """Carry out a proof by the strategy of its kind."""
+    import_module(STRATEGIES.get(measurement.request.kind, "gputui.engine.proof.proof_loop")).measure(measurement)
+
+
+def main(path: Path, work: Work = measure) -> int:
     """Carry out the proof in the folder `path` with `work`. The exit code is 1 if it failed or its result could not be
     written, else 0. Exits with a message if another process carries it out.
     """
@@ -82,7 +81,7 @@ def main(path: Path, work: Work) -> int:
         earlier = _go_on(path, record)
         record.set_process(Process.current())
         record.write("examining this machine")
-        code = _make(record, lambda: _carry_out(work, _site(path, request, record, stop, earlier)), stop)
+        code = _make(record, lambda: _carry_out(work, _measurement(path, request, record, stop, earlier)), stop)
         for line in free_gpus.give_back(leases):
             print(f"gputui: {line}", file=sys.stderr)
     _notify(request, record)
@@ -125,9 +124,9 @@ def _stop_signal(request: Request) -> str:
         return "none"
 
 
-def _carry_out(work: Work, site: Site) -> None:
-    with site.bench:
-        work(site)
+def _carry_out(work: Work, measurement: Measurement) -> None:
+    with measurement.bench:
+        work(measurement)
 
 
 def _go_on(path: Path, record: Record) -> list[Trial]:
@@ -195,7 +194,7 @@ def _is_reported(record: Record, stop: Stop) -> bool:
         time.sleep(results.RESULT_RETRY_SECONDS)
 
 
-def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Sequence[Trial]) -> Site:
+def _measurement(path: Path, request: Request, record: Record, stop: Stop, earlier: Sequence[Trial]) -> Measurement:
     here = this_machine.read()
     record.machine = {
         "system": platform.platform(),
@@ -213,7 +212,7 @@ def _site(path: Path, request: Request, record: Record, stop: Stop, earlier: Seq
     bench = TrialRunner(
         path / TRIALS, Path(request.folder), request.seed, request.measure_seconds, here, stop, other_training
     )
-    return Site(request, record, bench, here, earlier)
+    return Measurement(request, record, bench, here, earlier)
 
 
 def processor() -> str | None:

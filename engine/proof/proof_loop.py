@@ -4,121 +4,165 @@ the baseline, which is diagnosed again; a rejected one is not tried again.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from .. import plan, units
 from ..diagnosis import collector, diagnose
 from ..diagnosis.measurements import Measurements
-from ..job.machine_gpus import Machine
 from ..plan import WARMUP_STEPS
 from ..presets import Preset, PresetError
 from ..profile import reports
 from ..profile.reports import ProfileError
 from ..runs import Run, launched_with
-from ..runs.event_reading import read_events
-from ..runs.events import EVENTS_FILE, InputStages, StageTiming, Started
-from ..trials import comparing, proof_sentences, significance
+from ..runs.events import InputStages, Started
+from ..trials import comparing, significance
 from ..trials.comparing import BaselineFailed, Comparing, Stopped
-from ..trials.record import Ablation, Comparison, Record, Trial, medians
+from ..trials.record import Ablation, Comparison, Trial, medians
 from ..trials.trial_preset import ONE_BATCH, with_changes
-from ..trials.trial_runner import TrialRunner
 from . import duration
-from .request import SINGLE_STEPS, Request, conflict
+from .measurement import Measurement, retried
+from .request import SINGLE_STEPS
 
+FIRST_PROFILED, LAST_PROFILED = 30, 49  # steps, after the warm-up
+MARGIN = 2.0  # factor on the time, so that the profile is complete if its steps are slower
 MEASURED_BEYOND = 1.05  # times the greatest possible gain: what is measured beyond that is not the change's own
 
 
-class Prover:
-    """Carries out one request with the trials of `bench` on `machine`, and updates the record after every step."""
+def measure(measurement: Measurement) -> None:
+    Prover(measurement).prove()
 
-    def __init__(self, request: Request, record: Record, bench: TrialRunner, machine: Machine) -> None:
-        self.request, self.record, self.bench, self.machine = request, record, bench, machine
-        self.best = request.baseline()
+
+class Prover:
+    """Carries out one proof, and updates the record after every step."""
+
+    def __init__(self, measurement: Measurement) -> None:
+        self.measurement, self.request, self.record = measurement, measurement.request, measurement.record
+        self.bench, self.best = measurement.bench, measurement.preset
         self.diagnosis: Mapping[str, Any] = {"remedies": ()}
         self._communication: float | None = None  # share of the step, by a profile; None without one
         self._undecided = ""  # why the latest diagnosis has no verdict
-        self._picking = Picking()
+        self._tried: list[Mapping[str, Any]] = []  # the changes of remedies
         self._fresh: Trial | None = None  # a trial of `best` that is in no comparison yet
-        self._planned = duration.sure_trials(request)
-        self._most_planned = duration.most_trials(request)
-        self._guessed_seconds = duration.of_request(request)  # expected time of a trial
+        self._planned, self._most_planned = duration.sure_trials(self.request), duration.most_trials(self.request)
 
     def prove(self) -> None:
-        self.record.write("measuring the baseline")
-        if self.request.kind == "ab":
-            comparison = Comparison(changes=self.request.changes, reason="asked for")
+        request, record = self.request, self.record
+        record.write("measuring the baseline")
+        if request.kind == "ab":
+            comparison = Comparison(changes=request.changes, reason="asked for")
             try:
-                decision = self._compare(comparison, with_changes(self.best, self.request.changes))
+                decision = self._compare(comparison, with_changes(self.best, request.changes))
             finally:
                 if comparison.good("b"):
-                    self.record.after = comparison.figures("b")
+                    record.after = comparison.figures("b")
             if decision:
                 comparison.decision, comparison.why = decision
             if comparison.decision == "faster":
                 self._keep(comparison)
             return
-        trial = (
-            ablate(self.bench, self.best, self.request.ablation_repeats, self.record, self._report)
-            if self.request.ablation_repeats
-            else self._baseline()
-        )
-        self.record.before = medians([trial])
-        if self.request.profile:
-            self._communication = profile(self.bench, self.best, trial, self.record, self._report)
-        self._diagnose(trial, self.record.ablation.input_cost if self.record.ablation else None)
-        self.record.diagnosis = self.diagnosis
-        self.record.write()
-        if self.request.kind == "loop":
+        trial = self._ablate() if request.ablation_repeats else self._baseline()
+        record.before = medians([trial])
+        if request.profile:
+            self._profile(trial)
+        self._diagnose(trial, record.ablation.input_cost if record.ablation else None)
+        record.diagnosis = self.diagnosis
+        record.write()
+        if request.kind == "loop":
             self._remedies()
         else:
-            self.record.ended_because = self._undecided
+            record.ended_because = self._undecided
 
     def _baseline(self) -> Trial:
-        """A failed trial is repeated once. Raises BaselineFailed if both failed, and Stopped."""
-        for _ in range(2):
+        """Raises BaselineFailed if two attempts failed, and Stopped."""
+
+        def attempt(_number: int) -> Trial:
             trial = self.bench.measure(self.best, "a", 1)
             self.record.baseline_trials.append(trial)
             self._report("")
             if self.bench.stop.count:
                 raise Stopped
-            if trial.good:
-                self._fresh = trial
-                return trial
-        raise BaselineFailed(
-            f"the training could not be measured in two attempts; the last was {trial.outcome}: {trial.error}"
-        )
+            return trial
+
+        self._fresh = trial = retried(attempt, settled=("ok",))
+        if not trial.good:
+            raise BaselineFailed(
+                f"the training could not be measured in two attempts; the last was {trial.outcome}: {trial.error}"
+            )
+        return trial
+
+    # A trial on one batch, repeated, has the speed of the device if the input cost nothing, as TensorFlow's guide to
+    # GPU performance proposes.
+    def _ablate(self) -> Trial:
+        """Measure pairs with the input and on one repeated batch; return the trial with input of median speed."""
+        comparison, best, repeats = Comparison(changes=ONE_BATCH), self.best, self.request.ablation_repeats
+        ablation = self.record.ablation = Ablation(trials=comparison.trials)
+        Comparing(self.bench, comparison, best, with_changes(best, ONE_BATCH), repeats, self._report).measure()
+        real = comparison.good("a")
+        ablation.why = comparison.why
+        if comparison.gain is not None:  # noise below 0 counts as 0
+            ablation.input_cost = max(0.0, 1 - 1 / (1 + comparison.gain))
+        ablation.input_wait = medians(real)["input_wait"]
+        last = self.measurement.events_of(middle(real)).last(InputStages)
+        ablation.stages = list(last.stages) if last else []
+        return middle(real)
+
+    def _profile(self, real: Trial) -> None:
+        """Measure a profiled trial, whose speed does not count, for the record's profile, or why there is none. `real`
+        is an unprofiled trial.
+        """
+        record = self.record
+        self._report(f"profiling steps {FIRST_PROFILED} to {LAST_PROFILED}")
+        needed = MARGIN * (LAST_PROFILED - WARMUP_STEPS) * (real.step_ms or 0.0) / 1000
+        trial = record.profile_trial = self.bench.measure(
+            with_changes(self.best, SINGLE_STEPS), "p", 1, seconds=max(self.bench.measure_seconds, needed),
+            profile=f"{FIRST_PROFILED}-{LAST_PROFILED}",
+        )  # fmt: skip
+        self._report("reading the profile")
+        try:
+            if not trial.good:
+                raise ProfileError(f"the profiled trial failed: {trial.outcome}: {trial.error}")
+            profile = reports.read(self.bench.run_of(trial))
+        except ProfileError as fault:
+            record.profile_missing = " ".join(str(fault).split())
+            return
+        record.profile = asdict(profile)
+        self._communication = profile.shares.communication
 
     def _diagnose(self, trial: Trial, input_cost: float | None = None) -> None:
+        """If undecided, the earlier remedies stay, but not their gains, which no longer hold."""
         diagnosis = of_trial(self.bench.run_of(trial), self.best, input_cost, self._communication)
         self._undecided = undecided(diagnosis, (trial.step_ms or 0.0) / 1000)
         self.record.final_verdict = {name: diagnosis[name] for name in ("verdict", "sentence")}
-        self.diagnosis = renewed(diagnosis, self.diagnosis)
+        if diagnosis["verdict"] == "undecided":
+            diagnosis["remedies"] = [dict(remedy) | {"expected_gain": None} for remedy in self.diagnosis["remedies"]]
+        self.diagnosis = diagnosis
         if self.request.kind == "loop":
             self.record.advice = [remedy for remedy in self.diagnosis["remedies"] if not remedy["changes"]]
 
     def _remedies(self) -> None:
-        while untried := self._picking.untried(self.diagnosis, self.best):
-            of_change = 2 * self.request.repeats
+        of_change = 2 * self.request.repeats
+        while untried := self._untried():
             self._planned = len(self.record.trials) + of_change - (1 if self._fresh else 0)
             self._most_planned = self._planned + of_change * (len(untried) - 1)
-            if not self._time_left():
-                minutes = (self.request.limit_seconds or 0) / 60
-                late = proof_sentences.OUT_OF_TIME
-                self.record.ended_because = f"{late} of {minutes:g} min does not allow another comparison"
+            if not self.measurement.has_time_for(of_change):
+                self.record.ended_because = self.measurement.out_of_time("does not allow another comparison")
                 return
-            self._picking.tried(untried[0])
+            self._tried.append(untried[0]["changes"])
             self._try(untried[0])
         self.record.ended_because = self._undecided or "no remedy is left"
 
-    def _time_left(self) -> bool:
-        limit = self.request.limit_seconds
-        needed = duration.remaining_seconds(self.record, 2 * self.request.repeats, self._guessed_seconds)
-        return limit is None or self.record.elapsed + needed <= limit
+    def _untried(self) -> list[Mapping[str, Any]]:
+        # those with changes: advice only the user can follow
+        now = flat(self.best)
+        return [
+            remedy
+            for remedy in self.diagnosis["remedies"]
+            if remedy["changes"] not in self._tried and any(now.get(k) != v for k, v in remedy["changes"].items())
+        ]
 
     def _try(self, remedy: Mapping[str, Any]) -> None:
         comparison = Comparison(
@@ -130,7 +174,7 @@ class Prover:
         )
         try:
             changed = with_changes(self.best, remedy["changes"])
-            why = conflict(changed, self.request, self.machine)
+            why = self.measurement.conflict(changed)
         except PresetError as fault:
             why = fault.problems[0].message
         if why:
@@ -192,20 +236,18 @@ class Prover:
 
     def _report(self, doing: str) -> None:
         """Called after every trial with an empty `doing`, and before the next with its work in words."""
-        if not doing and not self.record.versions:
-            events = read_events(self.bench.run_of(self.record.trials[-1]).path, [EVENTS_FILE])
-            started = events.last(Started)
-            self.record.versions = dict(started.versions) if started else {}
-        self.record.budget_seconds, most = map(self._seconds_in_all, (self._planned, self._most_planned))
-        limit = self.request.limit_seconds
-        most = most if limit is None else min(most, max(limit, self.record.budget_seconds))
-        is_range = self._most_planned > self._planned and most > self.record.budget_seconds
-        self.record.budget_most_seconds = most if is_range else None
-        self.record.write(doing or None)
-
-    def _seconds_in_all(self, planned: int) -> float:
-        trials_left = max(0, planned - len(self.record.trials))
-        return self.record.elapsed + duration.remaining_seconds(self.record, trials_left, self._guessed_seconds)
+        record = self.record
+        if not doing and not record.versions:
+            started = self.measurement.events_of(record.trials[-1]).last(Started)
+            record.versions = dict(started.versions) if started else {}
+        record.budget_seconds, most = (
+            record.elapsed + self.measurement.expected_seconds(max(0, planned - len(record.trials)))
+            for planned in (self._planned, self._most_planned)
+        )
+        most = min(most, max(self.measurement.limit_seconds, record.budget_seconds))
+        is_range = self._most_planned > self._planned and most > record.budget_seconds
+        record.budget_most_seconds = most if is_range else None
+        record.write(doing or None)
 
 
 def of_trial(
@@ -227,14 +269,6 @@ def _batches_per_pass(measurements: Measurements, preset: Preset) -> int:
     return max(1, plan.batches_per_pass(samples, batch, measurements.replicas, drop)) if samples and batch else 0
 
 
-def renewed(diagnosis: Mapping[str, Any], earlier: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the new diagnosis; if undecided, with the earlier remedies but not their gains, which no longer hold."""
-    if diagnosis["verdict"] != "undecided":
-        return diagnosis
-    left = [dict(remedy) | {"expected_gain": None} for remedy in earlier["remedies"]]
-    return dict(diagnosis) | {"remedies": left}
-
-
 def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:
     """Return why the diagnosis has no verdict, and what the user can do. Empty if it has one."""
     if diagnosis["verdict"] != "undecided":
@@ -243,89 +277,12 @@ def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:
     return f"{diagnosis['sentence']}{longer if diagnosis['steps'] < plan.LEAST_STEPS else ''}"
 
 
-class Picking:
-    """Remembers which remedies were tried, and picks others with changes: advice only the user can follow."""
-
-    def __init__(self) -> None:
-        self._tried: set[str] = set()
-
-    def untried(self, diagnosis: Mapping[str, Any], preset: Preset) -> list[Mapping[str, Any]]:
-        now = flat(preset)
-        return [
-            remedy
-            for remedy in diagnosis["remedies"]
-            if _key(remedy) not in self._tried and any(now.get(k) != v for k, v in remedy["changes"].items())
-        ]
-
-    def tried(self, remedy: Mapping[str, Any]) -> None:
-        self._tried.add(_key(remedy))
-
-
 def flat(preset: Preset) -> dict[str, Any]:
     groups = asdict(preset.options)
     return {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
-
-
-def _key(remedy: Mapping[str, Any]) -> str:
-    return json.dumps(remedy["changes"], sort_keys=True, default=str)
-
-
-# ---- trials without the input and with a profile -------------------------------------------------
-
-
-FIRST_PROFILED, LAST_PROFILED = 30, 49  # steps, after the warm-up
-MARGIN = 2.0  # factor on the time, so that the profile is complete if its steps are slower
-
-
-# A trial on one batch, repeated, has the speed of the device if the input cost nothing, as TensorFlow's guide to GPU
-# performance proposes. The speed of a profiled trial does not count.
-def ablate(bench: TrialRunner, preset: Preset, repeats: int, record: Record, report: Callable[[str], None]) -> Trial:
-    """Measure pairs with the input and on one repeated batch; return the trial with input of median speed."""
-    comparison = Comparison(changes=ONE_BATCH)
-    ablation = record.ablation = Ablation(trials=comparison.trials)
-    Comparing(bench, comparison, preset, with_changes(preset, ONE_BATCH), repeats, report).measure()
-    real = comparison.good("a")
-    ablation.why = comparison.why
-    ablation.input_cost = input_cost(comparison.gain)
-    ablation.input_wait = medians(real)["input_wait"]
-    ablation.stages = stages(bench.run_of(middle(real)))
-    return middle(real)
-
-
-def input_cost(gain: float | None) -> float | None:
-    """Return the share of a step (0 to 1) that its input costs, by the gain without it; noise below 0 counts as 0."""
-    return None if gain is None else max(0.0, 1 - 1 / (1 + gain))
 
 
 def middle(trials: Sequence[Trial]) -> Trial:
     """Return the trial of median speed, of two in the middle the slower one. Raises StatisticsError without trials."""
     speed = statistics.median_low([trial.samples_per_second or 0.0 for trial in trials])
     return next(trial for trial in trials if (trial.samples_per_second or 0.0) == speed)
-
-
-def stages(run: Run) -> list[StageTiming]:
-    """Return the stages of the input from source to end, by the last event about them. Empty without one."""
-    last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
-    return list(last.stages) if last else []
-
-
-def profile(
-    bench: TrialRunner, preset: Preset, real: Trial, record: Record, report: Callable[[str], None]
-) -> float | None:
-    """Measure a profiled trial for the record's profile (or why there is none). Return the share of the step in which
-    devices exchange data, None if unknown. `real` is an unprofiled trial.
-    """
-    report(f"profiling steps {FIRST_PROFILED} to {LAST_PROFILED}")
-    seconds = max(bench.measure_seconds, MARGIN * (LAST_PROFILED - WARMUP_STEPS) * (real.step_ms or 0.0) / 1000)
-    alone, steps = with_changes(preset, SINGLE_STEPS), f"{FIRST_PROFILED}-{LAST_PROFILED}"
-    trial = record.profile_trial = bench.measure(alone, "p", 1, seconds=seconds, profile=steps)
-    report("reading the profile")
-    try:
-        if not trial.good:
-            raise ProfileError(f"the profiled trial failed: {trial.outcome}: {trial.error}")
-        steps_profiled = reports.read(bench.run_of(trial))
-    except ProfileError as fault:
-        record.profile_missing = " ".join(str(fault).split())
-        return None
-    record.profile = asdict(steps_profiled)
-    return steps_profiled.shares.communication

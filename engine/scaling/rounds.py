@@ -6,139 +6,100 @@ proof ends.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
 
-from ..proof import duration
-from ..proof.request import Request
-from ..runs.event_reading import read_events
-from ..runs.events import EVENTS_FILE, Started
+from ..proof.measurement import Measurement, retried
 from ..trials import proof_sentences, scaling_sentences
-from ..trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
-from ..trials.record import Point, Record, Scaling, ScalingSettings, Trial, medians
+from ..trials.comparing import BaselineFailed
+from ..trials.record import Point, Scaling, ScalingSettings, Trial, medians
 from ..trials.scaling_sentences import efficiency
 from ..trials.trial_preset import with_changes
-from ..trials.trial_runner import Measures
 from . import copies
 
 
-class Rounds:
-    """Carries out a measurement of scaling on `bench`, whose record it updates; `earlier` are trials to resume with."""
+def measure(measurement: Measurement) -> None:
+    """Carry out a measurement of scaling. Raises Stopped, and BaselineFailed for one replica."""
+    request, record, preset = measurement.request, measurement.record, measurement.preset
+    settings = request.scaling or ScalingSettings(settings=())
+    points = [Point(replicas=each.replicas, copies=each.copies, changes=dict(each.changes))
+              for each in settings.settings]  # fmt: skip
+    scaling = record.scaling = Scaling(keep=settings.keep, shared=settings.shared, points=points)
+    first, of_copies = points[0], scaling.is_of_copies
 
-    def __init__(self, request: Request, record: Record, bench: Measures, earlier: Iterable[Trial] = ()) -> None:
-        self.request, self.record, self.bench = request, record, bench
-        self._known = {trial.key: trial for trial in earlier if trial.key and trial.outcome != "crashed"}
-        self._guessed_seconds = duration.of_request(request)
-        self._preset = request.baseline()
-        asked = request.scaling or ScalingSettings(settings=())
-        points = [Point(replicas=setting.replicas, copies=setting.copies, changes=dict(setting.changes))
-                  for setting in asked.settings]  # fmt: skip
-        self.scaling = record.scaling = Scaling(keep=asked.keep, shared=asked.shared, points=points)
+    def report(doing: str = "") -> None:
+        left = sum(request.repeats - len(point.trials) for point in points if point.decision == "running")
+        record.budget_seconds = record.elapsed + measurement.expected_seconds(max(0, left))
+        record.write(doing or None)
 
-    def measure(self) -> None:
-        self.record.write(f"measuring {self._what(self.scaling.points[0])}")
-        try:
-            for number in range(1, self.request.repeats + 1):
-                if not self._time_left(number):
-                    minutes = (self.request.limit_seconds or 0) / 60
-                    self.record.ended_because = (
-                        f"{proof_sentences.OUT_OF_TIME} of {minutes:g} min allows no further round"
-                    )
-                    break
-                self._round(number)
-                self.scaling.rounds = number
-        finally:
-            for point in self._going:
-                point.decision = "measured" if point.efficiency is not None else "failed"
-                point.why = point.why or ("" if point.efficiency is not None else "the measurement ended before it")
-            if kept := copies.changes_for_queue(self.record, self._preset.options):
-                self.record.changes_kept = kept
-                self.record.preset_after = with_changes(self._preset, kept).to_yaml()
-
-    @property
-    def _going(self) -> list[Point]:
-        return [point for point in self.scaling.points if point.decision == "running"]
-
-    def _time_left(self, number: int) -> bool:
-        # trials from before the proof was resumed take no time
-        missing = sum(_key(point, number, 1) not in self._known for point in self._going)
-        needed = duration.remaining_seconds(self.record, missing, self._guessed_seconds)
-        limit = self.request.limit_seconds
-        return limit is None or self.record.elapsed + needed <= limit
-
-    def _round(self, number: int) -> None:
-        for point in self._going if number % 2 else reversed(self._going):
-            self._measured(point, number)
-            self._work_out()
-            self.record.write()
-
-    def _measured(self, point: Point, number: int) -> None:
-        """If no trial is successful, the point has failed. Raises Stopped, and BaselineFailed for one replica."""
-        for attempt in range(1, CHANCES + 1):
-            trial = self._trial(point, number, attempt)
-            point.trials.append(trial)
-            self._report("")
-            if trial.good:
-                self._note(point, trial)
-                return
-            if self.bench.stop.count:
-                trial.key = ""  # a resumed measurement measures it again
-                raise Stopped
-            if trial.outcome in FINAL:
-                break
-        point.decision, point.why = "failed", proof_sentences.outcome(trial)
-        if point is self.scaling.points[0]:
-            what = self._what(point)
-            raise BaselineFailed(f"{what} could not be measured, with which all are compared: {point.why}")
-
-    def _trial(self, point: Point, number: int, attempt: int) -> Trial:
-        """`attempt` is 1, or 2 for the repetition. Raises Stopped."""
-        key = _key(point, number, attempt)
-        if key in self._known:
-            return self._known[key]
-        if self.bench.stop.count:
-            raise Stopped
-        self._report(f"round {number} of {self.request.repeats}: {self._what(point)}")
-        preset = with_changes(self._preset, point.changes)
-        if self.scaling.is_of_copies:
-            trial = copies.measure(self.bench, preset, point.copies, number, self.request.measure_seconds)
+    def carried_out(point: Point, number: int) -> Trial:
+        report(f"round {number} of {request.repeats}: {scaling_sentences.what(point, of_copies)}")
+        changed = with_changes(preset, point.changes)
+        if of_copies:
+            row = copies.measure(measurement.bench, changed, point.copies, number, request.measure_seconds)
         else:
-            trial = self.bench.measure(preset, str(point.replicas), number)
-        trial.key = key
-        return trial
+            row = measurement.bench.measure(changed, str(point.replicas), number)
+        if row.outcome == "stopped":
+            point.trials.append(row)
+        return row
 
-    def _what(self, point: Point) -> str:
-        return scaling_sentences.what(point, self.scaling.is_of_copies)
+    def measured(point: Point, number: int) -> Trial:
+        def attempt(count: int) -> Trial:
+            row = measurement.once(_key(point, number, count), lambda: carried_out(point, number))
+            point.trials.append(row)
+            report()
+            return row
 
-    def _note(self, point: Point, trial: Trial) -> None:
-        started = read_events(self.bench.run_of(trial).path, [EVENTS_FILE]).last(Started)
-        if started is None:
-            return
-        self.record.versions = self.record.versions or dict(started.versions)
-        point.global_batch_size = started.global_batch_size
-        compiled = started.actual.get("jit_compile")
-        point.xla = compiled if isinstance(compiled, bool) else None
+        return retried(attempt)
 
-    def _work_out(self) -> None:
-        first, record = self.scaling.points[0], self.record
-        for point in self.scaling.points:
-            work_out(point, first)
-        record.before = medians([trial for trial in first.trials if trial.good])
-        measured = [point for point in self.scaling.points[1:] if point.speedup is not None]
-        if measured:
-            record.after = medians([trial for trial in measured[-1].trials if trial.good])
-            record.gain_total = measured[-1].speedup
+    record.write(f"measuring {scaling_sentences.what(first, of_copies)}")
+    try:
+        for number in range(1, request.repeats + 1):
+            going = [point for point in points if point.decision == "running"]
+            if not measurement.has_time_for(sum(_key(point, number, 1) not in measurement.known for point in going)):
+                record.ended_because = measurement.out_of_time("allows no further round")
+                break
+            for point in going if number % 2 else reversed(going):
+                row = measured(point, number)
+                if row.good:
+                    _note(measurement, point, row)
+                else:
+                    point.decision, point.why = "failed", proof_sentences.outcome(row)
+                    if point is first:
+                        what = scaling_sentences.what(point, of_copies)
+                        raise BaselineFailed(f"{what} could not be measured, with which all are compared: {point.why}")
+                for each in points:
+                    work_out(each, first)
+                record.before = medians([row for row in first.trials if row.good])
+                if compared := [each for each in points[1:] if each.speedup is not None]:
+                    record.after = medians([row for row in compared[-1].trials if row.good])
+                    record.gain_total = compared[-1].speedup
+                record.write()
+            scaling.rounds = number
+    finally:
+        for point in points:
+            if point.decision == "running":
+                is_measured = point.efficiency is not None
+                point.decision = "measured" if is_measured else "failed"
+                point.why = point.why or ("" if is_measured else "the measurement ended before it")
+        if kept := copies.changes_for_queue(record, preset.options):
+            record.changes_kept = kept
+            record.preset_after = with_changes(preset, kept).to_yaml()
 
-    def _report(self, doing: str) -> None:
-        left = max(0, len(self._going) * self.request.repeats - sum(len(point.trials) for point in self._going))
-        seconds = duration.remaining_seconds(self.record, left, self._guessed_seconds)
-        self.record.budget_seconds = self.record.elapsed + seconds
-        self.record.write(doing or None)
+
+def _key(point: Point, number: int, attempt: int) -> str:
+    return f"{point.number} {number} {attempt}"
+
+
+def _note(measurement: Measurement, point: Point, trial: Trial) -> None:
+    started = measurement.started(trial)
+    measurement.record.versions = measurement.record.versions or dict(started.versions)
+    point.global_batch_size = started.global_batch_size
+    compiled = started.actual.get("jit_compile")
+    point.xla = compiled if isinstance(compiled, bool) else None
 
 
 def work_out(point: Point, first: Point) -> None:
     """Store in `point` its medians, speed-up, efficiency and spread against `first` in the same round."""
-    good = [trial for trial in point.trials if trial.good]
-    figures = medians(good)
+    figures = medians([trial for trial in point.trials if trial.good])
     point.samples_per_second, point.step_ms, point.input_wait = (
         figures[name] for name in ("samples_per_second", "step_ms", "input_wait")
     )
@@ -148,7 +109,3 @@ def work_out(point: Point, first: Point) -> None:
     efficiencies = [efficiency(ratio, point.number) for ratio in ratios]
     point.efficiency = statistics.median(efficiencies)
     point.spread = None if point is first or len(efficiencies) < 2 else statistics.stdev(efficiencies)
-
-
-def _key(point: Point, number: int, attempt: int) -> str:
-    return f"{point.number} {number} {attempt}"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..presets import PresetError
+from ..proof.measurement import Measurement
 from ..proof.request import Request
 from ..runs import RunError
 from ..trials import sweep_record, sweep_sentences
@@ -42,14 +43,30 @@ from ..tune.wide.storage import StudyError
 from . import decision, shared_study, swept_values
 from . import trainings as of_metric
 from .decision import LEAST_SEEDS
-from .shared_study import Alone
-from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, Trainings, changed_preset, why_to_hold
+from .shared_study import Alone, SharedStudy
+from .trainings import (
+    ABSENT,
+    CRASHED,
+    HELD,
+    NOT_FINITE,
+    Look,
+    QueuedTrainings,
+    Trainings,
+    changed_preset,
+    why_to_hold,
+)
 
 POLL_SECONDS = 0.5
 MOST_CRASHES = 2  # of a trial that is launched again: it was killed, or the machine has restarted
 SEEDS_BELOW = 2**31 - 1
 ENDED = (DONE, FAILED, STOPPED, PAUSED)
 OUT_OF_TIME = "the time for the {part} was used up"
+
+
+def measure(measurement: Measurement) -> None:
+    request, record = measurement.request, measurement.record
+    study = SharedStudy(request) if request.sweep is not None and request.sweep.study else None
+    SweepLoop(request, record, QueuedTrainings(request, record.id), measurement.stop, study=study).run()
 
 
 class SweepLoop:

@@ -13,17 +13,16 @@ from typing import Any
 from .. import checks, plan
 from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
-from ..proof.request import Request
+from ..proof.measurement import Measurement, OutOfTime
 from ..runs.events import Started
 from ..trials import comparing, proof_sentences, significance
 from ..trials.comparing import Comparing
-from ..trials.record import Comparison, Limits, Record, Search, medians
+from ..trials.record import Comparison, Limits, medians
 from ..trials.trial_preset import with_changes
 from . import losses
 from .losses import Losses
 from .screening import Best
 from .search_space import BATCH, value_of
-from .search_trials import OutOfTime, Trials
 from .stages import rounded
 from .time_plan import TimePlan
 
@@ -35,39 +34,31 @@ Settings = Mapping[str, Any]
 
 
 class Deciding:
-    """Decides which settings of a search are kept, and fills in the comparisons of the record.
-
-    `trials` measures the pairs, and `report` writes the record, with the present work in words.
+    """Decides which settings of a search are kept, and fills in the comparisons of the record. `report` writes the
+    record, with the present work in words.
     """
 
-    def __init__(self, request: Request, record: Record, trials: Trials, report: Callable[[str], None]) -> None:
-        self._request, self._record, self._trials, self._report = request, record, trials, report
-        self._baseline = request.baseline()
+    def __init__(self, measurement: Measurement, report: Callable[[str], None]) -> None:
+        assert measurement.record.search is not None
+        self._measurement, self._record, self._report = measurement, measurement.record, report
+        self._search, self._limits = measurement.record.search, measurement.request.search or Limits()
+        self._baseline = measurement.preset
         self._chosen = "the fastest settings"
         self._fault = ""  # why the fastest settings cannot be chosen
 
     @property
-    def _limits(self) -> Limits:
-        return self._request.search or Limits()
-
-    @property
-    def _search(self) -> Search:
-        assert self._record.search is not None
-        return self._record.search
-
-    @property
     def plan(self) -> TimePlan:
         """The division of the search's minutes, by the present estimate of the time of a trial."""
-        asked = self._request
-        return TimePlan.of(self._limits, self._trials.trial_seconds, asked.measure_seconds, asked.repeats)
+        asked, seconds = self._measurement.request, self._measurement.trial_seconds
+        return TimePlan.of(self._limits, seconds, asked.measure_seconds, asked.repeats)
 
     def decide(self, best: Best, started: Started) -> None:
         """Choose settings that learn well enough, and compare them in pairs. Raises Stopped and BaselineFailed."""
         if not best.settings:
             return
-        self._trials.reserved_seconds = self.plan.pairs_seconds
+        self._measurement.reserved_seconds = self.plan.pairs_seconds
         chosen = self._learning_well(best, started)
-        self._trials.reserved_seconds, self._trials.grace_seconds = 0.0, self.plan.grace_seconds
+        self._measurement.reserved_seconds, self._measurement.grace_seconds = 0.0, self.plan.grace_seconds
         safe = learns_alike(self._baseline, best.settings)
         if chosen and self._is_kept(chosen, self._chosen):
             return
@@ -83,8 +74,8 @@ class Deciding:
 
     def _pairs_in_time(self, settings: Settings) -> bool:
         # a first pair from before the search was resumed need not be measured again
-        is_known = self._trials.remembers(with_changes(self._baseline, settings), "b", 1)
-        return is_known or self.plan.seconds_of(significance.FEW) <= self._trials.seconds_left
+        is_known = self._measurement.remembers(with_changes(self._baseline, settings), "b", 1)
+        return is_known or self.plan.seconds_of(significance.FEW) <= self._measurement.seconds_left
 
     def keep_without_pairs(self, best: Best, started: Started) -> None:
         """Keep the best settings without a proof, as the preset itself runs out of memory and cannot be compared."""
@@ -99,8 +90,8 @@ class Deciding:
         if not self._changes_learning(settings):
             return settings
         plan = self.plan
-        seconds = max(plan.learning_seconds, OF_WHAT_IS_LEFT * (self._trials.seconds_left - plan.pairs_seconds))
-        losses = Losses(self._request, self._search, self._trials, self._report, seconds)
+        seconds = max(plan.learning_seconds, OF_WHAT_IS_LEFT * (self._measurement.seconds_left - plan.pairs_seconds))
+        losses = Losses(self._measurement, self._report, seconds)
         first = losses.check(settings, self._search.best_speed or best.speed)
         if first.decision in ("no worse", "not judged"):
             self._search.learning = "" if first.decision == "no worse" else "whether it learns as well is not known"
@@ -133,7 +124,7 @@ class Deciding:
         if self._search.rate_fixed:
             return dict(settings)
         try:
-            return scaled(self._baseline, settings, self._limits, self._trials.machine)
+            return scaled(self._baseline, settings, self._limits, self._measurement.machine)
         except PresetError:
             return dict(settings)
 
@@ -155,7 +146,13 @@ class Deciding:
         self._record.comparisons.append(comparison)
         best = with_changes(self._baseline, settings)
         measuring = Comparing(
-            self._trials, comparison, self._baseline, best, self._request.repeats, self._report, may_end_early=True
+            self._measurement,
+            comparison,
+            self._baseline,
+            best,
+            self._measurement.request.repeats,
+            self._report,
+            may_end_early=True,
         )
         ended = ""
         try:
@@ -178,7 +175,7 @@ class Deciding:
         if significance.verdict(gains)[0] != "undecided" or median is None or spread is None or median < 0:
             return
         needed = significance.pairs_needed(median, spread)
-        if 2 * (needed - len(gains)) * self.plan.pair_trial <= self._trials.seconds_left:
+        if 2 * (needed - len(gains)) * self.plan.pair_trial <= self._measurement.seconds_left:
             measuring.measure_more(needed)
 
     def _keep(self, comparison: Comparison) -> None:

@@ -14,15 +14,14 @@ from typing import Any
 from .. import checks, plan
 from ..job.machine_gpus import Machine
 from ..presets import Preset
-from ..proof.request import Request
-from ..runs.event_reading import RunEvents, read_events
-from ..runs.events import EVENTS_FILE, EpochEnd, Progress, Started
+from ..proof.measurement import Measurement, OutOfTime
+from ..runs.event_reading import RunEvents
+from ..runs.events import EpochEnd, Progress, Started
 from ..trials import comparing, proof_sentences
-from ..trials.comparing import CHANCES, FINAL
-from ..trials.record import LossCheck, RateTest, Search, Trial
+from ..trials.comparing import FINAL
+from ..trials.record import LossCheck, RateTest, Trial
 from ..trials.significance import WORSE
 from ..trials.trial_preset import with_changes
-from .search_trials import OutOfTime, Trials
 
 LEAST_UPDATES = 40  # of the weights with the larger batch; fewer if the whole training has fewer
 PASS_SECONDS = 0.3  # of a pass without its steps: its start and the evaluation (quickstart on two CPU cores)
@@ -104,13 +103,12 @@ SLACK = 1.2  # the time that is planned for a training, relative to its expected
 
 
 class Losses:
-    """Compares losses within `seconds`, and adds the comparisons to `search`. The preset is trained only once."""
+    """Compares losses within `seconds`, and adds the comparisons to the search. The preset is trained only once."""
 
-    def __init__(
-        self, request: Request, search: Search, trials: Trials, report: Callable[[str], None], seconds: float
-    ) -> None:
-        self._search, self._trials, self._report, self._seconds = search, trials, report, seconds
-        self._baseline = request.baseline()
+    def __init__(self, measurement: Measurement, report: Callable[[str], None], seconds: float) -> None:
+        assert measurement.record.search is not None
+        self._measurement, self._search = measurement, measurement.record.search
+        self._report, self._seconds, self._baseline = report, seconds, measurement.preset
         self._length: Length | None = None
         self._pairs = PAIRS
 
@@ -118,10 +116,10 @@ class Losses:
         """Compare the loss with these settings (`speed`: samples per second) with the preset's. Raises Stopped."""
         made = LossCheck(settings=dict(settings))
         self._search.losses.append(made)
-        preset = with_changes(self._baseline, settings)
-        started = self._started()
+        first = next(trial for candidate in self._search.candidates for trial in candidate.good)
+        data = Data.of(self._baseline, self._measurement.started(first))
         try:
-            self._train(made, preset, Data.of(self._baseline, started), speed)
+            self._train(made, with_changes(self._baseline, settings), data, speed)
         except OutOfTime:
             made.decision, made.why = "not judged", "no time was left for it"
         if made.decision == "running":
@@ -129,13 +127,9 @@ class Losses:
         self._report("")
         return made
 
-    def _started(self) -> Started:
-        first = next(trial for candidate in self._search.candidates for trial in candidate.good)
-        return read_events(self._trials.run_of(first).path, [EVENTS_FILE]).of(Started)[-1]
-
     def _train(self, made: LossCheck, preset: Preset, data: Data, speed: float) -> None:
         before = self._search.before_speed or speed
-        batch = max(1, round(data.batch * growth(self._baseline, preset, self._trials.machine)))
+        batch = max(1, round(data.batch * growth(self._baseline, preset, self._measurement.machine)))
         self._length = self._length or self._choose(data, max(data.batch, batch), 1 / before + 1 / speed)
         if self._length is None:
             made.decision = "not judged"
@@ -145,46 +139,32 @@ class Losses:
         sides = (("a", self._baseline, data.batch, before), ("b", preset, batch, speed))
         for repeat in range(1, self._pairs + 1):
             for side, settings, size, samples_per_second in sides:
+                what = proof_sentences.changes(made.settings) if side == "b" else "the preset"
                 length = epochs_and_steps(self._length, settings, size)
                 seconds = self._length.samples / samples_per_second + PASS_SECONDS * length[0]
-                trial = self._trained(made, settings, side, repeat, length, seconds)
-                if not counts(trial):
-                    self._failed(made, trial)
+                seconds = self._measurement.trial_seconds + SLACK * seconds
+                self._report(f"loss: {what} trains on {made.samples:,} samples, {repeat} of {self._pairs}")
+                trial = self._measurement.learn(settings, side, repeat, length, seconds, made.trials)
+                if not counts(trial):  # settings are not judged if the preset failed, or the cause may be chance
+                    made.why = f"{'the preset ended with ' if side == 'a' else ''}{trial.outcome}: {trial.error}"
+                    made.decision = "failed" if side == "b" and trial.outcome in FINAL else "not judged"
                     return
 
     def _choose(self, data: Data, batch: int, per_sample: float) -> Length | None:
-        earlier = self._trials.length_known(self._baseline)
+        earlier = self._measurement.length_known(self._baseline)
         if earlier is not None:
             return of_earlier(earlier, data, self._baseline)
         for self._pairs in range(PAIRS, 0, -1):
-            training = self._seconds / self._pairs / SLACK - 2 * self._trials.trial_seconds
+            training = self._seconds / self._pairs / SLACK - 2 * self._measurement.trial_seconds
             length = affordable(data, batch, max(0.0, training), per_sample)
             if length is not None:
                 break
         return length
 
-    def _trained(
-        self, made: LossCheck, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float
-    ) -> Trial:
-        """Repeated once if the first attempt failed by chance."""
-        what = proof_sentences.changes(made.settings) if side == "b" else "the preset"
-        for _ in range(CHANCES):
-            self._report(f"loss: {what} trains on {made.samples:,} samples, {repeat} of {self._pairs}")
-            trial = self._trials.learn(preset, side, repeat, length, self._trials.trial_seconds + SLACK * seconds)
-            made.trials.append(trial)
-            if counts(trial) or trial.outcome in FINAL:
-                break
-        return trial
-
-    def _failed(self, made: LossCheck, trial: Trial) -> None:
-        # settings are not judged if the preset failed, or the cause may be chance
-        made.why = f"{'the preset ended with ' if trial.side == 'a' else ''}{trial.outcome}: {trial.error}"
-        made.decision = "failed" if trial.side == "b" and trial.outcome in FINAL else "not judged"
-
     def _judge(self, made: LossCheck) -> None:
         """Compares the losses after the number of passes that all trials have finished."""
         good = [trial for trial in made.trials if counts(trial)]
-        written = {trial.run: read_events(self._trials.run_of(trial).path, [EVENTS_FILE]) for trial in good}
+        written = {trial.run: self._measurement.events_of(trial) for trial in good}
         ends = {run: events.of(EpochEnd) for run, events in written.items()}
         passes = min(len(losses) for losses in ends.values())
         if passes == 0:

@@ -61,8 +61,8 @@ def _least(values: Sequence[int | None]) -> int | None:
 
 class MemoryModel:
     """The memory that batches have taken, and predictions for other batch sizes (of one replica). `limit_bytes` may be
-    taken, the user's own if `limit_is_asked`. `of` is a key of FIGURES. `most_batch` is the largest that samples and
-    limits allow.
+    taken, the user's own if `limit_is_asked`. `of` is a key of FIGURES, or empty if not known yet. `most_batch` is the
+    largest that samples and limits allow.
     """
 
     def __init__(self, limit_bytes: int | None, of: str, limit_is_asked: bool = False) -> None:
@@ -77,7 +77,7 @@ class MemoryModel:
 
     def peak(self, trials: Sequence[Trial]) -> int | None:
         """Return the largest peak of the trials in bytes, of the limited kind of memory. None if none was measured."""
-        return _most(trials, FIGURES[self.of])
+        return _most(trials, FIGURES[self.of]) if self.of else None
 
     def add(self, batch: int, peak_bytes: int | None, trials: Sequence[Trial] = ()) -> None:
         """Add a measured batch size. `peak_bytes` is None if it ran out of memory."""

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import units
 from ..presets import Preset
 from ..proof import duration
-from ..proof.request import Request
-from ..runs.event_reading import RunEvents, read_events
-from ..runs.events import EVENTS_FILE, EpochEnd, Progress, Started
+from ..proof.measurement import Length, Measurement, OutOfTime
+from ..runs.events import EpochEnd, Progress, Started
 from ..trials import rate_sentences, significance
-from ..trials.comparing import CHANCES, FINAL, BaselineFailed
-from ..trials.record import KEY, RateSettings, RateTest, Record, Trial
+from ..trials.comparing import BaselineFailed
+from ..trials.record import KEY, RateSettings, RateTest, Trial
 from ..trials.trial_preset import with_changes
-from ..trials.trial_runner import TrialRunner
 from .losses import PASS_SECONDS, SLACK, Data, affordable, counts, epochs_and_steps, loss_of
-from .search_trials import OutOfTime, Trials
 
 WINDOW = 0.02  # standard deviation of the Gaussian, as a share of the ramp
 REACH = 3  # standard deviations to each side
@@ -124,19 +121,19 @@ RAMP_SHARE = 0.5  # of the minutes: the most that the ramp may take
 VERDICTS = {"faster": "better", "slower": "worse"}
 
 
+def measure(measurement: Measurement) -> None:
+    RangeTest(measurement).run()
+
+
 class RangeTest:
-    """Carries out one range test with trials of `bench`, whose results go to the record.
+    """Carries out one range test, whose results go to the record."""
 
-    `earlier` are the trials from before it was interrupted.
-    """
-
-    def __init__(self, request: Request, record: Record, bench: TrialRunner, earlier: Iterable[Trial] = ()) -> None:
-        self._preset, self._record, self._repeats = request.baseline(), record, request.repeats
-        settings = request.rate or RateSettings()
-        self._limit = 60 * settings.minutes
-        self._trials = Trials(bench, earlier, lambda: record.elapsed, self._limit, duration.of_request(request))
-        self._test = record.rate = RateTest(
-            settings=settings, before=self._preset.options.train.learning_rate, seed=request.seed
+    def __init__(self, measurement: Measurement) -> None:
+        self._measurement, self._record, self._preset = measurement, measurement.record, measurement.preset
+        self._repeats, settings = measurement.request.repeats, measurement.request.rate or RateSettings()
+        measurement.end_after(settings.minutes)
+        self._test = self._record.rate = RateTest(
+            settings=settings, before=self._preset.options.train.learning_rate, seed=measurement.request.seed
         )
         self._steps = settings.steps * self._preset.options.train.gradient_accumulation  # as many updates
 
@@ -175,8 +172,10 @@ class RangeTest:
                 "compile.steps_per_execution": 1,  # the loss of each step
             },
         )
-        trial = self._trained(preset, RAMP, 1, (1, self._steps), RAMP_SHARE * self._limit, test.ramp)
-        written = self._events_of(trial)
+        trial = self._trained(
+            preset, RAMP, 1, (1, self._steps), RAMP_SHARE * self._measurement.limit_seconds, test.ramp
+        )
+        written = self._measurement.events_of(trial)
         started = written.last(Started)
         if started is None or not (counts(trial) or self._diverged(trial)):
             raise BaselineFailed(f"the ramp could not be trained: {trial.outcome}: {trial.error}")
@@ -203,27 +202,22 @@ class RangeTest:
         if any(loss is not None for loss in losses):
             test.rates, test.losses = rates, losses
 
-    def _events_of(self, trial: Trial) -> RunEvents:
-        return read_events(self._trials.run_of(trial).path, [EVENTS_FILE])
-
     def _diverged(self, trial: Trial) -> bool:
-        error = (self._trials.run_of(trial).result or {}).get("error") or {}
+        error = (self._measurement.run_of(trial).result or {}).get("error") or {}
         return trial.outcome == "error" and error.get("kind") == "nan"  # weights that are not finite
 
     def _compare(self, started: Started) -> None:
         test = self._test
         data = Data.of(self._preset, started)
-        reports = self._events_of(test.ramp[-1]).of(Progress)
+        reports = self._measurement.events_of(test.ramp[-1]).of(Progress)
         steps = max(1, reports[-1].step - reports[0].step)
         per_step = max(1e-6, (reports[-1].t - reports[0].t) / steps)
         start = duration.OF_FIRST * max(0.0, test.ramp[-1].seconds - steps * per_step)  # later trainers are forked
-        each = self._trials.seconds_left / (2 * self._repeats * SLACK) - start
+        each = self._measurement.seconds_left / (2 * self._repeats * SLACK) - start
         length = affordable(data, data.batch, max(0.0, each), per_step / data.batch)
         if length is None:
-            test.decision, test.why = (
-                "not judged",
-                "there is too little time to compare the losses; give more --minutes",
-            )
+            test.decision = "not judged"
+            test.why = "there is too little time to compare the losses; give more --minutes"
             return
         test.samples, test.passes = length.samples, length.passes
         length_of_each = epochs_and_steps(length, self._preset, data.batch)
@@ -247,21 +241,17 @@ class RangeTest:
         self._judge()
 
     def _trained(
-        self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], seconds: float, rows: list[Trial]
+        self, preset: Preset, side: str, repeat: int, length: Length, seconds: float, rows: list[Trial]
     ) -> Trial:
-        """Once more if the first attempt failed by chance."""
-        for attempt in range(1, CHANCES + 1):
-            trial = self._trials.learn(preset, side, repeat, length, seconds)
-            trial.disturbed = ""  # other programs change the speed and not the loss
-            rows.append(trial)
-            self._record.write()
-            if counts(trial) or trial.outcome in FINAL or attempt == CHANCES:
-                break
+        trial = self._measurement.learn(preset, side, repeat, length, seconds, rows)
+        for row in rows:
+            row.disturbed = ""  # other programs change the speed and not the loss
+        self._record.write()
         return trial
 
     def _judge(self) -> None:
         test = self._test
-        written = {trial.run: self._events_of(trial) for trial in test.trials if counts(trial)}
+        written = {trial.run: self._measurement.events_of(trial) for trial in test.trials if counts(trial)}
         ends = {run: events.of(EpochEnd) for run, events in written.items()}
         passes = min(map(len, ends.values()), default=0)
         if ends and not passes:

@@ -14,14 +14,15 @@ from typing import Any
 
 from .. import units
 from ..presets import Preset, PresetError
+from ..proof.measurement import SETTLED, Measurement, OutOfTime, retried
 from ..trials import proof_sentences
-from ..trials.comparing import CHANCES, FINAL, BaselineFailed, Stopped
-from ..trials.record import Candidate, Search, Trial
+from ..trials.comparing import BaselineFailed, Stopped
+from ..trials.record import Candidate, Trial
 from ..trials.significance import LEAST_GAIN
 from ..trials.trial_preset import ONE_BATCH, PROBE_SECONDS, with_changes
 from ..trials.trial_runner import SLOWER, Judge, below
-from .search_space import BATCH, TOGETHER, value_of
-from .search_trials import OutOfTime, TrialRequest, Trials
+from .memory_model import MemoryModel
+from .search_space import BATCH, TOGETHER, Space, value_of
 
 # Errors of the logarithm of a gain by waits. A resnet50 on two cores gained 5.5 % with 4 steps in an execution,
 # while its waits said 6.0 %, and 5.7 to 11.5 % with a faster input, while they said 11 %. The input's threads take a
@@ -175,33 +176,37 @@ def takes_too_much(candidate: Candidate, best: Best, may_take: float | None) -> 
 
 MOST_TRIALS = 2  # trials of a candidate
 SIDE = "s"  # the side of a trial that measures a candidate
-Report = Callable[[str], None]  # writes the record; the text is the present work
-Conflict = Callable[[Preset], str]  # why a preset cannot be trained here; empty if it can
+
+
+@dataclass(frozen=True)
+class TrialRequest:
+    preset: Preset
+    side: str
+    repeat: int
+    seconds: float
+    judge: Judge | None = None
 
 
 class Screening:
-    """Measures candidates one after another, and keeps the fastest as the best settings. `search` records them,
-    `report` writes the record. `seconds` is the measured time of a trial, `without_input` says whether candidates are
-    now measured without the input, and `conflict` returns why a preset cannot be trained here, or an empty text.
+    """Measures candidates one after another, and keeps the fastest as the best settings. `report` writes the record,
+    with the present work in words. `seconds` is the measured time of a trial, and `without_input` says whether
+    candidates are now measured without the input.
     """
 
-    def __init__(
-        self, trials: Trials, search: Search, baseline: Preset, report: Report, conflict: Conflict, seconds: float
-    ) -> None:
-        self.trials, self.search, self.baseline = trials, search, baseline
-        self._report, self._conflict, self._seconds = report, conflict, seconds
-        self.best = Best(baseline)
+    space: Space  # what may be tried; not before the baseline was measured
+
+    def __init__(self, measurement: Measurement, report: Callable[[str], None], seconds: float) -> None:
+        assert measurement.record.search is not None
+        self.measurement, self.search, self.baseline = measurement, measurement.record.search, measurement.preset
+        self._report, self._seconds = report, seconds
+        self.best = Best(self.baseline)
         self.without_input = False
-        self.peak_figure = ""  # the figure of a trial with the memory that is limited; empty before the first trial
-        self.may_take: float | None = None  # bytes of this memory
+        self.memory = MemoryModel(None, "")  # the real one after the baseline was measured
         self.waits_count = False  # waits and work add up to the time of a step; on a CPU only
 
     def measure_best(self, stage: str, reason: str, without_input: bool) -> Candidate:
         """Measure the best settings, and all later candidates, with or without the input. Raises BaselineFailed."""
-        candidate = Candidate(
-            stage=stage, settings=dict(self.best.settings), tried={}, reason=reason, without_input=without_input
-        )
-        self.search.candidates.append(candidate)
+        candidate = self._candidate(stage, {}, reason, without_input=without_input)
         self._measure(candidate, self.best.preset)
         if not candidate.good:
             last = candidate.trials[-1]
@@ -234,15 +239,17 @@ class Screening:
         """Measure the best settings with the changes `tried`, and keep them if faster. `judge` may end the trial (None:
         the usual rule). Raises Stopped and OutOfTime.
         """
-        settings = self.settings_with(tried)
-        candidate = Candidate(
-            stage=stage, settings=settings, tried=dict(tried), reason=reason, without_input=self.without_input,
-            predicted_bytes=predicted_bytes,
-        )  # fmt: skip
+        candidate = self._candidate(stage, tried, reason, predicted_bytes)
         preset = self._preset(candidate)
         if preset is not None:
             self._measure(candidate, preset, judge)
-            self._judge(candidate, preset)
+            if candidate.good:
+                while len(candidate.trials) < MOST_TRIALS and self._seems_to_gain(candidate):
+                    self._trial(candidate, preset)
+                    self.best_once_more()
+                self._choose(candidate, preset)
+            else:
+                decide_failed(candidate, self.best)
         self._report("")
         return candidate
 
@@ -260,10 +267,7 @@ class Screening:
 
     def probe(self, stage: str, tried: Mapping[str, Any], reason: str, predicted_bytes: int | None = None) -> Candidate:
         """Train the best settings with `tried` a few steps for their memory. Raises Stopped and OutOfTime."""
-        candidate = Candidate(
-            stage=stage, settings=self.settings_with(tried), tried=dict(tried), reason=reason,
-            without_input=self.without_input, predicted_bytes=predicted_bytes,
-        )  # fmt: skip
+        candidate = self._candidate(stage, tried, reason, predicted_bytes)
         preset = self._preset(candidate)
         if preset is not None:
             last = self._trial(candidate, preset, seconds=PROBE_SECONDS)
@@ -275,21 +279,22 @@ class Screening:
         self._report("")
         return candidate
 
-    def trial_request(
+    def first_trial(
         self, tried: Mapping[str, Any], judge: Judge | None = None, side: str = SIDE, repeat: int = 1
     ) -> TrialRequest | None:
-        """Return the arguments of the first trial of the changes `tried`. None if they cannot be trained."""
+        """Return the first trial of the changes `tried`. None if they cannot be trained."""
         try:
             preset = with_changes(self.baseline, self.settings_with(tried))
         except PresetError:
             return None
         measured = self._as_measured(preset, self.without_input)
-        return None if self._conflict(preset) else TrialRequest(measured, side, self._seconds, repeat, judge)
+        is_refused = self.measurement.conflict(preset)
+        return None if is_refused else TrialRequest(measured, side, repeat, self._seconds, judge)
 
     def remembers(self, tried: Mapping[str, Any]) -> bool:
         """Return True if the first trial of `attempt` with the changes `tried` has already been measured."""
-        asked = self.trial_request(tried)
-        return asked is not None and self.trials.remembers(asked.preset, SIDE, 1, seconds=self._seconds)
+        trial = self.first_trial(tried)
+        return trial is not None and self.measurement.remembers(trial.preset, SIDE, 1, seconds=self._seconds)
 
     def note(self, candidate: Candidate, doing: str = "") -> None:
         if candidate not in self.search.candidates:
@@ -298,17 +303,8 @@ class Screening:
 
     def leave_out(self, stage: str, tried: Mapping[str, Any], why: str, predicted_bytes: int | None = None) -> None:
         """Record the best settings with the changes `tried` as a candidate that is not measured, because of `why`."""
-        self.search.candidates.append(
-            Candidate(
-                stage=stage,
-                settings=self.settings_with(tried),
-                tried=dict(tried),
-                decision="left out",
-                why=why,
-                without_input=self.without_input,
-                predicted_bytes=predicted_bytes,
-            )
-        )
+        candidate = self._candidate(stage, tried, "", predicted_bytes)
+        candidate.decision, candidate.why = "left out", why
         self._report("")
 
     @property
@@ -317,15 +313,30 @@ class Screening:
 
     def settings_with(self, tried: Mapping[str, Any]) -> dict[str, Any]:
         """Return the changes of the preset: those of the best settings together with `tried`."""
-        given = {**self.best.settings, **tried}
-        return {key: value for key, value in given.items() if value_of(self.baseline, key) != value}
+        settings = {**self.best.settings, **tried}
+        return {key: value for key, value in settings.items() if value_of(self.baseline, key) != value}
+
+    def _candidate(
+        self,
+        stage: str,
+        tried: Mapping[str, Any],
+        reason: str,
+        predicted_bytes: int | None = None,
+        without_input: bool | None = None,
+    ) -> Candidate:
+        candidate = Candidate(
+            stage=stage, settings=self.settings_with(tried), tried=dict(tried), reason=reason,
+            predicted_bytes=predicted_bytes,
+            without_input=self.without_input if without_input is None else without_input,
+        )  # fmt: skip
+        self.search.candidates.append(candidate)
+        return candidate
 
     def _preset(self, candidate: Candidate) -> Preset | None:
         """Return the preset of a candidate. None if it cannot be trained: the candidate then has the reason."""
-        self.search.candidates.append(candidate)
         try:
             preset = with_changes(self.baseline, candidate.settings)
-            candidate.why = self._conflict(preset)
+            candidate.why = self.measurement.conflict(preset)
         except PresetError as fault:
             candidate.why = fault.problems[0].message
         if candidate.why:
@@ -334,10 +345,7 @@ class Screening:
         return preset
 
     def _measure(self, candidate: Candidate, preset: Preset, judge: Judge | None = None) -> None:
-        for _ in range(CHANCES):
-            trial = self._trial(candidate, preset, judge)
-            if trial.good or trial.outcome in (*FINAL, "timeout", "slower"):
-                return
+        retried(lambda _attempt: self._trial(candidate, preset, judge), (*SETTLED, "timeout", "slower"))
 
     def _trial(
         self, candidate: Candidate, preset: Preset, judge: Judge | None = None, seconds: float | None = None
@@ -347,10 +355,12 @@ class Screening:
         may_end = bool(candidate.tried) and not candidate.good and not self._waits_count_of(candidate)
         if judge is None and may_end and seconds is None:
             judge = below(SLOWER * self.best.speed)
-        self._report(self._doing(candidate))
+        what = f"trying {proof_sentences.changes(candidate.tried)}" if candidate.tried else candidate.reason
+        again = ", once more" if candidate.trials else ""
+        self._report(f"{candidate.stage.replace('_', ' ')}: {what}{again}")
         try:
             repeat = len(candidate.trials) + 1
-            trial = self.trials.measure(measured, SIDE, repeat, seconds=seconds or self._seconds, judge=judge)
+            trial = self.measurement.measure(measured, SIDE, repeat, seconds=seconds or self._seconds, judge=judge)
         except (OutOfTime, Stopped) as why:
             ended = "a stop was requested" if isinstance(why, Stopped) else "no time was left"
             if not candidate.trials:
@@ -362,31 +372,12 @@ class Screening:
         candidate.trials.append(trial)
         decisive = candidate.good or [trial for trial in candidate.trials if trial.outcome == "slower"]
         candidate.samples_per_second = speed(decisive) or None
-        candidate.peak_bytes = self._peak(decisive)
+        candidate.peak_bytes = self.memory.peak(decisive)
         return trial
-
-    def _peak(self, trials: Sequence[Trial]) -> int | None:
-        if not self.peak_figure:
-            return None
-        return max((getattr(trial, self.peak_figure) or 0 for trial in trials), default=0) or None
 
     @staticmethod
     def _as_measured(preset: Preset, without_input: bool) -> Preset:
         return with_changes(preset, ONE_BATCH) if without_input else preset
-
-    def _doing(self, candidate: Candidate) -> str:
-        what = f"trying {proof_sentences.changes(candidate.tried)}" if candidate.tried else candidate.reason
-        again = ", once more" if candidate.trials else ""
-        return f"{candidate.stage.replace('_', ' ')}: {what}{again}"
-
-    def _judge(self, candidate: Candidate, preset: Preset) -> None:
-        if not candidate.good:
-            decide_failed(candidate, self.best)
-            return
-        while len(candidate.trials) < MOST_TRIALS and self._seems_to_gain(candidate):
-            self._trial(candidate, preset)
-            self.best_once_more()
-        self._choose(candidate, preset)
 
     def _seems_to_gain(self, candidate: Candidate) -> bool:
         self._note_waits(candidate)
@@ -406,6 +397,6 @@ class Screening:
 
     def _choose(self, candidate: Candidate, preset: Preset) -> None:
         self._note_waits(candidate)
-        decide(candidate, self.best, self.noise, self.may_take)
+        decide(candidate, self.best, self.noise, self.memory.may_take)
         if candidate.decision == "kept":
             self.best = Best(preset, candidate.settings, candidate)

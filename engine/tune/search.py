@@ -4,249 +4,146 @@ combinations (wide/) or both, and the pairs that decide (decision.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .. import units
-from ..job.machine_gpus import Machine
-from ..proof import duration
-from ..proof.request import Request, conflict
-from ..runs.event_reading import read_events
-from ..runs.events import EVENTS_FILE, Started
-from ..trials import SCREENING_SECONDS, proof_sentences
+from ..proof.measurement import Measurement, OutOfTime
+from ..trials import SCREENING_SECONDS
 from ..trials.comparing import BaselineFailed
-from ..trials.record import Candidate, Limits, Record, Search, Trial, medians
-from ..trials.trial_runner import TrialRunner
-from . import memory_model
+from ..trials.record import Limits, Search, medians
+from . import dry_run
 from .decision import Deciding
-from .memory_model import MemoryModel
+from .memory_model import model_of
 from .screening import Screening
 from .search_space import BATCH, Space, value_of
-from .search_trials import OutOfTime, SideBySide, Trials
-from .stages import DeviceStages, InputStage, Recheck
+from .stages import InputStage, in_order
 from .wide import storage
 from .wide.storage import StudyError
-from .wide.wide_search import Member, WideSearch
-
-FOR_LARGEST = 3  # trials whose time is kept for the largest batch, if only the batch size is searched
-
-
-class OrderedSearch:
-    """Searches one option after another within `space`, for the best settings of `screening`. `keep_back` reserves
-    seconds for later parts. `is_short` is True if there is time for a few changes only.
-    """
-
-    def __init__(
-        self,
-        screening: Screening,
-        space: Space,
-        memory: MemoryModel,
-        keep_back: Callable[[float], None],
-        is_short: bool = False,
-    ) -> None:
-        self._screening, self._space, self._keep_back = screening, space, keep_back
-        self._device, self._input = DeviceStages(screening, space, memory), InputStage(screening, space, is_short)
-
-    def run(self) -> None:
-        if tuple(self._space.limits.only) == ("batch_size",):
-            # First the fastest batch size, with the preset's input, then the largest that fits into memory.
-            self._keep_back(FOR_LARGEST * self._screening.trials.trial_seconds)
-            try:
-                self._device.stage("batch_size")
-            except OutOfTime:
-                self._keep_back(0.0)
-                self._device.largest_batch()
-                raise
-            self._keep_back(0.0)
-            self._device.largest_batch()
-            return
-        self._input.try_first()
-        left_out = self._input.leave_out()
-        self._device.run()
-        if left_out:
-            self._input.put_back()
-        self._input.run()
-        self._device.stage("threads")
-        if left_out and not self._input.is_harmless:
-            self._device.stage("batch_size")  # with the input another batch size may be the fastest
-        Recheck(self._screening, self._device.go_on_from).run()
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """The training with which a search begins: its measurement, its event `started`, and the model of its memory."""
-
-    measured: Candidate
-    started: Started
-    memory: MemoryModel
-
-
-def measure(screening: Screening, limits: Limits, started_of: Callable[[Trial], Started]) -> Baseline:
-    """Measure the preset. If it runs out of memory, halve its batch size (in the best settings of `screening`) until it
-    leaves a tenth of the memory free. Raises BaselineFailed.
-    """
-    while True:
-        size = int(value_of(screening.best.preset, BATCH))
-        baseline = _measured(screening, limits, started_of, size)
-        if baseline is not None:
-            _refuse_above_limit(baseline, limits)
-            if _has_room(baseline, screening, size):
-                return baseline
-        screening.begin_with({BATCH: size // 2})
-
-
-def _measured(
-    screening: Screening, limits: Limits, started_of: Callable[[Trial], Started], size: int
-) -> Baseline | None:
-    """None if it runs out of memory and a smaller batch may be tried. Raises BaselineFailed."""
-    smaller = "the preset with a smaller batch, as it runs out of memory"
-    reason = smaller if screening.best.settings else "the preset as it is"
-    try:
-        measured = screening.measure_best("baseline", reason, without_input=False)
-    except BaselineFailed:
-        last = screening.search.candidates[-1].trials[-1]
-        may_change = "batch_size" in limits.only and BATCH not in limits.leave
-        if last.outcome != "oom" or size == 1 or not may_change:
-            raise
-        return None
-    trial = measured.good[-1]
-    started = started_of(trial)
-    model = memory_model.model_of(started, screening.best.preset.options, trial, limits.memory_bytes)
-    screening.peak_figure = memory_model.FIGURES[model.of]
-    measured.peak_bytes = model.peak(measured.trials)
-    return Baseline(measured, started, model)
-
-
-def _refuse_above_limit(baseline: Baseline, limits: Limits) -> None:
-    # a search for the batch size alone looks for a batch within the limit
-    peak, limit = baseline.measured.peak_bytes or 0, baseline.memory.limit_bytes or 0
-    if baseline.memory.limit_is_asked and peak > limit and tuple(limits.only) != ("batch_size",):
-        raise BaselineFailed(
-            f"the training takes {units.size(peak)} of memory, and you allow {units.size(limit)}: allow more, or begin "
-            "with a smaller batch (gputui fit-batch looks for one that fits)"
-        )
-
-
-def _has_room(baseline: Baseline, screening: Screening, size: int) -> bool:
-    peak, most = baseline.memory.peak(baseline.measured.trials), baseline.memory.may_take
-    return not screening.best.settings or size == 1 or peak is None or most is None or peak <= most
-
+from .wide.study import Study
+from .wide.wide_search import WideSearch
 
 KEPT_BACK_SHARE = 0.5  # at most, of the time before the decision, for later parts of the search
 WIDE_SHARE = 0.5  # of the time before the pairs, for combinations after the ordered search
 
 
+def measure(measurement: Measurement) -> None:
+    if measurement.request.search is not None and measurement.request.search.dry_run:
+        dry_run.measure(measurement)
+    else:
+        Searcher(measurement).run()
+
+
 class Searcher:
-    """Carries out one search: the `request`, with trials of `bench` on `machine`, whose results go to `record`.
+    """Carries out one search, whose results go to the record."""
 
-    `earlier` are the trials of the search from before it was resumed.
-    """
-
-    def __init__(
-        self, request: Request, record: Record, bench: TrialRunner, machine: Machine, earlier: Iterable[Trial] = ()
-    ) -> None:
-        self.request, self.record, self.machine = request, record, machine
-        self.limits = request.search or Limits()
+    def __init__(self, measurement: Measurement) -> None:
+        self.measurement, self.record = measurement, measurement.record
+        limits = self.limits = measurement.request.search or Limits()
         # without the password of the study's database
-        self.search = record.search = Search(
-            limits=replace(self.limits, study=storage.shown(self.limits.study)) if self.limits.study else self.limits
-        )
-        limit, guess = 60 * self.limits.minutes, duration.of_request(request)
-        self.trials = Trials(bench, earlier, lambda: record.elapsed, limit, guess)
-        baseline = request.baseline()
-        self.screening = Screening(
-            self.trials, self.search, baseline, self._report, lambda preset: conflict(preset, request, machine),
-            SCREENING_SECONDS,
-        )  # fmt: skip
-        self.deciding = Deciding(request, record, self.trials, self._report)
-        self._space: Space | None = None
-        self._memory: MemoryModel | None = None
+        shown = replace(limits, study=storage.shown(limits.study)) if limits.study else limits
+        self.search = self.record.search = Search(limits=shown)
+        measurement.end_after(limits.minutes)
+        self.screening = Screening(measurement, self._report, SCREENING_SECONDS)
+        self.deciding = Deciding(measurement, self._report)
         self._kept_back = 0.0  # seconds for later parts of the search, without the decision
         self._deciding = False
-        self._member = Member.of(request, machine, record.path.parent, SCREENING_SECONDS) if self.limits.wide else None
+        folder = self.record.path.parent
+        self._study = Study.of(measurement.request, measurement.machine, folder) if limits.wide else None
 
     def run(self) -> None:
         try:
-            if self._member is not None:
-                self._member.join()
+            if self._study is not None:
+                self._study.join()
             self._baseline()
-            if self.limits.wide != "instead":
-                self._in_order()
-            self.record.ended_because = self._combine(self._member) if self._member else "every option was tried"
         except StudyError as fault:  # the study cannot be joined
             raise BaselineFailed(str(fault)) from fault
         except OutOfTime:
-            if self._space is None:
-                raise BaselineFailed("the minutes do not allow a single trial") from None
-            minutes = f"{proof_sentences.OUT_OF_TIME} of {self.limits.minutes:g} min"
-            self.record.ended_because = f"{minutes} allows no further trial before the pairs that prove the gain"
+            raise BaselineFailed("the minutes do not allow a single trial") from None
+        try:
+            if self.limits.wide != "instead":
+                self._in_order()
+            self.record.ended_because = self._combine(self._study) if self._study else "every option was tried"
+        except OutOfTime:
+            self.record.ended_because = self.measurement.out_of_time(
+                "allows no further trial before the pairs that prove the gain"
+            )
         self._deciding = True
-        self.trials.reserved_seconds = 0.0
+        self.measurement.reserved_seconds = 0.0
         self.search.stage = "decision"
         if self.record.before is None:
-            self.deciding.keep_without_pairs(self.screening.best, self.space.started)
+            self.deciding.keep_without_pairs(self.screening.best, self.screening.space.started)
         else:
-            self.deciding.decide(self.screening.best, self.space.started)
+            self.deciding.decide(self.screening.best, self.screening.space.started)
 
     def _baseline(self) -> None:
+        """Measure the preset. If it runs out of memory, halve its batch size until it leaves a tenth of the memory
+        free. Raises BaselineFailed.
+        """
+        screening, limits = self.screening, self.limits
+        only_batch = tuple(limits.only) == ("batch_size",)  # looks for a batch within the limit
         self.search.stage = "baseline"
-        baseline = measure(self.screening, self.limits, self._started)
-        if not self.screening.best.settings:
-            self.search.before_speed = baseline.measured.samples_per_second
-            self.record.before = medians(baseline.measured.good)
-        self.record.versions = dict(baseline.started.versions)
-        self._space = Space(self.limits, self.machine, baseline.started)
-        self._memory = baseline.memory
-        self.screening.may_take = baseline.memory.may_take
-        self.screening.waits_count = all("CPU:" in name for name in baseline.started.devices)
+        while True:
+            size = int(value_of(screening.best.preset, BATCH))
+            smaller = "the preset with a smaller batch, as it runs out of memory"
+            reason = smaller if screening.best.settings else "the preset as it is"
+            try:
+                measured = screening.measure_best("baseline", reason, without_input=False)
+            except BaselineFailed:
+                may_change = "batch_size" in limits.only and BATCH not in limits.leave
+                if self.search.candidates[-1].trials[-1].outcome != "oom" or size == 1 or not may_change:
+                    raise
+            else:
+                trial = measured.good[-1]
+                started = self.measurement.started(trial)
+                memory = model_of(started, screening.best.preset.options, trial, limits.memory_bytes)
+                peak = measured.peak_bytes = memory.peak(measured.trials)
+                if memory.limit_is_asked and (peak or 0) > (memory.limit_bytes or 0) and not only_batch:
+                    raise BaselineFailed(
+                        f"the training takes {units.size(peak)} of memory, and you allow "
+                        f"{units.size(memory.limit_bytes)}: allow more, or begin with a smaller batch (gputui "
+                        "fit-batch looks for one that fits)"
+                    )
+                most = memory.may_take
+                if not screening.best.settings or size == 1 or peak is None or most is None or peak <= most:
+                    break
+            screening.begin_with({BATCH: size // 2})
+        if not screening.best.settings:
+            self.search.before_speed = measured.samples_per_second
+            self.record.before = medians(measured.good)
+        self.record.versions = dict(started.versions)
+        screening.space, screening.memory = Space(limits, self.measurement.machine, started), memory
+        screening.waits_count = all("CPU:" in name for name in started.devices)
 
     def _in_order(self) -> None:
         """Raises OutOfTime only if no combinations follow, for which a part of the time is kept."""
+        plan = self.deciding.plan
         if self.limits.wide:
-            self._keep_back(WIDE_SHARE * max(0.0, 60 * self.limits.minutes - self.deciding.plan.decision_seconds))
+            self._keep_back(WIDE_SHARE * max(0.0, plan.limit - plan.decision_seconds))
         try:
-            short = not self.deciding.plan.is_whole
-            OrderedSearch(self.screening, self.space, self.memory, self._keep_back, short).run()
+            in_order(self.screening, self._keep_back, is_short=not plan.is_whole)
         except OutOfTime:
             if not self.limits.wide:
                 raise
         finally:
             self._keep_back(0.0)
 
-    def _combine(self, member: Member) -> str:
+    def _combine(self, study: Study) -> str:
         """Return why combinations ended: also a study's error, as the ordered search still counts."""
         if self.screening.without_input:
-            InputStage(self.screening, self.space).put_back()
+            InputStage(self.screening).put_back()
         self.search.stage = "wide"
         try:
-            side_by_side = SideBySide(self.trials, self.machine)
-            wide = WideSearch(member, self.screening, self.space, self.memory, side_by_side)
-        except StudyError as fault:  # the results of the ordered search still count
+            wide = WideSearch(study, self.screening)
+        except StudyError as fault:
             return str(fault)
         self.search.study = wide.state
         return wide.run()
-
-    @property
-    def memory(self) -> MemoryModel:
-        assert self._memory is not None
-        return self._memory
-
-    @property
-    def space(self) -> Space:
-        assert self._space is not None
-        return self._space
-
-    def _started(self, trial: Trial) -> Started:
-        started = read_events(self.trials.run_of(trial).path, [EVENTS_FILE]).last(Started)
-        if started is None:
-            raise BaselineFailed(f"{trial.run} has no record of its start")
-        return started
 
     def _keep_back(self, seconds: float) -> None:
         # computed again before each report, as the estimate of the time of a trial changes
         self._kept_back, plan = seconds, self.deciding.plan
         most = KEPT_BACK_SHARE * max(0.0, plan.limit - plan.decision_seconds - self.record.elapsed)
-        self.trials.reserved_seconds = plan.decision_seconds + min(seconds, most)
+        self.measurement.reserved_seconds = plan.decision_seconds + min(seconds, most)
 
     def _report(self, doing: str) -> None:
         best = self.screening.best

@@ -11,24 +11,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..proof import proof_loop
+from ..proof.measurement import OutOfTime
 from ..trials.record import Candidate
 from ..trials.trial_preset import ONE_BATCH
-from .memory_model import MemoryModel
 from .screening import Screening, may_be_faster, standard_error, takes_too_much
-from .search_space import BATCH, POLICY, TOGETHER, Space, value_of
+from .search_space import BATCH, POLICY, TOGETHER, value_of
 
 LEAST_GROWTH = 0.05  # gain of a doubling
 LEAST_STEP = 1.125  # factor; a batch that is larger by less is not worth a trial
+# Of the search for the largest batch.
+STEP = 1.0625  # factor; a batch that is larger by less is not searched
+MOST_TRIALS = 8
+STEPS_OF_A_PROBE = 8  # steps of a probe if a step takes long
+MOST_SECONDS = 60.0  # for the steps of one probe
 
 
 class BatchSize:
-    """Searches the batch size of the best settings of `screening`. `memory` predicts which batches fit.
-
-    `most` is the largest batch of one replica that may be tried.
+    """Searches the batch size of the best settings of `screening`, whose memory predicts which batches fit. `most` is
+    the largest batch of one replica that may be tried.
     """
 
-    def __init__(self, screening: Screening, memory: MemoryModel, most: int) -> None:
-        self._screening, self._memory, self._most = screening, memory, most
+    def __init__(self, screening: Screening, most: int) -> None:
+        self._screening, self._memory, self._most = screening, screening.memory, most
 
     def find(self) -> None:
         before = self.size
@@ -42,10 +46,9 @@ class BatchSize:
 
     def note(self, batch: int, candidate: Candidate) -> None:
         """Add the memory of a candidate with the batch size `batch` to the model, if it was measured or ran out."""
-        ran_out = any(trial.outcome == "oom" for trial in candidate.trials)
         peak = candidate.peak_bytes = self._memory.peak(candidate.trials)
-        if peak is not None or ran_out:
-            self._memory.add(batch, None if ran_out else peak, candidate.trials)
+        if peak is not None or ran_out(candidate):
+            self._memory.add(batch, None if ran_out(candidate) else peak, candidate.trials)
             self._screening.search.memory = self._memory.state()
 
     def grow(self) -> None:
@@ -90,73 +93,51 @@ class BatchSize:
         # whether it gains at least LEAST_GROWTH, and whether it fits into memory
         candidate = self._screening.attempt("batch_size", {BATCH: batch}, predicted_bytes=self._memory.predict(batch))
         self.note(batch, candidate)
-        fits = not any(trial.outcome == "oom" for trial in candidate.trials)
-        return candidate.decision == "kept" and (candidate.gain or 0.0) >= LEAST_GROWTH, fits
+        return candidate.decision == "kept" and (candidate.gain or 0.0) >= LEAST_GROWTH, not ran_out(candidate)
 
-
-def rounded(batch: int) -> int:
-    """Return `batch` rounded down to a multiple of 8, which tensor cores need. Below 16 it is unchanged."""
-    return batch // 8 * 8 if batch >= 16 else batch
-
-
-# ---- the largest batch ---------------------------------------------------------------------------
-
-
-STEP = 1.0625  # factor; a batch that is larger by less is not searched
-MOST_TRIALS = 8
-STEPS_OF_A_PROBE = 8  # steps of a probe if a step takes long
-MOST_SECONDS = 60.0  # for the steps of one probe
-
-
-class LargestBatch:
-    """Searches the largest batch that fits into memory, whatever its speed. `most` is the largest batch of one replica
-    for which there are samples, and `samples_per_second` the speed of one replica.
-    """
-
-    def __init__(
-        self, screening: Screening, memory: MemoryModel, sizes: BatchSize, most: int, samples_per_second: float
-    ) -> None:
-        self._screening, self._memory, self._sizes, self._most = screening, memory, sizes, most
-        self._speed = samples_per_second
-
-    def find(self) -> None:
-        """Find the largest batch that fits and the smallest that does not in at most MOST_TRIALS trials."""
+    def find_largest(self, most: int, samples_per_second: float) -> None:
+        """Find the largest batch that fits, whatever its speed, and the smallest that does not in MOST_TRIALS trials.
+        `most` is the largest batch of one replica for which there are samples, which has this speed.
+        """
         for _ in range(MOST_TRIALS):
-            batch = self._next()
-            if batch is None or not self._affordable(batch) or not self._try(batch):
+            batch = self._next(most)
+            if batch is None or not self._is_affordable(batch, samples_per_second):
+                return
+            predicted = self._memory.predict(batch)
+            candidate = self._screening.probe("batch_size", {BATCH: batch}, "the largest that may fit", predicted)
+            self.note(batch, candidate)
+            if candidate.peak_bytes is None and not ran_out(candidate):  # its memory is not known
                 return
 
-    def _next(self) -> int | None:
+    def _next(self, most: int) -> int | None:
         fits, beyond = self._memory.fits, self._memory.beyond
         if fits is None:
             return None if beyond is None or beyond < 2 or self._memory.largest() == 0 else beyond // 2
         predicted = self._memory.largest()
-        batch = 2 * fits if predicted is None else predicted if predicted >= self._most else rounded(predicted)
+        batch = 2 * fits if predicted is None else predicted if predicted >= most else rounded(predicted)
         if beyond is not None and not fits < batch < beyond / STEP:
             batch = rounded((fits + beyond) // 2)
-        batch, further = min(batch, self._most), batch if beyond is None else beyond
+        batch, further = min(batch, most), batch if beyond is None else beyond
         return batch if batch > fits and further >= STEP * fits else None
 
-    def _affordable(self, batch: int) -> bool:
-        seconds = STEPS_OF_A_PROBE * batch / self._speed if self._speed else 0.0
-        left = self._screening.trials.seconds_left - self._screening.trials.reserved_seconds
-        most = min(MOST_SECONDS, left - self._screening.trials.trial_seconds)
-        if seconds <= most:
+    def _is_affordable(self, batch: int, samples_per_second: float) -> bool:
+        seconds = STEPS_OF_A_PROBE * batch / samples_per_second if samples_per_second else 0.0
+        measurement = self._screening.measurement
+        left = measurement.seconds_left - measurement.reserved_seconds - measurement.trial_seconds
+        if seconds <= min(MOST_SECONDS, left):
             return True
         why = f"its steps would take {seconds:.0f} s, and its memory is predicted"
         self._screening.leave_out("batch_size", {BATCH: batch}, why, self._memory.predict(batch))
         return False
 
-    def _try(self, batch: int) -> bool:
-        # whether its memory is now known
-        predicted = self._memory.predict(batch)
-        candidate = self._screening.probe("batch_size", {BATCH: batch}, "the largest that may fit", predicted)
-        self._sizes.note(batch, candidate)
-        return _has_memory_result(candidate)
+
+def ran_out(candidate: Candidate) -> bool:
+    return any(trial.outcome == "oom" for trial in candidate.trials)
 
 
-def _has_memory_result(candidate: Candidate) -> bool:
-    return candidate.peak_bytes is not None or any(trial.outcome == "oom" for trial in candidate.trials)
+def rounded(batch: int) -> int:
+    """Return `batch` rounded down to a multiple of 8, which tensor cores need. Below 16 it is unchanged."""
+    return batch // 8 * 8 if batch >= 16 else batch
 
 
 STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy")
@@ -169,13 +150,12 @@ LONGEST_EXECUTION_SECONDS = 0.5
 
 
 class DeviceStages:
-    """Tries the options of the device as changes of the screening's best settings, within the limits of `space`.
-
-    `memory` predicts which batches fit. A stage is one option, or a few options that belong together (STAGES).
+    """Tries the options of the device as changes of the screening's best settings. A stage is one option, or a few
+    options that belong together (STAGES).
     """
 
-    def __init__(self, screening: Screening, space: Space, memory: MemoryModel) -> None:
-        self._screening, self._space, self._memory = screening, space, memory
+    def __init__(self, screening: Screening) -> None:
+        self._screening, self._space, self._memory = screening, screening.space, screening.memory
 
     def run(self) -> None:
         for name in ON_GPU if self._space.on_gpu else STAGES:
@@ -222,13 +202,13 @@ class DeviceStages:
         if self._space.allows({BATCH: 1}):
             best = self._screening.best
             speed, most = best.speed / self._space.replicas(best.preset), self._space.most_samples(best.preset)
-            LargestBatch(self._screening, self._memory, self._sizes(), most, speed).find()
+            self._sizes().find_largest(most, speed)
 
     def _sizes(self) -> BatchSize:
         """The memory model has the batches measured with the present best settings."""
         best = self._screening.best
         self._memory.most_batch = self._space.most_samples(best.preset)
-        finder = BatchSize(self._screening, self._memory, self._space.most_batch(best.preset))
+        finder = BatchSize(self._screening, self._space.most_batch(best.preset))
         without_input, others = self._screening.without_input, _but_batch(best.settings)
         if self._memory.begin_anew(others, without_input):
             for candidate in self._screening.search.candidates:
@@ -301,9 +281,9 @@ class InputStage:
     there is time for a few changes only, and a trial that would show nothing new is left out.
     """
 
-    def __init__(self, screening: Screening, space: Space, is_short: bool = False) -> None:
+    def __init__(self, screening: Screening, is_short: bool = False) -> None:
         self._is_short = is_short
-        self._screening, self._space, self._search = screening, space, screening.search
+        self._screening, self._space, self._search = screening, screening.space, screening.search
         self._tried: list[Mapping[str, Any]] = []  # each is tried once, as a slow input limits all devices alike
 
     def try_first(self) -> None:
@@ -405,7 +385,7 @@ class InputStage:
     def _remedies(self) -> Iterator[Mapping[str, Any]]:
         # of the diagnosis, without those that affect what is learnt or that the limits forbid
         best = self._screening.best
-        diagnosis = proof_loop.of_trial(self._screening.trials.run_of(best.trials[-1]), best.preset)
+        diagnosis = proof_loop.of_trial(self._screening.measurement.run_of(best.trials[-1]), best.preset)
         for remedy in diagnosis["remedies"]:
             changes = remedy["changes"]
             of_input = changes and BATCH not in changes and all(key.startswith("input.") for key in changes)
@@ -420,60 +400,45 @@ MOST_ENDED = 2  # trials of a candidate that was ended as slower each time
 STAGE = "together"
 
 
-class Recheck:
-    """Measures candidates of `screening` again that may have been rejected by chance, one after another.
-
-    `go_on_from` is called with the stage of each candidate that is kept now.
+def recheck(screening: Screening, go_on_from: Callable[[str], None]) -> None:
+    """Measure candidates again that may have been rejected by chance, for SHARE of the time so far, or that of LEAST
+    trials. `go_on_from` is called with the stage of each that is kept now. Raises Stopped and OutOfTime.
     """
+    search = screening.search
+    combined: list[dict[str, Any]] = []
 
-    def __init__(self, screening: Screening, go_on_from: Callable[[str], None]) -> None:
-        self._screening, self._go_on_from = screening, go_on_from
-        self._combined: list[dict[str, Any]] = []
-
-    def run(self) -> None:
-        """Measure again for SHARE of the time so far, or that of LEAST trials. Raises Stopped and OutOfTime."""
-        until = self._trial_seconds + max(SHARE * self._trial_seconds, LEAST * self._one_trial)
-        if self._chance_is_unknown:
-            self._screening.best_once_more()
-        while self._trial_seconds + self._one_trial <= until and (misses := near_misses(self._screening)):
-            parts = may_gain_together(misses, self._screening.noise)
-            if parts and self._is_new(changes_of(parts)):
-                self._try_together(parts)
-            else:
-                self._try(misses[0])
-
-    @property
-    def _chance_is_unknown(self) -> bool:
-        candidates = self._screening.search.candidates
-        rejected = any(candidate.decision == "rejected" for candidate in candidates)
-        return rejected and not any(len(candidate.good) > 1 for candidate in candidates)
-
-    @property
-    def _one_trial(self) -> float:
-        return sum(trial.seconds for trial in self._screening.best.trials[-1:])
-
-    @property
-    def _trial_seconds(self) -> float:
+    def spent() -> float:
         # the same for a resumed search, which a clock would not give
-        candidates = self._screening.search.candidates
-        return sum({trial.run: trial.seconds for candidate in candidates for trial in candidate.trials}.values())
+        trials = (trial for candidate in search.candidates for trial in candidate.trials)
+        return sum({trial.run: trial.seconds for trial in trials}.values())
 
-    def _is_new(self, tried: dict[str, Any]) -> bool:
-        return tried not in self._combined and not any(_measured(self._screening, tried))
+    def one_trial() -> float:
+        return sum(trial.seconds for trial in screening.best.trials[-1:])
 
-    def _try_together(self, parts: Sequence[Candidate]) -> None:
+    until = spent() + max(SHARE * spent(), LEAST * one_trial())
+    rejected = any(candidate.decision == "rejected" for candidate in search.candidates)
+    if rejected and not any(len(candidate.good) > 1 for candidate in search.candidates):  # chance is not known
+        screening.best_once_more()
+    while spent() + one_trial() <= until and (misses := near_misses(screening)):
+        parts = may_gain_together(misses, screening.noise)
         tried = changes_of(parts)
-        self._combined.append(tried)
-        self._screening.search.stage = STAGE
-        reason = "together, as each was rejected within the spread of the trials"
-        if self._screening.attempt(STAGE, tried, reason).decision == "kept":
-            for part in parts:
-                self._go_on_from(part.stage)
-
-    def _try(self, missed: Candidate) -> None:
-        self._screening.search.stage = missed.stage
-        if measure(self._screening, missed).decision == "kept":
-            self._go_on_from(missed.stage)
+        if parts and tried not in combined and not any(_measured(screening, tried)):
+            combined.append(tried)
+            search.stage = STAGE
+            reason = "together, as each was rejected within the spread of the trials"
+            candidate = screening.attempt(STAGE, tried, reason)
+            stages = [part.stage for part in parts]
+        else:
+            missed = misses[0]
+            search.stage = missed.stage
+            if measured := known(screening, missed.tried):
+                screening.repeat(measured)
+            reason = "once more, as chance may have rejected it"
+            candidate = measured or screening.attempt(missed.stage, missed.tried, reason)
+            stages = [missed.stage]
+        if candidate.decision == "kept":
+            for stage in stages:
+                go_on_from(stage)
 
 
 def near_misses(screening: Screening) -> list[Candidate]:
@@ -504,7 +469,7 @@ def _is_near(candidate: Candidate, screening: Screening) -> bool:
     if screening.has(candidate.tried):
         return False
     return may_be_faster(candidate, screening.noise) and not takes_too_much(
-        candidate, screening.best, screening.may_take
+        candidate, screening.best, screening.memory.may_take
     )
 
 
@@ -544,9 +509,33 @@ def _measured(screening: Screening, tried: Mapping[str, Any]) -> Iterator[Candid
             yield candidate
 
 
-def measure(screening: Screening, missed: Candidate) -> Candidate:
-    """Measure a rejected candidate as a change of the present best settings, and return the new candidate."""
-    if measured := known(screening, missed.tried):
-        screening.repeat(measured)
-        return measured
-    return screening.attempt(missed.stage, missed.tried, "once more, as chance may have rejected it")
+FOR_LARGEST = 3  # trials whose time is kept for the largest batch, if only the batch size is searched
+
+
+def in_order(screening: Screening, keep_back: Callable[[float], None], is_short: bool) -> None:
+    """Search one option after another for the best settings of `screening`. `keep_back` reserves seconds for later
+    parts. `is_short` is True if there is time for a few changes only. Raises Stopped and OutOfTime.
+    """
+    device, of_input = DeviceStages(screening), InputStage(screening, is_short)
+    if tuple(screening.space.limits.only) == ("batch_size",):
+        # First the fastest batch size, with the preset's input, then the largest that fits into memory.
+        keep_back(FOR_LARGEST * screening.measurement.trial_seconds)
+        try:
+            device.stage("batch_size")
+        except OutOfTime:
+            keep_back(0.0)
+            device.largest_batch()
+            raise
+        keep_back(0.0)
+        device.largest_batch()
+        return
+    of_input.try_first()
+    left_out = of_input.leave_out()
+    device.run()
+    if left_out:
+        of_input.put_back()
+    of_input.run()
+    device.stage("threads")
+    if left_out and not of_input.is_harmless:
+        device.stage("batch_size")  # with the input another batch size may be the fastest
+    recheck(screening, device.go_on_from)

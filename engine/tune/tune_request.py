@@ -23,7 +23,7 @@ from ..units import MINUTE
 from .report.search_sentences import nothing_to_measure
 from .time_plan import TimePlan
 from .wide import storage
-from .wide.wide_search import Member
+from .wide.study import Study
 
 # Stages that change a single option, and this option.
 ONLY_OPTION = {
@@ -96,7 +96,7 @@ def joined(asked: Request) -> Request:
 def _finished_trials(asked: Request, here: Machine, folder: Path) -> int:
     if not storage.is_installed():
         raise ProofError(storage.MISSING)
-    return Member.of(asked, here, folder, SCREENING_SECONDS).finished_trials()
+    return Study.of(asked, here, folder).finished_trials()
 
 
 LEAST_TRIALS = 2  # the preset, and one change

@@ -87,7 +87,7 @@ from gputui.engine.proof import (
 )
 from gputui.engine.proof.folder import Proof
 from gputui.engine.proof.markdown import as_markdown
-from gputui.engine.proof.process import Site
+from gputui.engine.proof.measurement import Measurement, OutOfTime
 from gputui.engine.proof.proof_loop import Prover
 from gputui.engine.proof.request import ProofError, Request as proof_request_Request
 from gputui.engine.queue import (
@@ -121,8 +121,7 @@ from gputui.engine.runs.run_state import Epoch, RunState
 from gputui.engine.runs.run_cluster import Cluster, port_of
 from gputui.engine.runs.titles import Notes, Title, record as titles_record, title as titles_title
 from gputui.engine.runs.trash import Trash, delete_all, sweep
-from gputui.engine.scaling import copies, scaling_request
-from gputui.engine.scaling.rounds import Rounds
+from gputui.engine.scaling import copies, rounds, scaling_request
 from gputui.engine.sweep import shared_study, decision as sweep_decision, sweep_request, swept_values
 from gputui.engine.sweep.shared_study import Alone, Claims, SharedStudy
 from gputui.engine.sweep.sweep_loop import SweepLoop, SweepTime
@@ -161,25 +160,23 @@ from gputui.engine.trials.sweep_record import (
 )
 from gputui.engine.trials.trial_runner import Judge, LEAST_REPORTS, SpeedWatch, Stop, TrialRunner, below, outcome
 from gputui.engine.tune import (
-    losses, memory_model, screening, stages, decision as tune_decision, rate_test as tune_rate_test, tune_request,
+    dry_run, losses, memory_model, screening, stages, decision as tune_decision, rate_test as tune_rate_test,
+    tune_request,
 )
-from gputui.engine.tune.dry_run import Prediction
 from gputui.engine.tune.losses import Data, Length, affordable
 from gputui.engine.tune.memory_model import MemoryModel, ROOM
 from gputui.engine.tune.rate_test import rate_at, suggest
 from gputui.engine.tune.report import search_results
 from gputui.engine.tune.report.memory_sentences import largest_error
 from gputui.engine.tune.report.search_results import brought
-from gputui.engine.tune.screening import Screening, Best as judgement_Best
+from gputui.engine.tune.screening import Screening, TrialRequest, Best as judgement_Best
 from gputui.engine.tune.search import Searcher
 from gputui.engine.tune.search_space import Space
-from gputui.engine.tune.search_trials import (
-    OutOfTime, SideBySide, TrialRequest, Trials, Place as search_trials_Place, undisturbed,
-)
 from gputui.engine.tune.stages import BatchSize, STEP
 from gputui.engine.tune.time_plan import DECISION_SHARE, TimePlan
 from gputui.engine.tune.wide import storage, study
 from gputui.engine.tune.wide.search_axes import Combinations, axes_of, Axis as search_axes_Axis
 from gputui.engine.tune.wide.storage import StudyError
 from gputui.engine.tune.wide.study import Proposal, SettingsResult, Study
+from gputui.engine.tune.wide.wide_search import Place as wide_search_Place, measure_at_once, undisturbed
 from gputui.engine.units import clock

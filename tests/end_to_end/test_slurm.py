@@ -143,7 +143,7 @@ def test_the_trials_of_a_sweep_are_jobs_that_pause_go_on_and_survive_it(jobs: Sl
 
     sweep(over)
     until(lambda: jobs.run("squeue", "--noheader", "--states=RUNNING", "--format=%j"), 60)
-    jobs.run("pkill", "-KILL", "-f", "gputui.engine.sweep")  # among the processes of the node alone
+    jobs.run("pkill", "-KILL", "-f", "gputui.engine.proof")  # among the processes of the node alone
     until(lambda: "the sweep's process has crashed" in log.read_text(), 30)
     sweep("--resume")
     until(lambda: "is the best of" in log.read_text().partition("goes on")[2], 240)

@@ -19,11 +19,11 @@ from tests.doors.engine import (
     BaselineFailed,
     ForkServer,
     Liveness,
+    Measurement,
     Options,
     Process,
     ProofError,
     Record,
-    Site,
     Stop,
     Stopped,
     Trial,
@@ -163,7 +163,7 @@ def proof(home: Path, monkeypatch: pytest.MonkeyPatch) -> folder.Proof:
 def test_a_proof_ends_with_a_state_and_a_reason(
     proof: folder.Proof, capsys: Any, fault: Exception | None, code: int, state: str, because: str, error: str | None
 ) -> None:
-    def work(site: Site) -> None:
+    def work(site: Measurement) -> None:
         record = site.record
         assert folder.read_record(proof.path).doing == "examining this machine"
         assert (record.state, site.bench.seed, site.machine, list(site.earlier)) == ("running", 5, HERE, [])

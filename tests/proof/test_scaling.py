@@ -18,11 +18,11 @@ from tests.doors.engine import (
     EventWriter,
     Gpu,
     Machine,
+    Measurement,
     Options,
     Preset,
     ProofError,
     Record,
-    Rounds,
     Run,
     Stopped,
     Trial,
@@ -35,6 +35,7 @@ from tests.doors.engine import (
     options_json,
     presets,
     proof_sentences,
+    rounds,
     scaling_request,
     scaling_sentences,
 )
@@ -81,7 +82,7 @@ def measured(path: Path, wanted: Request, figures: Figures, known: Sequence[Tria
     path.mkdir(exist_ok=True)
     record, bench = folder.empty_record(path, wanted), PlantedBench(path / "trials", figures)
     try:
-        Rounds(wanted, record, bench, known).measure()
+        rounds.measure(Measurement(wanted, record, bench, HERE, known))
         record.state = "done"
     except Stopped:
         record.state = "stopped"
@@ -267,7 +268,7 @@ def measured_copies(
     made = request.of_opened("scaling", presets.defaults(), None, scaling=asked)
     made = Request.read(written(path, made))
     record, bench = folder.empty_record(path, made), PlantedBench(path / "trials", figures)
-    Rounds(made, record, bench).measure()
+    rounds.measure(Measurement(made, record, bench, here))
     record.state = "done"
     record.write()
     return record

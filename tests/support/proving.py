@@ -16,6 +16,7 @@ from tests.doors.engine import (
     EventWriter,
     Judge,
     Machine,
+    Measurement,
     Options,
     Preset,
     Prover,
@@ -181,7 +182,7 @@ def proving(path: Path, asked: Request, figures: Figures) -> Proving:
     path.mkdir()
     record = folder.empty_record(path, asked)
     bench = PlantedBench(path / "trials", figures)
-    return Proving(Prover(asked, record, bench, HERE), record, bench)
+    return Proving(Prover(Measurement(asked, record, bench, HERE)), record, bench)
 
 
 def searching(
@@ -190,4 +191,4 @@ def searching(
     """Everything of a search but its process."""
     path.mkdir(exist_ok=True)
     bench = PlantedBench(path / "trials", figures)
-    return Searcher(asked, folder.empty_record(path, asked), bench, HERE, known), bench
+    return Searcher(Measurement(asked, folder.empty_record(path, asked), bench, HERE, known)), bench

@@ -205,7 +205,7 @@ def test_a_sweep_goes_on_after_a_restart_of_the_machine(
         assert [path.name for path in runner.go_on(listed)] == ["20261126-120000-a"]
     assert "20261126-120005-f does not go on: " in capsys.readouterr().out
     ((command, more),) = begun
-    assert command[-2:] == ["gputui.engine.sweep", str(home / "proofs" / "20261126-120000-a")]
+    assert command[-2:] == ["gputui.engine.proof", str(home / "proofs" / "20261126-120000-a")]
     assert more["start_new_session"]
     assert more["env"][spawn.LOCK], "it holds the lock of the sweep"
 

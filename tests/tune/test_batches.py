@@ -18,15 +18,16 @@ from tests.doors.engine import (
     Candidate,
     Ceilings,
     Limits,
+    Measurement,
     Memory,
     MemoryModel,
     Options,
-    Prediction,
     Record,
     Screening,
     Search,
     TrainingGpu,
     Trial,
+    dry_run,
     folder,
     largest_error,
     memory_model,
@@ -180,7 +181,8 @@ def test_the_limit_is_that_of_the_device_or_the_host_or_the_users(monkeypatch: p
 class PlantedScreening:
     """Measures batches of which a test says how fast they are; from `too_large` on they run out of memory."""
 
-    def __init__(self, size: int, speeds: dict[int, float], too_large: int) -> None:
+    def __init__(self, size: int, speeds: dict[int, float], too_large: int, memory: MemoryModel) -> None:
+        self.memory = memory
         self.search, self.too_large, self.speeds = Search(limits=Limits()), too_large, speeds
         self.best = SimpleNamespace(preset=SimpleNamespace(options=options(f"input.batch_size={size}")))
         self.tried: list[int] = []
@@ -218,9 +220,9 @@ class PlantedScreening:
 def test_the_batch_grows_while_that_gains_and_is_halved_where_it_does_not(
     gains: dict[int, float], too_large: int, most: int, limit: int | None, tried: list[int], size: int
 ) -> None:
-    screening, points = PlantedScreening(64, gains, too_large), model({}, limit)
-    points.add(64, 640 * MB)
-    sizes = BatchSize(cast(Screening, screening), points, most)
+    screening = PlantedScreening(64, gains, too_large, model({}, limit))
+    screening.memory.add(64, 640 * MB)
+    sizes = BatchSize(cast(Screening, screening), most)
     sizes.find()
     assert (screening.tried, sizes.size) == (tried, size)
     assert screening.left_out == ([] if limit is None else [512] if size == 256 else [512, 720])
@@ -245,7 +247,7 @@ def predicted(path: Path, megabytes: int | None, most: int, size: int = 64, too_
 
     path.mkdir()
     record, bench = folder.empty_record(path, asked), PlantedBench(path / "trials", figures)
-    Prediction(asked, record, bench, HERE).run()
+    dry_run.measure(Measurement(asked, record, bench, HERE))
     return [options.input.batch_size for options in bench.asked], record.search
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,36 +17,50 @@ from tests.doors.engine import (
     Gpu,
     Limits,
     LossCheck,
+    Measurement,
     OutOfTime,
     Preset,
     ProofError,
     Run,
     Screening,
     Search,
-    SideBySide,
     Space,
     SpeedWatch,
     TimePlan,
     Trial,
     TrialRequest,
-    Trials,
     below,
     defaults,
     losses,
+    measure_at_once,
     presets,
+    proof_request,
     tune_request,
     undisturbed,
 )
+from tests.doors.engine import (
+    folder as proof_folder,
+)
 from tests.doors.engine import judgement_Best as Best
 from tests.doors.engine import screening as judgement
-from tests.doors.engine import search_trials_Place as Place
+from tests.doors.engine import wide_search_Place as Place
 from tests.support.proving import HERE, Figures, Planted, PlantedBench, started
 
 XLA = {"compile.xla": True}
 
 
+def measurement(bench: PlantedBench, *settings: str, earlier: Sequence[Trial] = ()) -> Measurement:
+    """A search of a quarter of an hour, of whose first trial nothing is known."""
+    request = proof_request.of_preset("tune", "quickstart", settings, search=Limits())
+    record = proof_folder.empty_record(bench.folder, request)
+    record.search = Search(limits=Limits())
+    measurement = Measurement(request, record, bench, HERE, earlier)
+    measurement.end_after(minutes=15)
+    return measurement
+
+
 class Site:
-    """A screening of a preset with batches of 32, whose doings are noted; `left` are the seconds of the search."""
+    """A screening of a preset with batches of 32, whose doings are noted."""
 
     def __init__(
         self,
@@ -54,12 +69,12 @@ class Site:
         earlier: Sequence[Trial] = (),
         conflict: Callable[[Preset], str] = lambda _: "",
     ) -> None:
-        self.left, self.doings = 1000.0, list[str]()
+        self.doings = list[str]()
         self.bench = PlantedBench(path / "trials", figures)
-        self.trials = Trials(self.bench, earlier, lambda: 1000.0 - self.left, 1000.0, 14.0)
-        self.search = Search(limits=Limits())
-        preset = presets.resolve("quickstart", ["batch_size=32", "xla=false", "train.seed=1"])
-        self.screening = Screening(self.trials, self.search, preset, self.doings.append, conflict, 2.0)
+        self.trials = measurement(self.bench, "batch_size=32", "xla=false", "train.seed=1", earlier=earlier)
+        vars(self.trials)["conflict"] = conflict
+        self.screening = Screening(self.trials, self.doings.append, 2.0)
+        self.search = self.screening.search
 
     def rows(self) -> list[tuple[str, str, int]]:
         return [(each.decision, each.why, len(each.trials)) for each in self.search.candidates]
@@ -80,8 +95,8 @@ def test_a_candidate_that_cannot_be_trained_here_is_left_out_with_the_reason(tmp
     assert site.rows() == [("kept", "", 1), ("left out", "no GPU", 0), ("left out", wrong.why, 0)]
     assert wrong.why.startswith("-1 does not fit")
     assert "\n" not in wrong.why
-    assert site.screening.trial_request(XLA) is None
-    assert site.screening.trial_request({"input.batch_size": -1}) is None
+    assert site.screening.first_trial(XLA) is None
+    assert site.screening.first_trial({"input.batch_size": -1}) is None
     site.screening.leave_out("batch_size", {"input.batch_size": 64}, "too large", 9)
     left = site.search.candidates[-1]
     assert left == Candidate(
@@ -118,10 +133,9 @@ def test_trials_side_by_side_have_a_gpu_each_and_speeds_of_the_first_one(tmp_pat
         return False
 
     site = Site(tmp_path, speeds(lambda options: 500.0))
-    side_by_side = SideBySide(site.trials, site.bench.machine)
     preset = presets.defaults()
-    asked = [TrialRequest(preset, "s", 2.0), TrialRequest(preset, "s", 2.0, repeat=2, judge=judge)]
-    rows = side_by_side.measure(asked, [Place(0), Place("GPU-1", 0.5)])
+    asked = [TrialRequest(preset, "s", 1, 2.0), TrialRequest(preset, "s", 2, 2.0, judge)]
+    rows = measure_at_once(site.trials, asked, [Place(0), Place("GPU-1", 0.5)])
     assert [(row.repeat, row.gpu_speed) for row in rows] == [(1, 1.0), (2, 0.5)]
     assert [row.speed for row in rows] == pytest.approx([500.0, 1000.0])
     assert judged == [[1000.0] * 3]
@@ -220,9 +234,7 @@ def test_a_trial_is_judged_by_each_report_of_further_steps(tmp_path: Path) -> No
 def test_a_candidate_that_is_clearly_slower_is_rejected_with_its_speed_so_far(tmp_path: Path) -> None:
     speeds = {32: 1000.0, 16: 790.0, 64: 810.0}
     bench = PlantedBench(tmp_path / "trials", lambda options, _: Planted(speeds[options.input.batch_size]))
-    trials = Trials(bench, (), lambda: 0.0, 1000.0, 5.0)
-    preset = presets.resolve("quickstart", ["batch_size=32"])
-    screening = Screening(trials, Search(limits=Limits()), preset, lambda doing: None, lambda preset: "", 2.0)
+    screening = Screening(measurement(bench, "batch_size=32"), lambda doing: None, 2.0)
     screening.measure_best("baseline", "as it is", without_input=False)
     slow = screening.attempt("batch_size", {"input.batch_size": 16})
     assert [trial.outcome for trial in slow.trials] == ["slower"]
@@ -279,16 +291,18 @@ def test_the_global_batch_stays_within_its_limit_on_several_gpus() -> None:
 
 
 def test_a_trial_ends_before_the_time_that_is_kept_and_one_that_hangs_long_before(tmp_path: Path) -> None:
-    now = [0.0]
     bench = PlantedBench(tmp_path / "trials", lambda options, before: Planted())
-    trials = Trials(bench, (), lambda: now[0], limit_seconds=600.0, guess=10.0)
+    trials = measurement(bench)
+    clock = vars(trials)["record"] = SimpleNamespace(elapsed=0.0)
+    trials.guess = 10.0
+    trials.end_after(minutes=10)
     trials.reserved_seconds = 100.0
-    assert trials.most_seconds == 500, "how long the first one takes is not known"
+    assert trials.most_seconds() == 500, "how long the first one takes is not known"
     trials.measure(defaults(()), "s", 1, seconds=2.0)
-    assert trials.most_seconds == pytest.approx(6 * 10 + 12 * 5), "the others took 10 s"
-    now[0] = 460.0
-    assert trials.most_seconds == 40
-    now[0] = 495.0
+    assert trials.most_seconds() == pytest.approx(6 * 10 + 12 * 5), "the others took 10 s"
+    clock.elapsed = 460.0
+    assert trials.most_seconds() == 40
+    clock.elapsed = 495.0
     with pytest.raises(OutOfTime):
         trials.measure(defaults(()), "s", 2, seconds=2.0)
 

@@ -14,6 +14,7 @@ import pytest
 from tests.doors.engine import (
     BaselineFailed,
     EventWriter,
+    Measurement,
     Options,
     RateSettings,
     RateTest,
@@ -34,7 +35,7 @@ from tests.doors.tui import PLAIN, length, plain
 from tests.doors.tui import rate as drawing
 from tests.support import proving
 from tests.support.front_door import gputui
-from tests.support.proving import Planted, PlantedBench, started
+from tests.support.proving import HERE, Planted, PlantedBench, started
 from tests.support.proving import forked_trials as forked_trials
 
 STEPS = 300
@@ -128,7 +129,7 @@ def planted(
     asked = tune_request.range_test("quickstart", [f"learning_rate={rate}", *given], settings)
     proof = folder.create(asked)
     record, bench = folder.empty_record(proof.path, asked), PlantedBench(path / "trials", lambda *_given: Planted())
-    tune_rate_test.RangeTest(asked, record, bench).run()
+    tune_rate_test.measure(Measurement(asked, record, bench, HERE))
     record.state = "done"
     record.write()
     return record, bench

@@ -20,6 +20,7 @@ from tests.doors.engine import (
     Gpu,
     Limits,
     Machine,
+    Measurement,
     Options,
     ProofError,
     Proposal,
@@ -77,8 +78,8 @@ from tests.support.proving import HERE
 from gputui.engine.tune.wide import study as members
 from gputui.engine.tune.wide.search_axes import Axis
 from gputui.engine.tune.wide.study import Study
-study = Study(sys.argv[1], "quickstart", Path("/elsewhere"))
-study.join(members.common(asked(), HERE, 2.0))
+study = Study(sys.argv[1], "quickstart", Path("/elsewhere"), members.common_properties(asked(), HERE, 2.0))
+study.join()
 study.ask([Axis("compile.steps_per_execution", (1, 2, 4))], lambda params: {}, 5.0)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -211,8 +212,7 @@ def test_a_member_that_was_killed_leaves_no_trial_running(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, "-c", KILLED, str(location)], cwd=root, check=False)
     assert done.returncode == -signal.SIGKILL
     assert [one.state.name for one in trials_in(location)] == ["RUNNING"]
-    study = Study(str(location), "quickstart", tmp_path)
-    study.join(members.common(asked(), HERE, 2.0))
+    Study.of(asked(study=str(location)), HERE, tmp_path).join()
     assert [one.state.name for one in trials_in(location)] == ["FAIL"]
 
 
@@ -285,7 +285,7 @@ def on_gpus(folder: Path, figures: Any, machine: Machine) -> tuple[Searcher, Pla
     wanted = asked(wide="instead", leave=["strategy.kind"])
     folder.mkdir()
     bench = PlantedBench(folder / "trials", figures)
-    return Searcher(wanted, folder_of_proof.empty_record(folder, wanted), bench, machine), bench
+    return Searcher(Measurement(wanted, folder_of_proof.empty_record(folder, wanted), bench, machine)), bench
 
 
 @needs_optuna
@@ -400,8 +400,9 @@ AXES = [Axis(BATCH, [8, 16, 32, 64]), Axis(XLA, choices={"off": {XLA: False}, "o
 
 
 def joined(folder: Path, name: str = "a", seconds: float = 2.0) -> Study:
-    study = Study(str(folder / "s.journal"), "quickstart", folder / name)
-    study.join(members.common(asked(), HERE, seconds))
+    common = members.common_properties(asked(), HERE, seconds)
+    study = Study(str(folder / "s.journal"), "quickstart", folder / name, common)
+    study.join()
     return study
 
 
@@ -452,4 +453,4 @@ def test_each_result_of_a_proposal_is_told_as_optuna_understands_it(tmp_path: Pa
     assert all(set(each.settings) == {BATCH, XLA} for each in known)
     assert [each.number for each in (open_, ask(study))] == [9, 10]
     assert joined(tmp_path, "b").of_this_search() == []
-    assert study.finished_trials(members.common(asked(), HERE, 2.0)) == 9
+    assert study.finished_trials() == 9

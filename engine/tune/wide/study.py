@@ -21,6 +21,7 @@ from ...job.machine_gpus import Machine
 from ...proof.process import processor
 from ...proof.request import Request
 from ...system.identity import Place, Process
+from ...trials import SCREENING_SECONDS
 from ...trials.record import Candidate, Limits
 from ...trials.trial_runner import LEAST_REPORTS, SLOWER, Judge
 from . import search_axes, storage
@@ -74,15 +75,25 @@ class Known:
 
 
 class Study:
-    """The Optuna study `name` at `location`, joined by the search in `folder`. Each call may raise StudyError."""
+    """The Optuna study `name` at `location`, joined by the search in `folder`. `common` are the properties that all
+    members share. Each call may raise StudyError.
+    """
 
-    def __init__(self, location: str, name: str, folder: Path) -> None:
+    def __init__(self, location: str, name: str, folder: Path, common: Mapping[str, Any]) -> None:
         self.location, self.name, self.folder = location, name, folder
         self._study: Any = None
-        self._me = name_of(folder)
+        self._me, self._common = name_of(folder), common
 
-    def join(self, common: Mapping[str, Any]) -> None:
-        """Open the study, or create it. Raises StudyError if its members have other properties than `common`."""
+    @classmethod
+    def of(cls, request: Request, machine: Machine, folder: Path) -> Study:
+        """Return the study of a request, which is one in `folder` unless several searches share it."""
+        limits = request.search or Limits()
+        location = limits.study or str(folder / "study.journal")
+        common = common_properties(request, machine, SCREENING_SECONDS)
+        return cls(location, limits.study_name or request.preset_name, folder, common)
+
+    def join(self) -> None:
+        """Open the study, or create it. Raises StudyError if its members have other common properties."""
         import optuna
 
         with storage.faults_of(self.location):
@@ -91,24 +102,24 @@ class Study:
             )  # fmt: skip
             self._study.sampler = optuna.samplers.TPESampler(seed=self.seed())
             if COMMON not in self._study.user_attrs:
-                self._study.set_user_attr(COMMON, dict(common))
-        self.fail_abandoned_trials(common)
+                self._study.set_user_attr(COMMON, dict(self._common))
+        self.fail_abandoned_trials()
 
     def seed(self) -> int:
         """Return a seed that differs for each member and after each trial, so that no proposals are repeated."""
         with storage.faults_of(self.location):
             return zlib.crc32(f"{self._me} {len(self._study.trials)}".encode())
 
-    def _refuse(self, common: Mapping[str, Any]) -> None:
-        other = difference(self._study.user_attrs[COMMON], common)
+    def _refuse(self) -> None:
+        other = difference(self._study.user_attrs[COMMON], self._common)
         if other:
             raise StudyError(
                 f"the study {self.name!r} in {storage.shown(self.location)} was begun with {other}, so that speeds "
                 "cannot be compared; give --name for a study of its own"
             )
 
-    def finished_trials(self, common: Mapping[str, Any]) -> int:
-        """Return the number of finished trials without joining. Raises StudyError for another `common`."""
+    def finished_trials(self) -> int:
+        """Return the number of finished trials without joining. Raises StudyError for other common properties."""
         import optuna
 
         if not storage.exists(self.location):
@@ -122,7 +133,7 @@ class Study:
                 raise StudyError(
                     f"the study {self.name!r} in {storage.shown(self.location)} is not one of gputui's; give --name"
                 )
-            self._refuse(common)
+            self._refuse()
             return len([trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()])
 
     def agree(self, mine: Sequence[Axis]) -> list[Axis]:
@@ -132,12 +143,12 @@ class Study:
                 self._study.set_user_attr(AXES, search_axes.as_plain(mine))
             return search_axes.from_plain(self._study.user_attrs[AXES])
 
-    def fail_abandoned_trials(self, common: Mapping[str, Any]) -> None:
-        """Mark trials of members that have ended as failed. Raises StudyError if members differ from `common`."""
+    def fail_abandoned_trials(self) -> None:
+        """Mark trials of members that have ended as failed. Raises StudyError for other common properties."""
         from optuna.trial import TrialState
 
         with storage.faults_of(self.location):
-            self._refuse(common)
+            self._refuse()
             for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
                 if has_ended(trial.user_attrs.get(MEMBER) or {}):
                     self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
@@ -278,7 +289,7 @@ NAMES = {
 LATE_SECONDS = 120.0  # clocks of machines may differ by this before a member counts as ended
 
 
-def common(request: Request, machine: Machine, seconds: float) -> dict[str, Any]:
+def common_properties(request: Request, machine: Machine, seconds: float) -> dict[str, Any]:
     """Return what all members of a study must have in common, as else speeds cannot be compared."""
     limits, options = request.search or Limits(), request.baseline().options
     return {

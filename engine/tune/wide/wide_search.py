@@ -7,25 +7,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ...job.machine_gpus import Machine
-from ...proof.request import Request
+from ... import checks
+from ...presets import Preset
+from ...proof.measurement import Measurement, OutOfTime
 from ...trials.comparing import Stopped
-from ...trials.record import Candidate, Limits, StudyState
+from ...trials.record import Candidate, StudyState, Trial
 from ...trials.significance import LEAST_GAIN
+from ...trials.trial_preset import with_changes
 from ...trials.trial_runner import Judge
 from ..memory_model import MemoryModel
-from ..screening import Screening, speed
-from ..search_space import BATCH, POLICY, XLA, Settings, Space, value_of
-from ..search_trials import OutOfTime, Place, SideBySide, undisturbed
+from ..screening import Screening, TrialRequest, speed
+from ..search_space import BATCH, POLICY, XLA, Settings, value_of
 from . import storage
 from .search_axes import Combinations, axes_of
 from .storage import StudyError
 from .study import Proposal, SettingsResult, Study
-from .study import common as common_properties
 
 STAGE = "wide"
 AGAIN = "measured before the search was resumed"
@@ -35,43 +35,15 @@ LEANER = 2  # unknown settings may need only half the memory of the known ones, 
 OF_MEMORY = (POLICY, XLA, "strategy.kind", "strategy.devices", "input.cache", "input.prefetch_to_device", "input.cast")
 
 
-@dataclass(frozen=True)
-class Member:
-    """A search as a member of a study; `common` are the properties that all members share."""
-
-    study: Study
-    common: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, request: Request, machine: Machine, folder: Path, seconds: float) -> Member:
-        """Return the search of a request as a member of its study, or the only member of a study in `folder`."""
-        limits = request.search or Limits()
-        location = limits.study or str(folder / "study.journal")
-        return cls(
-            Study(location, limits.study_name or request.preset_name, folder),
-            common_properties(request, machine, seconds),
-        )
-
-    def join(self) -> None:
-        self.study.join(self.common)
-
-    def finished_trials(self) -> int:
-        return self.study.finished_trials(self.common)
-
-
 class WideSearch:
-    """Measures proposals of the study of `member` against the best settings, several at once by `side_by_side`."""
+    """Measures proposals of a study against the best settings, several at once if there are several GPUs."""
 
-    def __init__(
-        self, member: Member, screening: Screening, space: Space, memory: MemoryModel, side_by_side: SideBySide
-    ) -> None:
-        study = self._study = member.study
-        self._common, self._screening, self._memory = member.common, screening, memory
-        self._preset = screening.baseline
+    def __init__(self, study: Study, screening: Screening) -> None:
+        self._study, self._screening, self._preset, space = study, screening, screening.baseline, screening.space
         self._axes = study.agree(axes_of(space, self._preset))
         self._combinations = Combinations(self._axes, space, self._preset)
         self.state = StudyState(storage=storage.shown(study.location), name=study.name)
-        self._places = Places(screening, side_by_side)
+        self._places = Places(screening)
         self._repeats = 0  # proposals in a row that needed no trial
         self._exhausted = False  # nothing was drawn that can be measured
 
@@ -135,7 +107,7 @@ class WideSearch:
 
     def _try_next(self) -> None:
         """If the time ends or a stop is requested, the proposals that were not measured are given back."""
-        self._study.fail_abandoned_trials(self._common)
+        self._study.fail_abandoned_trials()
         proposals: list[Proposal] = []
         try:
             while len(proposals) < self._places.count and not self._ended():
@@ -160,7 +132,7 @@ class WideSearch:
             if params is None:
                 self._exhausted = True
                 return []
-        seconds = self._screening.trials.trial_seconds
+        seconds = self._screening.measurement.trial_seconds
         proposal = self._study.ask(self._axes, self._combinations.settings, seconds, params)
         twin = next((result for result in self._study.settings_results() if result.settings == proposal.settings), None)
         self._repeats += 1
@@ -217,7 +189,7 @@ class WideSearch:
         return models
 
     def _model(self) -> MemoryModel:
-        return MemoryModel(self._memory.limit_bytes, self._memory.of)
+        return MemoryModel(self._screening.memory.limit_bytes, self._screening.memory.of)
 
     def _of_memory(self, settings: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(str(settings.get(key, value_of(self._preset, key))) for key in OF_MEMORY)
@@ -259,6 +231,15 @@ class WideSearch:
 
 
 SIDE = "g"  # the side of a trial that shows whether trials disturb each other
+LEAST_SHARE = 0.95  # of the speed of one training alone; below it, trainings at the same time disturb each other
+
+
+@dataclass(frozen=True)
+class Place:
+    """A GPU with its name for `device.visible`, and the speed of the best settings on it relative to the first GPU."""
+
+    gpu: str | int
+    speed: float = 1.0
 
 
 class Places:
@@ -267,8 +248,8 @@ class Places:
     Trials are measured one after another until `find` has found several GPUs.
     """
 
-    def __init__(self, screening: Screening, side_by_side: SideBySide) -> None:
-        self._screening, self._side_by_side = screening, side_by_side
+    def __init__(self, screening: Screening) -> None:
+        self._screening, self._machine = screening, screening.measurement.machine
         self._gpus: list[Place] = []
 
     @property
@@ -277,38 +258,77 @@ class Places:
 
     def find(self, stage: str) -> None:
         """Find, and record, the GPUs on which all can train as fast as one alone. Raises Stopped, OutOfTime."""
-        gpus = self._side_by_side.places(self._screening.best.preset)
-        if not gpus:
+        gpus = self._alike()
+        if len(gpus) < 2:
             return
+        best = self._screening.best
         candidate = Candidate(
-            stage=stage, settings=dict(self._screening.best.settings), tried={},
+            stage=stage, settings=dict(best.settings), tried={},
             reason=f"the best settings on {len(gpus)} GPUs at the same time",
         )  # fmt: skip
         self._screening.note(candidate, candidate.reason)
+        trials = [self._screening.first_trial({}, side=SIDE, repeat=place) for place in range(1, len(gpus) + 1)]
         try:
-            left = self._undisturbed(candidate, gpus)
+            candidate.trials += measure_at_once(self._screening.measurement, [each for each in trials if each], gpus)
         except OutOfTime:
             candidate.decision, candidate.why = "left out", "no time was left"
             raise
-        if len(left) > 1:
-            self._gpus, candidate.decision = left, "kept"
-            slow = [str(place.gpu) for place in gpus if place.gpu not in {kept.gpu for kept in left}]
+        candidate.samples_per_second = speed(candidate.good) or None
+        speeds = [trial.samples_per_second if trial.good else None for trial in candidate.trials]
+        kept = undisturbed(gpus, speeds, best.speed)
+        if len(kept) > 1:
+            self._gpus, candidate.decision = kept, "kept"
+            slow = [str(place.gpu) for place in gpus if place.gpu not in {other.gpu for other in kept}]
             candidate.why = f"slower, and left out: {', '.join(slow)}" if slow else ""
         else:
             candidate.decision = "rejected"
             candidate.why = "trainings at the same time disturb each other: they are measured one after another"
         self._screening.note(candidate)
 
-    def _undisturbed(self, candidate: Candidate, gpus: Sequence[Place]) -> list[Place]:
-        requests = [self._screening.trial_request({}, side=SIDE, repeat=place) for place in range(1, len(gpus) + 1)]
-        candidate.trials += self._side_by_side.measure([settings for settings in requests if settings], gpus)
-        candidate.samples_per_second = speed(candidate.good) or None
-        speeds = [trial.samples_per_second if trial.good else None for trial in candidate.trials]
-        return undisturbed(gpus, speeds, self._screening.best.speed)
+    def _alike(self) -> list[Place]:
+        """The GPUs of one model on which trainings with the best settings can run at once, one on each: a setting that
+        is faster on another model may be slower here.
+        """
+        preset = self._screening.best.preset
+        gpus = checks.visible_gpus(preset.options, self._machine)
+        if not self._trains_on_one(preset) or any(gpu.in_mig_mode for gpu in gpus):
+            return []
+        return [Place(gpu.uuid or gpu.index) for gpu in gpus if gpu.name == gpus[0].name]
+
+    def _trains_on_one(self, preset: Preset) -> bool:
+        of_one = len(checks.training_gpus(preset.options, self._machine)) == 1
+        return of_one and preset.options.strategy.kind == "single"
 
     def measure_ahead(self, proposals: Sequence[tuple[Mapping[str, Any], Judge]]) -> None:
         """Measure the first trials of proposals at once, each on a GPU, so that the screening then knows them."""
-        requests = [self._screening.trial_request(tried, judge) for tried, judge in proposals]
-        alone = [settings for settings in requests if settings is not None and self._side_by_side.fits(settings.preset)]
+        trials = [self._screening.first_trial(tried, judge) for tried, judge in proposals]
+        alone = [trial for trial in trials if trial is not None and self._trains_on_one(trial.preset)]
         if len(alone) > 1:
-            self._side_by_side.measure(alone, self._gpus)
+            measure_at_once(self._screening.measurement, alone, self._gpus)
+
+
+def measure_at_once(measurement: Measurement, asked: Sequence[TrialRequest], places: Sequence[Place]) -> list[Trial]:
+    """Measure trials at once, each on its own place; the measurement then knows them. Raises Stopped, and OutOfTime if
+    they would not end.
+    """
+
+    def measured(request: TrialRequest, place: Place) -> Trial:
+        pinned = with_changes(request.preset, {"device.visible": [place.gpu]})
+        judge = request.judge
+        trial = measurement.measure(
+            request.preset, request.side, request.repeat, seconds=request.seconds, trained=pinned,
+            # the judge gets the speeds that the first GPU would have reached
+            judge=judge and (lambda speeds: judge([speed / place.speed for speed in speeds])),
+        )  # fmt: skip
+        trial.gpu_speed = place.speed
+        return trial
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        jobs = [pool.submit(measured, request, place) for request, place in zip(asked, places, strict=False)]
+        return [job.result() for job in jobs]
+
+
+def undisturbed(places: Sequence[Place], speeds: Sequence[float | None], alone: float) -> list[Place]:
+    """Return the places, with relative speeds, where a training beside others was LEAST_SHARE as fast as `alone`."""
+    shares = ((place, (speed or 0.0) / alone) for place, speed in zip(places, speeds, strict=True))
+    return [replace(place, speed=share) for place, share in shares if share >= LEAST_SHARE]

@@ -11,8 +11,6 @@ ADDRESS = os.environ.get("GPUTUI_TEST_ENGINES", "")
 STARTS_ENGINES = [os.path.basename(word) for word in sys.orig_argv[1:2]] == ["gputui"] or sys.orig_argv[2:4] in (
     ["-m", "gputui.engine.proof"],
     ["-m", "gputui.engine.queue.start"],
-    ["-m", "gputui.engine.scaling"],
-    ["-m", "gputui.engine.tune"],
 )
 
 if os.path.exists(ADDRESS) and STARTS_ENGINES:
