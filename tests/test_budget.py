@@ -17,13 +17,13 @@ LINES = {
     "engine/doctor": 1475, "engine/export": 2230, "engine/figures": 430, "engine/files": 1680, "engine/follow": 1210,
     "engine/interpreter": 1025, "engine/job": 1875, "engine/leases": 1210, "engine/notify": 380, "engine/options": 2180,
     "engine/prepare": 840, "engine/presets": 1030, "engine/process": 2370, "engine/profile": 590, "engine/proof": 2150,
-    "engine/queue": 2630, "engine/runs": 3650, "engine/scaling": 460, "engine/sweep": 1925, "engine/system": 1100,
+    "engine/queue": 2630, "engine/runs": 3650, "engine/scaling": 460, "engine/sweep": 1940, "engine/system": 1100,
     "engine/telemetry": 2610, "engine/trainer": 15690, "engine/trials": 2510, "engine/tune": 4525, "tui": 1010,
     "tui/base": 1660, "tui/commands": 4025, "tui/drawing": 4730, "tui/form": 650, "tui/printing": 700,
     "tui/reading": 2820, "tui/screens": 8910, "tui/upstream": 1230, "tui/widgets": 2840, "tui/wording": 500,
 }  # fmt: skip
 COUNTS = {
-    "lines": 89700, "files": 473, "files below 100 lines": 138, "lines of docstrings": 7720, "functions": 7235,
+    "lines": 89530, "files": 473, "files below 100 lines": 138, "lines of docstrings": 7720, "functions": 7235,
     "imports in functions": 250, "class names in two modules": 42,
 }  # fmt: skip
 
