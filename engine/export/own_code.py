@@ -424,6 +424,7 @@ PARTS = (code, data, training)
 
 
 MODULE = "gputui.engine.trainer.described"
+DIFFERS = ("reads_ahead", "unknown_length", "overridden")  # warnings of a run that apply to its script, too
 
 
 class RefusedError(Exception):
@@ -493,7 +494,7 @@ def asked(preset: Preset) -> Form | None:
         warned = read_events(run.path).of(Warn)
     if "error" in facts:
         raise RefusedError(facts["error"], facts["hint"])
-    warnings = tuple(f"{event.message}; {event.hint}" for event in warned if event.kind == "reads_ahead")
+    warnings = tuple(f"{event.message}\n{event.hint}".strip() for event in warned if event.kind in DIFFERS)
     return Form(**{**facts, "given": frozenset(facts["given"]), "warnings": warnings})
 
 

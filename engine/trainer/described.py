@@ -38,8 +38,10 @@ def main() -> None:
         environment.prepare(options)
         from .assembly import assemble
 
-        own = assemble(options, RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id)), StopSwitch()).loop.built.own
+        report = RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id))
+        own = assemble(options, report, StopSwitch()).loop.built.own
         assert own is not None
+        own.warn(options, report, None)
         facts = _described(own)
     except TrainerError as fault:
         traceback.print_exc()
