@@ -136,12 +136,12 @@ def since(then: float, now: float | None = None) -> str:
 
 
 def axis_time(value: float) -> str:
-    """The shortest form: 0, 20 s, 5 min, 1:30 h, 2 d; cut to minutes from an hour on."""
+    """The shortest form: 0, 20 s, 5 min, 5:30, 1:30 h, 2 d; cut to minutes from an hour on."""
     if value < MINUTE:
         return f"{value:.0f} s" if value else "0"
     if value < HOUR:
         minutes, rest = divmod(round(value), MINUTE)
-        return f"{minutes}:{rest:02} min" if rest else f"{minutes} min"
+        return f"{minutes}:{rest:02}" if rest else f"{minutes} min"
     if value < 2 * DAY:
         hours, rest = divmod(round(value), HOUR)
         return f"{hours}:{rest // MINUTE:02} h" if rest >= MINUTE else f"{hours} h"

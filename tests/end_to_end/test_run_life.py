@@ -24,7 +24,7 @@ from tests.support.standing_in import kept, training
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
-EXACT = ("model=separable_cnn", "width=0.05", "epochs=2", "deterministic=true", "augment=light", "run.checkpoint=25",
+EXACT = ("model=mlp", "width=0.05", "epochs=2", "deterministic=true", "augment=light", "run.checkpoint=25",
          "shuffle=500", "cache=off", "batch_size=16", "gradient_accumulation=7")  # fmt: skip
 STEPS_PER_EPOCH = 90  # of EXACT
 # Without weights worth mentioning: what it makes of a batch of 1024 takes 13 GB.

@@ -157,10 +157,10 @@ def test_a_checkpoint_that_the_chiefs_disk_refuses_is_tried_again_by_all(forks: 
     assert "no checkpoint of step" in refused[0]
 
 
-def test_three_workers_stop_together_in_an_evaluation_when_one_is_asked_to(forks: Forks, tmp_path: Path) -> None:
-    (tmp_path / "fate").write_text(json.dumps([2, 3, signal.SIGTERM]))
-    settings = ("train.epochs=2000", "run.checkpoint=epoch", "batch_size=16")
-    runs, programs = workers_of(3, *program(tmp_path), *SHORT, *settings)
+def test_workers_stop_together_in_an_evaluation_when_one_is_asked_to(forks: Forks, tmp_path: Path) -> None:
+    (tmp_path / "fate").write_text(json.dumps([1, 3, signal.SIGTERM]))
+    settings = ("train.epochs=2000", "run.checkpoint=epoch", "batch_size=24")
+    runs, programs = workers_of(2, *program(tmp_path), *SHORT, *settings)
     code = tmp_path / "train.py"
     changed = code.read_text().replace("on_train_batch_end(self, batch", "on_test_batch_begin(self, batch")
     kill = "os.kill(os.getpid(), number)"
@@ -169,13 +169,13 @@ def test_three_workers_stop_together_in_an_evaluation_when_one_is_asked_to(forks
     code.write_text(changed.replace(kill, heard).replace("import json,", "import time, json,"))
     forks.run(*programs)
     results = [run.result or {} for run in runs]
-    assert [result["outcome"] for result in results] == ["stopped"] * 3
+    assert [result["outcome"] for result in results] == ["stopped"] * 2
     assert {result["steps"] for result in results} == {checkpoint_files.whole_step(runs[0].file("checkpoints"))} == {12}
     asked = [
         [event["message"] for event in happened(run, "warning") if event["kind"] == "peer_stopped"] for run in runs
     ]
-    assert [len(messages) for messages in asked] == [1, 1, 0]
-    assert all(messages[0].startswith("worker 2 (127.0.0.1:") for messages in asked[:2])
+    assert [len(messages) for messages in asked] == [1, 0]
+    assert asked[0][0].startswith("worker 1 (127.0.0.1:")
     for run in runs:
         assert set(epochs(run)) == {1, 2}, "a resumed run repeats the evaluation of the third"
 

@@ -148,7 +148,7 @@ def draw(plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | No
     for begin, end, letter in plot.spells:
         first, last = column_of(begin, across, inner), column_of(end, across, inner)
         if first >= free:
-            canvas.letters(first, last, letter)
+            canvas.spell(first, last, letter)
             free = last + _LETTERS_APART
     rows = [title(plot, width, glyphs)]
     for number, row in enumerate(canvas.rows()):
@@ -212,10 +212,12 @@ class _Canvas:
             if 0 <= column < self._width and not self._styles[row][column].startswith("curve"):
                 self._put(row, column, char, style)
 
-    def letters(self, first: int, last: int, letter: str) -> None:
-        """Write a letter into the columns, in the uppermost row that is empty there or, without one, has no curve
-        there."""
+    def spell(self, first: int, last: int, letter: str) -> None:
+        """Draw a line with the letter in its middle over the columns, in the uppermost row that is empty there or,
+        without one, has no curve there."""
         columns = range(max(0, first), min(last, self._width - 1) + 1)
+        if not columns:
+            return
 
         def is_free(styles: list[str], taken: tuple[str, ...]) -> bool:
             return not any(styles[column].startswith(taken) for column in columns)
@@ -224,7 +226,8 @@ class _Canvas:
             row = next((row for row, styles in enumerate(self._styles) if is_free(styles, taken)), None)
             if row is not None:
                 for column in columns:
-                    self._put(row, column, letter, "label")
+                    self._put(row, column, self._glyphs.rule, "track")
+                self._put(row, (columns[0] + columns[-1]) // 2, letter, "label")
                 return
 
     def fill(self, parts: list[Part]) -> None:
