@@ -14,6 +14,7 @@ from .units import HOUR, since
 
 G = TypeVar("G", bound="Gpu")
 T = TypeVar("T")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 TAKEN_BYTES, TAKEN_SHARE = 1024**3, 0.1  # more than the driver itself uses
 IDLE_HOURS = 2  # from which on a process is named as idle
 _MPS = "nvidia-cuda-mps"  # its server holds the GPU, and takes many processes

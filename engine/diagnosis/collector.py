@@ -16,7 +16,7 @@ from typing import Any
 from .. import learning
 from ..files.values import number, whole
 from ..gpu import Gpu, TrainingGpu
-from ..job.visible_devices import visible
+from ..job.machine_gpus import visible
 from ..options.own_code import SCRIPT
 from ..runs import Run
 from ..runs.event_reading import RunEvents, read_events

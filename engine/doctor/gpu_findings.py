@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import pynvml
 
 from ..finding import Finding, errors
-from ..gpu import TAKEN_BYTES, EccErrors, GpuProcess, is_taken, sole_holder
+from ..gpu import TAKEN_BYTES, VISIBLE, EccErrors, GpuProcess, is_taken, sole_holder
 from ..interpreter import compatibility, installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
-from ..job.visible_devices import VARIABLE, allocation_from, hides_all, visible
+from ..job.machine_gpus import allocation_from, hides_all, visible
 from ..telemetry import chips, resource_limits
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..telemetry.nvml.queries import EXCLUSIVE
@@ -305,9 +305,9 @@ def expected_gpus(seen: NvmlAnswers, value: str | None) -> int:
 
 def choice_findings(seen: NvmlAnswers) -> Iterator[Finding]:
     """Report faults of CUDA_VISIBLE_DEVICES, and that a launcher has allocated only some of the GPUs."""
-    value, every = os.environ.get(VARIABLE), all_gpus(seen)
+    value, every = os.environ.get(VISIBLE), all_gpus(seen)
     if seen.count and hides_all(value):
-        yield Finding("note", HIDDEN, f"{VARIABLE}={value!r} hides all GPUs: the CPU trains", "unset it to use them")
+        yield Finding("note", HIDDEN, f"{VISIBLE}={value!r} hides all GPUs: the CPU trains", "unset it to use them")
         return
     faults = list(gpu_faults.of_visible_devices(value, every))
     yield from (replace(fault, about="GPU") for fault in faults)
@@ -319,7 +319,7 @@ def choice_findings(seen: NvmlAnswers) -> Iterator[Finding]:
     if value is not None:
         yield Finding("note", "GPU", str(given), "device.visible=all uses these; other GPUs are refused")
     else:
-        remedy = f"export {VARIABLE}={','.join(given.names)}, or set device.visible to these"
+        remedy = f"export {VISIBLE}={','.join(given.names)}, or set device.visible to these"
         yield Finding("warning", "GPU", f"{given}, but all {seen.count} are visible to CUDA", remedy)
 
 

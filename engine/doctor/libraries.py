@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..finding import Finding, errors
-from ..gpu import Gpu
+from ..gpu import VISIBLE, Gpu
 from ..interpreter import compatibility, installed, interpreter, supported_versions
-from ..job.visible_devices import VARIABLE, hides_all
+from ..job.machine_gpus import hides_all
 from ..telemetry import chips, resource_limits
 from .python_packages import Child
 
@@ -211,7 +211,7 @@ def answer(child: Child, deadline: float) -> CudaAnswer:
 
 def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) -> Iterator[Finding]:
     """CUDA does not work, unless all GPUs are hidden, or its vague error is explained by one `before`."""
-    chosen = os.environ.get(VARIABLE)
+    chosen = os.environ.get(VISIBLE)
     if not answer.error or (answer.error == _NO_DEVICE and hides_all(chosen)):
         return
     cause = cause_of(answer.error, driver)
@@ -219,7 +219,7 @@ def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) ->
         return
     what, remedy = f"CUDA does not start ({answer.error}): {cause.what}", cause.remedy
     if answer.error == _NO_DEVICE and chosen is not None:
-        what, remedy = f"CUDA sees no device with {VARIABLE}={chosen}", "correct it or unset it"
+        what, remedy = f"CUDA sees no device with {VISIBLE}={chosen}", "correct it or unset it"
     yield Finding("error", "CUDA", what, remedy)
 
 

@@ -27,11 +27,7 @@ class ClusterError(Exception):
 
 
 def read(environment: Mapping[str, str]) -> Cluster | None:
-    """Return the cluster of this process, from TF_CONFIG or else from Slurm's variables; None if the environment names
-    none.
-
-    Raises ClusterError.
-    """
+    """The cluster that TF_CONFIG or else Slurm's variables name, if any. Raises ClusterError."""
     if text := environment.get(VARIABLE, "").strip():
         return of_tf_config(text)
     return of_slurm(environment) if slurm.in_step(environment) else None
@@ -47,10 +43,7 @@ def read_or_reason(environment: Mapping[str, str]) -> tuple[Cluster | None, Find
 
 
 def of_command_line(workers: str, index: int | None) -> Cluster:
-    """Return the cluster of `--cluster` (`workers`, addresses separated by commas) and `--worker` (`index`, from 0).
-
-    Raises ClusterError if an address is wrong or listed twice, or if `index` is None or too large.
-    """
+    """The cluster of `--cluster` (addresses, with commas) and `--worker` (`index`, from 0). Raises ClusterError."""
     if index is None:
         raise ClusterError("--cluster needs --worker N: which of its addresses is this machine's, counted from 0")
     addresses = tuple(address.strip() for address in workers.split(","))
@@ -60,11 +53,7 @@ def of_command_line(workers: str, index: int | None) -> Cluster:
 
 
 def of_tf_config(text: str) -> Cluster:
-    """Return the cluster in `text`, the value of TF_CONFIG, in the form that TensorFlow's TFConfigClusterResolver
-    reads.
-
-    Raises ClusterError.
-    """
+    """The cluster in the value of TF_CONFIG, as TensorFlow's TFConfigClusterResolver reads it. Raises ClusterError."""
     fields = _object(text)
     if isinstance(source := fields.get(SOURCE), str):  # which gputui itself has written
         return _of_fields(fields, source)
@@ -72,9 +61,8 @@ def of_tf_config(text: str) -> Cluster:
 
 
 def of_slurm(environment: Mapping[str, str]) -> Cluster:
-    """Return the cluster of the tasks of a Slurm job step, from Slurm's variables in `environment`.
-
-    Raises ClusterError if the variables do not say on which host each task is, or contradict each other.
+    """The cluster of the tasks of a Slurm job step. Raises ClusterError if Slurm's variables do not say on which host
+    each task is, or contradict each other.
     """
     if (slurm.count(environment, "SLURM_HET_SIZE") or 1) > 1:
         raise ClusterError("a heterogeneous Slurm job has a node list for each part; name the workers with --cluster")
@@ -102,10 +90,7 @@ def _first_port(environment: Mapping[str, str]) -> int:
 
 
 def _agrees(environment: Mapping[str, str], cluster: Cluster) -> None:
-    """Raise ClusterError if Slurm's variables in `environment` name another host for this task than the cluster does.
-
-    All addresses of the cluster would then be wrong.
-    """
+    """ClusterError if Slurm's variables name another host for this task: all addresses would be wrong."""
     here, local = environment.get("SLURMD_NODENAME", ""), slurm.count(environment, "SLURM_LOCALID")
     mine = host_of(cluster.address)
     if (here and here != mine) or local not in (None, cluster.on_this_host.index(cluster.index)):
@@ -159,10 +144,7 @@ def _of_fields(fields: Mapping[str, Any], source: str) -> Cluster:
 
 
 def _addresses(kind: str, listed: Any) -> tuple[str, ...]:
-    """Return the addresses of one kind of task in TF_CONFIG. `listed` is a list, or a mapping from index to address.
-
-    Raises ClusterError if it has another form, or if the mapping leaves out an index.
-    """
+    """The addresses of one kind of task, from a list or a mapping by index. Raises ClusterError."""
     if isinstance(listed, dict):
         keys = [str(number) for number in range(len(listed))]
         if sorted(listed) != sorted(keys):

@@ -22,9 +22,7 @@ _PLACES = re.compile(
 
 
 def recorded(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the environment variables that begin with one of PREFIXES, without secrets and with shortened
-    values.
-    """
+    """The variables that begin with one of PREFIXES, without secrets and with shortened values."""
     names = sorted(name for name in environment if name.startswith(PREFIXES) and not _SECRET.search(name))
     return {name: _shortened(environment[name]) for name in names}
 
@@ -35,11 +33,7 @@ def _shortened(value: str) -> str:
 
 
 def differing(environments: list[Mapping[str, str]]) -> list[str]:
-    """Return the names of the variables that can change the speed of a training and that differ between these
-    environments.
-
-    Variables that name GPUs, files or machines are left out.
-    """
+    """The names of the variables that differ and can change the speed, without those of GPUs, files and machines."""
     names = sorted({name for environment in environments for name in environment if not _PLACES.search(name)})
     return [name for name in names if len({environment.get(name) for environment in environments}) > 1]
 
@@ -56,10 +50,8 @@ def is_false(value: str) -> bool:
 
 @dataclass(frozen=True)
 class Harm:
-    """A value of the variable `name` that makes a training slow.
-
-    `applies` returns True for such a value, and `does` says what it causes. `where` says which trainings are slowed: on
-    a GPU, on the CPU, on several GPUs (`GPUs`), or, if empty, all.
+    """A value of a variable that makes a training slow: `applies` is True for it, and `does` says what it causes.
+    `where` are the trainings that are slowed: on a GPU, on the CPU, on several GPUs (`GPUs`) or, if empty, all.
     """
 
     name: str
@@ -85,10 +77,8 @@ HARMS = (
 
 
 def harmful(environment: Mapping[str, str], kind: str, devices: int) -> list[tuple[str, str, str]]:
-    """Return a tuple of three texts (the name, a sentence on the effect, and advice) for each variable in `environment`
-    that slows a training on `devices` devices of this `kind`.
-
-    `kind` is `GPU` or `CPU`.
+    """The name, a sentence on the effect, and advice for each variable that slows a training on `devices` devices of
+    this `kind` (GPU or CPU).
     """
     where = {"", kind, "GPUs" if kind == "GPU" and devices > 1 else kind}
     harms = [harm for harm in HARMS if harm.where in where and harm.applies(environment.get(harm.name, ""))]
@@ -98,7 +88,5 @@ def harmful(environment: Mapping[str, str], kind: str, devices: int) -> list[tup
 
 
 def tf32_overridden() -> bool:
-    """Return True if NVIDIA_TF32_OVERRIDE=0 forbids TensorFloat-32 to NVIDIA's libraries, even if TensorFlow requests
-    it.
-    """
+    """NVIDIA_TF32_OVERRIDE=0 forbids TensorFloat-32 to NVIDIA's libraries, whatever TensorFlow requests."""
     return os.environ.get("NVIDIA_TF32_OVERRIDE", "").strip() == "0"

@@ -10,14 +10,13 @@ import os
 from collections.abc import Iterator, Sequence
 
 from ..finding import Finding
-from ..gpu import Gpu
+from ..gpu import VISIBLE, Gpu
 from ..interpreter import installed
 from ..interpreter.compatibility import dotted
 from ..telemetry import chips
 from ..telemetry.nvml.connection import NO_GPU
 from ..telemetry.nvml.reasons import Code
-from .machine_gpus import used_by_tensorflow
-from .visible_devices import VARIABLE, allocation_from, find, hides_all, is_index, stops_at, visible
+from .machine_gpus import allocation_from, find, hides_all, is_index, stops_at, used_by_tensorflow, visible
 
 _RESTART = "restart the container; systemctl daemon-reload on the host takes the GPUs away from running containers"
 _NO_DRIVER = (None, Code.LIBRARY_NOT_FOUND)
@@ -104,7 +103,7 @@ def driver_withheld(code: int | None, confined: bool) -> bool:
 
 
 ORDER, PCI = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
-CPU = f"{VARIABLE}='' or device.visible=none trains on the CPU"
+CPU = f"{VISIBLE}='' or device.visible=none trains on the CPU"
 NO_INSTANCE = "MIG is on without an instance: TensorFlow cannot use it"
 NEW_INSTANCE = "as root: nvidia-smi mig -cgi 0 -C creates one of the whole GPU, nvidia-smi -mig 0 switches MIG off"
 _MOST_NAMED = 4
@@ -126,9 +125,9 @@ def _unknown(value: str, name: str, gpus: Sequence[Gpu]) -> Finding:
         return Finding("warning" if shown else "error", "GPU", f"GPU {empty[0].index}: {NO_INSTANCE}", NEW_INSTANCE)
     why = f"{name} fits no single GPU" if device is None else f"{name} is of another kind, or names a GPU twice"
     if shown:
-        what = f"{VARIABLE}={value} shows {', '.join(map(str, shown))} alone: {why}, and CUDA stops there"
+        what = f"{VISIBLE}={value} shows {', '.join(map(str, shown))} alone: {why}, and CUDA stops there"
         return Finding("warning", "GPU", what, f"this machine has {_names(gpus, name)}")
-    what = f"{VARIABLE}={value} shows no GPU: {why}"
+    what = f"{VISIBLE}={value} shows no GPU: {why}"
     return Finding("error", "GPU", what, f"this machine has {_names(gpus, name)}; {CPU}")
 
 
@@ -153,6 +152,6 @@ def _order(value: str | None, gpus: Sequence[Gpu]) -> Iterator[Finding]:
     shown = ", ".join(map(str, visible(value, gpus) if value is not None else asked))
     if not shown:
         return
-    what = f"{VARIABLE}={value} means {shown}" if value is not None else f"GPUs of different models: {shown}"
+    what = f"{VISIBLE}={value} means {shown}" if value is not None else f"GPUs of different models: {shown}"
     what += ", in the order of the PCI bus; by CUDA's own order, the fastest first, numbers may mean others"
     yield Finding("warning", ORDER, what, f"set {ORDER}={PCI}, so that all programs count alike, or name GPUs by UUID")

@@ -1,14 +1,34 @@
-"""A machine's GPUs, which another process may have read, and which of them train, according to the options."""
+"""A machine's GPUs: which CUDA shows to a process, which a launcher has allocated to it, and which train.
+
+The rules of CUDA, with their sources:
+
+- If the variable is not set, CUDA shows all GPUs; if it is empty, none. An identifier that fits no GPU ends the list:
+  `0,-1,1` shows only GPU 0. GPUs come in the order of the list. A UUID may be shortened if it still fits only one GPU.
+  A MIG instance is named by its UUID, with older drivers by `MIG-<GPU UUID>/<GPU instance>/<compute instance>` (CUDA
+  Programming Guide, 5.2.1.1 CUDA_VISIBLE_DEVICES).
+- If a MIG instance is shown, it is the only device: no other instance and no whole GPU is shown. If a GPU in MIG mode
+  is named as a whole, its first instance is shown (NVIDIA MIG User Guide, "CUDA Device Enumeration").
+- The first identifier decides between indexes, GPU UUIDs and MIG UUIDs: an identifier of another kind ends the list. If
+  an identifier names a GPU for the second time, no GPU is shown at all (not documented by NVIDIA; PyTorch's
+  torch/cuda/__init__.py, `_parse_visible_devices`, follows the driver in this).
+
+Indexes are in PCI order, as NVML's are. CUDA counts so only with CUDA_DEVICE_ORDER=PCI_BUS_ID, which gputui sets for
+the trainers that it starts; by CUDA's default, FASTEST_FIRST, GPU 0 is the fastest.
+
+A job that names a GPU outside of its allocation uses somebody else's GPU, unless the launcher restricts access with
+control groups. With control groups NVML shows only the job's own GPUs, numbered from 0.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..finding import Finding, error
-from ..gpu import Gpu
+from ..gpu import VISIBLE, Gpu
 from ..interpreter import installed
 from ..options import Options
 from ..options.gpu_choice import GpuChoice
@@ -18,93 +38,112 @@ from ..telemetry import chips, resource_limits
 from ..units import size
 from . import cluster as clusters
 from . import slurm
-from . import slurm as jobs
 from .slurm import Left
-from .visible_devices import VARIABLE, Allocation, allocation_from, find, hides_all, named, visible
+
+_NONE = ("", "-1", "NoDevFiles")  # the last is Slurm's
+_INDEX = re.compile(r"\+?[0-9]+")
+_OLDER_INSTANCE = "MIG-GPU-"
+
+
+# ---- the allocation of a launcher ----------------------------------------------------------------
+
+# Slurm sets them in addition to CUDA_VISIBLE_DEVICES (its manual, "Generic Resource (GRES) Scheduling"): the first
+# counts as that one does, the others by the number on the machine.
+_ORDINAL, _SLURM = "GPU_DEVICE_ORDINAL", ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 
 
 @dataclass(frozen=True)
-class Answers:
-    """The answers of NVML: the GPUs, the driver's version, and the newest CUDA version that it supports (`cuda`).
+class Allocation:
+    """The names of the GPUs that are allocated to this job, read from `variable`; empty for a job without GPUs."""
 
-    `reason`, `missing` and `fault` are `no_gpu_reason`, `missing` and `fault` of Machine.
-    """
+    variable: str
+    names: tuple[str, ...]
 
-    gpus: tuple[Gpu, ...] = ()
-    reason: str = ""
-    missing: str = ""
-    cuda: tuple[int, int] | None = None
-    driver: str = ""
-    fault: Finding | None = None
+    def __str__(self) -> str:
+        names = ",".join(self.names)
+        return f"this job is allocated {f'GPU {names}' if names else 'no GPU'} ({self.variable})"
 
-    @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> Answers:
-        """Return the answers that another process has written as JSON; `fields` is the JSON object."""
-        gpus = tuple(map(Gpu.from_json, fields["gpus"]))
-        cuda, fault = fields["cuda"], fields["fault"]
-        return cls(
-            gpus,
-            fields["reason"],
-            fields["missing"],
-            (cuda[0], cuda[1]) if cuda else None,
-            fields["driver"],
-            Finding(**fault | {"options": ()}) if fault else None,
+    def allows(self, name: str | int, gpus: Sequence[Gpu]) -> bool:
+        """False if it is not allocated. A name that does not fit exactly one of the machine's `gpus` is not judged;
+        without GPUs the names are compared, if they are of one kind (number or UUID).
+        """
+        if str(name) in self.names or not self.names:
+            return bool(self.names)
+        gpu = find(str(name), gpus)
+        if gpu is None:
+            return bool(gpus) or not all(given.isdigit() == str(name).isdigit() for given in self.names)
+        allocated = [(given, whole) for given in self.names if (whole := find(given, gpus))]
+        # A GPU that is allocated as a whole stands for all its MIG instances.
+        return any(
+            whole.index == gpu.index and (whole.instance == gpu.instance or not given.startswith("MIG-"))
+            for given, whole in allocated
         )
+
+
+def allocation_from(environment: Mapping[str, str], gpus: int) -> Allocation | None:
+    """That of a process with this environment on a machine with `gpus` GPUs; None if nothing limits them.
+    CUDA_VISIBLE_DEVICES counts also if the user has set it.
+    """
+    for variable in (VISIBLE, _ORDINAL):
+        if (value := environment.get(variable)) is not None:
+            return Allocation(variable, _names(value))
+    for variable in _SLURM:
+        names = _numbers(environment.get(variable, ""))
+        if names and gpus > len(names) and max(names) < gpus:  # else NVML shows the job's own GPUs alone
+            return Allocation(variable, tuple(map(str, names)))
+    return None
+
+
+def _names(value: str) -> tuple[str, ...]:
+    return () if hides_all(value) else tuple(name.strip() for name in value.split(","))
+
+
+def _numbers(value: str) -> list[int]:
+    # 0,2-3 -> 0, 2, 3; empty for another form.
+    parts = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip()) for part in value.split(",")]
+    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
+    return [number for numbers in ranges for number in numbers] if all(parts) else []
 
 
 @dataclass(frozen=True)
 class Machine:
     """The GPUs, processors and memory that this process may use, and its job. Texts are empty if there is nothing to
     report.
-
-    `no_gpu_reason` is the reason why `gpus` is empty. `job` are findings about its job. `missing` is the
-    reason why NVML cannot be read although CUDA may be able to use GPUs: then nothing is known of the GPUs, even if
-    `gpus` is empty. `fault` is what is wrong with the driver of a machine that has GPUs. `driver` is the driver's
-    version, `cuda` the newest CUDA that it supports. `visible_devices` is CUDA_VISIBLE_DEVICES, None if it is not set.
-    `allocation` are the GPUs of this job, None if all may be used. `job_id` is the Slurm job, `job_ends` its end
-    according to the environment. `cluster` is the cluster that the environment names, and `cluster_fault` the reason
-    why it cannot be used.
     """
 
     gpus: tuple[Gpu, ...]
-    no_gpu_reason: str
+    no_gpu_reason: str  # why there are none
     cpus: int
     memory_bytes: int
-    job: tuple[Finding, ...] = ()
-    missing: str = ""
-    cuda: tuple[int, int] | None = None
-    visible_devices: str | None = None
-    allocation: Allocation | None = None
-    driver: str = ""
-    job_id: str = ""
-    job_ends: Left | None = None
-    cluster: Cluster | None = None
-    cluster_fault: Finding | None = None
-    fault: Finding | None = None
+    job: tuple[Finding, ...] = ()  # about several tasks of its job
+    missing: str = ""  # why NVML cannot be read although CUDA may work: then nothing is known of the GPUs
+    cuda: tuple[int, int] | None = None  # the newest version that the driver supports
+    visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES
+    allocation: Allocation | None = None  # the GPUs of this job, None if all may be used
+    driver: str = ""  # its version
+    job_id: str = ""  # of Slurm
+    job_ends: Left | None = None  # according to the environment
+    cluster: Cluster | None = None  # that the environment names
+    cluster_fault: Finding | None = None  # why it cannot be used
+    fault: Finding | None = None  # of the driver, on a machine that has GPUs
 
     @classmethod
-    def of(cls, answers: Answers) -> Machine:
-        """Return the machine with the GPUs in `answers`. All other values are read from this process' environment and
-        limits.
-        """
+    def here(
+        cls,
+        gpus: tuple[Gpu, ...] = (),
+        no_gpu_reason: str = "",
+        missing: str = "",
+        cuda: tuple[int, int] | None = None,
+        driver: str = "",
+        fault: Finding | None = None,
+    ) -> Machine:
+        """The machine of what NVML reports (the arguments) and of this process' environment and limits."""
         cluster, cluster_fault = clusters.read_or_reason(os.environ)
         return cls(
-            answers.gpus,
-            answers.reason,
-            resource_limits.usable_cpus(),
-            resource_limits.memory().total,
-            jobs.read(os.environ),
-            answers.missing,
-            answers.cuda,
-            os.environ.get(VARIABLE),
-            allocation_from(os.environ, len(answers.gpus)),
-            answers.driver,
-            slurm.job_of(os.environ),
-            slurm.left_by_variables(os.environ),
-            cluster,
-            cluster_fault,
-            answers.fault,
-        )
+            gpus, no_gpu_reason, resource_limits.usable_cpus(), resource_limits.memory().total, slurm.read(os.environ),
+            missing, cuda, os.environ.get(VISIBLE), allocation_from(os.environ, len(gpus)), driver,
+            slurm.job_of(os.environ), slurm.left_by_variables(os.environ), cluster, cluster_fault, fault,
+        )  # fmt: skip
 
     @property
     def shown(self) -> tuple[Gpu, ...]:
@@ -130,14 +169,109 @@ class Machine:
         return find(str(name), self.gpus) is not None
 
 
+def answers_from_json(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of Machine.here, as another process has written them."""
+    gpus, cuda, fault = tuple(map(Gpu.from_json, found.get("gpus", ()))), found.get("cuda"), found.get("fault")
+    fault = Finding(**fault | {"options": ()}) if fault else None
+    return {**found, "gpus": gpus, "cuda": cuda and tuple(cuda), "fault": fault}
+
+
+# ---- which GPUs CUDA shows ------------------------------------------------------------------------
+
+
+def visible(value: str | None, gpus: Sequence[Gpu]) -> list[Gpu]:
+    """The GPUs, or the MIG instance, that CUDA shows with this value of CUDA_VISIBLE_DEVICES (None: not set), in its
+    order.
+    """
+    if value is None:
+        shown = [whole for gpu in gpus if (whole := _whole(gpu))]
+    else:
+        shown = _named([name.strip() for name in value.split(",")], gpus)
+    instances = [gpu for gpu in shown if gpu.instance is not None]
+    return instances[:1] or shown
+
+
+def named(value: str | None, gpus: Sequence[Gpu]) -> list[Gpu]:
+    """Return the GPUs and MIG instances of which one process could be shown some: those that `value` names, None for
+    all. A GPU in MIG mode that is named as a whole stands for all its instances.
+    """
+    if value is None:
+        return [part for gpu in gpus for part in gpu.parts]
+    names = [name.strip() for name in value.split(",")]
+    parts = {gpu.index: gpu.parts for gpu in gpus}
+    pairs = zip(names, _named(names, gpus), strict=False)
+    return [part for name, shown in pairs for part in ([shown] if name.startswith("MIG-") else parts[shown.index])]
+
+
+def hides_all(value: str | None) -> bool:
+    """It hides all GPUs on purpose: its first name is empty, -1 or NoDevFiles."""
+    return value is not None and value.split(",")[0].strip() in _NONE
+
+
+def is_index(name: str) -> bool:
+    return _INDEX.fullmatch(name) is not None
+
+
+def stops_at(value: str, gpus: Sequence[Gpu]) -> str:
+    """The first identifier that CUDA refuses on a machine with these GPUs, with all after it; empty if it refuses none.
+    One that ends the list on purpose, such as -1, is not refused.
+    """
+    names = [name.strip() for name in value.split(",")]
+    for place, name in enumerate(names):
+        if name in _NONE:
+            return ""
+        if len(_named(names[: place + 1], gpus)) <= place:
+            return name
+    return ""
+
+
+def _named(names: Sequence[str], gpus: Sequence[Gpu]) -> list[Gpu]:
+    shown: dict[str, Gpu] = {}
+    for name in names:
+        gpu = find(name, gpus) if _kind(name) == _kind(names[0]) else None
+        if gpu is None:
+            break
+        repeated = name if name.startswith(_OLDER_INSTANCE) else gpu.number  # an older name may mean any instance
+        if repeated in shown:
+            return []
+        shown[repeated] = gpu
+    return list(shown.values())
+
+
+def _kind(name: str) -> str:
+    return name[:4] if name.startswith(("GPU-", "MIG-")) else "index"
+
+
+def find(name: str, gpus: Iterable[Gpu]) -> Gpu | None:
+    """The only GPU or MIG instance with this index, or with a UUID that begins so; None if there is none or several. A
+    GPU in MIG mode that is named as a whole gives its first instance.
+    """
+    if is_index(name):
+        matching = [_whole(gpu) for gpu in gpus if gpu.index == int(name)]
+    elif name.startswith(_OLDER_INSTANCE):
+        uuid = name.removeprefix("MIG-").partition("/")[0]
+        matching = [_whole(gpu) for gpu in gpus if gpu.instances and gpu.uuid == uuid]
+    elif name.startswith("GPU-"):
+        matching = [_whole(gpu) for gpu in gpus if gpu.uuid and gpu.uuid.startswith(name)]
+    elif name.startswith("MIG-"):
+        parts = (part for gpu in gpus if gpu.instances for part in gpu.parts)
+        matching = [part for part in parts if part.uuid and part.uuid.startswith(name)]
+    else:
+        return None
+    return matching[0] if len(matching) == 1 else None
+
+
+def _whole(gpu: Gpu) -> Gpu | None:
+    # A GPU that is named as a whole: in MIG mode its first instance, None without an instance.
+    return next(iter(gpu.parts), None)
+
+
 # ---- which train -------------------------------------------------------------------------------
 
 
 def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Return those of `gpus`, the GPUs that CUDA shows, that TensorFlow uses.
-
-    It ignores GPUs that are older than all for which it was built, and GPUs with few multiprocessors, such as a display
-    card, if there is a larger one (gpu_device.cc, GetValidDeviceIds).
+    """Those of the GPUs that CUDA shows that TensorFlow uses: it ignores chips that are older than all for which it was
+    built, and chips with few multiprocessors if there is a larger one (gpu_device.cc, GetValidDeviceIds).
     """
     least = chips.least_multiprocessors(gpu.multiprocessors for gpu in gpus)
     oldest = min(installed.capabilities(), default=(0, 0))
@@ -150,10 +284,8 @@ def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
-    """Return the GPUs that TensorFlow sees and uses, in its order; empty if device.visible is none.
-
-    If device.visible leaves the choice to gputui (`free:2`), return the first candidates, at most that number. The GPUs
-    are chosen only when the run starts.
+    """The GPUs that TensorFlow sees and uses, in its order. Of a choice that is made when the run starts (`free:2`),
+    these are the first candidates.
     """
     visible = options.device.visible
     if visible == "none":
@@ -165,10 +297,8 @@ def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
 
 
 def candidates(choice: GpuChoice, machine: Machine) -> list[Gpu]:
-    """Return the GPUs and MIG instances from which the choice is made: those that this process may use, of the kind of
-    the choice, working, and allocated to this job.
-
-    A choice of several GPUs has no instances, as CUDA shows one instance to a process.
+    """The GPUs and MIG instances to choose from: those that this process may use, of the chosen kind, working, and
+    allocated to this job. CUDA shows one instance to a process, so that a choice of several GPUs has none.
     """
     given = machine.allocation
     allowed = (
@@ -182,18 +312,13 @@ def candidates(choice: GpuChoice, machine: Machine) -> list[Gpu]:
 
 
 def training_gpus(options: Options, machine: Machine) -> list[Gpu]:
-    """Return the visible GPUs on which a replica of the model trains, each once. With the strategies `single` and
-    `one_device` it is one GPU.
-    """
+    """The visible GPUs on which a replica of the model trains, each once: one for `single` and `one_device`."""
     gpus = visible_gpus(options, machine)
     return [gpus[position] for position in dict.fromkeys(positions(options, len(gpus))) if position < len(gpus)]
 
 
 def positions(options: Options, gpus: int) -> list[int]:
-    """Return for each replica the position (from 0) of its GPU among the `gpus` visible GPUs.
-
-    A position in strategy.devices that does not exist is returned, too.
-    """
+    """For each replica the position (from 0) of its GPU among the visible GPUs, also if there is no such GPU."""
     strategy, parts = options.strategy, options.device.logical_devices
     chosen = range(gpus * parts) if strategy.devices == "all" or strategy.kind == "single" else strategy.devices
     gpu_of_each = [device // parts for device in chosen]
@@ -213,10 +338,8 @@ class TooSmall(Exception):
 
 
 def part_of_each(options: Options, here: Machine, count: int) -> dict[str, Any]:
-    """Return the settings of the group `device` with which each of `count` trainings shares one device: its threads
-    and, on a GPU, its memory. Empty for one training. Values that the options set themselves are kept.
-
-    Raises TooSmall if the GPU's memory is not enough for so many.
+    """The settings of the group `device` with which each of `count` trainings shares one device: threads and, on a GPU,
+    memory, unless the options set them. Raises TooSmall if the GPU has too little memory.
     """
     if count == 1:
         return {}

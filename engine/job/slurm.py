@@ -38,35 +38,25 @@ def count(environment: Mapping[str, str], name: str) -> int | None:
 
 
 def in_step(environment: Mapping[str, str]) -> bool:
-    """Return True if srun has started the process with these environment variables; False in a batch script and in an
-    interactive shell.
-    """
+    """srun has started the process; False in a batch script and in an interactive shell."""
     if environment.get("SLURM_STEP_ID", "").isdigit():
         return step_number(environment) is not None
     return "SLURM_STEP_NUM_TASKS" in environment or (count(environment, "SLURM_PROCID") or 0) > 0
 
 
 def step_number(environment: Mapping[str, str]) -> int | None:
-    """Return the number of the job step, from Slurm's variables in `environment`.
-
-    None if there is no step, and for a batch script or an interactive shell, whose steps have special numbers.
-    """
+    """None without a step, and for a batch script or a shell, whose steps have special numbers."""
     text = environment.get("SLURM_STEP_ID", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= LAST_STEP else None
 
 
 def tasks_in_step(environment: Mapping[str, str]) -> int:
-    """Return the number of tasks that srun has started, from Slurm's variables in `environment`; 1 if it is not
-    known.
-    """
+    """The number of tasks that srun has started; 1 if it is not known."""
     return count(environment, "SLURM_STEP_NUM_TASKS") or count(environment, "SLURM_NTASKS") or 1
 
 
 def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
-    """Return the node of each task of the step, in the order of SLURM_PROCID, from Slurm's variables in `environment`.
-
-    Raises SlurmError.
-    """
+    """The node of each task of the step, in the order of SLURM_PROCID. Raises SlurmError."""
     nodes = nodes_of(_first(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"))
     tasks = tasks_in_step(environment)
     text = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
@@ -85,19 +75,14 @@ def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
 
 
 def first_port(environment: Mapping[str, str]) -> int:
-    """Return the first port for the step's workers, from 10000 to 29168.
-
-    Jobs that run at the same time on a node usually get different ports.
-    """
+    """From 10000 to 29168: jobs that run at the same time on a node usually get different ports."""
     job, step = count(environment, "SLURM_JOB_ID") or 0, step_number(environment) or 0
     return FIRST_PORT + TASKS_OF_A_JOB * ((job + 7 * step) % JOBS)
 
 
 def gpus_are_bound(environment: Mapping[str, str]) -> bool:
-    """Return True if Slurm shows each task only its own GPUs.
-
-    The options --gpus-per-task, --tres-per-task, --gpu-bind and --ntasks-per-gpu have this effect. Otherwise each task
-    on a node is shown all GPUs that the job has there.
+    """Slurm shows each task its own GPUs alone, as with --gpus-per-task, --tres-per-task, --gpu-bind and
+    --ntasks-per-gpu, and not all GPUs that the job has on the node.
     """
     bind = environment.get("SLURM_GPU_BIND", "").lower()
     if bind:
@@ -131,21 +116,18 @@ def _first(environment: Mapping[str, str], *names: str) -> str:
 
 
 def _equal_parts(tasks: int, nodes: int) -> list[int]:
-    """Return the same number of tasks for each node; empty if they cannot be divided equally."""
+    # Empty if the tasks cannot be divided equally.
     return [tasks // nodes] * nodes if tasks % nodes == 0 else []
 
 
 def _in_turn(nodes: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
-    """Yield the node of each task: the first task of each node, then the second task of each node, and so on.
-
-    `counts` has the number of tasks of each of the `nodes`.
-    """
+    # The first task of each node, then the second task of each node, and so on.
     for number in range(max(counts)):
         yield from (node for node, most in zip(nodes, counts, strict=True) if number < most)
 
 
 def _outside_brackets(text: str) -> Iterator[str]:
-    """Yield the parts into which the commas divide the text; a comma within brackets does not divide it."""
+    # A comma within brackets does not divide the text.
     depth, begin = 0, 0
     for place, letter in enumerate(text):
         depth += {"[": 1, "]": -1}.get(letter, 0)
@@ -156,10 +138,7 @@ def _outside_brackets(text: str) -> Iterator[str]:
 
 
 def _expanded(part: str) -> Iterator[str]:
-    """Yield the names in a part with brackets: `rack[1-2]gpu[01-02]` -> rack1gpu01, rack1gpu02, rack2gpu01, rack2gpu02.
-
-    A name that cannot be read is yielded as an empty text.
-    """
+    # rack[1-2]gpu[01-02] -> rack1gpu01, rack1gpu02, rack2gpu01, rack2gpu02; an empty text for what cannot be read.
     before, bracket, rest = part.partition("[")
     if not bracket:
         yield before if "]" not in before else ""
@@ -170,10 +149,7 @@ def _expanded(part: str) -> Iterator[str]:
 
 
 def _numbers(inside: str) -> Iterator[str]:
-    """Yield the numbers in brackets with their leading zeros: `01-03,7` -> 01, 02, 03, 7.
-
-    A part that cannot be read gives an empty text.
-    """
+    # 01-03,7 -> 01, 02, 03, 7; an empty text for what cannot be read.
     for part in inside.split(","):
         match = _RANGE.fullmatch(part.strip())
         if not match or int(match[1]) > int(match[2] or match[1]):
@@ -206,10 +182,7 @@ class Left:
 
     @property
     def usable_seconds(self) -> float | None:
-        """The seconds until the job ends, less the time for the last checkpoint: 120 s, or a tenth if that is less.
-
-        None if `seconds` is None.
-        """
+        """Without the time for the last checkpoint: 120 s, or a tenth if that is less."""
         if self.seconds is None:
             return None
         left = max(0.0, self.seconds)
@@ -232,10 +205,7 @@ def left_by_variables(environment: Mapping[str, str]) -> Left | None:
 
 
 def time_left(environment: Mapping[str, str]) -> Left:
-    """Return the time that is left, from the environment or else from squeue, which may take up to 10 s.
-
-    Outside of a job there is no limit.
-    """
+    """From the environment or else from squeue, which may take 10 s. Outside of a job there is no limit."""
     job = job_of(environment)
     if not job:
         return Left()
@@ -284,10 +254,7 @@ class SlurmJob:
 
 
 def submit(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Submit a job with these arguments of sbatch and from this environment. Return the id of the job.
-
-    Raises RunError.
-    """
+    """Submit a job with these arguments of sbatch, and return its id. Raises RunError."""
     answer = _answer(["sbatch", "--parsable", *arguments], SUBMIT_SECONDS, environment).strip()
     job = answer.partition(";")[0]  # the name of the cluster may follow
     if not job.isdigit():
@@ -296,10 +263,8 @@ def submit(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
 
 
 def jobs(ids: Collection[str]) -> dict[str, SlurmJob]:
-    """Return the state of the jobs `ids` of this user in Slurm, by their ids.
-
-    One call of squeue shows all jobs that have not ended, and those that ended within the last minutes. For the others
-    sacct is called once, if Slurm keeps accounts; a job that is not in them has the state GONE. Raises RunError.
+    """The state of these jobs, by id: squeue shows those that have not ended, or within the last minutes; the others
+    are looked up in Slurm's accounts, and are GONE if these do not have them. Raises RunError.
     """
     form = _SEPARATOR.join(("%i", "%T", "%r", "%S", "%N"))
     command = ["squeue", "--noheader", "--states=all", f"--user={os.geteuid()}", f"--format={form}"]
@@ -360,11 +325,7 @@ def signal_batch(job: str, name: str) -> None:
 def _answer(
     command: Sequence[str], seconds: float = ANSWER_SECONDS, environment: Mapping[str, str] | None = None
 ) -> str:
-    """Run a program of Slurm (`command`) for at most `seconds`, and return the text that it prints.
-
-    `environment` is by default that of this process, without the variables that change what squeue and sacct print.
-    Raises RunError.
-    """
+    """What a program of Slurm prints within `seconds`. Raises RunError."""
     program = command[0]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
     kept.pop("SLURM_TIME_FORMAT", None)
@@ -411,9 +372,7 @@ TOGETHER = f"set {KIND}=multi_worker"
 
 
 def read(environment: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Return findings about a job with several tasks, by the environment variables of one of its processes: an error
-    if several copies would be trained, a warning if resources stay unused.
-    """
+    """About a job with several tasks: an error if copies would be trained, a warning if resources stay unused."""
     started = [*_slurm(environment), *_launched(environment)]  # srun also sets MPI's variables
     return (*started[:1], *_tf_config(environment))
 

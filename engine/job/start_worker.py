@@ -14,6 +14,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
 
 from ..finding import Finding, note, warning
+from ..gpu import VISIBLE
 from ..plan import KIND, MULTI_WORKER
 from ..runs import Run
 from ..runs.launched_with import options_of
@@ -25,24 +26,19 @@ from ..units import counted
 from . import cluster, slurm, this_machine
 from .cluster import COMMAND_LINE, ClusterError
 from .machine_gpus import Machine
-from .visible_devices import VARIABLE
 
 
 def use_command_line(workers: str, index: int | None, environment: MutableMapping[str, str] | None = None) -> None:
-    """Write the cluster of `--cluster` (`workers`) and `--worker` (`index`) into TF_CONFIG, from which all other code
-    reads it.
-
-    `environment` is by default the environment of this process. Raises ClusterError.
+    """Write the cluster of `--cluster` and `--worker` into TF_CONFIG, from which all other code reads it. Raises
+    ClusterError.
     """
     named = cluster.of_command_line(workers, index)
     (os.environ if environment is None else environment)[TF_CONFIG] = named.as_tf_config()
 
 
 def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[Machine, list[Finding]]:
-    """Return the machine as a run with the strategy `kind` may use it, and findings about it. Raises ClusterError.
-
-    If several workers on this host are all shown its GPUs, the GPUs are divided: CUDA_VISIBLE_DEVICES of this process
-    is set to its part. `visible` is device.visible. `run` is the run if one is resumed, else None.
+    """The machine as a run with the strategy `kind` may use it, and findings. If several workers on this host are all
+    shown its GPUs, CUDA_VISIBLE_DEVICES is set to this worker's part. Raises ClusterError.
     """
     here = this_machine.read()
     if kind != MULTI_WORKER:
@@ -54,7 +50,7 @@ def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[
     part = share_gpus(os.environ, here.cluster, _names(here))
     if part is None:
         return here, []
-    os.environ[VARIABLE] = part
+    os.environ[VISIBLE] = part
     workers = len(here.cluster.on_this_host)
     message = f"of the {len(here.shown)} GPUs this worker takes {part}, as {workers} workers share this host"
     other = "set CUDA_VISIBLE_DEVICES for each worker to share them out in another way"
@@ -68,11 +64,7 @@ def machine_to_resume(run: Run) -> tuple[Machine, list[Finding]]:
 
 
 def test_cluster(kind: object, here: Machine) -> list[Finding]:
-    """Return findings about the cluster after testing it from this machine; empty if the strategy `kind` trains on one
-    machine.
-
-    Raises ClusterError if this worker cannot start.
-    """
+    """Findings about the cluster, tested from this machine. Raises ClusterError if this worker cannot start."""
     if kind != MULTI_WORKER or here.cluster is None or not (remark := test_reach(here.cluster)):
         return []
     message, _, change = remark.partition(": ")
@@ -80,11 +72,8 @@ def test_cluster(kind: object, here: Machine) -> list[Finding]:
 
 
 def cluster_to_resume(run: Run) -> Cluster | None:
-    """Return the cluster in which a run is resumed: that in the environment or, if there is none, that in the run's
-    folder.
-
-    None for a run on one machine. Hosts and ports may have changed. Raises ClusterError if the number of the workers or
-    this worker's index has changed.
+    """The cluster in the environment, or else in the run's folder, whose hosts and ports may have changed. Raises
+    ClusterError if the number of workers or this worker's index has changed.
     """
     kept, now = kept_cluster(run), cluster.read(os.environ)
     if kept is None or now is None:
@@ -103,7 +92,6 @@ def cluster_to_resume(run: Run) -> Cluster | None:
 
 
 def _names(here: Machine) -> Sequence[str]:
-    """Return the names of the shown GPUs in the form that CUDA_VISIBLE_DEVICES uses."""
     if here.visible_devices is None:
         return [str(gpu.index) for gpu in here.shown]
     return [name.strip() for name in here.visible_devices.split(",")][: len(here.shown)]
@@ -113,11 +101,8 @@ def _names(here: Machine) -> Sequence[str]:
 
 
 def share_gpus(environment: Mapping[str, str], cluster: Cluster, shown: Sequence[str]) -> str | None:
-    """Return this worker's part of the GPUs `shown`, as a value of CUDA_VISIBLE_DEVICES.
-
-    `environment` has Slurm's variables. None if there is nothing to divide: one worker on this host, no GPU, or GPUs of
-    its own for each worker. All workers get the same number, as MultiWorkerMirroredStrategy requires; the rest stays
-    unused. Raises ClusterError if there are fewer GPUs than workers.
+    """This worker's part of the GPUs as a value of CUDA_VISIBLE_DEVICES, None if there is nothing to divide. All get
+    the same number, as MultiWorkerMirroredStrategy requires. Raises ClusterError for fewer GPUs than workers.
     """
     here = cluster.on_this_host
     if len(here) < 2 or not shown or _has_its_own(environment):
@@ -133,10 +118,10 @@ def share_gpus(environment: Mapping[str, str], cluster: Cluster, shown: Sequence
 
 
 def _has_its_own(environment: Mapping[str, str]) -> bool:
-    """Return True if the launcher, or the user by CUDA_VISIBLE_DEVICES, gives each worker its own GPUs."""
+    # By the launcher, or by the user with CUDA_VISIBLE_DEVICES.
     if slurm.in_step(environment):
         return slurm.gpus_are_bound(environment)
-    return VARIABLE in environment
+    return VISIBLE in environment
 
 
 # ---- the port and the names of the hosts ---------------------------------------------------------
@@ -147,10 +132,8 @@ _WAITS = "the run waits until it is; if the name is wrong, stop the run, and giv
 
 
 def test_reach(cluster: Cluster) -> str:
-    """Return a remark if the cluster looks wrong, else an empty text. Raises ClusterError if this worker cannot start.
-
-    Only this worker's port is tested if the cluster comes from TF_CONFIG: containers may get their host names after
-    their process has started, so that the trainer waits for unknown names.
+    """A remark if the cluster looks wrong; ClusterError if this worker cannot start. Of a TF_CONFIG only the own port
+    is tested: containers may get their names after their process has started, and the trainer waits for them.
     """
     _port_is_free(cluster)
     if cluster.source == TF_CONFIG:
@@ -165,9 +148,7 @@ def test_reach(cluster: Cluster) -> str:
 
 
 def _same(cluster: Cluster) -> str:
-    """Return a text about two workers whose addresses are the same, such as localhost:1 and 127.0.0.1:1; empty if none
-    are.
-    """
+    """Two workers whose addresses are the same, such as localhost:1 and 127.0.0.1:1."""
     seen: dict[tuple[str, int], int] = {}
     for index, address in enumerate(cluster.workers):
         with contextlib.suppress(OSError, UnicodeError):
@@ -202,9 +183,7 @@ def _refused_port(cluster: Cluster, port: int, fault: OSError) -> str:
 
 
 def _unknown(hosts: Sequence[str]) -> list[str]:
-    """Return the hosts that have no address on this machine. A host is left out if its name server does not answer in
-    10 s.
-    """
+    """Hosts that have no address on this machine, unless the name server does not answer in 10 s."""
     calls = [(host, BackgroundCall(lambda host=host: _is_known(host))) for host in hosts]  # type: ignore[misc]
     unknown = []
     for host, call in calls:
@@ -224,9 +203,7 @@ def _is_known(host: str) -> bool:
 
 
 def _elsewhere(cluster: Cluster) -> str:
-    """Return a remark if this worker's address does not belong to this machine, as with a wrong --worker; else an empty
-    text.
-    """
+    """A remark if this worker's address does not belong to this machine, as with a wrong --worker."""
     host, port = host_of(cluster.address), port_of(cluster.address)
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

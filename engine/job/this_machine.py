@@ -20,14 +20,14 @@ from ..telemetry.nvml import connection
 from ..telemetry.nvml.connection import NO_GPU, PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import Code, NvmlUnavailable
 from . import gpu_faults
-from .machine_gpus import Answers, Machine
+from .machine_gpus import Machine
 
 WITHOUT_CUDA = (Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH)  # then CUDA cannot work either
 
 
 def read() -> Machine:
     """Return the machine in its present state."""
-    return Machine.of(answers())
+    return Machine.here(**answers())
 
 
 def memory_free_bytes(index: int) -> int | None:
@@ -44,10 +44,8 @@ def memory_free_bytes(index: int) -> int | None:
 
 
 def gpus_of(pid: int) -> frozenset[str]:
-    """Return the UUIDs of the GPUs and MIG instances that the process `pid` uses, according to the driver.
-
-    Empty if it uses none or if the driver does not report it. If the driver does not report which instance of a GPU it
-    uses, all are returned.
+    """The UUIDs of the GPUs and MIG instances that the process `pid` uses; all of a GPU's instances if the driver does
+    not report which. Empty if the driver does not report it.
     """
     try:
         readings = BackgroundCall(lambda: _readings(processes=True)).result(PATIENCE_SECONDS)
@@ -74,25 +72,27 @@ def _readings(processes: bool = False) -> list[Gpu]:
         nvml.close()
 
 
-def answers() -> Answers:
-    """Return what NVML reports of the GPUs, or the reason why there are none. Waits for at most 10 s for the driver."""
+def answers() -> dict[str, Any]:
+    """What NVML reports of the GPUs, as the arguments of Machine.here. Waits for at most 10 s for the driver."""
     try:
         return BackgroundCall(_ask).result(PATIENCE_SECONDS)
     except NvmlUnavailable as fault:
         unknown = fault.code not in WITHOUT_CUDA and chips.has_device_nodes()
         why = gpu_faults.driver_fault(str(fault), fault.code)
-        return Answers(reason=str(fault), missing=str(fault) if unknown else "", fault=why)
+        return {"no_gpu_reason": str(fault), "missing": str(fault) if unknown else "", "fault": why}
     except TimeoutError as late:
         reason = f"the NVIDIA driver hangs: {late}"
-        return Answers(reason=reason, missing=reason)
+        return {"no_gpu_reason": reason, "missing": reason}
 
 
-def _ask() -> Answers:
+def _ask() -> dict[str, Any]:
     nvml = Nvml()
     try:
         gpus = tuple(nvml.identities())
-        why = None if gpus else gpu_faults.driver_fault(NO_GPU, None)
-        return Answers(gpus, "" if gpus else NO_GPU, "", nvml.cuda(), nvml.driver(), why)
+        of_driver = {"gpus": gpus, "cuda": nvml.cuda(), "driver": nvml.driver()}
+        if gpus:
+            return of_driver
+        return of_driver | {"no_gpu_reason": NO_GPU, "fault": gpu_faults.driver_fault(NO_GPU, None)}
     finally:
         nvml.close()
 
@@ -101,10 +101,10 @@ def _ask() -> Answers:
 
 
 _ANSWERS: dict[str, Callable[[Sequence[int]], Any]] = {
-    "gpus": lambda _indexes: asdict(answers()),
+    "gpus": lambda _indexes: answers(),
     "free": lambda indexes: memory_free_bytes(indexes[0]),
     "cpus": lambda indexes: [sorted(cpus) for cpus in connection.cpus_near(indexes)],
 }
 
 if __name__ == "__main__":
-    print(json.dumps(_ANSWERS[sys.argv[1]]([int(word) for word in sys.argv[2:]])))
+    print(json.dumps(_ANSWERS[sys.argv[1]]([int(word) for word in sys.argv[2:]]), default=asdict))

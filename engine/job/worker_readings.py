@@ -25,10 +25,8 @@ NOTHING_YET = "it has no figures yet"
 
 
 class Worker:
-    """The latest figures of one worker, read from its run.
-
-    `member` describes the worker as an item of `run_cluster.members`; `replicas` is the number of replicas of all
-    workers.
+    """The latest figures of the worker `member` (run_cluster.members), read from its run. All have `replicas` replicas
+    together.
     """
 
     def __init__(self, member: Mapping[str, Any], replicas: int) -> None:
@@ -47,11 +45,7 @@ class Worker:
                 self._busy = [gpu.busy for gpu in event.gpus if gpu.uuid in own]
 
     def figures(self) -> WorkerFigures:
-        """Return the worker's `index`, `address`, `samples_per_second`, `step_ms_p50`, `input_wait` and `gpus_busy` (a
-        list).
-
-        If nothing is known of its speed, these are `index`, `address`, and the reason in `missing`.
-        """
+        """If nothing is known of its speed, `missing` has the reason."""
         figures: WorkerFigures = {"index": self.member["index"], "address": self.member["address"]}
         now = self._progress
         if now is None:
@@ -68,10 +62,8 @@ class Worker:
 
 
 class Workers(threading.Thread):
-    """A thread of the chief's engine that passes the figures of all workers, a WorkerReadings event, to `tell` every 10
-    s.
-
-    `run` is the chief's run. In the engines of other workers, and in a training on one machine, it ends at once.
+    """A thread of the chief's engine that passes the figures of all workers to `tell` every 10 s. In the engines of
+    others, and in a training on one machine, it ends at once.
     """
 
     def __init__(self, run: Run, tell: Callable[[Event], None]) -> None:
@@ -119,11 +111,8 @@ class Workers(threading.Thread):
 
 
 def slowest(figures: Sequence[WorkerFigures]) -> int | None:
-    """Return the index of the worker for which the others wait: its `input_wait` is at least 0.10 above the median of
-    theirs.
-
-    `figures` has a mapping for each worker, as `Worker.figures` returns it. `input_wait` is the share (0 to 1) of a
-    step in which a worker waits for its input. None if there is no such worker.
+    """The index of the worker for which the others wait: its share of the step that it waits for input is at least 0.10
+    above the median of theirs. None if there is none.
     """
     waits = {worker["index"]: wait for worker in figures if (wait := worker.get("input_wait")) is not None}
     if len(waits) < 2:

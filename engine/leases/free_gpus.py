@@ -94,8 +94,8 @@ class GpuUse(Gpu):
         return DISPLAY_BUSY if self.has_display else BUSY
 
     def why_not_sharing(self, per_gpu: int) -> str:
-        """Return the reason why a queued run that shares its GPU among `per_gpu` runs cannot use this GPU now; empty if
-        it can: if the GPU is free, or only such runs of the same home are on it and they are fewer.
+        """Empty if a queued run that shares its GPU among `per_gpu` runs can use it: it is free, or fewer such runs of
+        this home have it.
         """
         if self.missing or self.holder is None or not self.holder.can_be_joined(per_gpu):
             return self.why_not_free()
@@ -178,9 +178,7 @@ class GpuWatch:
 
 
 def uses_of(gpu: Gpu) -> list[GpuUse]:
-    """Return the GPU of a reading or, in MIG mode, its instances, with their leases. A GPU in MIG mode without an
-    instance is returned as one that cannot be used.
-    """
+    """The GPU or its MIG instances, with their leases; one in MIG mode without an instance cannot be used."""
     parts = gpu.parts or (replace(gpu, missing=gpu.missing or "in MIG mode without an instance"),)
     return [extended(GpuUse, part, holder=lease.holder(part.key)) for part in parts]
 
@@ -190,17 +188,15 @@ def uses_of(gpu: Gpu) -> list[GpuUse]:
 
 @dataclass(frozen=True)
 class Wish:
-    """The GPUs that a start needs. `choice` is the value of device.visible, and `names` are the names (UUIDs or
-    indices) of the GPUs that may be chosen. `needs_bytes` is the memory needed on each GPU (only for a choice `fits:N`,
-    else 0), and `prediction` says in words from what it is predicted; it is empty if it was measured. `per_gpu` is the
-    number of runs among which a queued run shares its GPU, 1 for a GPU of its own.
+    """The GPUs that a start needs: `choice` is the value of device.visible, to be made among the GPUs with these
+    `names`.
     """
 
     choice: GpuChoice
-    needs_bytes: int
-    names: tuple[str, ...]
-    prediction: str = ""
-    per_gpu: int = 1
+    needs_bytes: int  # of memory on each GPU for `fits:N`, else 0
+    names: tuple[str, ...]  # UUIDs or indices
+    prediction: str = ""  # from what `needs_bytes` is predicted; empty if it was measured
+    per_gpu: int = 1  # runs among which a queued run shares its GPU
 
     @classmethod
     def of(cls, choice: GpuChoice, machine: Machine, need: MemoryNeed | None = None) -> Wish:
@@ -212,9 +208,7 @@ class Wish:
         return gpu.why_not_fitting(self.needs_bytes) if self.choice.shared else gpu.why_not_sharing(self.per_gpu)
 
     def fitting(self, gpus: Sequence[GpuUse]) -> list[GpuUse]:
-        """Return the GPUs that the start could use now. For a choice `fits:N`, those with the least free memory come
-        first.
-        """
+        """The GPUs that the start could use now; for `fits:N` those with the least free memory first."""
         able = [gpu for gpu in gpus if gpu.key in self.names and not self.why_not(gpu)]
         return sorted(able, key=lambda gpu: gpu.free_bytes) if self.choice.shared else able
 
@@ -237,11 +231,9 @@ def choose(
     tell: Callable[[str], None] = lambda _text: None,
     idle_known: bool = False,
 ) -> tuple[list[GpuUse], list[Lease]]:
-    """Choose GPUs that fulfil the wish and lease them; return the GPUs with their leases. Raises NotFree if there are
-    too few. For a choice `free:N`, the GPUs are first watched for idle_seconds, unless `idle_known` is True because the
-    caller has watched them. `tell` is called with a line about that wait. `what` says to other users what the leases
-    are for. The last reading, the choice and the leases are one step under a lock, so that two starts never get the
-    same GPU.
+    """Watch the GPUs for idle_seconds (unless `idle_known`, or for `fits:N`), then read, choose and lease them under
+    one lock, so that two starts never get the same GPU. NotFree if too few. `what` tells other users what the leases
+    are for.
     """
     idle = None if wish.choice.shared or idle_known else _idle_in_readings(wish, tell)
     with lease.choosing():
@@ -259,9 +251,7 @@ def _a_moment_ago(wish: Wish) -> str:
 
 
 def _idle_in_readings(wish: Wish, tell: Callable[[str], None]) -> set[str]:
-    """Return the names of the GPUs that were free in every reading during idle_seconds, which this function waits for.
-    `tell` is called with a line about the wait. Raises NotFree as soon as fewer GPUs are left than the wish needs.
-    """
+    """Those that were free in every reading during idle_seconds. NotFree as soon as they are too few."""
     idle: set[str] | None = None
     seconds, looks = idle_seconds(), 0
     until = time.monotonic() + seconds
@@ -299,9 +289,8 @@ LEFT_BYTES = 256 * 1024**2  # more than before the lease, which do not count
 
 
 def give_back(leases: Sequence[Lease]) -> list[str]:
-    """Release the leases of a run whose processes have ended. The lease of a GPU is released as soon as its memory is
-    free. Waits for at most 10 s. Returns a line for each GPU whose memory is still in use then: its lease is released
-    as `stuck`.
+    """Release the leases of a run whose processes have ended, each as soon as the GPU's memory is free. After 10 s it
+    is released as `stuck`: a line for each is returned.
     """
     left = {each.name: each for each in leases if each.name != lease.CPU}
     for each in leases:
@@ -414,7 +403,7 @@ def _places(gpus: Sequence[GpuUse]) -> dict[int, list[tuple[GpuUse, GpuProcess]]
 
 
 def _is_idle(gpu: GpuUse, process: GpuProcess) -> bool | None:
-    """Return True if the process does not use the GPU in this reading, False if it does; None if that is not known."""
+    # None if it is not known.
     if process.use is not None:
         return process.use == 0
     return None if gpu.busy is None else gpu.busy <= BUSY
@@ -436,7 +425,7 @@ def _read() -> dict[str, _Note]:
 
 
 def _write(notes: dict[str, _Note]) -> None:
-    """Write the notes. A folder that cannot be written is no error: then nothing is known the next time."""
+    # A folder that cannot be written is no error: then nothing is known the next time.
     plain = {name: asdict(note) for name, note in notes.items()}
     with contextlib.suppress(OSError):
         write_atomically(_path(), json.dumps(Place.here().as_fields() | {"notes": plain}), durable=False)

@@ -64,24 +64,20 @@ class NotFree(RunError):
 
 @dataclass(frozen=True)
 class Holder:
-    """The holder of a lease: the user, the process (`pid`), its work (`what`: the title of a run, or a command), and
-    the folder of its run. `name` is that of the device. `since` is Unix time, 0 if not known. `stuck` is the reason why
-    the GPU's memory is still used although its run has ended; then nobody holds the lease, else it is empty.
-    `used_bytes` is the memory that was used when the lease was taken, None if not known. `per_gpu` is how many runs may
-    share the GPU, 1 for a lease of the whole device. `sharers` are the holders of all leased slots of a shared GPU,
-    else empty; the other fields are then those of the first slot.
+    """Who has leased the device `name`, as a file of theirs says. `stuck` is why the memory of a GPU is still used
+    after the end of its run; nobody holds the lease then. The other fields of a shared GPU are those of its first slot.
     """
 
     name: str
     user: str = ""
     pid: int = 0
-    since: float = 0.0
-    what: str = ""
-    run: str = ""
+    since: float = 0.0  # Unix time, 0 if not known
+    what: str = ""  # its work: the title of a run, or a command
+    run: str = ""  # the folder of its run
     stuck: str = ""
-    used_bytes: int | None = None
-    per_gpu: int = 1
-    sharers: tuple[Holder, ...] = ()
+    used_bytes: int | None = None  # of memory when the lease was taken
+    per_gpu: int = 1  # runs that may share the GPU; 1 for a lease of the whole device
+    sharers: tuple[Holder, ...] = ()  # the holders of all leased slots of a shared GPU
 
     def __str__(self) -> str:
         by = f"{self.user}'s {self.what}" if self.what else self.user or "another process"
@@ -95,9 +91,7 @@ class Holder:
         return f"{len(self.sharers)} of {self.per_gpu} runs" if self.sharers else ""
 
     def can_be_joined(self, per_gpu: int) -> bool:
-        """Return True if a run of this home's queue that shares its GPU among `per_gpu` runs may train on the device,
-        too: if all its holders are runs of the same home with the same number, and one more is allowed.
-        """
+        """All holders are runs of this home that share the GPU among `per_gpu` runs, and one more is allowed."""
         are_ours = all(each.per_gpu == per_gpu and each._is_of_this_home() for each in self.sharers)
         return 0 < len(self.sharers) < per_gpu and are_ours
 
@@ -107,9 +101,8 @@ class Holder:
 
 @dataclass
 class Lease:
-    """A lease that this process holds: the name of its device, its lock, and the recorded fields of its holder.
-    `used_bytes` is the memory that was in use when the lease was taken, before the first of the runs that share a GPU;
-    None if not known. `slot` is the number (from 1) of a slot that is shared among `per_gpu` runs, 0 for the whole
+    """A lease that this process holds, with the recorded `fields` of its holder. `used_bytes` was used before it, or
+    before the first of the runs that share the GPU. `slot` (from 1) is one of those shared by `per_gpu` runs; 0 is the
     device.
     """
 
@@ -162,10 +155,8 @@ class Lease:
 def take(
     names: Iterable[str], what: str, used: Mapping[str, int | None] | None = None, per_gpu: int = 1
 ) -> list[Lease]:
-    """Return the leases of the devices with these names. Raises NotFree if one of them is held or cannot be leased;
-    then none is taken. `what` says to other users what the leases are for. `used` has the bytes of memory that are in
-    use on each device. With a `per_gpu` of 2 or more, the lease is that of a slot: so many queued runs of this home may
-    share the GPU. Call this function inside `choosing` if the devices were chosen because they are free.
+    """The leases of devices, or with `per_gpu` of a slot of each; call it inside `choosing` if they were chosen as
+    free. NotFree if one cannot be leased: then none is taken. `used` are the bytes of memory in use now.
     """
     taken: list[Lease] = []
     for name in sorted(set(names)):
@@ -222,9 +213,8 @@ def choosing() -> Iterator[None]:
 
 
 def holder(name: str) -> Holder | None:
-    """Return who holds the lease of the device `name`, or those of its slots, or, if nobody holds one, whose ended run
-    has left the device `stuck`. None if the device is neither leased nor stuck, or if the lease cannot be read. Only
-    `name` is set in the result if a process holds the lease but has not written who it is.
+    """Who holds the lease or its slots, or whose ended run has left the device `stuck`; None if neither. A holder that
+    has not written who it is has only a name.
     """
     try:
         is_held = locks.held(_file(name, _LOCK))
@@ -268,9 +258,7 @@ def holders() -> dict[str, Holder]:
 
 
 def environment(leases: Sequence[Lease]) -> dict[str, str]:
-    """Return the environment variable that names the leases to a process that inherits them; empty if there are no
-    leases.
-    """
+    """The variable that names the leases to a process that inherits them."""
     return {locks.LEASED: ",".join(f"{lease.lock.fd} {lease.key}" for lease in leases)} if leases else {}
 
 
@@ -340,9 +328,7 @@ def _holder_file(name: str) -> Path:
 
 
 def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
-    """Yield each holder that the users' files record for the lease `name`, with its process. The process is None for a
-    holder in another container. Records from before the last start of the machine are left out.
-    """
+    """Each holder on record, with its process if it is not in another container; none from before the last boot."""
     for path in folder().glob(f"{name.replace('/', '_')}.*{_HOLDER}"):
         number = path.name.removesuffix(_HOLDER).rpartition(".")[2]
         with contextlib.suppress(OSError):

@@ -53,9 +53,8 @@ class MemoryNeed:
 
 
 def of_options(options: Options) -> MemoryNeed:
-    """Return the memory that a run with these options needs on each GPU: the peak of an earlier run or trial with the
-    same settings, else the prediction from at least two other batch sizes, each plus 10 % and 768 MiB. The newest 500
-    runs and 500 trials are read. Raises NotMeasuredError if they have measured too little.
+    """The peak of an earlier run or trial with the same settings, or the prediction from two other batch sizes, plus 10
+    % and 768 MiB. The newest 500 runs and 500 trials are read. NotMeasuredError if they have measured too little.
     """
     values, peaks = step_settings(asdict(options)), dict[int, int]()
     batch = options.input.batch_size
@@ -98,9 +97,7 @@ def _trials() -> Iterator[Run]:
 
 
 def _newest(folder: Path) -> list[Path]:
-    """Return the paths in a folder, those with the greatest names first: names begin with a date or a number. Hidden
-    files are left out. Empty if the folder cannot be read.
-    """
+    # The paths with the greatest names (a date or a number) first.
     try:
         return [folder / name for name in sorted(os.listdir(folder), reverse=True) if not name.startswith(".")]
     except OSError:

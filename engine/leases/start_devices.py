@@ -48,10 +48,7 @@ def wish_of(options: Options, machine: Machine) -> Wish | None:
 
 
 def names_of(options: Options, machine: Machine, all_visible: bool = False) -> list[str]:
-    """Return the names of the devices that the options name themselves, as leases have them: UUIDs, indices, or CPU
-    alone. These are the GPUs that train or, with `all_visible`, all GPUs that the options make visible. If there are
-    none, it is the CPU.
-    """
+    """The keys of the GPUs that train, or of all visible ones, or CPU without one."""
     gpus = visible_gpus(options, machine) if all_visible else training_gpus(options, machine)
     return [gpu.key for gpu in gpus] or [CPU]
 
@@ -64,13 +61,9 @@ def lease_devices(
     among: Collection[str] | None = None,
     all_visible: bool = False,
 ) -> Devices:
-    """Choose the devices of a start, and lease them. Raises NotFree if too few are free for a choice such as `free:2`.
-    Devices that the options name themselves are used even if somebody else has leased them, except for a queued run,
-    which raises NotFree. `what` is the title of the run. `tell` is called with a line if the choice takes time, or if
-    the memory that the run needs is a prediction. `among` are the names of the devices that the queue has already
-    watched: only these are chosen, at once. None means that the run is not queued. With run.per_gpu, a queued run gets
-    a part of the GPU's memory and of the cores in its options. With `all_visible`, GPUs that the options make visible
-    but do not train on are leased, too. Raises RunError if the memory of the GPU is too small for so many runs.
+    """Choose and lease the devices of a start. NotFree if too few are free, or if a queued run (`among` which the queue
+    has watched) names one that is leased; a run that is not queued uses those that it names anyway. RunError: see
+    per_gpu.
     """
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:
@@ -95,9 +88,6 @@ def lease_devices(
 
 
 def _part_of_gpu(options: Options, machine: Machine, per_gpu: int) -> Options:
-    """Return the options with the memory and threads of one of `per_gpu` runs on a GPU. Raises RunError if the GPU has
-    too little memory for so many.
-    """
     try:
         part = part_of_each(options, machine, per_gpu)
     except TooSmall as fault:
@@ -127,9 +117,8 @@ def in_use(options: Options, machine: Machine) -> str:
 
 
 def wait(options: Options, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
-    """Wait until a start with these options would find its devices, or until `given_up()` is true. Raises NotFree.
-    `tell` is called with each new reason to wait. NotFree means that the GPUs or the memory needed cannot be
-    determined.
+    """Wait until a start would find its devices, or until `given_up()`. `tell` gets each new reason to wait. NotFree if
+    the GPUs or the memory needed cannot be determined.
     """
     last = ""
     while not given_up() and (reason := why_not(options, this_machine.read())):

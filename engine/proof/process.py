@@ -21,7 +21,7 @@ from .. import __version__, runs
 from ..files import writing
 from ..files.places import TRIALS
 from ..job import this_machine
-from ..job.visible_devices import VARIABLE
+from ..gpu import VISIBLE
 from ..leases import free_gpus, lease
 from ..notify import sending, targets
 from ..options import Notify, Options
@@ -76,7 +76,7 @@ def main(path: Path, work: Work = measure) -> int:
     stop_signals.let_through()
     record = empty_record(path, request)
     if leases and request.chooses_gpus:
-        os.environ[VARIABLE] = ",".join(each.name for each in leases)  # all trials train on the same GPUs
+        os.environ[VISIBLE] = ",".join(each.name for each in leases)  # all trials train on the same GPUs
     with lock:
         earlier = _go_on(path, record)
         record.set_process(Process.current())

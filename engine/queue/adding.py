@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..files.writing import write_atomically
 from ..finding import error
 from ..job import slurm, this_machine
-from ..job.machine_gpus import Answers, Machine
+from ..job.machine_gpus import Machine
 from ..leases import memory_needs
 from ..options import Options
 from ..plan import KIND, MULTI_WORKER
@@ -95,7 +95,7 @@ def queue_resumed_proof(proof: Proof, request: Request, after: str | None = None
 
 def machine() -> Machine:
     """The machine with which queued runs are checked: this one or, if Slurm chooses it, one with unknown GPUs."""
-    return Machine.of(Answers(missing="Slurm chooses the node")) if slurm_queue.is_used() else this_machine.read()
+    return Machine.here(missing="Slurm chooses the node") if slurm_queue.is_used() else this_machine.read()
 
 
 def _put(entry: Entry, place: float | None = None) -> Entry:

@@ -22,9 +22,8 @@ from ..files import typed
 from ..files.places import QUEUE, home, runs_folder
 from ..files.reading import read_object
 from ..files.writing import write_atomically
-from ..gpu import Gpu
+from ..gpu import VISIBLE, Gpu
 from ..job import slurm
-from ..job.visible_devices import VARIABLE
 from ..options import gpu_choice
 from ..runs import Run, RunError, titles
 from ..runs.run import EntryOptions
@@ -325,7 +324,7 @@ def add_entry(entry: Entry, place: float | None = None) -> Entry:
 
 def _with_gpus_left(entry: Entry) -> Entry:
     """Return the entry with the GPUs that CUDA_VISIBLE_DEVICES, if set, and TensorFlow leave to this process."""
-    choice, is_set = gpu_choice.parse(entry.needs), VARIABLE in os.environ
+    choice, is_set = gpu_choice.parse(entry.needs), VISIBLE in os.environ
     if choice is None and not (is_set and entry.needs == "all"):
         return entry
     from ..job import machine_gpus, this_machine  # only for a process that adds an entry

@@ -98,19 +98,14 @@ CHIPS: Mapping[str, Peak] = {
 
 
 def number_format(policy: str, tf32: bool) -> str:
-    """Return the number format of the matrix products with a precision policy, on a chip that supports it.
-
-    `tf32` is True if TensorFloat-32 is allowed: a policy that is not mixed then gives `tf32` instead of `float32`.
-    """
+    """That of matrix products, on a chip that supports it; `tf32` says whether TensorFloat-32 is allowed."""
     formats = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
     return formats.get(policy, "tf32" if tf32 else "float32")
 
 
 def peak_flops(name: str | None, number_format: str) -> float | None:
-    """Return the dense peak in FLOP/s of the chip with NVML's `name`, for products in `number_format`.
-
-    None if it is not known, and for a part of a chip (MIG, vGPU). `number_format` is a value that `number_format()`
-    returns. On a chip without TF32, the format `tf32` is computed as float32.
+    """The dense peak in FLOP/s of the chip with NVML's `name`, for products in a format of `number_format()`; a chip
+    without TF32 computes it as float32. None if it is not known, and for a part of a chip (MIG, vGPU).
     """
     if name is None or _PART.search(name):
         return None
@@ -128,20 +123,13 @@ def _names(name: str, chip: str) -> bool:
 
 
 def multiprocessors(cores: int | None, capability: Sequence[int] | None) -> int | None:
-    """Return the number of multiprocessors of a GPU; `cores` is the number of its CUDA cores according to NVML.
-
-    None if `cores` or the capability is not known, or if the chip is too old for the table.
-    """
+    """By the number of CUDA cores that NVML reports; None if it or the capability is not known, or too old."""
     kinds = [kind for kind in _CORES_OF_A_MULTIPROCESSOR if capability is not None and kind <= tuple(capability)]
     return cores // _CORES_OF_A_MULTIPROCESSOR[max(kinds)] if cores and kinds else None
 
 
 def least_multiprocessors(of_all: Iterable[int | None]) -> int:
-    """Return the number of multiprocessors that a GPU must have so that TensorFlow uses it: 8, or fewer if no GPU has
-    8.
-
-    TF_MIN_GPU_MULTIPROCESSOR_COUNT overrides it. `of_all` are the numbers of all GPUs, None for an unknown number.
-    """
+    """The least that TensorFlow uses: 8, or fewer if no GPU has 8, unless TF_MIN_GPU_MULTIPROCESSOR_COUNT is set."""
     given = os.environ.get(_LEAST_MULTIPROCESSORS_VARIABLE, "")
     if given.isascii() and given.isdigit():
         return int(given)
@@ -159,9 +147,8 @@ def cpu_multiplies_bfloat16() -> bool:
 
 
 def fast_policies(capability: Sequence[int] | None, cpu_bfloat16: bool) -> list[str]:
-    """Return the mixed precisions for which the devices have instructions, for a GPU of this compute capability.
-
-    If `capability` is None, the CPU trains, and `cpu_bfloat16` is True if it has instructions for bfloat16.
+    """The mixed precisions for which a GPU of this compute capability has instructions; None is the CPU, and
+    `cpu_bfloat16` says whether it has some for bfloat16.
     """
     if capability is None:
         return ["mixed_bfloat16"] if cpu_bfloat16 else []
@@ -182,9 +169,7 @@ _CONFINED = ("container", "NVIDIA_VISIBLE_DEVICES", "KUBERNETES_SERVICE_HOST", "
 
 
 def gpus_on_bus() -> list[str] | None:
-    """Return the PCI addresses of all NVIDIA GPUs of this machine, such as 0000:01:00.0, except those lent to virtual
-    machines.
-
+    """The PCI addresses of this machine's NVIDIA GPUs, such as 0000:01:00.0, without those lent to virtual machines.
     None if the bus cannot be seen, or shows none although there are device nodes of GPUs.
     """
     try:

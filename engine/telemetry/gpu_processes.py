@@ -29,10 +29,7 @@ HIDDEN, NOT_HERE = "hidden by the system", "not visible from here"
 
 
 def described(processes: Iterable[GpuProcess], own_pid: int | None, whole: bool = False) -> tuple[GpuProcess, ...]:
-    """Return the processes with name, user and `own`, which is True for `own_pid`, or the reason `hidden`.
-
-    `whole` adds the command, the start and the CPU time.
-    """
+    """Add name, user and `own` (`own_pid`), or why they are `hidden`; with `whole` also command, start and CPU time."""
     return tuple(replace(process, **_described(process.pid, own_pid, whole)) for process in processes)
 
 
@@ -85,7 +82,7 @@ def command_of(process: psutil.Process) -> str | None:
 
 
 def _exists(pid: int) -> bool:
-    """Return True if a process with this id exists, even if /proc does not show it (hidepid=2)."""
+    """It exists even if /proc does not show it (hidepid=2)."""
     try:
         os.getsid(pid)
     except PermissionError:
@@ -96,11 +93,7 @@ def _exists(pid: int) -> bool:
 
 
 def _is_counted_here(pid: int) -> bool:
-    """Return True if `pid`, which the driver reports, is a process id of this system.
-
-    In a container this is so only if the process has NVIDIA's devices open. The files of another user's process cannot
-    be seen there, so that the process counts as one of another system.
-    """
+    # In a container only if the process has NVIDIA's devices open, and if that can be seen: it is of the same user.
     if proc.pid_namespace() in ("", _OF_THE_HOST):
         return True
     with contextlib.suppress(OSError):
@@ -116,11 +109,9 @@ _FIRST = 1  # the process that adopts all others
 
 @dataclass(frozen=True)
 class Branch:
-    """A process and its place in the tree.
-
-    `edges` has a value for each level above it, and last for its own level: True if more processes follow on that
-    level. `alike` is the number of processes that this one stands for: they have the same command and parent, no GPU
-    and no children. `started` is Unix time.
+    """A process and its place in the tree: `edges` has for each level above it, and last for its own, whether more
+    follow on that level. `alike` processes (of the same command and parent, without GPU and children) are one.
+    `started` is Unix time.
     """
 
     pid: int
@@ -133,12 +124,8 @@ class Branch:
 
 
 def trees(using: Collection[int]) -> list[Branch]:
-    """Return the processes that use a GPU and the processes around them, one Branch each, as rows of trees.
-
-    `using` has the ids of the processes that use a GPU. The processes above them are added if they belong to the same
-    user, and all processes below them. The trees are sorted by user, then by start. Processes are added up to 300 in
-    all. Processes with the same command and parent, without a GPU and without children, are one Branch. Processes that
-    cannot be seen, or have ended, are left out.
+    """The processes that use a GPU, those above them of the same user, and all below them, at most 300, as rows of
+    trees that are sorted by user and start. Those that cannot be seen or have ended are left out.
     """
     parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
     branches = {pid: _branch(pid, True) for pid in sorted(set(using) & parents.keys())}
@@ -168,10 +155,7 @@ def _branch(pid: int, uses_gpu: bool) -> Branch | None:
 
 
 def _add_above(pid: int, parents: Mapping[int, int], lines: dict[int, Branch]) -> None:
-    """Add the processes above `pid` (its parent, and so on) to `lines`, as long as they belong to the same user.
-
-    `parents` has the parent of each process.
-    """
+    # As long as they belong to the same user.
     parent = parents[pid]
     while parent in parents and parent > _FIRST and parent not in lines and len(lines) < MOST:
         above = _branch(parent, False)
@@ -192,11 +176,7 @@ def _add_below(pid: int, children: Mapping[int, list[int]], lines: dict[int, Bra
 def _ordered(
     pid: int, edges: tuple[bool, ...], shown: Mapping[int, list[int]], lines: Mapping[int, Branch]
 ) -> Iterator[Branch]:
-    """Yield the process `pid`, and below it the processes that it has started. Equal processes are yielded as one, with
-    their number.
-
-    `edges` are those of the process, `shown` has the children of each process, and `lines` the Branch of each process.
-    """
+    """The process, and below it those that it has started; equal ones are one, with their number."""
     yield replace(lines[pid], edges=edges)
     below = shown.get(pid, [])
     plain = {child for child in below if not lines[child].uses_gpu and not shown.get(child)}

@@ -32,10 +32,8 @@ CAUSES = tuple(key.removeprefix("slowed_by_").removesuffix("_seconds") for key i
 
 
 class GpuTotals:
-    """Adds up readings of GPUs, which are given in the order of time.
-
-    After `pause`, the time until the next reading of each GPU is not counted. NVML reports power and energy only for a
-    whole GPU. So they are None if a GPU is in MIG mode, which others may also use.
+    """Adds up readings of GPUs in the order of time; after `pause` the time until each GPU's next reading does not
+    count. Power and energy are None in MIG mode: NVML reports them for the whole GPU, which others may use, too.
     """
 
     def __init__(self) -> None:
@@ -95,10 +93,7 @@ class GpuTotals:
     # ---- figures --------------------------------------------------------------------------------
 
     def figures(self) -> dict[str, float | None]:
-        """Return the figures of a run about the work of its GPUs, by their keys (figures/declared.py).
-
-        A figure that is not known is None.
-        """
+        """The figures of a run about the work of its GPUs, by their keys in figures.declared."""
         return {
             "gpu_busy_mean": self.mean("busy"),
             "gpu_power_mean_w": self.power_w,
@@ -108,11 +103,7 @@ class GpuTotals:
         }
 
     def mean(self, key: str) -> float | None:
-        """Return the mean of a value over the readings, or the growth of a counter per second; None if it is not known.
-
-        `key` is one of MEANS or `clock_share` (the SM clocks only while the GPUs work), `idle sm_clock_mhz`, or the
-        name of a counter such as `energy_j`.
-        """
+        """Of one of MEANS, `clock_share` or `idle sm_clock_mhz`, or the growth of a counter per second."""
         return self._sums[key] / self._weights[key] if self._weights.get(key) else None
 
     @property
@@ -122,19 +113,13 @@ class GpuTotals:
 
     @property
     def energy_wh(self) -> float | None:
-        """The energy of all GPUs together in Wh, from the driver's counters or else estimated from readings of the
-        power.
-
-        None if it is not known, or if a GPU is in MIG mode.
-        """
+        """Of all GPUs together: by the driver's counters, or else estimated from readings of the power."""
         joules = self._sums.get("energy_j" if self.counts_energy else "sampled energy_j")
         return None if joules is None or self._shared else joules / JOULES_PER_WH
 
     @property
     def power_w(self) -> float | None:
-        """The mean power of one GPU in W, from the same source as the energy; None if not known, or if a GPU is in MIG
-        mode.
-        """
+        """The mean of one GPU, from the same source as the energy."""
         return None if self._shared else self.mean("energy_j") if self.counts_energy else self.mean("power_w")
 
     @property
@@ -143,9 +128,7 @@ class GpuTotals:
         return None if self.power_w is None else self.power_w * len(self._seen)
 
     def slowed_by(self, cause: str) -> float | None:
-        """Return the share of the time (0 to 1) in which `cause`, one of CAUSES, has lowered the clock; None if not
-        known.
-        """
+        """The share of the time (0 to 1) in which one of CAUSES has lowered the clock."""
         key = f"slowed_by_{cause}_seconds"
         counted = self.mean(key)
         return min(1.0, counted) if counted else self.mean(f"sampled {key}")  # some drivers count nothing but 0

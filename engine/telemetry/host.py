@@ -21,10 +21,8 @@ T = TypeVar("T")
 
 
 class Host:
-    """Readings of the host for the trainer with the process id `trainer_pid`.
-
-    One thread must make all of them, as psutil keeps the last reading of each thread. `network` adds the traffic of all
-    interfaces except the loopback.
+    """Readings of the host for the trainer with this process id. One thread must make all of them, as psutil keeps the
+    last reading of each. `network` adds the traffic of all interfaces except the loopback.
     """
 
     def __init__(self, trainer_pid: int, network: bool = False) -> None:
@@ -58,17 +56,11 @@ class Host:
         return psutil.cpu_percent() / 100
 
     def _io_wait(self) -> float:
-        """Return the share of the processors' time (0 to 1) in which they were idle because they waited for the
-        disk.
-        """
+        # The share of the time in which processors were idle because they waited for the disk.
         return round(float(psutil.cpu_times_percent().iowait) / 100, 3)
 
     def _others_cpu(self, cpu: float | None, engine: float | None, trainer: float | None) -> float | None:
-        """Return the share of all processors (0 to 1) that programs outside of the training have used.
-
-        None if `cpu`, the share that all programs have used, or the part of the engine or the trainer (in cores) is
-        None.
-        """
+        # The share of all processors that programs outside of the training use; `engine` and `trainer` are in cores.
         if cpu is None or engine is None or trainer is None:
             return None
         own = (engine + trainer + self._children.cores()) / (psutil.cpu_count() or 1)
@@ -84,10 +76,7 @@ class Host:
         return int(self._trainer.memory_info().rss) if self._trainer else None
 
     def _trainer_read(self) -> int | None:
-        """Return the bytes that the trainer has read from the disk, without reads from the page cache.
-
-        None if the kernel does not provide it.
-        """
+        # Without reads from the page cache.
         return int(self._trainer.io_counters().read_bytes) if self._trainer else None
 
     def _received(self) -> int:
@@ -107,7 +96,6 @@ class Host:
 
 
 def _or_none(ask: Callable[[], T]) -> T | None:
-    """Return the value of `ask`, or None if the kernel does not provide it."""
     try:
         return ask()
     except (psutil.Error, OSError, AttributeError, ValueError, NotImplementedError):
@@ -125,10 +113,7 @@ class Children:
         self._known: dict[int, psutil.Process] = {}
 
     def cores(self) -> float:
-        """Return how many cores all descendants together have used on average since the last call.
-
-        A new process counts as 0 at the first call that sees it.
-        """
+        """The cores that all use on average since the last call; a process is counted from its second call on."""
         processes = {}
         for pid in proc.below(self._pid):
             with contextlib.suppress(psutil.Error):

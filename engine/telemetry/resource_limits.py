@@ -83,25 +83,19 @@ def _soft(limit: int) -> int | None:
 
 
 def cpus() -> float | None:
-    """Return how many processors the CPU time allowed by the control groups is worth, such as 1.5; None without a
-    limit.
-    """
+    """The processors that the CPU time allowed by the control groups is worth, such as 1.5; None without a limit."""
     allowed = [share for folder in _groups("cpu") for share in (_share_v2(folder), _share_v1(folder)) if share]
     return min(allowed, default=None)
 
 
 def usable_cpus() -> int:
-    """Return how many CPUs this process can use, at least 1: those on which it may run, or fewer if its CPU time is
-    limited.
-    """
+    """The CPUs on which this process may run, at least 1, or fewer if its CPU time is limited."""
     allowed, limit = len(os.sched_getaffinity(0)), cpus()
     return allowed if limit is None else max(1, min(allowed, math.ceil(limit)))
 
 
 def cpus_limited() -> bool:
-    """Return True if `usable_cpus` is less than the number of CPUs on which the process may run, which TensorFlow
-    uses.
-    """
+    """`usable_cpus` are fewer than those on which the process may run, which TensorFlow uses."""
     return usable_cpus() < len(os.sched_getaffinity(0))
 
 
@@ -124,11 +118,7 @@ def _share_v1(folder: Path) -> float | None:
 
 
 def _groups(controller: str) -> Iterator[Path]:
-    """Yield the folders of the control groups of this process for a controller, the innermost first.
-
-    A container may see its own group as the topmost one, while the kernel gives the path as it is seen from outside.
-    Folders that do not exist are yielded, too, and have no limits.
-    """
+    """The folders of this process' control groups, as seen from inside and outside; some may not exist."""
     mounted = ROOT / "sys/fs/cgroup"
     for line in _lines(ROOT / "proc/self/cgroup") or ["0::/", f"1:{controller}:/"]:
         _, controllers, path = line.split(":", 2)

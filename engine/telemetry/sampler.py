@@ -39,10 +39,7 @@ class GpuReader(threading.Thread):
         self, tell: Callable[[Event], None], interval_seconds: float, *, pcie: bool = False, own_pid: int | None = None,
         processes: bool = False,
     ) -> None:  # fmt: skip
-        """`tell` gets the events, every `interval_seconds`. `pcie` adds the PCIe traffic to the readings, and
-        `processes` the full data of all processes. `own_pid` is the trainer's process id, which marks its own processes
-        in the readings.
-        """
+        """`pcie` adds the PCIe traffic, `processes` full data of processes; `own_pid` marks the trainer's."""
         super().__init__(name="gpu-reader", daemon=True)
         self._all_of_processes = processes
         self._tell, self._asked_seconds, self._pcie, self._own_pid = tell, interval_seconds, pcie, own_pid
@@ -61,11 +58,7 @@ class GpuReader(threading.Thread):
         return time.monotonic() - since if since is not None else 0.0
 
     def errors_since(self, since: float, gpus: Collection[str]) -> list[str]:
-        """Return the errors that the driver has reported since `since` for the GPUs with these UUIDs, as lines of its
-        log.
-
-        `since` is a time of the monotonic clock, in seconds.
-        """
+        """The driver's errors about GPUs with these UUIDs since `since` (monotonic seconds), as lines of its log."""
         return [
             f"NVRM: Xid (GPU {error.gpu}): {error.number}"
             + (f", {error.about}" if error.about else "")
@@ -75,9 +68,7 @@ class GpuReader(threading.Thread):
         ]
 
     def stop(self, timeout_seconds: float = 2.0) -> None:
-        """Close NVML and return, after `timeout_seconds` at most. If a call of the driver hangs, the thread still runs
-        and NVML stays open.
-        """
+        """Close NVML. If a call of the driver hangs, the thread still runs and NVML stays open."""
         self._done.set()
         if self.is_alive():
             self.join(timeout_seconds)
@@ -134,11 +125,7 @@ class GpuReader(threading.Thread):
         return self._done.is_set()
 
     def _pace(self, seconds: float, gpus: int) -> None:
-        """Lengthen the interval if a reading takes more than half of it, and warn once if it is clearly longer twice in
-        a row.
-
-        `seconds` is the time of the last reading, and `gpus` the number of GPUs.
-        """
+        """Lengthen the interval if a reading takes over half of it; warn if one is longer twice in a row."""
         self.interval_seconds = max(self._asked_seconds, seconds / DUTY)
         self._overruns = self._overruns + 1 if self.interval_seconds > 1.2 * self._asked_seconds else 0
         if self._overruns >= 2:
@@ -169,11 +156,7 @@ class GpuReader(threading.Thread):
             self._say_once(f"lost {index} {gpu.lost_since}", Warn(kind="gpu_lost", message=message, hint=hint))
 
     def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[Gpu]) -> None:
-        """Keep all errors for the end of the run, and warn once for each GPU of each kind of hardware error.
-
-        `readings` have the names of the GPUs. There is no warning about errors that a program may have caused. Xid 154
-        belongs to the hardware error before it, whose warning is repeated if the driver now says what the GPU needs.
-        """
+        """Keep all errors, and warn once for each GPU and kind. Xid 154 repeats the warning before it."""
         gpus = {gpu.index: gpu for gpu in readings}
         for error in errors:
             gpu = gpus.get(-1 if error.gpu is None else error.gpu, Gpu())
@@ -196,7 +179,7 @@ class GpuReader(threading.Thread):
             self._told.add(key)
 
     def _say(self, event: Event) -> bool:
-        """Emit an event, and return True. If the disk is full, return False; the event is then lost."""
+        # If the disk is full, the event is lost.
         try:
             self._tell(event)
         except OSError:
@@ -211,12 +194,8 @@ STUCK_SECONDS = 30.0
 
 
 class Sampler(threading.Thread):
-    """A thread that emits a `host` event every `interval_seconds`. It also starts a GpuReader, which emits the `gpu`
-    events.
-
-    `events` writes them, and `trainer_pid` is the trainer's process id. `pcie` adds the PCIe traffic, `network` the
-    traffic of the network. `trainer_memory_share` is the trainer's share (0 to 1) of the memory at the last reading,
-    None before the first.
+    """A thread that emits a `host` event every `interval_seconds`, and with a GpuReader the `gpu` events.
+    `trainer_memory_share` is the trainer's share (0 to 1) of the memory at the last reading, None before the first.
     """
 
     def __init__(
@@ -243,9 +222,7 @@ class Sampler(threading.Thread):
             self.join(timeout=2)
 
     def driver_errors(self, seconds: float, gpus: Collection[str]) -> list[str]:
-        """Return the errors that the driver has reported in the last `seconds` for the GPUs with these UUIDs, as lines
-        of its log.
-        """
+        """Of the last `seconds` about the GPUs with these UUIDs, as lines of the driver's log."""
         return self._gpus.errors_since(time.monotonic() - seconds, gpus)
 
     def run(self) -> None:

@@ -39,13 +39,12 @@ from gputui.engine.finding import Finding, errors, on_options, worst_first
 from gputui.engine.interpreter import compatibility, installed, installed_query, interpreter, supported_versions
 from gputui.engine.interpreter.interpreter import Interpreter
 from gputui.engine.job import (
-    cluster, environment_variables, slurm, start_worker, this_machine, visible_devices,
+    cluster, environment_variables, machine_gpus, slurm, start_worker, this_machine,
 )
 from gputui.engine.job.cluster import ClusterError
-from gputui.engine.gpu import EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
-from gputui.engine.job.machine_gpus import Answers, Machine, candidates
+from gputui.engine.gpu import VISIBLE, EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
+from gputui.engine.job.machine_gpus import Allocation, Machine, allocation_from, candidates
 from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
-from gputui.engine.job.visible_devices import Allocation, allocation_from, VARIABLE as visible_devices_VARIABLE
 from gputui.engine.leases import free_gpus, lease, memory_needs, start_devices, tickets
 from gputui.engine.leases.free_gpus import GpuUse, Wish
 from gputui.engine.leases.lease import Holder, NotFree, CPU as lease_CPU

@@ -16,16 +16,15 @@ from tests.doors.engine import (
     NOT_AVAILABLE,
     PCIE,
     QUESTIONS,
-    Answers,
     Gpu,
     GpuProcess,
     Gpus,
     MigInstance,
     Reason,
     gpm_nvlink,
+    machine_gpus,
     sole_holder,
     this_machine,
-    visible_devices,
 )
 from tests.support.machines import built as built
 from tests.support.machines import tree as tree
@@ -146,10 +145,9 @@ def test_a_gpu_comes_to_a_trainer_as_nvml_has_it(monkeypatch: pytest.MonkeyPatch
     Nvml.gpus, Nvml.closed = [WHOLE, lost, closed, cut, replace(WHOLE, mig=(), prohibited=True)], 0
     monkeypatch.setattr(this_machine, "Nvml", Nvml)
     found = this_machine.answers()
-    assert found.gpus == tuple(Nvml.gpus)
-    assert (found.reason, found.missing, found.cuda, found.driver, found.fault) == ("", "", (12, 4), "550.54", None)
+    assert found == {"gpus": tuple(Nvml.gpus), "cuda": (12, 4), "driver": "550.54"}
     assert Nvml.closed == 1
-    assert Answers.read(json.loads(json.dumps(asdict(found)))) == found
+    assert machine_gpus.answers_from_json(json.loads(json.dumps(found, default=asdict))) == {**found, "fault": None}
     assert (lost.lost, closed.lost) == ("it fell off", "")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     Nvml.gpus = [replace(WHOLE, index=0, uuid="GPU-a"), WHOLE]
@@ -184,7 +182,7 @@ def numbers(gpus: Sequence[Gpu]) -> list[str]:
     ],
 )  # fmt: skip
 def test_a_name_means_one_gpu_or_instance_or_none(name: str, shown: str | None) -> None:
-    gpu = visible_devices.find(name, MACHINE)
+    gpu = machine_gpus.find(name, MACHINE)
     assert (gpu and gpu.number) == shown
 
 
@@ -199,7 +197,7 @@ def test_a_name_means_one_gpu_or_instance_or_none(name: str, shown: str | None) 
 def test_cuda_shows_what_the_value_names_up_to_the_first_that_it_refuses(
     value: str | None, shown: list[str], named: list[str], stops: str | None
 ) -> None:
-    assert numbers(visible_devices.visible(value, MACHINE)) == shown
-    assert numbers(visible_devices.named(value, MACHINE)) == named
-    assert stops is None or visible_devices.stops_at(value or "", MACHINE) == stops
-    assert visible_devices.hides_all(value) is (value in ("", "NoDevFiles"))
+    assert numbers(machine_gpus.visible(value, MACHINE)) == shown
+    assert numbers(machine_gpus.named(value, MACHINE)) == named
+    assert stops is None or machine_gpus.stops_at(value or "", MACHINE) == stops
+    assert machine_gpus.hides_all(value) is (value in ("", "NoDevFiles"))

@@ -13,8 +13,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.doors.engine import VISIBLE as VARIABLE
 from tests.doors.engine import environment_variables
-from tests.doors.engine import visible_devices_VARIABLE as VARIABLE
 from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions, xla_cache
 from tests.support.fakegpu import FakeGpu
 from tests.support.training import options

@@ -23,10 +23,9 @@ if is_called():
     from ...engine.doctor import examine as examine_machine
     from ...engine.files.values import to_json
     from ...engine.finding import Finding, errors, worst_first
-    from ...engine.gpu import GpuProcess
+    from ...engine.gpu import VISIBLE, GpuProcess
     from ...engine.interpreter import interpreter
     from ...engine.job import this_machine
-    from ...engine.job.visible_devices import VARIABLE
     from ...engine.leases import free_gpus
     from ...engine.leases.free_gpus import HOW_IDLE, GpuUse, IdleNotes, Wish
     from ...engine.leases.lease import Lease, NotFree
@@ -204,7 +203,7 @@ def _run(command: Sequence[str], uuids: str, leases: Sequence[Lease]) -> int:
         if signal.getsignal(number) != signal.SIG_IGN:  # the program would ignore it too, as after nohup
             signal.signal(number, pass_on)
     try:
-        process = subprocess.Popen(command, env=os.environ | {VARIABLE: uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        process = subprocess.Popen(command, env=os.environ | {VISIBLE: uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
                                    pass_fds=[held.lock.fd for held in leases])  # fmt: skip
     except OSError as fault:
         raise Refused(f"{command[0]}: {fault.strerror}") from None

@@ -26,10 +26,8 @@ LIBRARY_ALONE_MISSING = f"the NVIDIA driver's {LIBRARY} is missing"  # its devic
 
 
 class Nvml:
-    """A connection to NVML. Raises NvmlUnavailable with the reason if it cannot be opened.
-
-    `pcie` adds the PCIe traffic to the readings, and `processes` the full data of all processes. `own_pid` is the
-    process that is marked as the own one.
+    """A connection to NVML; NvmlUnavailable if it cannot be opened. `pcie` adds the PCIe traffic to the readings, and
+    `processes` full data of all processes, of which `own_pid` is marked.
     """
 
     def __init__(self, *, pcie: bool = False, own_pid: int | None = None, processes: bool = False) -> None:
@@ -52,9 +50,7 @@ class Nvml:
             raise _unavailable(fault) from None
 
     def identities(self) -> list[Gpu]:
-        """Return the properties of each GPU that never change, and some of this moment, as GpuQuery.identity has
-        them.
-        """
+        """What never changes of each GPU, and some of this moment (GpuQuery.identity)."""
         return [device.identity() for device in self._mine()]
 
     def cuda(self) -> tuple[int, int] | None:
@@ -67,10 +63,8 @@ class Nvml:
         return or_none(pynvml.nvmlSystemGetDriverVersion) or ""
 
     def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[Gpu]:
-        """Return a reading of each GPU, in the order of their indexes. Raises NvmlUnavailable after `close`.
-
-        `slow` includes figures that change rarely or take long to read. As soon as `stopping` returns True, the
-        remaining GPUs are not read.
+        """Each GPU by index; `slow` adds figures that change rarely or take long. As soon as `stopping()`, the others
+        are not read. Raises NvmlUnavailable after `close`.
         """
         readings: list[Gpu] = []
         if self._mine() and all(device.is_retry_due for device in self.devices):
@@ -82,7 +76,7 @@ class Nvml:
         return readings
 
     def _open_again(self) -> None:
-        """Close NVML and open it again, as the old connection gets no answers after the driver was loaded again."""
+        # After the driver was loaded again, the old connection gets no answers.
         if self._errors is not None:
             self._errors.close()
             self._errors = None
@@ -92,10 +86,7 @@ class Nvml:
             pynvml.nvmlInit()
 
     def errors(self) -> list[DriverError]:
-        """Return the errors of GPUs that the driver has reported since the last call.
-
-        The first call begins to collect them; earlier errors are not returned.
-        """
+        """The errors that the driver has reported since the last call; the first call begins to collect them."""
         if self._errors is None:
             self._errors = DriverErrors([(device.index, device.handle) for device in self._mine()])
         return self._errors.read()
@@ -130,10 +121,7 @@ _BITS = 64
 
 
 def cpus_near(indexes: Sequence[int]) -> list[frozenset[int]]:
-    """Return, for each of these GPUs (by NVML's index), the CPUs of its NUMA node.
-
-    The sets are empty if the driver does not report them, or not within 10 s.
-    """
+    """The CPUs of the NUMA node of each GPU (NVML's index); empty if the driver does not say within 10 s."""
     try:
         return BackgroundCall(lambda: _ask(indexes)).result(PATIENCE_SECONDS)
     except (pynvml.NVMLError, TimeoutError, OSError):

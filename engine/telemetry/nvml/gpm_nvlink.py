@@ -29,9 +29,7 @@ REFUSED = (Reason.UNSUPPORTED, Reason.NO_PERMISSION)
 
 class Flow:
     """The activity and traffic of a GPU, from GPM and NVLink. All methods but `close` raise NVMLError if the GPU is
-    lost.
-
-    `tells_pcie` is True if GPM reports the PCIe traffic, so that NVML's blocking question for it is not needed.
+    lost. If GPM `tells_pcie`, NVML's blocking question for the traffic is not needed.
     """
 
     def __init__(self, gpu: Handle) -> None:
@@ -41,10 +39,8 @@ class Flow:
         self.tells_pcie = self._gpm.ask(lambda _: True) not in REFUSED
 
     def read(self, fresh: bool = True) -> Values:
-        """Return the figures, or a Reason in place of each. If `fresh` is False, GPM's figures are those of the last
-        reading.
-
-        The keys are GPM_SHARES, `nvlink` and, if GPM reports them, those of PCIe.
+        """The figures, or a Reason for each: GPM_SHARES, `nvlink` and, if GPM reports it, PCIe. Unless `fresh`, GPM's
+        are those of the last reading.
         """
         answer = self._gpm.ask(Gpm.read if fresh else Gpm.last)
         values: Values = dict.fromkeys(GPM_KEYS, answer) if isinstance(answer, Reason) else dict(answer)
@@ -64,10 +60,7 @@ class Flow:
             or_none(self._gpm.reader.close)
 
     def _nvlink(self, received: int | Reason, sent: int | Reason) -> Values:
-        """Return `nvlink`, the traffic that GPM reports (`received` and `sent`, bytes per second).
-
-        If GPM refuses, it is the traffic by the NVLink counters. It is a Reason if there is neither.
-        """
+        """By GPM (bytes per second) or else by the NVLink counters; a Reason if there is neither."""
         if received in REFUSED or sent in REFUSED:
             answer = self._links.ask(NvLinkCounters.read)
         elif Reason.ERROR in (received, sent):
@@ -90,10 +83,7 @@ class Source(Generic[T]):
         self.refused: Reason | None = None
 
     def ask(self, question: Callable[[T], R]) -> R | Reason:
-        """Return the result of `question`, called with the reader, or the reason why there is none.
-
-        Raises the exception of NVML if it means that the GPU is lost.
-        """
+        """The result of `question`, or why there is none. Raises NVML's exception if the GPU is lost."""
         if self.refused is not None:
             return self.refused
         try:
@@ -158,10 +148,8 @@ class Gpm:
         return self._last
 
     def read(self) -> Values:
-        """Return for each of GPM_KEYS the mean since the last reading: a share (0 to 1) or bytes per second, or a
-        Reason.
-
-        If the last reading is less than 0.1 s ago, return its values. At the first reading each is Reason.NOT_ASKED.
+        """For each of GPM_KEYS the mean since the last reading (a share or bytes per second), or a Reason; within 0.1 s
+        those of the last reading.
         """
         now = time.monotonic()
         if self._taken is not None and now - self._taken < GPM_SECONDS:
@@ -189,9 +177,7 @@ class Gpm:
 
 
 def _figure(metric: Any, convert: Callable[[float], float]) -> Any:
-    """Return the metric's value, changed by `convert`, or the reason why it has none; each metric has its own return
-    code.
-    """
+    # Each metric has its own return code.
     if metric.nvmlReturn != pynvml.NVML_SUCCESS:
         return reason_of(pynvml.NVMLError(metric.nvmlReturn))
     return convert(metric.value) if math.isfinite(metric.value) and metric.value >= 0 else Reason.UNSUPPORTED
@@ -257,10 +243,7 @@ class Instances:
         return self._left <= 0
 
     def read(self, listed: Sequence[MigInstance]) -> tuple[MigInstance, ...]:
-        """Return the instances in `listed`, each with its latest activity (GPM_SHARES), if known.
-
-        Each call reads one instance in turn, or none if it is the turn of the whole GPU.
-        """
+        """The instances with their latest activity (GPM_SHARES). Each call reads one in turn, or the whole GPU."""
         self._follow({instance.gpu_instance for instance in listed if instance.gpu_instance is not None})
         if self.turn_of_the_whole:
             self._left = len(self._sources)
@@ -281,10 +264,7 @@ class Instances:
         self._known[instance] = {key: value for key, value in shares.items() if not isinstance(value, Reason)}
 
     def _follow(self, instances: set[int]) -> None:
-        """Add readers for new instances, and remove the readers of instances that no longer exist.
-
-        If the chip has no GPM, there are no readers.
-        """
+        """Readers for new instances, none for those that are gone, or for a chip without GPM."""
         if instances and isinstance(self._chip.ask(lambda _: True), Reason):
             instances = set()
         for gone in self._sources.keys() - instances:

@@ -38,10 +38,8 @@ _FIRST_MICROSECONDS = 1_000_000  # how far the first question goes back
 
 
 class Work:
-    """The use of a GPU by each of its processes, from the driver's samples, and for how long each process has been
-    idle.
-
-    `read` raises NVMLError if the driver does not report the use, as for a GPU in MIG mode.
+    """The use of a GPU by each of its processes, from the driver's samples, and for how long each has been idle. `read`
+    raises NVMLError if the driver does not report it, as in MIG mode.
     """
 
     def __init__(self, gpu: Any) -> None:
@@ -51,10 +49,8 @@ class Work:
         self._worked: dict[int, float] = {}  # when it worked last
 
     def read(self) -> dict[int, float]:
-        """Return the greatest share (0 to 1) of the chip's time in a sample since the last call, for each process by
-        its id.
-
-        Processes that have not used the GPU are left out.
+        """The greatest share (0 to 1) of the chip's time in a sample since the last call, for each process that used
+        it.
         """
         try:
             samples = pynvml.nvmlDeviceGetProcessUtilization(self._gpu, self._newest)
@@ -71,9 +67,7 @@ class Work:
         return used
 
     def forget(self) -> None:
-        """Forget when processes have worked. Called if the driver has not answered, as nothing is known about the time
-        before.
-        """
+        """Called if the driver has not answered: nothing is known about the time before."""
         self._first, self._worked = {}, {}
 
     def of(self, processes: Sequence[GpuProcess], used: Mapping[int, float]) -> tuple[GpuProcess, ...]:
@@ -104,11 +98,7 @@ class _Lost(Exception):
 
 
 class GpuQuery:
-    """One GPU, identified by its NVML index. One thread must call all of its methods.
-
-    `pcie` adds the PCIe traffic to the readings, and `processes` the full data of all processes. `own_pid` is the
-    process that is marked as the own one.
-    """
+    """One GPU by its NVML index. One thread must call all methods. The arguments are those of Nvml."""
 
     def __init__(self, index: int, *, pcie: bool = False, own_pid: int | None = None, processes: bool = False) -> None:
         self.index, self._own_pid, self._pcie, self._all_of_processes = index, own_pid, pcie, processes
@@ -206,9 +196,7 @@ class GpuQuery:
         return reading | self._instances_now(reading.get("mig")) | self._work_now(reading.get("processes"))
 
     def _questions(self) -> tuple[Question, ...]:
-        """Return the questions to ask. That for PCIe traffic is left out if it was not requested, or if GPM reports the
-        traffic.
-        """
+        # Without that for PCIe traffic if it was not requested, or if GPM reports it.
         by_gpm = self._flow is not None and self._flow.tells_pcie
         questions = tuple(MIG_PROCESSES if each is MIG and self._all_of_processes else each for each in QUESTIONS)
         return (*questions, PCIE) if self._pcie and not by_gpm else questions
@@ -218,21 +206,15 @@ class GpuQuery:
         return watched or not question.slow or question.keys[0] not in self._slow_values
 
     def _see_whether_lost(self, answers: Mapping[Question, Values]) -> None:
-        """Raise _Lost if every question fails: a GPU that has fallen off the bus may never report "lost" itself.
-
-        A question that the driver refuses without asking the GPU counts neither as an answer nor as an error. A single
-        error is not enough, as on some platforms only few questions are possible.
-        """
+        # A GPU that has fallen off the bus may never report "lost": it is lost if every question fails that the driver
+        # does not refuse by itself, and if there were several, as some platforms allow only few.
         values = [answer[question.keys[0]] for question, answer in answers.items()]
         answered = [value for value in values if value not in REFUSED]
         if len(answered) > 1 and all(value is Reason.ERROR for value in answered):
             raise _Lost(f"the GPU no longer answers ({self._fault})")
 
     def _answer(self, question: Question) -> Values:
-        """Return the figures that answer the question by their keys, or Reasons in their place. Raises _Lost.
-
-        A question that was refused is not asked again before the next slow reading.
-        """
+        """A question that was refused is not asked again before the next slow reading. Raises _Lost."""
         if question in self._refused:
             return dict.fromkeys(question.keys, self._refused[question])
         reason = Reason.UNSUPPORTED
@@ -258,10 +240,6 @@ class GpuQuery:
             raise _Lost(text_of(fault)) from None
 
     def _instances_now(self, listed: Any) -> Values:
-        """Return `listed`, the instances that the driver lists, with their activity.
-
-        Return an empty dict if the GPU is not in MIG mode or has no instances.
-        """
         if not isinstance(listed, tuple) or not listed:
             return {}
         try:
@@ -271,11 +249,7 @@ class GpuQuery:
             raise _Lost(text_of(fault)) from None
 
     def _work_now(self, listed: Any) -> Values:
-        """Return `listed`, the processes that the driver lists, with the use of each.
-
-        If the driver does not report the use, return the reason as `process_use`. Return an empty dict if the use was
-        not requested or if there are no processes.
-        """
+        """The processes with their use, or why it is not known as `process_use`."""
         if not self._all_of_processes or not isinstance(listed, tuple) or not listed:
             return {}
         self._work = self._work or Source(lambda: Work(self._handle))
@@ -319,9 +293,7 @@ class GpuQuery:
         return None if processes is None else described(processes, self._own_pid, self._all_of_processes)
 
     def _shares_memory(self, values: Values) -> bool:
-        """Return True if the GPU shares the host's memory, as on GB10 and Jetson: NVML reports no size of its memory,
-        or zero.
-        """
+        # As on GB10 and Jetson: NVML reports no size of its memory, or zero.
         return self._refused.get(MEMORY) is Reason.UNSUPPORTED or values.get("memory_total_bytes") == 0
 
     def _nothing(self) -> Gpu:

@@ -48,10 +48,8 @@ _REASONS = (THROTTLE_REASONS, CLOCK_SETTINGS)
 
 @dataclass(frozen=True)
 class Question:
-    """A question to NVML. `keys` are the figures that it answers, `ways` the functions that may answer it, the newest
-    first.
-
-    If `slow` is True, it is asked only at slow readings.
+    """A question to NVML for the figures `keys`: `ways` may answer it, the newest first. If `slow`, it is asked only at
+    slow readings.
     """
 
     keys: tuple[str, ...]
@@ -60,16 +58,12 @@ class Question:
 
 
 def known(raw: Any) -> Any:
-    """Return the value `raw`, or Reason.UNSUPPORTED if it is None or the largest number of its type, NVML's mark for
-    "not available".
-    """
+    """Reason.UNSUPPORTED for None and for the largest number of its type, NVML's mark for "not available"."""
     return Reason.UNSUPPORTED if raw is None or raw in NOT_AVAILABLE else raw
 
 
 def text(function: Callable[[Handle], Any], gpu: Handle) -> str:
-    """Return the text that a `function` of pynvml reports for the GPU; bytes that are not UTF-8 are replaced (`pynvml`
-    itself would fail).
-    """
+    """Bytes that are not UTF-8 are replaced, where `pynvml` itself would fail."""
     raw = getattr(function, "__wrapped__", function)(gpu)
     return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
 
@@ -111,10 +105,7 @@ def _memory_v2(gpu: Handle) -> Values:
 
 
 def _memory_v1(gpu: Handle) -> Values:
-    """Return `memory_used_bytes` and `memory_total_bytes` as older drivers report them: reserved memory counts as used.
-
-    `memory_used_counts_reserved` is then True, and `memory_reserved_bytes` is not available.
-    """
+    # Of older drivers: reserved memory counts as used.
     values = _memory(pynvml.nvmlDeviceGetMemoryInfo(gpu))
     return values | {"memory_reserved_bytes": Reason.UNSUPPORTED, "memory_used_counts_reserved": True}
 
@@ -149,16 +140,13 @@ def _default_power_limit(gpu: Handle) -> Values:
 
 
 def _energy(gpu: Handle) -> Values:
-    """Return `energy_j`, the energy in joules since the driver was loaded. Chips have the counter from Volta on."""
+    # Chips have the counter from Volta on.
     millijoules = known(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
     return {"energy_j": millijoules if isinstance(millijoules, Reason) else round(millijoules / 1000, 1)}
 
 
 def _slowed(policies: Mapping[str, int]) -> Question:
-    """Return a Question to NVML: for how many seconds each cause has slowed the GPU since the driver was loaded.
-
-    `policies` has NVML's number for each cause (nvml.h, "violationTime").
-    """
+    """The seconds in which each cause has slowed the GPU, by NVML's number (nvml.h, "violationTime")."""
 
     def ask(gpu: Handle) -> Values:
         times = {name: known(pynvml.nvmlDeviceGetViolationStatus(gpu, policy).violationTime)
@@ -204,10 +192,7 @@ def _pstate(gpu: Handle) -> Values:
 
 
 def _ecc(gpu: Handle) -> Values:
-    """Return `ecc_errors`, the numbers of `corrected` and `uncorrected` memory errors since the driver was loaded.
-
-    An uncorrected error has ended the program that ran.
-    """
+    """An uncorrected error has ended the program that ran."""
     kinds = {
         "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
         "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
@@ -219,9 +204,7 @@ def _ecc(gpu: Handle) -> Values:
 
 
 def _processes(gpu: Handle, version: int) -> Values:
-    """Return `processes` by this `version` of NVML's functions. The driver lists a process that computes and draws
-    twice; here it is listed once.
-    """
+    """By this `version` of NVML's functions; one that computes and draws is listed twice by the driver."""
     processes: dict[int, GpuProcess] = {}
     for kind in ("Compute", "Graphics"):
         for process in _running(kind, version, gpu):
@@ -240,9 +223,8 @@ def _running(kind: str, version: int, gpu: Handle) -> Any:
 
 @cache
 def _has_long_entries() -> bool:
-    """Return True for drivers 535.43 to 535.86: there the entries of the `_v3` lists have 32 bytes, and `pynvml` reads
-    24 (nvitop, pull request 79).
-    """
+    # Drivers 535.43 to 535.86: entries of the `_v3` lists have 32 bytes, of which `pynvml` reads 24 (nvitop, pull
+    # request 79).
     driver = or_none(pynvml.nvmlSystemGetDriverVersion) or ""
     return re.match(r"535\.(4[3-9]|[5-7]\d|8[0-6])\b", driver) is not None
 
@@ -263,16 +245,12 @@ def _processes_v2(gpu: Handle) -> Values:
 
 
 def _mig(gpu: Handle) -> Values:
-    """Return `mig`, the instances of a GPU in MIG mode, of which there may be none; it is None if the mode is off."""
+    # None if the mode is off.
     return _instances(gpu, lambda _instance: {})
 
 
 def _mig_with_processes(gpu: Handle) -> Values:
-    """Return the same with the `processes` of each instance, None if the driver does not report them.
-
-    The list of the whole GPU has them only for a caller with privileges (nvml.h, nvmlDeviceGetComputeRunningProcesses).
-    """
-
+    # The whole GPU's list has them only for a caller with privileges (nvml.h, nvmlDeviceGetComputeRunningProcesses).
     def processes(instance: Handle) -> Values:
         listed = or_none(lambda: _processes_v3(instance)) or or_none(lambda: _processes_v2(instance))
         return listed or {"processes": None}
@@ -296,10 +274,7 @@ def _instances(gpu: Handle, more: Way) -> Values:
 
 
 def _gpu_instance(uuid: str, instance: Handle) -> int | None:
-    """Return the id of the GPU instance with this UUID, None if it is not known.
-
-    NVML is asked only once for each UUID, as the UUID is made from the id.
-    """
+    # Asked only once for each UUID, which is made from the id.
     if uuid not in _GPU_INSTANCES:
         _GPU_INSTANCES[uuid] = or_none(lambda: int(pynvml.nvmlDeviceGetGpuInstanceId(instance)))
     return _GPU_INSTANCES[uuid]
@@ -311,10 +286,7 @@ def _instance_memory(instance: Handle) -> Values:
 
 
 def _pcie(gpu: Handle) -> Values:
-    """Return `pcie_rx_bytes_per_second` and `pcie_tx_bytes_per_second`, the bytes received and sent.
-
-    Each of the two calls of NVML blocks for the 20 ms in which it measures.
-    """
+    # Each of the two calls blocks for the 20 ms in which it measures.
     received = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)
     sent = pynvml.nvmlDeviceGetPcieThroughput(gpu, pynvml.NVML_PCIE_UTIL_TX_BYTES)
     return {"pcie_rx_bytes_per_second": received * 1024, "pcie_tx_bytes_per_second": sent * 1024}

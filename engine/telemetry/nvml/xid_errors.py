@@ -102,10 +102,8 @@ class DriverErrors:
         return True
 
     def read(self) -> list[DriverError]:
-        """Return the errors that have been reported since the last call, at most 100; empty if the platform has no
-        events.
-
-        Xid 45 is left out, as it only follows another error or the end of a program.
+        """Those since the last call, at most 100; empty if the platform has no events. Xid 45 is left out: it only
+        follows another error or the end of a program.
         """
         errors: list[DriverError] = []
         while self._set is not None and len(errors) < MOST_AT_ONCE:

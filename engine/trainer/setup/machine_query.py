@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from ...job.machine_gpus import Answers, Machine
+from ...job.machine_gpus import Machine, answers_from_json
 from ...system import child_process
 from ...telemetry import chips
 
@@ -43,7 +43,7 @@ def ask(module: str, *words: str, given: str = "") -> Any:
 
 def read() -> Machine:
     """Return the machine with its GPUs as of the first call, and the environment variables of this one."""
-    return Machine.of(_answers())
+    return Machine.here(**_answers())
 
 
 def memory_free_bytes(index: int) -> int | None:
@@ -64,14 +64,14 @@ def numa_cpus(gpus: Sequence[int]) -> list[frozenset[int]]:
 
 
 @functools.cache
-def _answers() -> Answers:
+def _answers() -> dict[str, Any]:
     try:
         ctypes.CDLL(_LIBRARY)
     except OSError:
         reason = f"the NVIDIA driver's {_LIBRARY} is missing"
-        return Answers(reason=reason, missing=reason if chips.has_device_nodes() else "")
+        return {"no_gpu_reason": reason, "missing": reason if chips.has_device_nodes() else ""}
     try:
-        return Answers.read(ask(_MODULE, "gpus"))
+        return answers_from_json(ask(_MODULE, "gpus"))
     except NoAnswer as why:
         reason = f"the NVIDIA driver cannot be asked: {why}"
-        return Answers(reason=reason, missing=reason)
+        return {"no_gpu_reason": reason, "missing": reason}
