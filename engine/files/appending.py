@@ -57,14 +57,12 @@ class LineFile:
 
     @property
     def missing(self) -> int:
-        """The number of lines that are not in the file: lines that wait in memory, and lines lost since writing last
-        worked.
-        """
+        """Lines that are not in the file: those that wait, and those lost since writing last worked."""
         return len(self._waiting) + self._lost
 
     def append(self, line: str) -> Gap | None:
-        """Write a line after the lines that wait in memory, or let it wait if the disk refused a line 0.25 s ago or
-        less. If writing works again after a gap, return the gap; else None.
+        """Write a line after those that wait, or let it wait if the disk refused one 0.25 s ago or less. The gap is
+        returned if writing works again after one.
         """
         self._keep(line.encode() + b"\n")
         return self.flush() if time.monotonic() >= self._next_try else None
@@ -103,9 +101,7 @@ class LineFile:
         return lines
 
     def _write(self, descriptor: int, lines: list[bytes]) -> None:
-        """Write as many of the `lines` as the disk accepts to the open file `descriptor`. If a line was written only in
-        part, remove that part. Raises OSError.
-        """
+        """Write as many lines as the disk accepts; what was written of a line in part is removed. Raises OSError."""
         self._take_back_part(descriptor)
         block, written = memoryview(b"".join(lines)), 0
         try:
@@ -116,9 +112,7 @@ class LineFile:
             self._take_back_part(descriptor)
 
     def _count(self, lines: list[bytes], written: int) -> bytes:
-        """Remove the written lines from the lines that wait in memory. `written` is the number of bytes of `lines` that
-        were written. Return the part of the next line that was written; empty if there is none.
-        """
+        # Of `lines` so many bytes were written. Returns the part of the next line that was written.
         for line in lines:
             if written < len(line):
                 return line[:written]
@@ -155,10 +149,7 @@ class LineFile:
 
 
 def _end_last_line(path: Path, part: bytes) -> None:
-    """Make a file end with a complete line, so that the next line begins on a new line. A missing file is no error. If
-    the file ends with `part`, which this process has written, that part is removed. If another line is incomplete, as a
-    killed process has left it, a newline is added.
-    """
+    """Remove `part`, which this process has written; end another incomplete line, as a killed process leaves it."""
     with contextlib.suppress(FileNotFoundError), path.open("rb+", buffering=0) as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - max(1, len(part))))

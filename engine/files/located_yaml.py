@@ -21,17 +21,13 @@ __all__ = [
 
 
 def read(path: Path) -> dict[str, Located]:
-    """Return the values of a YAML file by key, each with its line number, in the two upper levels.
-
-    Raises YamlFault, or OSError if the file cannot be read.
-    """
+    """The values by key, with their lines, in the two upper levels. Raises YamlFault or OSError."""
     return parse(read_text(path))
 
 
 def read_settings(path: Path) -> dict[str, Located]:
-    """Return the values of a file of settings, as `read` does; empty if it has no content, as all are optional.
-
-    Raises OSError, or YamlFault with the text of `about_settings`.
+    """As `read`, of a file in which all is optional: empty without content. Raises OSError, or YamlFault with the text
+    of `about_settings`.
     """
     try:
         text = read_text(path)
@@ -73,10 +69,7 @@ def parse(text: str) -> dict[str, Located]:
 
 
 def scalar(text: str) -> Any:
-    """Return the value that YAML reads from a text, or None for an empty text.
-
-    If it is not valid YAML, return the text itself.
-    """
+    """The value that YAML reads from a text, None for an empty one; the text itself if it is not valid YAML."""
     try:
         return parse(f"set:\n  v: {text}")["set"].value["v"].value if text.strip() else None
     except YamlFault:

@@ -32,10 +32,7 @@ def home() -> Path:
 
 
 def _of_user(variable: str, default: str) -> Path:
-    """Return gputui's folder in a folder that the XDG Base Directory Specification defines. The environment variable
-    `variable` names that folder. If it is not set, the folder is `default` in the user's home folder. Raises OSError if
-    the folder is needed and the user has no home folder.
-    """
+    # A folder of the XDG Base Directory Specification. OSError if it is needed and the user has no home.
     given = os.environ.get(variable, "").strip()
     return (Path(os.path.expanduser(given)) if given else user_home() / default) / "gputui"
 
@@ -85,9 +82,7 @@ def settings_file() -> Path:
 
 
 def named_presets() -> dict[str, Path]:
-    """Return the file of every preset that can be given by name, by this name. A preset of the user replaces a shipped
-    preset of the same name, and `fast.yaml` the file `fast.yml` beside it.
-    """
+    """Those that can be given by name; a user's replaces a shipped one, and `fast.yaml` the file `fast.yml`."""
     files = {path.stem: path for path in presets_in(SHIPPED_PRESETS)}
     return files | {path.stem: path for path in presets_in(user_presets_folder())}
 
@@ -106,9 +101,7 @@ def keras_folder() -> Path:
 
 
 def next_number(folder: Path, before: str, after: str = "") -> int:
-    """Return the number of the next name in a folder, such as 3 for `result-3.json` (`result-` is `before`): one more
-    than the largest number that there is, so that no file is replaced.
-    """
+    """One more than the largest number in names such as `result-3.json` (`result-` is `before`)."""
     names = (path.name[len(before) : len(path.name) - len(after)] for path in folder.glob(f"{before}*{after}"))
     return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0) + 1
 
@@ -121,9 +114,7 @@ SCRATCH_VARIABLE = "GPUTUI_SCRATCH"  # environment variable of engine and traine
 
 
 def make(path: Path, exist_ok: bool = False) -> None:
-    """Create a folder that only this user may open. Missing parent folders get the usual permissions. Raises
-    FileExistsError if it exists and `exist_ok` is False, or another OSError.
-    """
+    """Only this user may open it; parents get the usual permissions. FileExistsError unless `exist_ok`, or OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=ONLY_MINE, exist_ok=exist_ok)
     tighten(path)
@@ -138,9 +129,8 @@ def tighten(path: Path) -> None:
 
 
 def make_scratch() -> None:
-    """Create a folder for temporary files that TensorFlow does not delete, and name it in the variable GPUTUI_SCRATCH.
-    The engine removes the folder later. If it cannot be created, the variable is not set, and TensorFlow's files are
-    written to the usual folder for temporary files. Temporary files of the user's code are always written there.
+    """Create a folder for the temporary files that TensorFlow does not delete, and name it in GPUTUI_SCRATCH, which the
+    engine removes later. Without it, and for the user's code, the usual folder is used.
     """
     folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"gputui-{os.urandom(6).hex()}")
     os.environ.pop(SCRATCH_VARIABLE, None)

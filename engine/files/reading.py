@@ -74,10 +74,8 @@ def read_bytes(path: Path, most: int = MAX_OBJECT_BYTES) -> bytes:
 
 
 class GrowingFile:
-    """Reads the complete lines of the growing file `path`, each line once, from byte `offset` on.
-
-    A last line that is not complete is left for a later reading. Each reading opens the file again, and raises OSError
-    as `open_regular` does.
+    """Reads each complete line of a growing file once, from byte `offset` on; one that is not complete is left for
+    later. Each reading opens the file again, and raises OSError as `open_regular` does.
     """
 
     def __init__(self, path: Path, offset: int = 0) -> None:
@@ -116,9 +114,7 @@ def why(fault: OSError) -> str:
 @dataclass(frozen=True)
 class Object:
     """The content of a JSON file; empty if there is no such file. `damage` is a sentence about a part that cannot be
-    used.
-
-    `unreadable` is True if the file may exist, but cannot be read now.
+    used. `unreadable` is True if the file may exist, but cannot be read now.
     """
 
     value: Mapping[str, Any]

@@ -33,10 +33,7 @@ _read: dict[Path, _Read] = {}
 
 
 def number_of(run_folder: Path) -> int | None:
-    """Return the number of the run in `run_folder`; None if it has none.
-
-    A folder that the user has renamed is recognised by the id in the run's first event.
-    """
+    """None without one. A folder that the user has renamed is recognised by the id in the run's first event."""
     numbers = _numbers(file_of(run_folder))
     number = numbers.get(run_folder.name)
     if number is not None or not numbers or _is_older(run_folder.name, next(iter(numbers))):
@@ -48,9 +45,7 @@ def number_of(run_folder: Path) -> int | None:
 
 
 def short_names(runs_folder: Path) -> Mapping[str, str]:
-    """Return the short name of each run that has a number, by the name that its folder had at its creation. Runs that
-    were deleted are included.
-    """
+    """By the name that the folder had at its creation, also of runs that were deleted."""
     return {name: f"r{number}" for name, number in _numbers(file_of(runs_folder / "any")).items()}
 
 
@@ -72,9 +67,7 @@ def named(short_name: str, runs_folder: Path) -> Path | None:
 
 
 def first_name_of(short_name: str, runs_folder: Path) -> str:
-    """Return the name that the folder of the run `short_name` had at its creation, also if that run was deleted. Empty
-    if no run has had that short name.
-    """
+    """The name of the folder at its creation, also if the run was deleted; empty if no run has had the short name."""
     match = _NAME.fullmatch(short_name)
     numbers = _numbers(file_of(runs_folder / short_name)) if match else EMPTY
     return next((name for name, number in numbers.items() if match and number == int(match[1])), "")
@@ -85,7 +78,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _first_name(run_folder: Path) -> str:
-    """Return the name that the folder had when its first event was written; empty without events."""
+    # As its first event has it.
     for file in sorted(run_folder.glob("*.jsonl")):
         with contextlib.suppress(OSError, ValueError, RecursionError, TypeError, KeyError), open_regular(file) as lines:
             return str(json.loads(lines.readline(_LONGEST_EVENT))["run"])
@@ -98,10 +91,7 @@ def file_of(run_folder: Path) -> Path:
 
 
 def _numbers(file: Path) -> Mapping[str, int]:
-    """Return the number of each run by the name of its folder. Empty if the file cannot be read.
-
-    The file is read again only if it has changed.
-    """
+    """By the name of the folder; empty if the file cannot be read, which is done again if it has changed."""
     try:
         about = os.stat(file)
         stamp = (about.st_ino, about.st_size, about.st_mtime_ns)

@@ -113,9 +113,7 @@ def read(path: Path, kind: type[T], /, **more: Any) -> Content[T]:
 
 
 def read_usable(path: Path, kind: type[T]) -> T:
-    """Return the object in a JSON file as a `kind`, a dataclass whose fields all have defaults. What is damaged or
-    absent has its default.
-    """
+    """The object in a JSON file; what is damaged or absent has its default."""
     content = read_object(path).value
     wrong = _wrong(content, kind, get_type_hints(kind))
     return convert({name: value for name, value in content.items() if name not in wrong}, kind)
@@ -171,7 +169,7 @@ def has_any(hint: Any) -> bool:
 
 @cache
 def _shape_of(kind: Any, needed: tuple[str, ...] = ()) -> Any:
-    """Return the type of a mapping with the fields of a dataclass or TypedDict, of which some must be present."""
+    # A mapping with the fields of a dataclass or TypedDict, of which some must be present.
     hints = get_type_hints(kind, include_extras=True).items()
     return _shape({name: hint for name, hint in hints if get_origin(hint) is not ClassVar}, needed)
 
@@ -190,10 +188,7 @@ def _shape(hints: Mapping[str, Any], needed: Sequence[str] = (), **more: Any) ->
 
 
 def _checked(hint: Any) -> Any:
-    """Return the type for msgspec: numbers are those that figures can have, and a Literal is any text, as another
-    version of gputui may have more words. `Annotated[Mapping, KIND, NAMES]` has the entries that KIND declares, always
-    those of these names.
-    """
+    """The type for msgspec. `Annotated[Mapping, KIND, NAMES]` has what KIND declares, always those NAMES."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint in (float, int):
         most = LARGEST if hint is float else LARGEST_WHOLE

@@ -118,8 +118,6 @@ def plain(value: Any) -> Any:
 
 
 def to_json(value: Any, *, indent: int | None = None, short: bool = False) -> str:
-    """Return the value as strict JSON, on one line or with `indent` spaces for each level; `short` leaves out spaces.
-    A value that JSON does not have, such as a path or a date, is written as text.
-    """
+    """Strict JSON, on one line or indented; a value that JSON does not have, such as a path, becomes text."""
     separators = (",", ":") if short else None
     return json.dumps(plain(value), allow_nan=False, indent=indent, separators=separators, default=str)

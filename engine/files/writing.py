@@ -33,9 +33,8 @@ PROBE_BYTES = 16384
 
 
 def refusal(fault: BaseException) -> int | None:
-    """Return the error number if the error means that a disk refuses to be written to; None for any other error. These
-    are a full disk, a used quota, a read-only disk and a limit on the size of files. Errors of TensorFlow and HDF5 are
-    recognized by their text.
+    """The number of an error with which a disk refuses to be written to (full, quota, read-only, size of files), else
+    None. Errors of TensorFlow and HDF5 are recognized by their text.
     """
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault.errno if fault.errno in _WHAT else None
@@ -47,9 +46,7 @@ def refusal(fault: BaseException) -> int | None:
 
 
 def passes(number: int) -> bool:
-    """Return True if waiting may remove the error with this number. Only a limit on the size of files does not change
-    while the process lives.
-    """
+    """False for the limit on the size of files, which does not change while the process lives."""
     return number != errno.EFBIG
 
 
@@ -71,9 +68,7 @@ def without_nodes(text: str) -> str:
 
 
 def reason(fault: BaseException) -> str:
-    """Return the system's message of an error. For an error without an error number, return its first 200 characters,
-    without TensorFlow's node names.
-    """
+    """The system's message, or 200 characters of an error without number, without TensorFlow's node names."""
     number = refusal(fault) or (fault.errno if isinstance(fault, OSError) else None)
     return os.strerror(number) if number else " ".join(without_nodes(str(fault)).split())[:200]
 
@@ -97,7 +92,7 @@ def try_writing(folder: Path) -> str:
 
 
 def _no_inodes(path: Path | str) -> str:
-    """Return a remark if the disk has free space but no free inode for one more file; else an empty text."""
+    # The disk has free space but no inode for one more file.
     try:
         facts = os.statvfs(os.path.dirname(path) if not os.path.isdir(path) else path)
     except OSError:
@@ -125,9 +120,8 @@ _DRAFT = ".{name}.{process}"  # with random digits: other threads and other host
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True, mode: int = 0o666) -> None:
-    """Replace the content of a file by `text`: a reader sees the old content or the new content, never a part of it.
-    Raises OSError with the file's name, and then leaves no temporary file. `durable` waits until the content is on the
-    disk. It is not needed for a file that is rewritten every second. `mode` are the permissions, less the umask.
+    """A reader sees the old or the new content. OSError has the file's name, and no temporary file is left. `durable`
+    waits for the disk: not for what is rewritten every second. `mode` is less the umask.
     """
     draft = path.with_name(_DRAFT.format(name=path.name, process=f"{os.getpid()}{secrets.randbelow(10**9):09}"))
     try:
@@ -148,9 +142,7 @@ def write_atomically(path: Path, text: str, *, durable: bool = True, mode: int =
 
 
 def drafts(path: Path) -> list[Path]:
-    """Return the temporary files of `write_atomically` for this file: a process that is killed leaves one. Raises
-    OSError if the folder cannot be read.
-    """
+    """The temporary files of `write_atomically` that killed processes have left. Raises OSError."""
     head = _DRAFT.format(name=path.name, process="")
     return [each for each in path.parent.iterdir() if each.name.startswith(head) and each.name[len(head) :].isdecimal()]
 

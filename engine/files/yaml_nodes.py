@@ -15,11 +15,7 @@ MAX_BITS = 4000  # of a whole number: Python converts no longer ones to text
 
 
 def _number(loader: Any, node: yaml.ScalarNode) -> int | float:
-    """Return the number of a YAML scalar, which `loader` has read.
-
-    Raises YamlFault for text that YAML 1.1 reads as another number than a person does, and ValueError for a number that
-    is too long.
-    """
+    """YamlFault for text that YAML 1.1 reads as another number than a person does; ValueError if too long."""
     if message := trap(node.value):
         raise YamlFault(message, node.start_mark.line + 1)
     if node.tag.endswith(":int"):
@@ -52,10 +48,8 @@ _ODD = re.compile(r"[?!&*]")
 
 
 def parse(text: str) -> dict[str, Located]:
-    """Return the values of a YAML text by key, each with its line number, in the two upper levels. Raises YamlFault.
-
-    Errors of syntax have the words of PyYAML's parser in Python. Valid YAML that is not allowed in a preset is refused
-    without that parser, which would take seconds for a long file.
+    """The values by key, with their lines, in the two upper levels. Raises YamlFault, in the words of PyYAML's parser
+    in Python, without which valid YAML that is not allowed is refused, as it takes seconds for a long file.
     """
     if _COMMON.fullmatch(text) and not _ODD.search(text):
         with contextlib.suppress(yaml.YAMLError):
@@ -83,9 +77,7 @@ def _parse(text: str, kind: Any) -> dict[str, Located]:
 
 
 def _guard(text: str, kind: Any) -> None:
-    """Raise YamlFault for aliases and deep nesting in a YAML text, before any value is built from it. `kind` is
-    PyYAML's loader.
-    """
+    """YamlFault for aliases and deep nesting, before any value is built."""
     depth = 0
     for event in yaml.parse(text, Loader=kind):
         line = event.start_mark.line + 1 if event.start_mark else 1

@@ -37,11 +37,7 @@ class Located:
 
 
 def trap(text: str) -> str:
-    """Return advice on an unquoted word that YAML 1.1 reads as an unexpected number. Return an empty text for any other
-    word.
-
-    `010` is 8 in YAML 1.1, `1:30` is 90, and `0b101` is 5.
-    """
+    """Advice on an unquoted word that YAML 1.1 reads as another number: `010` is 8, `1:30` is 90, `0b101` is 5."""
     digits = text.lstrip("+-").replace("_", "")
     sign = "-" if text.startswith("-") else ""
     if re.fullmatch(r"0[0-7]+", digits):
@@ -65,10 +61,7 @@ def _base_60(digits: str) -> str:
 
 
 def shorten(value: object, limit: int = 40) -> str:
-    """Return the value as text for an error message: on one line, without control characters, about `limit` characters.
-
-    A text is put in quotes, any other value is written as in YAML. The omitted part is replaced by `...`.
-    """
+    """On one line, without control characters, about `limit` characters; a text in quotes, others as in YAML."""
     text = printable(value[: 2 * limit] if isinstance(value, str) else _as_yaml(value))
     text = text if len(text) <= limit else text[:limit] + "..."
     return repr(text) if isinstance(value, str) else text

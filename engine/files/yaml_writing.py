@@ -34,10 +34,7 @@ _Plain.add_representer(type(None), lambda writer, _: writer.represent_scalar("ta
 
 
 def load(text: str) -> tuple[YAML, CommentedMap]:
-    """Return a writer that keeps the indentation of the text, and the text as a mapping of keys to values.
-
-    Raises LayoutFault.
-    """
+    """A writer that keeps the indentation of the text, and the text as a mapping. Raises LayoutFault."""
     yaml = YAML()
     yaml.Representer = _Plain
     yaml.preserve_quotes = True
@@ -73,10 +70,7 @@ def node(value: Any) -> Any:
 
 
 def scalar(value: Any) -> Any:
-    """Return the value; a text that YAML 1.1 would read as something else is returned in quotes.
-
-    `off` gets no quotes, as options accept it.
-    """
+    """A text that YAML 1.1 would read as something else gets quotes; `off` does not, as options accept it."""
     if isinstance(value, str) and value != "off" and not located_yaml.stays_text(value):
         return DoubleQuotedScalarString(value)
     return value
@@ -86,12 +80,8 @@ def scalar(value: Any) -> Any:
 
 
 def with_comments(text: str, comments: Mapping[tuple[str, str], str], kind: str) -> str:
-    """Return the text with `# kind: comment` at the value of each (group, name), and otherwise unchanged.
-
-    If a value has a line of its own, the comment is put at the end of that line, or above it if the line cannot take
-    it. If the value is in braces, the comment is put above the line on which its group begins. An older comment of the
-    same kind is replaced. Values that the text does not have are skipped. The comment of the key HEAD becomes the first
-    line. Raises LayoutFault.
+    """Put `# kind: comment` at the end of the line of each (group, name), or above it if the line cannot take it, or
+    above its group in braces; in place of older ones, that of HEAD first. Raises LayoutFault.
     """
     _, document = load(text)
     lines = text.splitlines(keepends=True)
@@ -111,29 +101,20 @@ def with_comments(text: str, comments: Mapping[tuple[str, str], str], kind: str)
 
 
 def _headed(lines: list[str], comment: str, kind: str) -> list[str]:
-    """Return the lines with the comment of HEAD as the first line; an older one of the same kind is removed.
-
-    If `comment` is empty, the older one is only removed.
-    """
+    # An empty comment only removes the older one.
     start = f"# {kind}: {HEAD[1]}: "
     rest = [line for line in lines if not line.startswith(start)]
     return [start + comment + (_end(lines[0]) or "\n"), *rest] if comment else rest
 
 
 def _can_follow(line: str) -> bool:
-    """Return True if a comment can be put at the end of the line: its value ends there, and it has no comment yet.
-
-    False also for quoted texts and for some other values with which this is hard to decide.
-    """
+    # Its value ends there, and it has no comment. False also for quoted texts and others that are hard to judge.
     value = line.partition(":")[2].strip()
     return bool(value) and "#" not in value and value[0] not in "|>&*!\"'" and value.count("[") == value.count("]")
 
 
 def _inserted(lines: list[str], above: Mapping[int, list[str]], kind: str) -> list[str]:
-    """Return the lines with the comments of `above` before the lines of these numbers, counted from 0.
-
-    Older comments of the same `kind` on the same values are removed.
-    """
+    """By the numbers of lines from 0; older comments of this `kind` on the same values are removed."""
     result: list[str] = []
     for number, line in enumerate(lines):
         for comment in above.get(number, ()):

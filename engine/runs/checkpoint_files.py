@@ -61,9 +61,7 @@ def whole_step(folder: Path) -> int | None:
 
 
 def describe(reasons: Mapping[int, str]) -> str:
-    """Return one text that names the checkpoints that cannot be used, each with the reason. `reasons` has by step a
-    reason such as `is damaged (...)`. Three checkpoints are named; the others are only counted.
-    """
+    """One text for the checkpoints that cannot be used, with the reasons (by step); three are named."""
     first = "; ".join(f"checkpoint of step {step} {why}" for step, why in list(reasons.items())[:_NAMED])
     return f"{first}; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else first
 

@@ -90,17 +90,13 @@ def as_trained(run: Run, options: Options) -> Options:
 
 
 def used_entry(entry: Entry, copy: Path | None) -> Entry:
-    """Return the entry with the path of its file in the folder `copy`; the entry unchanged if `copy` is None. With a
-    `copy`, the entry must name a file, not a module.
-    """
+    """The entry with the path of its file, not a module, in the folder `copy`, if there is one."""
     return entry if copy is None else Entry(str(copy / Path(str(entry.file)).name), None, entry.function)
 
 
 def make(run: Run, options: Options) -> None:
-    """Copy the Python files of the entry's folder to the run, and record the folder, the commit and the diff. Nothing
-    is copied if workload.entry names no file. If the run already has a copy, it is kept under another name, such as
-    `code-1`. If the files cannot be copied, or are too many or too large, the record has the reason. Raises OSError if
-    the record cannot be written.
+    """Copy the Python files of the entry's folder, if it names a file, and record folder, commit, diff, and why they
+    could not be copied. An earlier copy is kept as `code-1`. OSError if the record cannot be written.
     """
     if (folder := home_of(options)) is None:
         if options.workload.entry is not None and options.run.code == "copy":
@@ -140,9 +136,7 @@ def link_data(run: Run, options: Options) -> None:
 
 
 def _copy(run: Run, folder: Path, with_links: bool) -> str:
-    """Copy the Python files of `folder` to the run; `with_links` also adds links to all other files. Returns an empty
-    text, or the reason why the files were not copied.
-    """
+    """Why the files were not copied, or an empty text. `with_links` adds links to all other files."""
     target = run.file(FOLDER)
     try:
         tree = _search(folder, run)
@@ -173,10 +167,7 @@ class _Tree:
 
 
 def _search(folder: Path, run: Run) -> _Tree:
-    """Return the entries of a folder and its subfolders, upper levels first. A subfolder with more than
-    MOST_NAMES_OF_DATA names counts as data and is not searched. Virtual environments and the folders of runs are left
-    out. Raises OSError if `folder` itself cannot be listed.
-    """
+    """A folder's entries, upper levels first, without virtual environments, runs and data (MOST_NAMES_OF_DATA)."""
     tree, ours = _Tree(), {os.path.realpath(home()), os.path.realpath(run.path.parent), os.path.realpath(run.path)}
     names = copied_bytes = 0
     waiting = deque([""])
@@ -214,7 +205,7 @@ def _search(folder: Path, run: Run) -> _Tree:
 
 
 def _bytes_of_python(entry: os.DirEntry[str]) -> int | None:
-    """Return the size in bytes of a Python file that is copied; None for any other or a too large file."""
+    # None for any other or a too large file.
     if not entry.name.endswith(".py") or not entry.is_file():
         return None
     length = entry.stat().st_size
@@ -222,9 +213,7 @@ def _bytes_of_python(entry: os.DirEntry[str]) -> int | None:
 
 
 def _link(tree: _Tree, folder: Path, copy: Path) -> None:
-    """Make a link in `copy` to each entry of `folder` that is not copied. If nothing in a subfolder is copied, the link
-    leads to the whole subfolder.
-    """
+    # To what is not copied; if nothing in a subfolder is copied, one link leads to the subfolder.
     copied = {""} | {str(parent) for name in tree.files for parent in Path(name).parents}
     copied = {"" if parent == "." else parent for parent in copied}
     for name in tree.others:

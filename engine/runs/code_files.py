@@ -56,15 +56,11 @@ class Code:
         return os.path.relpath(path, self.folder) if Path(path).is_relative_to(self.folder) else path
 
     def changed(self, copy: Path | None = None) -> list[str]:
-        """Return the paths of the recorded files that have another content now or no longer exist. If `copy`, the run's
-        copy of the folder, is given, the files in it are compared instead of the originals.
-        """
+        """Recorded files that have another content now, or are gone; with `copy` those in the run's copy."""
         return [path for path, recorded in self.files.items() if _hash(self.used(path, copy)) != recorded]
 
     def used(self, path: str, copy: Path | None) -> str:
-        """Return the path of the file that a run imports for the recorded `path`. This is the file in `copy` if it
-        exists there, else `path` itself.
-        """
+        """The path of the file that a run imports: that in `copy` if it exists there."""
         copied = copy / self.name_of(path) if copy and Path(path).is_relative_to(self.folder) else None
         return str(copied) if copied and copied.exists() else path
 
@@ -75,9 +71,7 @@ def read(run: Run) -> Code:
 
 
 def changed(run: Run) -> list[str]:
-    """Return the names of the files that have changed since the run used them. A name is followed by the number of
-    changed lines if the run has a copy of the file, or by "(missing)" if the file no longer exists.
-    """
+    """Their names, each with the number of changed lines if there is a copy, or "(missing)"."""
     code, copy = read(run), code_copy.of(run)
     return [code.name_of(path) + _how(path, code, copy) for path in code.changed()]
 
@@ -91,9 +85,7 @@ def _how(path: str, code: Code, copy: Path | None) -> str:
 
 
 def _changed_lines(before: str, after: str) -> int:
-    """Return the number of lines that differ between the files with the paths `before` and `after`. 0 if a file cannot
-    be read or has more than 5,000 lines.
-    """
+    """0 if a file cannot be read or has more than 5,000 lines."""
     try:
         old, new = (read_bytes(Path(path)).splitlines() for path in (before, after))
     except OSError:
@@ -117,9 +109,7 @@ def describe(run: Run) -> str:
 
 
 def can_use_copy(run: Run) -> bool:
-    """Return True if the run has a copy of its code and the copy equals the code that the run has used. True also for a
-    copy if the run has not recorded any code.
-    """
+    """The copy equals the code that the run has used, or the run has not recorded any."""
     copy = code_copy.of(run)
     return copy is not None and not read(run).changed(copy)
 
@@ -155,10 +145,8 @@ def accept(run: Run, copy: Path | None = None) -> None:
 
 
 def begin(run: Run, copy: Path | None = None) -> None:
-    """Prepare the record before a trainer runs the user's code; `copy` is the run's copy if it trains that. Raises
-    CodeChangedError if a file has changed and the run has a checkpoint. Without a checkpoint, the changed files are
-    removed from the record, and recorded again when they are imported. Files may change between the launch and this
-    call, or before a second trainer continues after memory ran out.
+    """Prepare the record before a trainer runs the user's code or its `copy`. CodeChangedError if a file has changed
+    and there is a checkpoint; without one, changed files are recorded again when they are imported.
     """
     code = read(run)
     if paths := code.changed(copy):

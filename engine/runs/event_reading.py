@@ -40,7 +40,6 @@ class Damage:
         self.count += 1
 
     def __str__(self) -> str:
-        """Return one sentence about the damage; empty if there is none."""
         if self.unreadable:
             return f"{self.path.name} cannot be read: {self.unreadable}"
         if not self.count:
@@ -50,9 +49,7 @@ class Damage:
         return f"line {self._first_line():,} of {self.path.name}{more} {are} damaged, left out"
 
     def _first_line(self) -> int:
-        """Return the number of the first damaged line in the file, counted from 1. It is counted only for the message,
-        so that reading stays fast.
-        """
+        """Counted only for the message, so that reading stays fast."""
         lines, left = 1, self._first_offset
         try:
             with open_regular(self.path) as stream:
@@ -108,9 +105,7 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _no_collecting(size_bytes: int) -> Iterator[None]:
-    """A context without Python's garbage collection, if a block of more than 1 MB is read (`size_bytes`). The
-    collection would take longer than the reading, and free nothing.
-    """
+    """For more than 1 MB: the garbage collection would take longer than the reading, and free nothing."""
     paused = size_bytes > _MANY_BYTES and gc.isenabled()
     if paused:
         gc.disable()
@@ -141,9 +136,7 @@ class RunEvents:
 
 
 def read_events(folder: Path, names: Sequence[str] = EVENT_FILES, keep_lines: bool = False) -> RunEvents:
-    """Return the events in the files `names` of a run folder, by default both event files, in the order of time. A file
-    that does not exist has no events. A file that cannot be read is reported in `damage`.
-    """
+    """In the order of time. A file that does not exist has none; one that cannot be read is in `damage`."""
     tails = [Tail(folder / name, keep_lines=keep_lines) for name in names]
     events = in_time(event for tail in tails for event in tail.read())
     return RunEvents(events, tuple(filter(None, (str(tail.damage) for tail in tails))))
@@ -209,9 +202,7 @@ class Follower:
         return [self._warning("damaged_file", str(damage)) for damage in new]
 
     def _warning(self, kind: str, message: str) -> Event:
-        """Return a warning of this `kind` with the present time. It is made by this process and is not in the run's
-        files.
-        """
+        # It is not in the run's files.
         return dated(Warn(kind=kind, message=message), time.time(), self.run.id)
 
     def _lost(self) -> Finished:
@@ -244,9 +235,8 @@ class Silence:
         self._reported = ""
 
     def check(self, has_events: bool, trains: bool = True) -> str:
-        """Return a sentence if the disk keeps the run from writing, else an empty text. `has_events` is True if events
-        have been written since the last call; `trains` is False if only the engine is alive. Each silence is reported
-        once, and once more if the training has ended meanwhile.
+        """A sentence if the disk keeps the run from writing, once for each silence, and once more if the training
+        (`trains`) has ended meanwhile. `has_events`: some have been written since the last call.
         """
         now, waits = time.monotonic(), TRAINS_ON if trains else ENDED
         if has_events:

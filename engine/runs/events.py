@@ -44,9 +44,7 @@ LATER_COMPILING = ("evaluation", "smaller batch")  # details of `compiling`; wit
 
 
 def waits_for_others(phase: str, detail: str) -> bool:
-    """Return True if a phase event with this `phase` and `detail` means that the run waits for the other workers, or
-    connects them.
-    """
+    """The run waits for the other workers, or connects them."""
     return phase == "configuring" and bool(detail)
 
 
@@ -55,10 +53,8 @@ def waits_for_others(phase: str, detail: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Base of all events; `type` is the value in the JSON.
-
-    An event that was read from a file also has its time `t` (Unix seconds) and its `run`. A field that the file lacks,
-    as a file of another version may, reads as an empty list, mapping or text, or as None.
+    """Base of all events; `type` is the value in the JSON. One that was read from a file also has its time `t` (Unix
+    seconds) and its `run`. A field that the file lacks reads as an empty list, mapping or text, or as None.
     """
 
     type: ClassVar[str]
@@ -343,10 +339,8 @@ BestEpoch = Annotated[Mapping[str, Any], Best, "option", "figure", "epoch"]
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis(Event):
-    """The diagnosis of the training by its figures so far: the limit of its speed (`verdict`), the confidence (0 to 1),
-    the evidence and the remedies.
-
-    A later diagnosis replaces it.
+    """What limits the speed by the figures so far (`verdict`), with confidence (0 to 1), evidence and remedies. A later
+    diagnosis replaces it.
     """
 
     type: ClassVar[str] = "diagnosis"

@@ -34,11 +34,8 @@ def create(
     cluster: Cluster | None = None,
     path: Path | None = None,
 ) -> Run:
-    """Create a new run folder with `preset_yaml` as its preset, and the record of its origin. The run's id contains the
-    time and `name`, unless `path` is the folder; then FileExistsError is raised if it exists. `origin` is the content
-    of origin.json; if it is empty, there is no such file. `more` has the texts of further files by their names. In a
-    `cluster`, each worker has a run of its own; the id of each run except the chief's ends with the worker's number.
-    Raises RunError and OSError.
+    """Create a run folder: its id has the time and `name`, in a `cluster` also the worker's number, unless `path` is
+    the folder. `origin` is the text of origin.json, `more` those of others. Raises RunError and OSError.
     """
     folder = runs_folder()
     places.make(folder, exist_ok=True)
@@ -65,9 +62,8 @@ def create(
 
 
 def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str, str] | None = None) -> Run:
-    """Create the run folder `path` with `preset_yaml` as its preset; only this user can read it. `origin` and `more`
-    are as for `create`. Raises FileExistsError if `path` exists, RunError if TensorFlow cannot write to such a path, or
-    another OSError. After an error no folder is left.
+    """Only this user can read it. FileExistsError, RunError if TensorFlow cannot write to such a path, or OSError; no
+    folder is left then.
     """
     if not nameable(str(path)):
         raise RunError(f"{path.parent} {NO_NAME}: TensorFlow cannot write there; set GPUTUI_HOME to another folder")
@@ -91,9 +87,7 @@ def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str,
 
 
 def _give_number(path: Path) -> None:
-    """Give the new run in the folder `path` the next number. If that is impossible (the disk is full, or another
-    process holds the lock for a second), the run has no number.
-    """
+    """None if the disk is full, or if another process holds the lock for a second."""
     with contextlib.suppress(OSError, locks.Taken), locks.take(run_numbers.file_of(path)) as lock:
         end = os.lseek(lock.fd, 0, os.SEEK_END)
         is_cut = end and os.pread(lock.fd, 1, end - 1) != b"\n"  # by a process that was killed
@@ -117,7 +111,6 @@ class Survey:
     closed: Mapping[str, str]
 
     def __str__(self) -> str:
-        """Return one line about the folders that cannot be read; empty if all can be read."""
         if not self.closed:
             return ""
         name, reason = next(iter(self.closed.items()))
@@ -157,9 +150,8 @@ def all_runs() -> list[Run]:
 
 
 def find(text: str) -> Run:
-    """Return the run whose short name (`r42`) or id is `text`, or whose id contains it; for `latest`, the newest run.
-    Raises RunError if no run or several runs match. If the newest run is a worker of a training on several machines,
-    `latest` is the run of its chief.
+    """The run whose short name (`r42`) or id is `text`, or whose id contains it; for `latest` the newest, of several
+    machines the chief's. RunError if none or several match.
     """
     if (folder := run_numbers.named(text, runs_folder())) is not None:
         if text != folder.name and (runs_folder() / text).is_dir():

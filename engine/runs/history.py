@@ -19,10 +19,8 @@ _OF_GPU, _OF_HOST = (
 
 
 class RowMaker:
-    """Makes one row of each progress and epoch event. The events come in the order of time. A row has the time `t` in
-    Unix seconds, the epoch, the step and all available figures. Metrics keep their names; figures of GPUs have names
-    such as `gpu0_busy`. A figure without a value is not in the row. `readings` are the last figures of GPUs and host
-    before the first event.
+    """Makes a row of each progress and epoch event: the time `t` (Unix seconds), epoch, step, metrics by their names,
+    and all available figures, of GPUs such as `gpu0_busy`. `readings` are the last before the first event.
     """
 
     def __init__(self, readings: Mapping[str, float] | None = None) -> None:

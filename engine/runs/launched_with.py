@@ -87,9 +87,7 @@ def of_same_code(options: Options) -> Started | None:
 
 
 def _code(entry: Any, folder: Any) -> tuple[str, str] | None:
-    """Return the absolute path of the entry's file, and the name of its function; None if the entry is not valid.
-    `entry` and `folder` are values of workload.entry and workload.folder.
-    """
+    # The absolute path of the entry's file, and its function; None if the entry is not valid.
     if not isinstance(entry, str) or not ENTRY.fullmatch(entry):
         return None
     called = parse(entry)

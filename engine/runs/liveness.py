@@ -59,11 +59,8 @@ def _check_here(folder: Path, status: Mapping[str, Any]) -> Liveness:
 
 
 def _lives(process: Process | None, folder: Path, verified: bool = False) -> bool:
-    """Return True if `process`, which the status file names, is alive. None is not alive. With `verified`, it must also
-    be seen to work for this run. A status file can name any process, and a folder can be copied. If the file does not
-    have the machine and the start of the process, an older gputui wrote it: then the command line of the process must
-    name the run.
-    """
+    # A status file can name any process, and a folder can be copied: with `verified` the process must be seen to work
+    # for this run. An older gputui wrote neither machine nor start: then the command line must name the run.
     if process is None:
         return False
     if process.place is None:
@@ -72,9 +69,8 @@ def _lives(process: Process | None, folder: Path, verified: bool = False) -> boo
 
 
 def check_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> Liveness:
-    """Return the same as `check`, but wait up to 3 s for a new heartbeat of a run on another machine that seems to be
-    dead. `read_status` returns the present content of status.json. `check` compares clocks, and the clocks of two
-    machines may differ.
+    """As `check`, but wait up to 3 s for a new heartbeat of a run on another machine that seems to be dead: `check`
+    compares clocks, and those of two machines may differ.
     """
     status = read_status()
     now, place = check(folder, status), Place.read(status)
@@ -88,9 +84,7 @@ def check_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) ->
 
 
 def _is_certain(folder: Path, place: Place) -> bool:
-    """Return True if it is certain that a run at `place`, another machine, has ended: its lock is not held. A lock is
-    certain only if both share a kernel, as containers on one host do.
-    """
+    # Its lock is not held, which says so only if both share a kernel, as containers on one host do.
     return place.shares_kernel and locks.held(folder / ENGINE_LOCK) is False
 
 
@@ -98,9 +92,7 @@ _seen: dict[Path, tuple[Any, float]] = {}  # the heartbeat of a run, and when it
 
 
 def _beats(folder: Path, heartbeat: Any) -> bool:
-    """Return True if the heartbeat of the run in `folder` has changed within the last 60 s. The first call for a folder
-    compares the heartbeat with the clock. Later calls compare it with the heartbeat of the call before.
-    """
+    # Within 60 s: by the clock at the first call for a folder, later compared with the call before.
     now = time.monotonic()
     if folder not in _seen:
         fresh = isinstance(heartbeat, int | float) and abs(time.time() - heartbeat) < FRESH_SECONDS

@@ -128,9 +128,7 @@ def line_of(event: Event) -> str:
 
 
 def parse_block(block: bytes) -> Iterator[tuple[Event | None, bytes]]:
-    """Yield each complete line of the block, without its newline, with its event. The event is None if the line is not
-    a valid event. The rest after the last newline is left out.
-    """
+    """Each complete line, without its newline, with its event; None if it is not a valid one."""
     is_harmless = _is_harmless(block)
     return ((parse_line(line, is_harmless), line) for line in block.split(b"\n")[:-1])
 
@@ -149,7 +147,7 @@ _Reader = tuple[type[Event], Callable[[bytes], dict[str, Any]], bool]
 
 @cache
 def _readers() -> Mapping[bytes, _Reader]:
-    """Return for each type its class, the function that reads a line, and whether it has mappings of any depth."""
+    # For each type: its class, the function that reads a line, and whether it has mappings of any depth.
     readers: dict[bytes, _Reader] = {}
     for name, kind in kinds().items():
         hints = get_type_hints(kind, include_extras=True)
@@ -165,9 +163,7 @@ def _head() -> Callable[[bytes], dict[str, Any]]:
 
 
 def recalled(content: dict[str, Any]) -> Event:
-    """Return the event with the fields `content`, among them `t`, `type` and `run`, without checking them. Fields that
-    are absent have the values that `Event` gives them.
-    """
+    """The event with these fields, unchecked; absent ones have the values that `Event` gives them."""
     event = new(kinds().get(content["type"], Unknown))
     set_fields(event, "__dict__", _with_gpus(content) if content["type"] in _GPUS else content)
     return event

@@ -135,9 +135,7 @@ class Run:
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        """The content of result.json; if there is no such file, the summary in the last event. None if there is
-        neither, or if result.json is damaged.
-        """
+        """None if there is neither result.json nor a summary in the last event, or if result.json is damaged."""
         read = self.read_result()
         return read.value or (None if read.damage else self._result_in_events())
 
@@ -147,10 +145,8 @@ class Run:
         return [content.damage for content in (self._status(), self.read_result()) if content.damage]
 
     def _result_in_events(self) -> Mapping[str, Any] | None:
-        """Return the summary in the newest `finished` event if it is of the latest launch, else None. The trainer's
-        counts only if it is the last of its events. An event that is older than the preset belongs to an earlier
-        launch.
-        """
+        # Of the latest launch: an event older than the preset is of an earlier one, as is one of a trainer that goes
+        # on.
         ends = [event for event in self._last_events(EVENTS_FILE)[-1:] if isinstance(event, Finished)]
         ends += [event for event in self._last_events(TELEMETRY_FILE) if isinstance(event, Finished)]
         last = max(reversed(ends), key=lambda event: event.t, default=None)
@@ -180,9 +176,7 @@ class Run:
 
     @property
     def whole_result(self) -> Mapping[str, Any]:
-        """The result of the run, with `seconds` and `goodput` over all launches of a resumed run. Empty without a
-        result.
-        """
+        """With `seconds` and `goodput` over all launches of a resumed run; empty without a result."""
         earlier = [typed.read_entries(path, Summary).value for path in self.path.glob(EARLIER_RESULTS)]
         return {**(self.result or {}), **_over_all_launches([*earlier, self.result or {}])}
 
@@ -200,9 +194,7 @@ class Run:
 
     @property
     def state(self) -> StateName:
-        """The outcome of a run that has ended, else `starting`, `running`, `stopping` or `waiting`. `stopping`: the
-        engine has ended, and the trainer still has to end. `waiting`: the run is in the queue.
-        """
+        """The outcome, or `starting`, `running`, `stopping` (the trainer has not ended) or `waiting` (in the queue)."""
         return self.state_of(self.liveness)
 
     def state_of(self, now: Liveness) -> StateName:
@@ -211,9 +203,7 @@ class Run:
         return queued or self.state_without_queue(now)
 
     def _queued_state(self) -> StateName | None:
-        """Return the state that the run's entry in the queue decides: `starting` or `waiting`. None for a run that is
-        not queued, and for a queued run that has begun. For a run that is not queued this costs one call of `stat`.
-        """
+        # None if it is not queued, which costs one call of `stat`, or has begun.
         file = self.queue_file
         if not os.path.exists(file):  # also if the folder belongs to another user
             return None
@@ -272,9 +262,7 @@ class Run:
 
 
 def _over_all_launches(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return `seconds`, the sum over all launches, and `goodput`, the share of training steps in that time. A figure
-    that the last result does not have is not returned.
-    """
+    """The sum of `seconds`, and `goodput`, the share of training steps in it, if the last result has them."""
     times = [(result.get("seconds"), result.get("goodput")) for result in results]
     figures = (
         {"seconds": sum(seconds for seconds, _ in times if seconds is not None)} if times[-1][0] is not None else {}
@@ -290,9 +278,8 @@ ASKED_BY_PERSON = (signal.SIGTERM, stop_signals.BY_PERSON)
 
 
 def request_stop(run: Run, numbers: Sequence[int] = ASKED_BY_PERSON) -> None:
-    """Ask a run to stop. The first request ends it gracefully; a second request of a person ends it at once. `numbers`
-    are the signals for its engine: ASKED_BY_PERSON, or the signal that a scheduler has sent. Raises RunError if the run
-    is not running on this machine.
+    """The first request ends a run gracefully, the second of a person at once. `numbers` are the signals:
+    ASKED_BY_PERSON, or that of a scheduler. RunError if it does not run on this machine.
     """
     now = run.liveness
     refuse_elsewhere(run, now, "stop")
@@ -324,9 +311,7 @@ def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int]
 
 
 def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
-    """Raise RunError if the run is running on another machine according to `now`. `verb` is the command that the
-    message proposes for that machine, such as `stop`.
-    """
+    """RunError if it runs on another machine; `verb`, such as `stop`, is proposed for that."""
     if now.host:
         raise RunError(f"{run.name} is running on {now.host}; {verb} it there: gputui {verb} {run.name}")
 
@@ -338,9 +323,8 @@ def waiting_error(run: Run, verb: str) -> RunError:
 
 @contextlib.contextmanager
 def reserved(run: Run, verb: str, from_queue: bool = False) -> Iterator[Lock]:
-    """Hold and yield the lock of a run that is not alive, so that no other process starts or deletes it meanwhile.
-    Raises RunError if the run is alive or queued, or if its lock cannot be taken. `verb` is for the message, and ends
-    with the letter e, such as `delete`. With `from_queue`, a queued run is allowed, as the queue itself starts it.
+    """Hold the lock of a run, so that no other process starts or deletes it. RunError if it is alive or queued (unless
+    `from_queue`), or locked. `verb` is for the message, such as `delete`.
     """
     now = liveness.check_closely(run.path, lambda: run.status)
     refuse_elsewhere(run, now, verb)

@@ -58,9 +58,7 @@ class Cluster:
         return f"worker {self.index} of {len(self.workers)}, at {self.address} ({self.source})"
 
     def as_tf_config(self) -> str:
-        """Return the value of TF_CONFIG for the trainer. It has the form that TensorFlow's TFConfigClusterResolver
-        reads, and `source` in addition.
-        """
+        """In the form that TensorFlow's TFConfigClusterResolver reads, with `source` in addition."""
         task = {"type": "worker", "index": self.index}
         return json.dumps({"cluster": {"worker": list(self.workers)}, "task": task, SOURCE: self.source})
 
@@ -103,9 +101,7 @@ def run_of(member: Mapping[str, Any]) -> Run | None:
 
 
 def chief_of(run: Run) -> Run | None:
-    """Return the chief's run for the run of any worker. None if the chief's folder cannot be read from this machine, or
-    if the run has no `started` event that names it.
-    """
+    """The chief's run for that of any worker; None if it cannot be read here, or before it has started."""
     workers = members(run)
     return run_of(workers[0]) if workers else None
 

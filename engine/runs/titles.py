@@ -58,9 +58,8 @@ class Title:
         return f"{self.preset}: {' '.join(self.changes)}" if self.changes else self.preset
 
     def within(self, width: int) -> str:
-        """Return the title with as many changes as fit into `width` characters, and the number of the other changes. An
-        example is `fast: batch_size=256 +3 more`. If even the first change does not fit, it is cut. If there is no room
-        for that either, only the number of changes is given. The preset's name is never cut, so the text may be longer.
+        """The title with as many changes as fit, and the number of the others: `fast: batch_size=256 +3 more`. The
+        first change is cut, or left out; the preset's name is never cut.
         """
         if changes := self.changes_within(width - len(self.preset) - 2):
             return f"{self.preset}: {changes}"
@@ -91,24 +90,18 @@ def title(run: Run) -> str:
 
 
 def title_of(run: Run) -> Title:
-    """Return the complete title of a run. Without a record of its origin (a run of an older gputui) it has only the
-    preset's name.
-    """
+    """A run of an older gputui, without a record of its origin, has only the preset's name."""
     title = recorded(typed.read_usable(run.file(FILE), Origin), name_of(run))
     return replace(title, changes=(*title.changes, *_place(run)))
 
 
 def with_name(run: Run) -> str:
-    """Return the short name and the title of a run, such as `r42 fast: batch_size=256`; only the title if the run has
-    no number.
-    """
+    """Such as `r42 fast: batch_size=256`; without a number the title alone."""
     return title(run) if run.number is None else f"{run.name} {title(run)}"
 
 
 def _place(run: Run) -> Iterator[str]:
-    """Yield one text about the run's place in a training on several machines, or no text for other runs. The text is
-    `worker 1 of 4`, or for the chief the number of workers.
-    """
+    # `worker 1 of 4` or, of the chief, the number of workers; nothing for a run on one machine.
     if (joined := run_cluster.of_run(run)) is not None:
         workers = len(joined.workers)
         yield counted(workers, "workers") if joined.is_chief else f"worker {joined.index} of {workers}"
@@ -127,9 +120,7 @@ def name_of(run: Run) -> str:
 
 
 def _words(key: str, value: Any) -> str:
-    """Return the changed option `key` and its value as text: `xla` or `no xla` for a switch, else such as
-    `batch_size=256`.
-    """
+    # `xla` or `no xla` for a switch, else such as `batch_size=256`.
     name = key.rpartition(".")[2]
     if value is True:
         return name
@@ -139,9 +130,7 @@ def _words(key: str, value: Any) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return the value as one word of at most 32 characters. Of a path it is the last part, of an interpreter its
-    environment, of a long text its beginning.
-    """
+    """One word of at most 32 characters: of a path the last part, of an interpreter its environment."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     word = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
@@ -167,9 +156,8 @@ def add_change(run: Run, key: str, before: Any, after: Any) -> None:
 
 
 def leave_out(run: Run, unapplied: Mapping[str, str]) -> None:
-    """Record in the run's origin.json which changed options have no effect. The title does not name these options.
-    `unapplied` has the reason for each key. Reasons of other options that were recorded earlier are removed. Raises
-    OSError if the record cannot be written.
+    """Record in origin.json which changed options have no effect, with the reasons by key, in place of earlier ones;
+    the title does not name them. Raises OSError.
     """
     origin = typed.read_usable(run.file(FILE), Origin)
     changes = {
@@ -270,9 +258,7 @@ def tags_in(words: Iterable[str]) -> list[str]:
 
 
 def _change(run: Run, change: Callable[[Notes], Notes]) -> Notes:
-    """Read the notes, apply `change`, write the result, and return it. A lock is held meanwhile, so that no change by
-    another process is lost. Raises RunError if it is taken, or OSError.
-    """
+    # Under a lock, so that no change by another process is lost. RunError if it is taken, or OSError.
     with _only_writer():
         notes = change(read_notes(run))
         content = json.dumps({"note": notes.note, "tags": notes.tags}, indent=1, ensure_ascii=False) + "\n"

@@ -44,11 +44,9 @@ def _of_run(run: Any) -> contextlib.AbstractContextManager[object]:
 
 
 def delete(item: Deletable, reserve: Reserve = _of_run) -> None:
-    """Delete a run or a proof for good, without moving it, as a full disk has no room for another folder. `reserve`
-    holds the folder meanwhile. Raises RunError if the folder is in use or cannot be deleted. The file that makes the
-    folder a run or a proof is deleted last: a folder that cannot be deleted completely is still listed. The lock file
-    is deleted after the lock is released, as NFS keeps a file that is deleted while it is open, and its folder. Nothing
-    is deleted if the folder that contains it cannot be written.
+    """Delete a run or proof without moving it, as a full disk has no room: what makes it one goes last, so that a rest
+    is still listed, then the lock file, which NFS keeps while it is open. RunError if it is in use or cannot be
+    deleted.
     """
     parent = os.path.dirname(os.path.realpath(item.path))
     if not os.access(parent, os.W_OK | os.X_OK):
@@ -134,9 +132,8 @@ class Trash:
             raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}") from None
 
     def bring_back(self, group: Sequence[Deletable] | None = None) -> tuple[Sequence[Deletable], list[str]]:
-        """Restore a group as `put` has returned it, or the group that was deleted last. Returns the restored items, and
-        for each other item a sentence with the reason why it was not restored; the group keeps these. Both are empty if
-        there is no such group.
+        """Restore a group of `put`, by default the last: the restored items, and a sentence for each other one, which
+        the group keeps. Both are empty without such a group.
         """
         group = group if group is not None else self._deleted[-1] if self._deleted else ()
         back, refused = [], []
@@ -174,9 +171,7 @@ class Trash:
         return f"{folder} cannot be removed: {faults[0].strerror or faults[0]}" if faults else ""
 
     def _own(self, parent: Path) -> Path:
-        """Return the trash folder of this process. The first call creates it in `parent` and locks it; later calls
-        ignore `parent`. Raises OSError if it cannot be made.
-        """
+        # The first call creates and locks it in `parent`. Raises OSError.
         while self._folder is None:
             folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
             # A folder that another screen removed before it was locked is created again.
@@ -199,11 +194,9 @@ def sweep(parent: Path) -> None:
 
 
 def _taken_over(folder: Path) -> Path | None:
-    """Rename a trash folder that no screen uses, and return its new path. None if the file system has no locks and the
-    folder may be in use. Raises Taken if a screen uses it. A screen that is about to lock its new folder does not find
-    the folder any more, and creates another one. The lock is released before the folder is deleted, as NFS keeps a file
-    that is deleted while it is open.
-    """
+    # Rename a folder that no screen uses: a screen that is about to lock its new folder does not find it, and creates
+    # another. None without locks if it may be in use; Taken if it is. NFS keeps a file that is deleted while it is
+    # open.
     with locks.take(folder / HELD) as lock:
         if not lock.works and time.time() - os.stat(folder).st_mtime <= WITHOUT_LOCKS_SECONDS:
             return None
