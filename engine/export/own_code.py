@@ -18,7 +18,7 @@ from ..interpreter import interpreter
 from ..options import Options, options_json
 from ..plan import SEVERAL_REPLICAS
 from ..presets import Preset, paths
-from ..runs.event_reading import read_events
+from ..runs.event_reading import events_of
 from ..runs.events import Warn
 from . import compile_and_fit as training_part
 from .data import CACHE_FILE, WHOLE_TRAINING, cache_file
@@ -491,7 +491,7 @@ def asked(preset: Preset) -> Form | None:
             lines = run.file("engine.log").read_text("utf-8", "replace").strip().splitlines()
             why = lines[-1][:200] if lines else f"return code {done.returncode}"
             raise RefusedError(f"{options.workload.entry} cannot be called: {why}", "train it to see more") from None
-        warned = read_events(run.path).of(Warn)
+        warned = events_of(run.path, Warn)
     if "error" in facts:
         raise RefusedError(facts["error"], facts["hint"])
     warnings = tuple(f"{event.message}\n{event.hint}".strip() for event in warned if event.kind in DIFFERS)

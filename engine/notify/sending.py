@@ -23,8 +23,8 @@ from ..files import typed
 from ..files.values import brief, harmless
 from ..options.run import SCHEMES
 from ..runs import Run, events, run_cluster, titles
-from ..runs.event_reading import read_events
-from ..runs.events import EVENTS_FILE, EpochEnd
+from ..runs.event_reading import events_of
+from ..runs.events import EpochEnd
 from ..runs.launched_with import options_of
 from ..runs.run import STATE_LABELS, Queued
 from ..system.child_process import BackgroundCall
@@ -294,7 +294,7 @@ def _followed(result: Mapping[str, Any]) -> tuple[str, float | None, int | None]
 
 def _best(run: Run) -> tuple[str, float | None, int | None]:
     """The best loss of the validation, or else of the training, and its epoch; an empty name without an epoch."""
-    epochs = [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, EpochEnd)]
+    epochs = events_of(run.path, EpochEnd)
     for name in ("val_loss", "loss"):
         values = [(value, each.epoch) for each in epochs if (value := each.metrics.get(name)) is not None]
         if values:

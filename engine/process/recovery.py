@@ -16,8 +16,8 @@ from ..files import places
 from ..files.writing import write_atomically
 from ..options import options_json
 from ..runs import Run, checkpoint_files, titles
-from ..runs.event_reading import RunEvents, read_events
-from ..runs.events import EVENTS_FILE, MemoryAnswer, OptionChanged, Phase, Progress, Started, XlaAnswer
+from ..runs.event_reading import events_of, last_of
+from ..runs.events import MemoryAnswer, OptionChanged, Phase, Progress, Started, XlaAnswer
 from .known_failures import MEMORY, XLA
 
 MOST_ANSWERS = 12  # of one engine; each halves the samples that are computed at once
@@ -43,8 +43,7 @@ def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer
     """The change as run.on_oom requires, after `given_before` ones in this run; a text says why none helps. `preset`
     has options by group and name.
     """
-    written = read_events(run.path, [EVENTS_FILE])
-    started, on_oom, phase = written.last(Started), preset["run"]["on_oom"], last_phase(written)
+    started, on_oom, phase = last_of(run.path, Started), preset["run"]["on_oom"], _last_phase(run)
     if started is None or phase not in HELPS_IN:
         return f"memory ran out in the phase {phase!r}, where smaller batches do not help"
     if given_before >= MOST_ANSWERS:
@@ -53,7 +52,8 @@ def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer
         checkpoint = checkpoint_files.whole_step(run.file(CHECKPOINTS))
     except checkpoint_files.Damage as damage:
         return f"there is no intact checkpoint to go on from ({damage})"
-    step = _step(written)
+    steps = [event.step for event in events_of(run.path, Progress) if event.t >= started.t]  # of the latest trainer
+    step = steps[-1] if steps else None
     ran_out = "out of memory in the first steps" if step is None else f"out of memory after step {step}"
     answer: Literal["halve", "accumulate"]
     if on_oom == "halve":
@@ -86,18 +86,9 @@ def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer
     return Answer(key, before, after, event, hint)
 
 
-def last_phase(written: RunEvents) -> str:
-    """`starting` if the trainer has reported none."""
-    phases = [event.phase for event in written.of(Phase) if event.phase != "ended"]
+def _last_phase(run: Run) -> str:
+    phases = [event.phase for event in events_of(run.path, Phase) if event.phase != "ended"]
     return phases[-1] if phases else "starting"
-
-
-def _step(written: RunEvents) -> int | None:
-    """The last step of the latest trainer."""
-    events = written.events
-    began = max((i for i, event in enumerate(events) if isinstance(event, Started)), default=0)
-    steps = [event.step for event in events[began:] if isinstance(event, Progress)]
-    return steps[-1] if steps else None
 
 
 def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -> Answer | str | None:
@@ -107,9 +98,8 @@ def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -
     error = result.get("error") or {}
     if error.get("kind") != XLA or (preset.get("compile") or {}).get("xla") != "auto":
         return None
-    written = read_events(run.path, [EVENTS_FILE])
-    started = written.last(Started)
-    if started is None or started.actual.get("jit_compile") is not True or last_phase(written) not in HELPS_IN:
+    started = last_of(run.path, Started)
+    if started is None or started.actual.get("jit_compile") is not True or _last_phase(run) not in HELPS_IN:
         return None  # XLA has compiled something else, in the user's code
     try:
         checkpoint = checkpoint_files.whole_step(run.file(CHECKPOINTS))

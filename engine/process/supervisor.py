@@ -32,8 +32,8 @@ from ..job.worker_readings import Workers
 from ..leases import free_gpus, lease
 from ..options import Options
 from ..runs import Run, events, results, run_cluster
-from ..runs.event_reading import Tail, in_time, read_events
-from ..runs.events import EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started, Warn
+from ..runs.event_reading import Tail, in_time, last_of
+from ..runs.events import TELEMETRY_FILE, GpuReadings, Started, Warn
 from ..runs.launched_with import options_of
 from ..runs.parsing import EventWriter
 from ..system import descendants, stop_signals
@@ -239,7 +239,7 @@ class Supervisor:
     @cached_property
     def _started(self) -> Started | None:
         """Read it only after the trainer has ended."""
-        return read_events(self.run.path, [EVENTS_FILE]).last(Started)
+        return last_of(self.run.path, Started)
 
     def _find_lost_gpus(self) -> list[str]:
         """Return those of a reading that began after the crash; none if no reading comes within 5 s."""

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from ..figures import PROFILE
 from ..files.reading import open_regular
 from ..runs import Run
-from ..runs.event_reading import read_events
-from ..runs.events import EVENTS_FILE, InputStages, Started
+from ..runs.event_reading import last_of
+from ..runs.events import InputStages, Started
 from ..runs.launched_with import options_of
 from ..units import amount, share
 from .layer_times import LayerTime, layer_times, scopes_of
@@ -309,7 +309,7 @@ def from_plain(values: Mapping[str, Any]) -> ProfileReport:
 
 
 def _report(run: Run, options: Mapping[str, Any], tools: Tools) -> ProfileReport:
-    started = None if on_gpu(tools) else read_events(run.path, [EVENTS_FILE]).last(Started)
+    started = None if on_gpu(tools) else last_of(run.path, Started)
     if started is not None and any("GPU:" in name for name in started.devices):
         raise ProfileError(_no_gpu(run))
     rows = step_rows(tools)
@@ -392,7 +392,7 @@ def _reason(code: int, stderr: str) -> str:
 
 
 def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
-    last = read_events(run.path, [EVENTS_FILE]).last(InputStages)
+    last = last_of(run.path, InputStages)
     return last.stages if last else ()
 
 

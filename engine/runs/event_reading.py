@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from ..files import writing
 from ..files.reading import GrowingFile, open_regular, why
-from .events import EVENT_FILES, Event, Finished, OptionChanged, Started, Warn
-from .parsing import dated, parse_block, with_line
+from .events import EVENT_FILES, EVENTS_FILE, Event, Finished, OptionChanged, Started, Warn
+from .parsing import dated, marks, parse_block, parse_line, with_line
 from .run import WAITING, Run
 
 E = TypeVar("E", bound=Event)
@@ -140,6 +140,21 @@ def read_events(folder: Path, names: Sequence[str] = EVENT_FILES, keep_lines: bo
     tails = [Tail(folder / name, keep_lines=keep_lines) for name in names]
     events = in_time(event for tail in tails for event in tail.read())
     return RunEvents(events, tuple(filter(None, (str(tail.damage) for tail in tails))))
+
+
+def events_of(folder: Path, kind: type[E], name: str = EVENTS_FILE) -> list[E]:
+    """The events of one type in an event file of a run. No line of another type is parsed."""
+    try:
+        lines = GrowingFile(folder / name).block().split(b"\n")
+    except OSError:
+        return []
+    events = (parse_line(line) for line in lines if marks(line, kind))
+    return [event for event in events if isinstance(event, kind)]
+
+
+def last_of(folder: Path, kind: type[E], name: str = EVENTS_FILE) -> E | None:
+    """The newest event of one type, as `events_of` reads it."""
+    return next(reversed(events_of(folder, kind, name)), None)
 
 
 def in_time(events: Iterable[Event]) -> list[Event]:

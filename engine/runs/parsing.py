@@ -113,6 +113,11 @@ def parse_line(line: bytes, is_harmless: bool = False) -> Event | None:
     return event
 
 
+def marks(line: bytes, kind: type[Event]) -> bool:
+    """False if the line is no event of this type."""
+    return b'%s%s"' % (_TYPE, kind.type.encode()) in line
+
+
 def with_line(event: Event, line: bytes) -> Event:
     set_fields(event, "line", line)
     return event

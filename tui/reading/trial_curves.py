@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from ...engine.proof.folder import Proof, proofs_folder
 from ...engine.runs import Run, runs_folder
-from ...engine.runs.event_reading import read_events
+from ...engine.runs.event_reading import events_of
 from ...engine.runs.events import EVENTS_FILE, EpochEnd
 from ...engine.trials.record import Record
 from ...engine.trials.sweep_record import IN_FLIGHT, SweepTrial
@@ -45,9 +45,7 @@ class TrialCurves:
         if size == size_before:
             return None
         self._read_at[trial.run] = now, size
-        ends = {
-            event.epoch: event.metrics.get(self.metric) for event in read_events(run.path, [EVENTS_FILE]).of(EpochEnd)
-        }
+        ends = {event.epoch: event.metrics.get(self.metric) for event in events_of(run.path, EpochEnd)}
         points = [(epoch, value) for epoch, value in sorted(ends.items()) if value is not None]
         values = [value for _, value in points]
         return Line(array("d", [epoch for epoch, _ in points]), array("d", values), last=values[-1] if values else None)
