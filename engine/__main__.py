@@ -59,11 +59,11 @@ if __name__ == "__main__":
                 places.make_scratch()
             trainer = forked or start_trainer(folder, clock)
         except OSError as fault:
-            from .process import engine_failure
+            from .process.supervisor import leave
 
-            sys.exit(engine_failure.leave(folder, None, fault))
+            sys.exit(leave(folder, None, fault))
     # Imported while the trainer starts: the first phase is on the screen 0.1 s sooner.
-    from .process.supervisor import Supervisor
+    from .process.supervisor import Supervisor, leave
     from .queue import any_entry
     from .runs import Run
 
@@ -73,9 +73,7 @@ if __name__ == "__main__":
             supervisor = Supervisor(Run(Path(folder)), trainer, lock, clock, leased)
             code = supervisor.supervise()
         except Exception as fault:  # noqa: BLE001 - the run says why its engine failed
-            from .process import engine_failure
-
-            code = engine_failure.leave(folder, supervisor.started_trainer if supervisor else trainer, fault)
+            code = leave(folder, supervisor.started_trainer if supervisor else trainer, fault)
     if any_entry():  # the runner of the queue may have been killed while this run trained
         from .queue import entries
 

@@ -149,9 +149,7 @@ _DATA = "workload.data"
 
 
 def dataset_faults(kind: str, place: str) -> Iterator[Finding]:
-    """Yield the faults that can be recognized without reading the data. `kind` and `place` are the parts of
-    workload.data.
-    """
+    """Those that are seen without reading the data; `kind` and `place` are parts of workload.data."""
     if kind in KERAS_FILES:
         yield from _download(kind)
         return

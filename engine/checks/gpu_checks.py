@@ -33,9 +33,7 @@ def replicas(options: Options, machine: Machine) -> int:
 
 
 def on_cpu(options: Options, machine: Machine) -> bool:
-    """Return True if no GPU trains for certain. It is not certain if NVML or the driver fails, or if device.visible
-    names a MIG instance, which NVML may not know.
-    """
+    """No GPU trains for certain: not if the driver fails, or if a MIG instance is named, which it may not know."""
     visible = options.device.visible
     stopped = machine.fault is not None and machine.fault.level == "error"
     unknown = (

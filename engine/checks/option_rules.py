@@ -316,9 +316,7 @@ def unkept(preset: Preset) -> Iterator[Finding]:
 
 
 def expected_seconds(preset: Preset) -> float | None:
-    """Return the time by one of the 20 newest runs of this machine with the same options, but for those that do not
-    change the time of an epoch.
-    """
+    """By one of the 20 newest runs here with the same options, but for those without effect on an epoch."""
     mine, here = _what_matters(_values(preset.options)), Place.here().host
     for run in runs.all_runs()[:LOOKED_AT]:
         if title_of(run).preset != preset.name or run.status.get("host", here) != here:

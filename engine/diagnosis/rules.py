@@ -82,10 +82,6 @@ def _gpu_waits(s: Measurements) -> bool:
     return not s.on_gpu or not s.gpu_full
 
 
-def _copying_shows(s: Measurements) -> bool:
-    return not s.device_batches or (s.transfer or 0.0) >= COPIES_ALL_THE_TIME
-
-
 def _pauses_repeat(s: Measurements) -> bool:
     # a single short evaluation may be slow by chance
     return s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS
@@ -109,14 +105,6 @@ def _slow_part(s: Measurements) -> list[str]:
     if s.crowded:
         return [f"{stage}; other programs also use the CPU", stage]
     return [f"{stage}; all CPU cores are busy", stage] if s.cores_busy else [stage]
-
-
-def _which_worker(s: Measurements) -> list[str]:
-    return [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"]
-
-
-def _cause_of_clock(s: Measurements) -> list[str]:
-    return [f" ({why})"] if (why := clocks.cause(s)) else []
 
 
 _VERDICTS = (
@@ -152,7 +140,8 @@ _VERDICTS = (
     Verdict("transfer_bound", "Transfer-bound", for_transfer, (
         # XProf counts copies to the device as input.
         Rule("transfer", 0.05, 0.20, "copying a batch to the GPU takes {value} of a step's time",
-             "XProf (input and its copies: 5 and 20 %), gputui", LOST_TIME, when=_copying_shows),
+             "XProf (input and its copies: 5 and 20 %), gputui", LOST_TIME,
+             when=lambda s: not s.device_batches or (s.transfer or 0.0) >= COPIES_ALL_THE_TIME),
     )),
     Verdict("python_overhead", "Python overhead", making.python_overhead, (
         Rule("python_share", 0.03, MUCH_PYTHON, "Python between the steps takes {value} of the time",
@@ -178,7 +167,7 @@ _VERDICTS = (
         Rule("worker_gap", WAITS_APART, 0.30,
              "one waits {value} of its steps longer for input than the others",
              "gputui", LOST_TIME),
-    ), endings=_which_worker),
+    ), endings=lambda s: [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"]),
     Verdict("underfilled", "GPU underused", making.underfilled, (
         Rule("busy_mean", GPU_WORKS, 0.50, "the GPU is busy {value} of the time",
              "SageMaker (70 %), Kineto (50 %)", UNUSED, below=True, when=lambda s: s.on_gpu),
@@ -200,7 +189,7 @@ _VERDICTS = (
         Rule("power_capped", 0.30, POWER_EXPLAINS,
              "a lowered power limit holds the GPU's clock down {value} of the time",
              "gputui", UNUSED, when=clocks.is_capped),
-    ), endings=_cause_of_clock),
+    ), endings=lambda s: [f" ({why})"] if (why := clocks.cause(s)) else []),
     Verdict("memory_limit", "Memory is at the limit", making.memory_limit, (
         Rule("memory_peak", 0.90, 0.97,
              "tensors took up to {value} of the memory that TensorFlow may take",

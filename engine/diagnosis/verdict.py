@@ -131,16 +131,12 @@ def _sentence(verdict: str, s: Measurements, mine: Sequence[Symptom]) -> str:
         wait = "is not known" if s.input_wait is None else f"is {waits.text(s.input_wait)} of the step"
         return f"{words}: the wait for input {wait}, and Monitor measures no other part of a step"
     if not mine:
-        return f"{words}: no single cause stands out{_why_doubtful(s)}"
+        crowded = " while other programs use the CPU" if s.crowded else ""
+        doubt = " in so short a run" if s.seconds < ENOUGH_SECONDS else crowded
+        return f"{words}: no single cause stands out{doubt}"
     whole = f"{words}: {mine[0].rule.text.format(value=mine[0].rule.figure.text(mine[0].value))}"
     longest_first = [whole + ending for ending in VERDICTS[verdict].endings(s)]
     return next((text for text in longest_first if len(text) <= 100), whole)
-
-
-def _why_doubtful(s: Measurements) -> str:
-    if s.seconds < ENOUGH_SECONDS:
-        return " in so short a run"
-    return " while other programs use the CPU" if s.crowded else ""
 
 
 def _confidence(s: Measurements, verdict: str, mine: Sequence[Symptom]) -> float:

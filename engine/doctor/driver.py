@@ -19,9 +19,7 @@ Bus = Sequence[str] | None
 
 
 def findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer) -> Iterator[Finding]:
-    """`bus` has the PCI addresses of all GPUs (None: not known). `confined`: some may be withheld on purpose, as in a
-    container.
-    """
+    """`bus`: the PCI addresses of all GPUs (None: not known); `confined`: some may be withheld on purpose."""
     if unreadable(seen):
         yield _unreadable(confined)
         if cuda.works and cuda.count:

@@ -95,9 +95,7 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
 
 
 def cudnn(gpus: Iterable[Gpu], has_driver: bool) -> Iterator[Finding]:
-    """Report a version that does not fit TensorFlow, or these GPUs with XLA. One without code for a chip is reported in
-    gpu_findings.py.
-    """
+    """One that does not fit TensorFlow, or these GPUs with XLA; gpu_findings.py reports one without their code."""
     if not _has_cuda():
         return
     chips = [gpu.compute_capability for gpu in gpus]
@@ -124,9 +122,7 @@ def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
 
 
 def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """ptxas and libdevice, which XLA needs to compile. If more than two packages are missing, installing them adds
-    these.
-    """
+    """ptxas and libdevice, which XLA needs. If over two packages are missing, installing them adds these."""
     if not _has_cuda() or len(set(missing.values())) > MOST_PACKAGES:
         return
     lacking = []

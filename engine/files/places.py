@@ -38,9 +38,7 @@ def _of_user(variable: str, default: str) -> Path:
 
 
 def user_home() -> Path:
-    """Return the user's home folder. Raises OSError if there is none, for example for an unknown user id in a
-    container.
-    """
+    """OSError if there is none, for example for an unknown user id in a container."""
     try:
         return Path.home()
     except RuntimeError:
@@ -63,9 +61,7 @@ TRIALS = "trials"  # the folder of a proof that holds the run folders of its tri
 
 
 def config_folder() -> Path:
-    """Return the folder of the user's presets and settings. For a user without a home folder it is in gputui's home
-    folder.
-    """
+    """Of presets and settings; without a home folder it is in gputui's."""
     try:
         return _of_user("XDG_CONFIG_HOME", ".config")
     except OSError:

@@ -83,9 +83,7 @@ class GrowingFile:
         self.size = offset  # bytes of the file at the last reading
 
     def block(self, most: int = -1) -> bytes:
-        """Return all new lines as one block of at most `most` bytes, if `most` is not negative. The block is empty if
-        there are none, or if the next one is longer. Raises OSError.
-        """
+        """All new lines, at most `most` bytes if not negative; empty if the next is longer. Raises OSError."""
         with open_regular(self.path) as stream:
             self.size = stream.seek(0, os.SEEK_END)
             stream.seek(self.offset)

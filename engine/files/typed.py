@@ -120,9 +120,7 @@ def read_usable(path: Path, kind: type[T]) -> T:
 
 
 def read_entries(path: Path, kind: type) -> Object:
-    """Return the object in a JSON file as a mapping, without the entries that are not of the type that `kind` declares,
-    a dataclass or a TypedDict. Errors are in the result's `damage`.
-    """
+    """The entries of the type that `kind` (a dataclass or TypedDict) declares; the rest is in `damage`."""
     content = read_object(path)
     if _trusts or not (wrong := _wrong(content.value, _shape_of(kind), _shape_of(kind).__annotations__)):
         return content

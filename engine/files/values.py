@@ -105,9 +105,7 @@ def finite(value: float | None) -> float | None:
 
 
 def plain(value: Any) -> Any:
-    """Return nested values in which each float that is NaN or infinite is None. Tuples become lists, and an object
-    its `as_json()`.
-    """
+    """NaN and infinite floats become None, tuples lists, and an object its `as_json()`."""
     if isinstance(value, float):
         return finite(value)
     if isinstance(value, Mapping):

@@ -79,9 +79,7 @@ def describe(number: int, path: Path | str) -> str:
 
 
 def try_writing(folder: Path) -> str:
-    """Write an unnamed file to the folder. Return a message if the disk refuses it, else an empty text. Other errors,
-    such as missing permission, also give an empty text.
-    """
+    """Write an unnamed file to the folder: a message if the disk refuses it. Other errors do not count."""
     try:
         with tempfile.TemporaryFile(dir=folder) as stream:
             stream.write(bytes(PROBE_BYTES))
@@ -101,9 +99,7 @@ def _no_inodes(path: Path | str) -> str:
 
 
 def used_bytes(*folders: str | os.PathLike[str]) -> int:
-    """Return the bytes on disk that all files in these folders use, including their subfolders. A folder that cannot be
-    read counts as empty.
-    """
+    """Of all files in these folders on the disk. A folder that cannot be read counts as empty."""
     total = 0
     for folder in folders:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
@@ -148,9 +144,7 @@ def drafts(path: Path) -> list[Path]:
 
 
 def sync(path: Path) -> None:
-    """Wait until the content of a file, or the entries of a folder, are on the disk. Raises OSError. A file system that
-    cannot do this is no error.
-    """
+    """Wait for the disk. Raises OSError; a file system that cannot do this is no error."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -169,9 +163,7 @@ class ExistsError(Exception):
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise ExistsError if the path exists, or if it is `-`, which means standard output in other commands. An empty
-    folder is accepted.
-    """
+    """ExistsError, also for `-`, which is standard output in other commands. An empty folder is accepted."""
     if str(path) == "-":
         raise ExistsError("- is not the name of a file here; name one, such as -o output")
     if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
@@ -180,9 +172,7 @@ def refuse_existing(path: Path) -> None:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write `text` to a file that does not exist yet. Raises ExistsError if it exists, or OSError; then nothing new is
-    left.
-    """
+    """Raises ExistsError, or OSError; then nothing new is left."""
     try:
         stream = path.open("x", encoding="utf-8")
     except FileExistsError:

@@ -53,9 +53,7 @@ TARGETS: dict[str, TargetKind] = {
 
 
 def start(folder: Path, target: str) -> subprocess.Popen[bytes]:
-    """Start the follower in a session of its own. If the run already has one for this target, the new one ends as soon
-    as it notices that. Raises OSError.
-    """
+    """In a session of its own. If there is one already, it ends as soon as it notices that. Raises OSError."""
     log = file_of(folder, target, "log")
     log.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-P", "-m", "gputui.engine.follow", str(folder), target]
@@ -97,9 +95,7 @@ def state(folder: Path, target: str) -> FollowerState:
 
 
 def wait(folder: Path, seconds: float = PATIENCE_SECONDS) -> list[FollowerState]:
-    """The followers that go on after `seconds`. Called after the run has ended by a process that ends a job or a
-    container.
-    """
+    """The followers that go on after `seconds`; for a process whose end is that of a job or a container."""
     until = time.monotonic() + seconds
     while (alive := [each for each in states(folder) if each.is_alive]) and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)

@@ -61,9 +61,7 @@ def of_tf_config(text: str) -> Cluster:
 
 
 def of_slurm(environment: Mapping[str, str]) -> Cluster:
-    """The cluster of the tasks of a Slurm job step. Raises ClusterError if Slurm's variables do not say on which host
-    each task is, or contradict each other.
-    """
+    """The cluster of a step's tasks. ClusterError if Slurm's variables do not say where each is, or contradict."""
     if (slurm.count(environment, "SLURM_HET_SIZE") or 1) > 1:
         raise ClusterError("a heterogeneous Slurm job has a node list for each part; name the workers with --cluster")
     try:

@@ -77,9 +77,7 @@ HARMS = (
 
 
 def harmful(environment: Mapping[str, str], kind: str, devices: int) -> list[tuple[str, str, str]]:
-    """The name, a sentence on the effect, and advice for each variable that slows a training on `devices` devices of
-    this `kind` (GPU or CPU).
-    """
+    """Name, effect and advice for each that slows a training on so many devices of this `kind` (GPU or CPU)."""
     where = {"", kind, "GPUs" if kind == "GPU" and devices > 1 else kind}
     harms = [harm for harm in HARMS if harm.where in where and harm.applies(environment.get(harm.name, ""))]
     return [

@@ -47,9 +47,7 @@ def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined
 
 
 def needs_of_chips(addresses: Sequence[str]) -> str:
-    """Which driver these GPUs need, as a text that follows a remedy; empty if any will do. A driver that does not know
-    a chip is not loaded, or shows no GPU.
-    """
+    """Which driver these GPUs need, to follow a remedy: one that does not know a chip is not loaded."""
     devices = chips.devices_at(addresses)
     needs = ""
     if any(device < chips.TURING_DEVICE for device in devices):

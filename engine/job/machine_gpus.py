@@ -81,9 +81,7 @@ class Allocation:
 
 
 def allocation_from(environment: Mapping[str, str], gpus: int) -> Allocation | None:
-    """That of a process with this environment on a machine with `gpus` GPUs; None if nothing limits them.
-    CUDA_VISIBLE_DEVICES counts also if the user has set it.
-    """
+    """Of a process on a machine with `gpus` GPUs, None without limits; the user may have set the variable."""
     for variable in (VISIBLE, _ORDINAL):
         if (value := environment.get(variable)) is not None:
             return Allocation(variable, _names(value))
@@ -180,9 +178,7 @@ def answers_from_json(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def visible(value: str | None, gpus: Sequence[Gpu]) -> list[Gpu]:
-    """The GPUs, or the MIG instance, that CUDA shows with this value of CUDA_VISIBLE_DEVICES (None: not set), in its
-    order.
-    """
+    """The GPUs, or the MIG instance, that CUDA shows with this value (None: not set), in its order."""
     if value is None:
         shown = [whole for gpu in gpus if (whole := _whole(gpu))]
     else:
@@ -192,9 +188,7 @@ def visible(value: str | None, gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def named(value: str | None, gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Return the GPUs and MIG instances of which one process could be shown some: those that `value` names, None for
-    all. A GPU in MIG mode that is named as a whole stands for all its instances.
-    """
+    """The GPUs and MIG instances that CUDA could show: those that `value` names (of a whole GPU all), or all."""
     if value is None:
         return [part for gpu in gpus for part in gpu.parts]
     names = [name.strip() for name in value.split(",")]
@@ -284,9 +278,7 @@ def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def visible_gpus(options: Options, machine: Machine) -> list[Gpu]:
-    """The GPUs that TensorFlow sees and uses, in its order. Of a choice that is made when the run starts (`free:2`),
-    these are the first candidates.
-    """
+    """The GPUs that TensorFlow uses, in its order; of a choice such as `free:2` the first candidates."""
     visible = options.device.visible
     if visible == "none":
         return []

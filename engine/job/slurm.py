@@ -60,13 +60,14 @@ def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
     nodes = nodes_of(_first(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"))
     tasks = tasks_in_step(environment)
     text = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
-    counts = tasks_of_nodes(text) if text else _equal_parts(tasks, len(nodes))
+    counts = tasks_of_nodes(text) if text else [tasks // len(nodes)] * len(nodes)
     if len(counts) != len(nodes) or sum(counts) != tasks:
         given = f"{len(nodes)} nodes and {text or 'no SLURM_STEP_TASKS_PER_NODE'}"
         raise SlurmError(f"Slurm's variables do not agree: {tasks} tasks on {given}")
     distribution = environment.get("SLURM_DISTRIBUTION", "block").lower()
     if distribution.startswith("cyclic"):
-        hosts = list(_in_turn(nodes, counts))
+        turns = range(max(counts))  # the first task of each node, then the second task of each node, and so on
+        hosts = [node for turn in turns for node, most in zip(nodes, counts, strict=True) if turn < most]
     elif distribution.startswith(("block", "pack", "nopack")):
         hosts = [node for node, number in zip(nodes, counts, strict=True) for _ in range(number)]
     else:
@@ -113,17 +114,6 @@ def tasks_of_nodes(text: str) -> list[int]:
 
 def _first(environment: Mapping[str, str], *names: str) -> str:
     return next((value for name in names if (value := environment.get(name, "").strip())), "")
-
-
-def _equal_parts(tasks: int, nodes: int) -> list[int]:
-    # Empty if the tasks cannot be divided equally.
-    return [tasks // nodes] * nodes if tasks % nodes == 0 else []
-
-
-def _in_turn(nodes: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
-    # The first task of each node, then the second task of each node, and so on.
-    for number in range(max(counts)):
-        yield from (node for node, most in zip(nodes, counts, strict=True) if number < most)
 
 
 def _outside_brackets(text: str) -> Iterator[str]:
@@ -195,9 +185,7 @@ def job_of(environment: Mapping[str, str]) -> str:
 
 
 def left_by_variables(environment: Mapping[str, str]) -> Left | None:
-    """Return the time that is left to the job according to SLURM_JOB_END_TIME; None outside of a job or if the variable
-    is not set.
-    """
+    """By SLURM_JOB_END_TIME; None outside of a job, or if it is not set."""
     text = environment.get(VARIABLE, "").strip()
     if not job_of(environment) or not (text.isascii() and text.isdigit()) or int(text) == 0:
         return None
@@ -378,9 +366,7 @@ def read(environment: Mapping[str, str]) -> tuple[Finding, ...]:
 
 
 def when_detached(environment: Mapping[str, str]) -> Finding | None:
-    """Return the warning that a detached run ends with its Slurm job or job step; None if `environment` is not that of
-    a Slurm job.
-    """
+    """The warning that a detached run ends with its Slurm job or step; None outside of a job."""
     job, step = environment.get("SLURM_JOB_ID", ""), step_number(environment)
     if not job:
         return None

@@ -29,9 +29,7 @@ from .machine_gpus import Machine
 
 
 def use_command_line(workers: str, index: int | None, environment: MutableMapping[str, str] | None = None) -> None:
-    """Write the cluster of `--cluster` and `--worker` into TF_CONFIG, from which all other code reads it. Raises
-    ClusterError.
-    """
+    """Write --cluster and --worker into TF_CONFIG, from which all other code reads it. Raises ClusterError."""
     named = cluster.of_command_line(workers, index)
     (os.environ if environment is None else environment)[TF_CONFIG] = named.as_tf_config()
 
@@ -105,7 +103,9 @@ def share_gpus(environment: Mapping[str, str], cluster: Cluster, shown: Sequence
     the same number, as MultiWorkerMirroredStrategy requires. Raises ClusterError for fewer GPUs than workers.
     """
     here = cluster.on_this_host
-    if len(here) < 2 or not shown or _has_its_own(environment):
+    # By the launcher, or by the user with CUDA_VISIBLE_DEVICES.
+    own = slurm.gpus_are_bound(environment) if slurm.in_step(environment) else VISIBLE in environment
+    if len(here) < 2 or not shown or own:
         return None
     if len(shown) < len(here):
         host = host_of(cluster.address)
@@ -115,13 +115,6 @@ def share_gpus(environment: Mapping[str, str], cluster: Cluster, shown: Sequence
         )
     each, place = len(shown) // len(here), here.index(cluster.index)
     return ",".join(shown[place * each : (place + 1) * each])
-
-
-def _has_its_own(environment: Mapping[str, str]) -> bool:
-    # By the launcher, or by the user with CUDA_VISIBLE_DEVICES.
-    if slurm.in_step(environment):
-        return slurm.gpus_are_bound(environment)
-    return VISIBLE in environment
 
 
 # ---- the port and the names of the hosts ---------------------------------------------------------

@@ -31,9 +31,7 @@ def read() -> Machine:
 
 
 def memory_free_bytes(index: int) -> int | None:
-    """Return the free memory of a GPU (by NVML's index) at this moment, in bytes; None if the driver does not report
-    it.
-    """
+    """Of a GPU (NVML's index) at this moment; None if the driver does not report it."""
     try:
         gpu = next((gpu for gpu in BackgroundCall(_readings).result(PATIENCE_SECONDS) if gpu.index == index), Gpu())
     except (NvmlUnavailable, TimeoutError):

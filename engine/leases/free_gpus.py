@@ -1,4 +1,4 @@
-"""Which GPUs are free, and which of them a start gets: they are read, chosen and leased in one step.
+"""Which GPUs are free, who uses the others, and the release of leases.
 
 A GPU is free if no process computes on it, less than 1 GiB of its memory is used, it was idle in each reading of
 idle_seconds (20 s by default), it works, and nobody has leased it. If the driver does not report the processes of
@@ -20,8 +20,6 @@ from pathlib import Path
 from ..files import typed
 from ..files.writing import write_atomically
 from ..gpu import Gpu, GpuProcess, extended
-from ..job.machine_gpus import Machine, candidates
-from ..options.gpu_choice import GpuChoice
 from ..system.child_process import BackgroundCall, BackgroundCalls
 from ..system.descendants import descends
 from ..system.identity import Place, Process
@@ -31,7 +29,6 @@ from ..telemetry.nvml.reasons import NvmlUnavailable
 from ..units import share, size
 from . import lease
 from .lease import Holder, Lease, NotFree
-from .memory_needs import MemoryNeed
 
 IDLE_SECONDS = 20.0  # for which a GPU must have been idle: a program may pause between two trainings
 IDLE_VARIABLE = "GPUTUI_IDLE_SECONDS"  # environment variable: another number of seconds
@@ -94,9 +91,7 @@ class GpuUse(Gpu):
         return DISPLAY_BUSY if self.has_display else BUSY
 
     def why_not_sharing(self, per_gpu: int) -> str:
-        """Empty if a queued run that shares its GPU among `per_gpu` runs can use it: it is free, or fewer such runs of
-        this home have it.
-        """
+        """Empty if a queued run among `per_gpu` can use it: it is free, or fewer such runs of this home have it."""
         if self.missing or self.holder is None or not self.holder.can_be_joined(per_gpu):
             return self.why_not_free()
         return f"used by {self.strangers[0]}" if self.strangers else ""
@@ -108,9 +103,7 @@ class GpuUse(Gpu):
         return tuple(user for user in self.computing if not (sharers and descends(user.pid, sharers)))
 
     def why_not_fitting(self, needs_bytes: int) -> str:
-        """Return the reason why a run that needs `needs_bytes` of memory cannot share this GPU with others now; empty
-        if it can. A leased or broken GPU cannot be shared.
-        """
+        """Why a run that needs so much memory cannot share this GPU now; empty if it can."""
         if self.missing:
             return self.missing
         if self.holder is not None and self.leased:
@@ -183,103 +176,12 @@ def uses_of(gpu: Gpu) -> list[GpuUse]:
     return [extended(GpuUse, part, holder=lease.holder(part.key)) for part in parts]
 
 
-# ---- choosing -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Wish:
-    """The GPUs that a start needs: `choice` is the value of device.visible, to be made among the GPUs with these
-    `names`.
-    """
-
-    choice: GpuChoice
-    needs_bytes: int  # of memory on each GPU for `fits:N`, else 0
-    names: tuple[str, ...]  # UUIDs or indices
-    prediction: str = ""  # from what `needs_bytes` is predicted; empty if it was measured
-    per_gpu: int = 1  # runs among which a queued run shares its GPU
-
-    @classmethod
-    def of(cls, choice: GpuChoice, machine: Machine, need: MemoryNeed | None = None) -> Wish:
-        names = tuple(gpu.key for gpu in candidates(choice, machine))
-        return cls(choice, 0, names) if need is None else cls(choice, need.bytes, names, need.prediction)
-
-    def why_not(self, gpu: GpuUse) -> str:
-        """Return the reason why the start cannot use the GPU now; empty if it can."""
-        return gpu.why_not_fitting(self.needs_bytes) if self.choice.shared else gpu.why_not_sharing(self.per_gpu)
-
-    def fitting(self, gpus: Sequence[GpuUse]) -> list[GpuUse]:
-        """The GPUs that the start could use now; for `fits:N` those with the least free memory first."""
-        able = [gpu for gpu in gpus if gpu.key in self.names and not self.why_not(gpu)]
-        return sorted(able, key=lambda gpu: gpu.free_bytes) if self.choice.shared else able
-
-    def missing(self, gpus: Sequence[GpuUse]) -> str:
-        """Return in one line which GPUs are missing and who has them; empty if enough GPUs can be used now."""
-        able = self.fitting(gpus)
-        if len(able) >= self.choice.count:
-            return ""
-        asked = (gpu for gpu in gpus if gpu.key in self.names)
-        reasons = [f"GPU {gpu.number}: {why}" for gpu in asked if (why := self.why_not(gpu))]
-        needs = f" with {size(self.needs_bytes)} free" if self.choice.shared else ""
-        needs += f" ({self.prediction})" if self.prediction else ""
-        what = f"needs {self.choice.kind}{needs}"
-        return f"{what}, and {len(able)} can be had: {'; '.join(reasons)}" if able else f"{what}; {'; '.join(reasons)}"
-
-
-def choose(
-    wish: Wish,
-    what: str,
-    tell: Callable[[str], None] = lambda _text: None,
-    idle_known: bool = False,
-) -> tuple[list[GpuUse], list[Lease]]:
-    """Watch the GPUs for idle_seconds (unless `idle_known`, or for `fits:N`), then read, choose and lease them under
-    one lock, so that two starts never get the same GPU. NotFree if too few. `what` tells other users what the leases
-    are for.
-    """
-    idle = None if wish.choice.shared or idle_known else _idle_in_readings(wish, tell)
-    with lease.choosing():
-        gpus = read()
-        able = [gpu for gpu in wish.fitting(gpus) if idle is None or gpu.key in idle]
-        if len(able) < wish.choice.count:
-            raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
-        chosen = able[: wish.choice.count]
-        used = {gpu.key: gpu.memory_used_bytes for gpu in chosen}
-        return chosen, lease.take(used, what, used, wish.per_gpu)
-
-
-def _a_moment_ago(wish: Wish) -> str:
-    return f"needs {wish.choice.kind}; GPUs that are free now were in use a moment ago"
-
-
-def _idle_in_readings(wish: Wish, tell: Callable[[str], None]) -> set[str]:
-    """Those that were free in every reading during idle_seconds. NotFree as soon as they are too few."""
-    idle: set[str] | None = None
-    seconds, looks = idle_seconds(), 0
-    until = time.monotonic() + seconds
-    while True:
-        gpus = read()
-        free = {gpu.key for gpu in wish.fitting(gpus)}
-        idle = free if idle is None else idle & free
-        if len(idle) < wish.choice.count:
-            raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
-        if (left := until - time.monotonic()) <= 0:
-            return idle
-        if not looks:
-            stays = "stays" if len(idle) == 1 else "stay"
-            tell(f"looking for {seconds:.0f} s whether {_named(gpus, idle)} {stays} idle")
-        looks += 1
-        time.sleep(min(left, LOOK_SECONDS))
-
-
 def idle_seconds() -> float:
     """Return for how many seconds a GPU must have been idle: the value of GPUTUI_IDLE_SECONDS (at least 0), or 20."""
     try:
         return max(0.0, float(os.environ.get(IDLE_VARIABLE, IDLE_SECONDS)))
     except ValueError:
         return IDLE_SECONDS
-
-
-def _named(gpus: Sequence[GpuUse], names: set[str]) -> str:
-    return "GPU " + ", ".join(gpu.number for gpu in gpus if gpu.key in names)
 
 
 # ---- giving back ----------------------------------------------------------------------------------

@@ -92,11 +92,9 @@ class Holder:
 
     def can_be_joined(self, per_gpu: int) -> bool:
         """All holders are runs of this home that share the GPU among `per_gpu` runs, and one more is allowed."""
-        are_ours = all(each.per_gpu == per_gpu and each._is_of_this_home() for each in self.sharers)
+        ours = user_name(os.geteuid()), runs_folder(), per_gpu
+        are_ours = all((each.user, Path(each.run).parent, each.per_gpu) == ours for each in self.sharers)
         return 0 < len(self.sharers) < per_gpu and are_ours
-
-    def _is_of_this_home(self) -> bool:
-        return self.user == user_name(os.geteuid()) and Path(self.run).parent == runs_folder()
 
 
 @dataclass
@@ -123,9 +121,7 @@ class Lease:
         return bool(self.slot) and any(slot != self.slot for slot, _ in _sharers(self.name))
 
     def write(self, what: str, run: str = "", pid: int | None = None) -> None:
-        """Record the holder of the lease: the process `pid`, by default this one. A file that cannot be written is no
-        error. `what` is what the holder does, `run` the folder of its run.
-        """
+        """Record as holder the process `pid`, by default this one. A file that cannot be written is no error."""
         process = Process.of(pid or os.getpid())
         about = {"what": what, "run": run, "since": time.time(), "used_bytes": self.used_bytes, "per_gpu": self.per_gpu}
         self.fields = about | process.as_fields() | Place.here().as_fields()
@@ -135,9 +131,7 @@ class Lease:
             path.chmod(0o644)
 
     def release(self, stuck: str = "") -> None:
-        """Give the device back. If `stuck` is not empty, it is recorded as the reason why others still cannot use the
-        device.
-        """
+        """Give the device back; `stuck` is recorded as the reason why others still cannot use it."""
         with contextlib.suppress(OSError):
             if stuck:
                 path = _holder_file(self.name)  # also of a slot: the whole GPU is stuck
@@ -245,9 +239,7 @@ def _recorded(name: str, key: str) -> Holder:
 
 
 def holders() -> dict[str, Holder]:
-    """Return the holder of every device that is leased or stuck, by the device's name; empty without a folder of
-    leases.
-    """
+    """Of every device that is leased or stuck, by its name."""
     try:
         names = [entry.name.removesuffix(_LOCK) for entry in os.scandir(folder()) if entry.name.endswith(_LOCK)]
     except OSError:
@@ -263,9 +255,7 @@ def environment(leases: Sequence[Lease]) -> dict[str, str]:
 
 
 def inherited(variable: str | None) -> list[Lease]:
-    """Return the leases that this process has inherited; `variable` is the value of the environment variable LEASED.
-    The children of this process do not inherit the leases. A lease that cannot be taken over is left out.
-    """
+    """The leases that LEASED names, which children do not inherit. One that cannot be taken over is left out."""
     leases = []
     for entry in (variable or "").split(","):
         number, _, key = entry.partition(" ")
@@ -282,9 +272,7 @@ def inherited(variable: str | None) -> list[Lease]:
 
 
 def folder() -> Path:
-    """Return the folder of the leases, which is made if it does not exist yet. Raises OSError if no possible folder can
-    be made and written by all users (mode 1777).
-    """
+    """It is made if necessary. OSError if none can be made and written by all users (mode 1777)."""
     given = os.environ.get(FOLDER)
     for number, name in enumerate([given] if given else _FOLDERS):
         path = Path(name)

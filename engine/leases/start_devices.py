@@ -1,20 +1,39 @@
-"""The devices of a start, leased for the run's engine: GPUs that gputui chooses, or devices that the options name."""
+"""The devices of a start, leased for the run's engine: GPUs that gputui chooses, or devices that the options name; and
+the GPU memory that a run needs, as earlier ones with the same settings or other batch sizes have measured it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
+from .. import plan, runs
+from ..files.places import TRIALS, proofs_folder
+from ..files.values import plain
 from ..job import this_machine
-from ..job.machine_gpus import Machine, TooSmall, part_of_each, training_gpus, visible_gpus
+from ..job.machine_gpus import (
+    CONTEXT_BYTES,
+    Machine,
+    TooSmall,
+    candidates,
+    part_of_each,
+    training_gpus,
+    visible_gpus,
+)  # fmt: skip
 from ..options import Options
-from ..runs import RunError
-from . import free_gpus, lease, memory_needs
-from .free_gpus import GpuUse, Wish
+from ..options.gpu_choice import GpuChoice
+from ..runs import Run, RunError
+from ..runs.launched_with import option_groups
+from ..units import size
+from . import free_gpus, lease
+from .free_gpus import LOOK_SECONDS, GpuUse
 from .lease import CPU, Lease, NotFree
-from .memory_needs import MemoryNeed
 
 WAIT_SECONDS = 5.0  # between two attempts of a start that waits
 
@@ -38,13 +57,11 @@ class Devices:
 
 
 def wish_of(options: Options, machine: Machine) -> Wish | None:
-    """Return which GPUs a start with these options has to choose; None if the options name their devices themselves.
-    Raises NotMeasuredError if the run shares GPUs (`fits:N`) and it is not known how much memory it needs.
-    """
+    """None if the options name their devices. NotMeasuredError if a run of `fits:N` is not known to fit."""
     choice = options.device.choice
     if choice is None:
         return None
-    return Wish.of(choice, machine, memory_needs.of_options(options) if choice.shared else None)
+    return Wish.of(choice, machine, memory_need(options) if choice.shared else None)
 
 
 def names_of(options: Options, machine: Machine, all_visible: bool = False) -> list[str]:
@@ -75,24 +92,17 @@ def lease_devices(
         wish = replace(wish, names=tuple(name for name in wish.names if name in among), per_gpu=options.run.per_gpu)
     if wish.prediction:
         tell(f"needs {MemoryNeed(wish.needs_bytes, wish.prediction)}")
-    gpus, leases = free_gpus.choose(wish, what, tell, idle_known=among is not None)
+    gpus, leases = choose(wish, what, tell, idle_known=among is not None)
     keys = {gpu.key for gpu in gpus}
     chosen: list[int | str] = [part.key for part in machine.parts if part.key in keys]
     placed = replace(options, device=replace(options.device, visible=chosen))
     try:
-        return Devices(_part_of_gpu(placed, machine, wish.per_gpu), leases)
-    except RunError:
+        part = part_of_each(placed, machine, wish.per_gpu)
+    except TooSmall as fault:
         for each in leases:
             each.release()
-        raise
-
-
-def _part_of_gpu(options: Options, machine: Machine, per_gpu: int) -> Options:
-    try:
-        part = part_of_each(options, machine, per_gpu)
-    except TooSmall as fault:
-        raise RunError(f"{fault}: set run.per_gpu to less than {per_gpu}") from None
-    return replace(options, device=replace(options.device, **part))
+        raise RunError(f"{fault}: set run.per_gpu to less than {wish.per_gpu}") from None
+    return Devices(replace(placed, device=replace(placed.device, **part)), leases)
 
 
 def _those_not_leased(names: Sequence[str], what: str, used: Mapping[str, int | None]) -> Iterator[Lease]:
@@ -102,9 +112,7 @@ def _those_not_leased(names: Sequence[str], what: str, used: Mapping[str, int | 
 
 
 def in_use(options: Options, machine: Machine) -> str:
-    """Return in one line who uses the GPUs that the options name. Empty if nobody does, if the options name no GPUs
-    (the CPU, or a choice such as `free:2`), or if NVML cannot be read.
-    """
+    """Who uses the GPUs that the options name, in one line; empty for the CPU and a choice, or without NVML."""
     names = names_of(options, machine)
     if options.device.choice or names == [CPU]:
         return ""
@@ -131,9 +139,7 @@ def wait(options: Options, tell: Callable[[str], None], given_up: Callable[[], b
 
 
 def why_not(options: Options, machine: Machine) -> str:
-    """Return in one line which devices a start with these options lacks now, and who has them; empty if it could start.
-    Raises NotFree if the GPUs to choose from, or the memory that the run needs, cannot be determined.
-    """
+    """Which devices a start lacks now, and who has them; empty if it could start. Raises NotFree as `wait`."""
     wish = wish_of(options, machine)
     if wish is not None:
         return wish.missing(free_gpus.read())
@@ -142,3 +148,181 @@ def why_not(options: Options, machine: Machine) -> str:
         who = lease.holder(CPU)
         return f"the CPU is used by {who}" if who is not None else ""
     return in_use(options, machine)
+
+
+# ---- choosing -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The GPUs that a start needs: `choice` is the value of device.visible, to be made among the GPUs with these
+    `names`.
+    """
+
+    choice: GpuChoice
+    needs_bytes: int  # of memory on each GPU for `fits:N`, else 0
+    names: tuple[str, ...]  # UUIDs or indices
+    prediction: str = ""  # from what `needs_bytes` is predicted; empty if it was measured
+    per_gpu: int = 1  # runs among which a queued run shares its GPU
+
+    @classmethod
+    def of(cls, choice: GpuChoice, machine: Machine, need: MemoryNeed | None = None) -> Wish:
+        names = tuple(gpu.key for gpu in candidates(choice, machine))
+        return cls(choice, 0, names) if need is None else cls(choice, need.bytes, names, need.prediction)
+
+    def why_not(self, gpu: GpuUse) -> str:
+        """Return the reason why the start cannot use the GPU now; empty if it can."""
+        return gpu.why_not_fitting(self.needs_bytes) if self.choice.shared else gpu.why_not_sharing(self.per_gpu)
+
+    def fitting(self, gpus: Sequence[GpuUse]) -> list[GpuUse]:
+        """The GPUs that the start could use now; for `fits:N` those with the least free memory first."""
+        able = [gpu for gpu in gpus if gpu.key in self.names and not self.why_not(gpu)]
+        return sorted(able, key=lambda gpu: gpu.free_bytes) if self.choice.shared else able
+
+    def missing(self, gpus: Sequence[GpuUse]) -> str:
+        """Return in one line which GPUs are missing and who has them; empty if enough GPUs can be used now."""
+        able = self.fitting(gpus)
+        if len(able) >= self.choice.count:
+            return ""
+        asked = (gpu for gpu in gpus if gpu.key in self.names)
+        reasons = [f"GPU {gpu.number}: {why}" for gpu in asked if (why := self.why_not(gpu))]
+        needs = f" with {size(self.needs_bytes)} free" if self.choice.shared else ""
+        needs += f" ({self.prediction})" if self.prediction else ""
+        what = f"needs {self.choice.kind}{needs}"
+        return f"{what}, and {len(able)} can be had: {'; '.join(reasons)}" if able else f"{what}; {'; '.join(reasons)}"
+
+
+def choose(
+    wish: Wish,
+    what: str,
+    tell: Callable[[str], None] = lambda _text: None,
+    idle_known: bool = False,
+) -> tuple[list[GpuUse], list[Lease]]:
+    """Watch the GPUs for idle_seconds (unless `idle_known`, or for `fits:N`), then read, choose and lease them under
+    one lock, so that two starts never get the same GPU. NotFree if too few. `what` tells other users what the leases
+    are for.
+    """
+    idle = None if wish.choice.shared or idle_known else _idle_in_readings(wish, tell)
+    with lease.choosing():
+        gpus = free_gpus.read()
+        able = [gpu for gpu in wish.fitting(gpus) if idle is None or gpu.key in idle]
+        if len(able) < wish.choice.count:
+            raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
+        chosen = able[: wish.choice.count]
+        used = {gpu.key: gpu.memory_used_bytes for gpu in chosen}
+        return chosen, lease.take(used, what, used, wish.per_gpu)
+
+
+def _a_moment_ago(wish: Wish) -> str:
+    return f"needs {wish.choice.kind}; GPUs that are free now were in use a moment ago"
+
+
+def _idle_in_readings(wish: Wish, tell: Callable[[str], None]) -> set[str]:
+    """Those that were free in every reading during idle_seconds. NotFree as soon as they are too few."""
+    idle: set[str] | None = None
+    seconds, looks = free_gpus.idle_seconds(), 0
+    until = time.monotonic() + seconds
+    while True:
+        gpus = free_gpus.read()
+        free = {gpu.key for gpu in wish.fitting(gpus)}
+        idle = free if idle is None else idle & free
+        if len(idle) < wish.choice.count:
+            raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
+        if (left := until - time.monotonic()) <= 0:
+            return idle
+        if not looks:
+            stays = "stays" if len(idle) == 1 else "stay"
+            tell(f"looking for {seconds:.0f} s whether {_named(gpus, idle)} {stays} idle")
+        looks += 1
+        time.sleep(min(left, LOOK_SECONDS))
+
+
+def _named(gpus: Sequence[GpuUse], names: set[str]) -> str:
+    return "GPU " + ", ".join(gpu.number for gpu in gpus if gpu.key in names)
+
+
+# ---- the memory that a run needs ----------------------------------------------------------------
+
+MARGIN = 1.1  # memory differs from run to run, and cuDNN may choose other algorithms
+MOST_RUNS = 500  # runs that are read, the newest first; and as many trials
+BATCH = "input.batch_size"  # of one replica
+# Settings that do not change what a step takes of a GPU's memory. A trial has its own values of those of `train`.
+_OTHER = ("device.visible", "train.epochs", "train.steps_per_epoch", "train.decay_steps", "train.seed",
+          "train.learning_rate", "strategy.devices")  # fmt: skip
+_WITH_PEAK = ("ok", "stopped", "timeout")  # outcomes: a run that has ended early may have needed more later
+NOT_MEASURED = (
+    "fits: no run with these settings has measured yet how much GPU memory they need\n"
+    "gputui fit-batch --dry-run --set device.visible=free:1, with the same --preset and --set, measures it by two "
+    "short trials"
+)
+
+
+class NotMeasuredError(NotFree):
+    """The memory that a run needs is not known, as neither earlier runs nor trials have measured enough of it."""
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """The bytes that a run needs on each GPU. `prediction` says in words from what they are predicted; it is empty if
+    they were measured.
+    """
+
+    bytes: int
+    prediction: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (f"{size(self.bytes)} on each GPU", self.prediction)))
+
+
+def memory_need(options: Options) -> MemoryNeed:
+    """The peak of an earlier run or trial with the same settings, or the prediction from two other batch sizes, plus 10
+    % and 768 MiB. The newest 500 runs and 500 trials are read. NotMeasuredError if they have measured too little.
+    """
+    values, peaks = step_settings(asdict(options)), dict[int, int]()
+    batch = options.input.batch_size
+    for run in _earlier():
+        earlier = step_settings(option_groups(run))
+        of_run = earlier.get(BATCH)
+        if not isinstance(of_run, int) or of_run in peaks:
+            continue
+        if all(earlier.get(key, value) == value for key, value in values.items() if key != BATCH):
+            result = run.result or {}
+            peak = result.get("peak_memory_bytes") if result.get("outcome") in _WITH_PEAK else None
+            if peak and of_run == batch:
+                return MemoryNeed(_with_margin(peak))
+            if peak:
+                peaks[of_run] = peak
+    line = plan.through(list(peaks.items()))
+    if line is None:
+        raise NotMeasuredError(NOT_MEASURED)
+    *most, last = map(str, sorted(peaks))
+    return MemoryNeed(_with_margin(line.at(batch)), f"predicted from batch sizes {', '.join(most)} and {last}")
+
+
+def _with_margin(peak_bytes: float) -> int:
+    return round(max(0.0, peak_bytes) * MARGIN) + CONTEXT_BYTES
+
+
+def _earlier() -> Iterator[Run]:
+    yield from runs.all_runs()[:MOST_RUNS]
+    trials = (Run(path) for proof in _newest(proofs_folder()) for path in _newest(proof / TRIALS))
+    yield from islice(trials, MOST_RUNS)
+
+
+def _newest(folder: Path) -> list[Path]:
+    # The paths with the greatest names (a date or a number) first.
+    try:
+        return [folder / name for name in sorted(os.listdir(folder), reverse=True) if not name.startswith(".")]
+    except OSError:
+        return []
+
+
+def step_settings(groups: Mapping[str, Any]) -> dict[str, object]:
+    """Return the values, by `group.name`, of the options in `groups` that change what a step takes of a GPU."""
+    return {
+        f"{group}.{name}": value
+        for group, settings in plain(groups).items()
+        if group != "run" and isinstance(settings, Mapping)
+        for name, value in settings.items()
+        if f"{group}.{name}" not in _OTHER
+    }

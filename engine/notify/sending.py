@@ -63,9 +63,7 @@ def send_to(find: Callable[[], Targets], make: Callable[[], Notice]) -> list[str
 
 
 def after_run(run: Run, emit: Callable[[events.Event], None]) -> None:
-    """Emits a warning for each failure. Of several machines only the chief sends one, and none if the run returns to
-    the queue. Raises no exception.
-    """
+    """Of several machines only the chief sends one, and none if the run returns to the queue."""
     cluster = run_cluster.of_run(run)
     if (cluster is not None and not cluster.is_chief) or _returns_to_queue(run):
         return

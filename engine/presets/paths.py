@@ -39,10 +39,6 @@ def _of_entry(value: str) -> Parts | None:
     return ("", match["place"], f":{match['function']}") if match and match["place"].endswith(".py") else None
 
 
-def _of_cache(value: str) -> Parts | None:
-    return None if value in ("off", "memory") else ("", value, "")
-
-
 def _of_folder(value: str) -> Parts | None:
     return "", value, ""
 
@@ -51,8 +47,12 @@ DATA, ENTRY_KEY, FOLDER, CACHE = "workload.data", "workload.entry", "workload.fo
 PYTHON = "run.python"
 PATTERN = "tfrecord:"
 _PARTS: Mapping[str, Callable[[str], Parts | None]] = {
-    DATA: _of_data, ENTRY_KEY: _of_entry, FOLDER: _of_folder, CACHE: _of_cache, PYTHON: _of_folder
-}  # fmt: skip
+    DATA: _of_data,
+    ENTRY_KEY: _of_entry,
+    FOLDER: _of_folder,
+    CACHE: lambda value: None if value in ("off", "memory") else ("", value, ""),
+    PYTHON: _of_folder,
+}
 KEYS = tuple(_PARTS)
 
 

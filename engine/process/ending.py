@@ -135,9 +135,7 @@ def before_the_job() -> Ending:
 
 
 def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
-    """The ending by the text of an exception, or for a failure with many causes by the log; None if it is not known.
-    `how` says how the trainer ended.
-    """
+    """By the text of an exception, or of a failure with many causes by the log; `how` the trainer ended."""
     failure = known_failures.in_exception(text)
     if failure and failure.kind.vague:
         logged = known_failures.in_log(seen.log_tail)

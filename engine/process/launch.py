@@ -209,9 +209,7 @@ def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None)
 
 
 def begin(run: Run, preset: Preset, among: Collection[str] | None) -> subprocess.Popen[bytes]:
-    """Start a queued run from its first step. Raises NotFree if too few devices of `among` are free, or RunError if it
-    is alive.
-    """
+    """Start a queued run from its first step. NotFree if too few of `among` are free, RunError if it is alive."""
     clock = RunClock.launched(not_before=run.last_date())
     with _lock_of_new(run) as lock, leased(preset.options, preset.name, among=among) as devices:
         if run.liveness.trainer:

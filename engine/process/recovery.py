@@ -40,9 +40,7 @@ class Answer:
 
 
 def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
-    """The change as run.on_oom requires, after `given_before` ones in this run; a text says why none helps. `preset`
-    has options by group and name.
-    """
+    """The change as run.on_oom requires, after `given_before` ones in this run; a text says why none helps."""
     started, on_oom, phase = last_of(run.path, Started), preset["run"]["on_oom"], _last_phase(run)
     if started is None or phase not in HELPS_IN:
         return f"memory ran out in the phase {phase!r}, where smaller batches do not help"

@@ -98,14 +98,10 @@ def forked_trainer() -> Trainer | None:
 def write_to_log(run_folder: Path) -> None:
     """All output of this process from now on, if the log can be opened."""
     with contextlib.suppress(OSError):
-        _write_to(run_folder / "engine.log")
-
-
-def _write_to(path: Path) -> None:
-    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    for stream in (1, 2):
-        os.dup2(log, stream)
-    os.close(log)
+        log = os.open(run_folder / "engine.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        for stream in (1, 2):
+            os.dup2(log, stream)
+        os.close(log)
 
 
 def own_lock(path: Path) -> Lock:

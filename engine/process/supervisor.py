@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -99,7 +100,12 @@ class Supervisor:
 
     def supervise(self) -> int:
         """Do all the work of the engine, until the run has ended. Return the engine's exit status, 0."""
-        self._take_signals()
+        for number in stop_signals.NUMBERS:
+            signal.signal(number, self._on_signal)
+        signal.signal(stop_signals.BY_PERSON, self._on_person)
+        if (name := self.run_options["stop_signal"]) in stop_signals.BY_SCHEDULER:
+            signal.signal(stop_signals.BY_SCHEDULER[name], self._on_stop_signal)
+        stop_signals.let_through()
         descendants.adopt_orphans()
         self._write_status()
         if not self.lock.works:
@@ -188,14 +194,6 @@ class Supervisor:
         clock = RunClock(self.launched.now(), steady())
         self._take(start_trainer(str(self.run.path), clock), clock)
         self._write_status()
-
-    def _take_signals(self) -> None:
-        for number in stop_signals.NUMBERS:
-            signal.signal(number, self._on_signal)
-        signal.signal(stop_signals.BY_PERSON, self._on_person)
-        if (name := self.run_options["stop_signal"]) in stop_signals.BY_SCHEDULER:
-            signal.signal(stop_signals.BY_SCHEDULER[name], self._on_stop_signal)
-        stop_signals.let_through()
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
         """Repeated signals count as one request, as a scheduler sends them repeatedly."""
@@ -502,3 +500,42 @@ class LiveDiagnosis(threading.Thread):
             return False
         self._repeat_seconds = min(2 * self._repeat_seconds, LAST_REPEAT_SECONDS)
         return True
+
+
+# ---- an engine that fails itself ----------------------------------------------------------------
+
+
+def leave(run_folder: str, trainer: Trainer | None, fault: BaseException) -> int:
+    """End the run after the exception `fault` of its engine, and write the result. Returns the exit status, 1.
+    `trainer` is None if none was started. A result that exists keeps its figures; an unreadable one is not changed.
+    """
+    traceback.print_exc()
+    if trainer is not None:  # asked to stop, it can save a checkpoint; it is killed if it has not ended after 30 s
+        with contextlib.suppress(OSError):
+            os.write(trainer.lifeline, b"stop\n")
+        try:
+            trainer.process.wait(stop_signals.GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            trainer.process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a process that the kernel holds does not end
+                trainer.process.wait(stop_signals.GRACE_SECONDS)
+    places.remove_scratch()
+    descendants.end_descendants(spared=trainer.process.pid if trainer is not None else 0)
+    run = Run(Path(run_folder))
+    what = f"{type(fault).__name__}: {fault}"[:240]
+    error = {"kind": "engine", "message": f"the engine failed: {what}", "hint": "see the end of engine.log"}
+    if end := ending.of_fault(fault):
+        error = {"kind": end.kind, "message": end.message, "hint": end.hint}
+    from ..notify import sending  # as at the end of a run
+
+    written = run.read_result()
+    summary: dict[str, Any] = asdict(events.Summary(outcome="error")) | dict(written.value)
+    summary |= {"outcome": "error", "error": error}
+    if not written.unreadable:  # else its figures would be lost
+        write_atomically(run.file("result.json"), json.dumps(events.plain(summary), indent=1))
+    writer = EventWriter(run.file(TELEMETRY_FILE), run.id)
+    writer.emit(events.Fault(**error))
+    writer.emit(events.Finished(outcome="error", summary=summary))
+    sending.after_run(run, writer.emit)
+    writer.close()
+    return 1

@@ -92,9 +92,7 @@ class Activity:
         return self._children.cores() > IDLE_CORES
 
     def hang(self, hang_seconds: float) -> str:
-        """A text about the missing progress; empty if it does not hang. Slow steps, compiling and saving are allowed
-        multiples of `hang_seconds`.
-        """
+        """What is missing; empty if it does not hang. Slow steps, compiling and saving may take multiples."""
         option = f"run.hang_seconds={hang_seconds:g}"
         if self.phase in STEPS and not self.heartbeat.in_user_code:
             gap, first = OF_LONGEST_GAP * self._longest_gap, OF_FIRST_STEP * self._first_step
@@ -114,17 +112,18 @@ class Activity:
         in_user_code = self._seen_beat[1]
         progressed = size != self._size or beat != self._seen_beat
         if progressed and not in_user_code:
-            self._remember_gap()
+            if self.phase in STEPS:
+                self._longest_gap = max(self._longest_gap, self._silent_seconds)
+            elif self.phase == "compiling":
+                self._first_step = max(self._first_step, self._silent_seconds)
         if size != self._size or self._events.damage.unreadable:
-            self._read_phase()
+            for event in self._events.read():
+                if isinstance(event, Started):
+                    self._resumed = event.resumed_at_step is not None
+                elif isinstance(event, Phase):
+                    self.phase = event.phase
         self._size, self._seen_beat = size, beat
         return progressed
-
-    def _remember_gap(self) -> None:
-        if self.phase in STEPS:
-            self._longest_gap = max(self._longest_gap, self._silent_seconds)
-        elif self.phase == "compiling":
-            self._first_step = max(self._first_step, self._silent_seconds)
 
     def _events_size(self) -> int:
         """If it cannot be read, as a network disk is not available, the last size counts."""
@@ -142,13 +141,6 @@ class Activity:
         except psutil.Error:
             return False, self._cpu_seconds
         return suspended, float(times.user + times.system)
-
-    def _read_phase(self) -> None:
-        for event in self._events.read():
-            if isinstance(event, Started):
-                self._resumed = event.resumed_at_step is not None
-            elif isinstance(event, Phase):
-                self.phase = event.phase
 
 
 class TimeLimit:

@@ -10,7 +10,7 @@ from ..files.writing import write_atomically
 from ..finding import error
 from ..job import slurm, this_machine
 from ..job.machine_gpus import Machine
-from ..leases import memory_needs
+from ..leases import start_devices
 from ..options import Options
 from ..plan import KIND, MULTI_WORKER
 from ..presets import Preset
@@ -47,9 +47,7 @@ def queue_preset(preset: Preset, after: str | None = None, anyway: bool = False)
 
 
 def queue_trial(run: Run, anyway: bool = False) -> Entry:
-    """Queue the run of a trial, at its sweep's place if the sweep was queued, alone in its group: its sweep counts the
-    failures itself.
-    """
+    """At its sweep's place if that was queued, in a group of its own: its sweep counts the failures."""
     refuse_here("gputui sweep ...")
     sweep = entries.read(part_of_sweep.read(run).sweep)
     entry = replace(entries.entry_of(run, code="copy"), group=run.id, anyway=anyway)
@@ -57,9 +55,7 @@ def queue_trial(run: Run, anyway: bool = False) -> Entry:
 
 
 def queue_resume(run: Run, after: str | None = None, code: str = "") -> Entry:
-    """Queue an ended run. `after` has to end first; if the run's code has changed, `code` is `new` or `copy` (the copy
-    in the run folder). Raises RunError.
-    """
+    """If the run's code has changed, `code` is `new` or `copy` (that in the folder). Raises RunError."""
     refuse_here(f"gputui resume {run.name}")
     if run_cluster.of_run(run) is not None:
         raise RunError(f"{run.name} trains on several machines, and cannot wait in the queue of one of them")
@@ -118,14 +114,12 @@ def _entry_of(request: Request) -> Entry:
     entry = Entry("", 0.0, kind=PROOF, what=request.kind, group=request.preset_name, needs=needs)
     if not needs.startswith("fits:"):
         return entry
-    need = memory_needs.of_options(options)
+    need = start_devices.memory_need(options)
     return replace(entry, bytes=need.bytes, prediction=need.prediction)
 
 
 def refuse_here(command: str) -> None:
-    """Raise RunError inside a Slurm job, with which the queue's runner would end. `command` is the one to queue with
-    Slurm.
-    """
+    """RunError in a Slurm job, with which the runner would end; `command` is to be queued with Slurm."""
     if job := slurm.job_of(os.environ):
         raise RunError(
             f"--queue is not for Slurm job {job}: the queue's runner would end with the job\n"

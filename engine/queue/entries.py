@@ -303,17 +303,16 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
             entry, prediction=copies.measured(read_object(run.file("options.json")).value, entry.per_gpu, gpus)
         )
     if needs.startswith("fits:"):
-        from ..leases import memory_needs  # only for a run that shares a GPU
+        from ..leases import start_devices  # only for a run that shares a GPU
+        from ..options import options_json  # the same
 
-        need = memory_needs.of_run(run)
+        need = start_devices.memory_need(options_json.from_json(run.file("options.json").read_text(encoding="utf-8")))
         return replace(entry, bytes=need.bytes, prediction=need.prediction)
     return entry
 
 
 def add_entry(entry: Entry, place: float | None = None) -> Entry:
-    """Put an entry at `place`, by default at the end, and start the runner if none runs. Raises RunError if the queue
-    already has an entry with this id, or cannot be locked.
-    """
+    """Put it at `place` or at the end, and start the runner. RunError if it is queued, or without the lock."""
     entry = _with_gpus_left(entry)
     with locked():
         entry = append(entry, place)

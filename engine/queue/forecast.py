@@ -187,9 +187,7 @@ class FairShare:
         self._released_at = 0.0
 
     def exchange_tickets(self, waiting: Sequence[Entry], gpus: int) -> None:
-        """Write the ticket of this user for `waiting`, the runs that could start (none: remove it), and read the
-        others'. The machine has `gpus` GPUs.
-        """
+        """Write this user's ticket for the runs that could start (none: remove it); read the others'."""
         ours = None
         if waiting:
             first, on_cpu = waiting[0], waiting[0].needs == CPU or not gpus

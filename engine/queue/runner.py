@@ -45,9 +45,7 @@ Launch = Callable[[Entry, Sequence[str]], Child]
 
 
 def launch(entry: Entry, among: Sequence[str]) -> Child:
-    """Start start.py, which has the exit codes, for an entry, on devices chosen from `among` (their names), in the
-    environment and folder in which the entry was queued.
-    """
+    """Start start.py for an entry on devices chosen from `among`, where and as the entry was queued."""
     environment, folder = entries.environment_of(entry.run)
     command = [sys.executable, "-P", "-m", "gputui.engine.queue.start", entry.run, repr(entry.started_at), *among]
     return subprocess.Popen(
@@ -349,9 +347,7 @@ def _waits_for_another(entry: Entry) -> str:
 
 
 def carry_out(descriptor: int | None) -> int:
-    """Run the queue until no entry is left. `descriptor` is that of the runner's lock if it is inherited. Returns 0,
-    also at once if another process is the runner.
-    """
+    """Until no entry is left, or at once if another process is the runner. `descriptor` is of its lock."""
     lock = entries.take_runner_lock(descriptor)
     if lock is None:
         return 0

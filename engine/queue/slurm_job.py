@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from .. import presets, runs
 from ..files.reading import why
@@ -44,18 +43,12 @@ class Requests:
         self.asked: list[Sequence[int]] = []
         self.is_by_slurm = False
         for number in (*stop_signals.NUMBERS, *stop_signals.BY_SCHEDULER.values()):
-            signal.signal(number, self._by_slurm)
-        signal.signal(stop_signals.BY_PERSON, self._by_person)
+            signal.signal(number, self.stop)
+        signal.signal(stop_signals.BY_PERSON, lambda *_: self.asked.append(runs.ASKED_BY_PERSON))
 
-    def _by_slurm(self, _number: int, _frame: Any) -> None:
-        self.is_by_slurm = True
-        self.stop()
-
-    def _by_person(self, _number: int, _frame: Any) -> None:
-        self.asked.append(runs.ASKED_BY_PERSON)
-
-    def stop(self) -> None:
+    def stop(self, *signal_of_slurm: object) -> None:
         """Stop the run gracefully, unless it was asked to stop before."""
+        self.is_by_slurm |= bool(signal_of_slurm)
         if not self.asked:
             self.asked.append((signal.SIGTERM,))
 

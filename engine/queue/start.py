@@ -19,7 +19,7 @@ from ..job.cluster import ClusterError
 from ..job.machine_gpus import Machine
 from ..leases import lease, start_devices
 from ..leases.lease import NotFree
-from ..leases.memory_needs import NotMeasuredError
+from ..leases.start_devices import NotMeasuredError
 from ..presets import Preset, PresetError
 from ..process import launch, resuming
 from ..proof import folder, proof_start

@@ -34,9 +34,7 @@ def path_of(folder: Path, step: int) -> Path:
 
 
 def steps_in(folder: Path | str) -> list[int]:
-    """Return the steps of the entries in `folder` that are named like a checkpoint, the highest first. The checkpoints
-    are not verified. The list is empty if the folder cannot be read.
-    """
+    """Of the entries that are named like a checkpoint, unverified, the highest first; none if unreadable."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -45,9 +43,7 @@ def steps_in(folder: Path | str) -> list[int]:
 
 
 def whole_step(folder: Path) -> int | None:
-    """Return the newest step with an intact checkpoint, or None if there are no checkpoints. Raises Damage if all
-    checkpoints are damaged.
-    """
+    """The newest with an intact checkpoint, None without any. Raises Damage if all are damaged."""
     reasons: dict[int, str] = {}
     for step in steps_in(folder):
         try:
@@ -67,9 +63,7 @@ def describe(reasons: Mapping[int, str]) -> str:
 
 
 def seal(draft: Path, step: int) -> None:
-    """Write the manifest of the finished checkpoint of `step` in the folder `draft`, and wait until all its files are
-    on the disk. Raises OSError.
-    """
+    """Write the manifest of a finished checkpoint in `draft`, and wait for the disk. Raises OSError."""
     files = {}
     for path in sorted(draft.iterdir()):
         files[path.name] = {"bytes": path.stat().st_size, "crc32": _checksum(path)}
@@ -78,9 +72,7 @@ def seal(draft: Path, step: int) -> None:
 
 
 def verify(folder: Path, step: int) -> bool:
-    """Raise Damage if the checkpoint of `step` in `folder` is not intact. Returns True if checksums were compared.
-    Returns False for a checkpoint without a manifest, whose files were only checked to exist and not to be empty.
-    """
+    """Damage if it is not intact. False without a manifest: its files are there, and not empty."""
     path = path_of(folder, step)
     try:
         if not path.is_dir():

@@ -72,9 +72,7 @@ def trained(run: Run, options: Options) -> Path | None:
 
 
 def home_of(options: Options) -> Path | None:
-    """Return the absolute path of the folder with the file that workload.entry names. None if workload.entry names a
-    module, or is not given.
-    """
+    """The folder of the file that workload.entry names; None without one."""
     workload = options.workload
     if workload.entry is None or (file := entries.parse(workload.entry).file) is None:
         return None
@@ -126,9 +124,7 @@ def put_aside(run: Run) -> None:
 
 
 def link_data(run: Run, options: Options) -> None:
-    """Add the links to the other files of the user's folder, for a run that will train a copy made without them. Does
-    nothing if the run has no copy. Errors are ignored.
-    """
+    """Add links to the other files, for a copy that was made without. Errors are ignored."""
     folder, copy = home_of(options), of(run)
     if folder is not None and copy is not None:
         with contextlib.suppress(OSError):

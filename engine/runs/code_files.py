@@ -97,9 +97,7 @@ def _changed_lines(before: str, after: str) -> int:
 
 
 def describe(run: Run) -> str:
-    """Return one line that names at most three of the files that have changed since the run was trained. Empty if no
-    file has changed.
-    """
+    """At most three of the files that have changed since the run was trained, in one line."""
     names = changed(run)
     if not names:
         return ""
@@ -133,9 +131,7 @@ def check(run: Run, from_copy: bool = False) -> None:
 
 
 def accept(run: Run, copy: Path | None = None) -> None:
-    """Record the present hashes of the changed files, and the change, as the user resumes the run with these files.
-    `copy` is the run's new copy if the run trains it. Does nothing if no file has changed.
-    """
+    """Record the present hashes of the changed files, as the user resumes with them or with a new `copy`."""
     code = read(run)
     if not (paths := code.changed(copy)):
         return
@@ -156,9 +152,7 @@ def begin(run: Run, copy: Path | None = None) -> None:
 
 
 def add(run: Run, folder: Path, paths: Iterable[str], copy: Path | None = None) -> None:
-    """Add the imported files `paths` to the record, if they are not in it yet; `folder` is the entry's folder. Files in
-    the run's `copy` are recorded with their paths in the entry's folder. Files that cannot be read are left out.
-    """
+    """Record files that were imported, those in `copy` by their paths in `folder`; none that cannot be read."""
     code, new = read(run), {}
     for used in paths:
         path = str(folder / os.path.relpath(used, copy)) if copy and Path(used).is_relative_to(copy) else used
@@ -169,9 +163,7 @@ def add(run: Run, folder: Path, paths: Iterable[str], copy: Path | None = None) 
 
 
 def record_step(run: Run, step: int) -> Sequence[str]:
-    """Record the step at which the run was resumed with changed files. Returns the names of these files; empty if the
-    code was not changed, or the step is already recorded.
-    """
+    """Record the step of a resume with changed files. Returns their names, or none if it is recorded."""
     code = read(run)
     names = [name for change in code.changes if change["step"] is None for name in change["files"]]
     if names:

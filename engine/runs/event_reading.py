@@ -14,7 +14,7 @@ from typing import TypeVar
 from ..files import writing
 from ..files.reading import GrowingFile, open_regular, why
 from .events import EVENT_FILES, EVENTS_FILE, Event, Finished, OptionChanged, Started, Warn
-from .parsing import dated, marks, parse_block, parse_line, with_line
+from .parsing import dated, parse_block, parse_line, with_line
 from .run import WAITING, Run
 
 E = TypeVar("E", bound=Event)
@@ -148,13 +148,14 @@ def events_of(folder: Path, kind: type[E], name: str = EVENTS_FILE) -> list[E]:
         lines = GrowingFile(folder / name).block().split(b"\n")
     except OSError:
         return []
-    events = (parse_line(line) for line in lines if marks(line, kind))
+    word = f'"{kind.type}"'.encode()
+    events = (parse_line(line) for line in lines if word in line)
     return [event for event in events if isinstance(event, kind)]
 
 
-def last_of(folder: Path, kind: type[E], name: str = EVENTS_FILE) -> E | None:
-    """The newest event of one type, as `events_of` reads it."""
-    return next(reversed(events_of(folder, kind, name)), None)
+def last_of(folder: Path, kind: type[E]) -> E | None:
+    """The newest event of one type of the trainer; no line of another type is parsed."""
+    return next(reversed(events_of(folder, kind)), None)
 
 
 def in_time(events: Iterable[Event]) -> list[Event]:
@@ -229,9 +230,7 @@ class Follower:
 
 
 def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:
-    """Yield all events of a run, from its first event until it has ended. Waits for events that are not written yet,
-    and reads the files every `interval_seconds`.
-    """
+    """All events from the first until the run has ended, read every `interval_seconds`."""
     follower = Follower(run)
     while not follower.ended:
         yield from follower.poll()

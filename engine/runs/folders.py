@@ -62,9 +62,7 @@ def create(
 
 
 def create_at(path: Path, preset_yaml: str, origin: str = "", more: Mapping[str, str] | None = None) -> Run:
-    """Only this user can read it. FileExistsError, RunError if TensorFlow cannot write to such a path, or OSError; no
-    folder is left then.
-    """
+    """Only this user can read it. FileExistsError, RunError (a path TensorFlow cannot write to) or OSError."""
     if not nameable(str(path)):
         raise RunError(f"{path.parent} {NO_NAME}: TensorFlow cannot write there; set GPUTUI_HOME to another folder")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,9 +117,7 @@ class Survey:
 
 
 def survey() -> Survey:
-    """Return all runs in the folder of runs. A folder that this user cannot read raises no error: it is in `closed`.
-    There are no runs if the folder does not exist.
-    """
+    """All runs in the folder of runs; folders that this user cannot read are in `closed`."""
     places.tighten(runs_folder())
     readable, closed = [], {}
     try:

@@ -64,9 +64,7 @@ def split(column: str) -> tuple[str, str]:
 
 
 def figure_of(column: str) -> Figure | None:
-    """Return the declaration of the figure in a column of a row. None for a column that is no declared figure, such as
-    the time, the epoch or a metric of the user's model.
-    """
+    """None for the time, the epoch, and a metric of the user's model."""
     device, name = split(column)
     if device:
         return (figures.HOST if device == "host" else figures.GPU).get(name)

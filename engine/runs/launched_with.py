@@ -44,9 +44,7 @@ def python_of(run: Run) -> str:
 
 
 def read_options(run: Run) -> tuple[dict[str, Any], str]:
-    """Return the options by `group.name`, and an empty text. If they cannot be read, return an empty mapping and the
-    reason.
-    """
+    """By `group.name`, with an empty text; or none, and the reason why they cannot be read."""
     try:
         preset = located_yaml.read(run.file("preset.yaml"))
     except located_yaml.YamlFault as fault:
@@ -73,9 +71,7 @@ def started(run: Run) -> Started | None:
 
 
 def of_same_code(options: Options) -> Started | None:
-    """Return the `started` event of the newest run with the same workload.entry, among the 50 newest runs. None if
-    there is no such run, or if the entry's file has changed since then.
-    """
+    """Of the newest of 50 runs with the same workload.entry, None if its file has changed since."""
     code = _code(options.workload.entry, options.workload.folder)
     if code is None:
         return None

@@ -46,9 +46,7 @@ class EventWriter:
                 self._warn(self._file.append(line))
 
     def drain(self, seconds: float) -> int:
-        """Try for at most `seconds` to write the events that wait for the disk. Returns the number of events that are
-        still missing.
-        """
+        """Try so long to write the events that wait for the disk; how many are still missing."""
         until = time.monotonic() + seconds
         while True:
             with self._lock:
@@ -90,9 +88,7 @@ class Unknown(Event):
 
 
 def parse_line(line: bytes, is_harmless: bool = False) -> Event | None:
-    """Return the event in a line, or None if the line is not a complete, valid event. Its texts are made harmless, if
-    it is not known that they are.
-    """
+    """None if the line is no complete, valid event. Unless it `is_harmless`, its texts are made so."""
     readers = _readers()
     try:
         if not (is_harmless or _is_harmless(line)):
@@ -111,11 +107,6 @@ def parse_line(line: bytes, is_harmless: bool = False) -> Event | None:
     event = new(kind)
     set_fields(event, "__dict__", _with_gpus(content) if content["type"] in _GPUS else content)
     return event
-
-
-def marks(line: bytes, kind: type[Event]) -> bool:
-    """False if the line is no event of this type."""
-    return b'%s%s"' % (_TYPE, kind.type.encode()) in line
 
 
 def with_line(event: Event, line: bytes) -> Event:

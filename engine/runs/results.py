@@ -56,9 +56,7 @@ def not_restored(run_events: RunEvents) -> list[str]:
 
 
 def reached(run_events: RunEvents) -> Reached:
-    """Return the progress of the training from its events. For a resumed run without new progress, it is the progress
-    before the resume.
-    """
+    """Of a resumed run without new progress it is that before the resume."""
     finished, progress, epoch = run_events.last(Finished), run_events.last(Progress), run_events.last(EpochEnd)
     if finished is not None and (progress is None or finished.t >= progress.t):
         before = finished.summary
@@ -78,9 +76,7 @@ def best_epochs(run_events: RunEvents) -> dict[str, dict[str, Any]]:
 def write(
     run: Run, result: Mapping[str, Any], seconds: float, given_up: Callable[[], bool] = lambda: False
 ) -> OSError | None:
-    """Write result.json, and retry for `seconds` or until `given_up` returns True. Returns None, or the error if it
-    could not be written.
-    """
+    """Retry for `seconds` or until `given_up()`. Returns the error if it could not be written."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -93,9 +89,7 @@ def write(
 
 
 def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False) -> Object:
-    """Return the content of result.json. While the disk cannot be read, retry for `seconds` or until `given_up` returns
-    True.
-    """
+    """While the disk cannot be read, retry for `seconds` or until `given_up()`."""
     until = time.monotonic() + seconds
     while (result := run.read_result()).unreadable and time.monotonic() < until and not given_up():
         time.sleep(RESULT_RETRY_SECONDS)
@@ -103,9 +97,7 @@ def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False)
 
 
 def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[], bool] = lambda: False) -> int:
-    """Append the trainer's last events, as JSON lines, to its event file. Retries for `seconds` or until `given_up`
-    returns True. Returns the number of events that are missing.
-    """
+    """The trainer's last events, with retries as in `write`. Returns how many are missing."""
     file = LineFile(run.file(EVENTS_FILE))
     until = time.monotonic() + seconds
     for line in lines:
@@ -120,9 +112,7 @@ def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[]
 
 
 def hand_over(report: Report, pipe: int) -> None:
-    """Write the unwritten result and events into the pipe to the engine, without waiting. If not all events fit, the
-    oldest are dropped.
-    """
+    """Write it into the pipe without waiting; if not all fits, the oldest events are dropped."""
     with contextlib.suppress(OSError):
         os.set_blocking(pipe, False)
         with contextlib.suppress(OSError, AttributeError):  # the size of a pipe can be changed only on Linux
@@ -151,9 +141,7 @@ def _fitting(report: Report, room_bytes: int) -> bytes:
 
 
 def take(pipe: int) -> Report:
-    """Return the report that the trainer has written into the pipe; an empty report if there is none. It is called
-    after the trainer has ended, and does not wait.
-    """
+    """What the trainer, which has ended, has written into the pipe."""
     try:
         os.set_blocking(pipe, False)
         result, lines, lost = json.loads(os.read(pipe, PIPE_BYTES))

@@ -165,9 +165,7 @@ class Run:
         return result
 
     def has_completed(self) -> bool:
-        """Return True if result.json begins with the outcome `ok`. It reads only a few bytes, as there may be thousands
-        of runs.
-        """
+        """By a few bytes of result.json, as there may be thousands of runs: it begins with the outcome `ok`."""
         try:
             with open_regular(self.file("result.json")) as stream:
                 return bool(_OK.match(stream.read(_OK_BYTES)))

@@ -77,9 +77,7 @@ def of_run(run: Run) -> Cluster | None:
 
 
 def members(run: Run) -> Sequence[Mapping[str, Any]]:
-    """Return the workers of the run, the chief first, from its last `started` event (Started.workers). Empty for a run
-    on one machine, and if there is no such event.
-    """
+    """Started.workers of the last `started` event, the chief first; none for a run on one machine."""
     try:
         with open_regular(run.file(EVENTS_FILE)) as stream:
             lines = stream.read(HEAD_BYTES).splitlines()
@@ -128,9 +126,7 @@ def is_saved(run: Run) -> bool:
 
 
 def other_workers(chief: Run) -> list[Run]:
-    """Return the runs of the other workers whose folders have the same parent folder as the chief's. The list is empty
-    if `chief` is not the run of a chief.
-    """
+    """Those beside the chief's folder; none if `chief` is not the run of a chief."""
     named = [str(member.get("run")) for member in members(chief)]
     if not named or named[0] != chief.id:
         return []

@@ -70,9 +70,7 @@ class Title:
         return f"{self.preset}: {counted(len(self.changes), 'changes')}" if self.changes else self.preset
 
     def changes_within(self, width: int) -> str:
-        """Return as many changes as fit into `width` characters, and the number of the other changes. Empty if not even
-        the first fits, or without changes.
-        """
+        """As many changes as fit, and the number of the others; empty if not even the first fits."""
         for shown in range(len(self.changes), 0, -1):
             rest = len(self.changes) - shown
             words = " ".join((*self.changes[:shown], *([f"+{rest} more"] if rest else [])))
@@ -210,9 +208,7 @@ def read_notes(run: Run) -> Notes:
 
 
 def write_note(run: Run, note: str) -> Notes:
-    """Replace the note of the run, and return the new notes; an empty `note` removes it. Raises RunError if it has more
-    than 1,000 characters or another process is writing notes, or OSError.
-    """
+    """An empty one removes it; returns the new notes. RunError over 1,000 characters or if locked, or OSError."""
     note = harmless(note).strip()
     if len(note) > LONGEST_NOTE:
         raise RunError(f"the note has {len(note):,} characters; at most {LONGEST_NOTE:,} are allowed")

@@ -75,9 +75,7 @@ def _clear(folder: Path, stays: Callable[[str], bool] = lambda _: False) -> None
 
 
 def delete_all(chosen: Iterable[Deletable], reserve: Reserve = _of_run) -> tuple[list[Deletable], list[str]]:
-    """Delete the runs or proofs `chosen` for good. Returns the deleted items, and for each other item a sentence with
-    the reason why it was not deleted.
-    """
+    """Delete for good: the deleted items, and a sentence for each other one."""
     deleted, refused = [], []
     for item in chosen:
         try:
@@ -109,9 +107,7 @@ class Trash:
         return ""
 
     def put(self, chosen: Sequence[Deletable]) -> tuple[Sequence[Deletable], list[str]]:
-        """Move the folders of `chosen` to the trash as one group. Returns the moved items, and for each other item a
-        sentence with the reason why it was not moved.
-        """
+        """Move folders to the trash as one group: the moved items, and a sentence for each other one."""
         moved, refused = [], []
         for run in chosen:
             try:
@@ -158,9 +154,7 @@ class Trash:
         (self._folder / run.id).rename(run.path)
 
     def empty(self) -> str:
-        """Delete the trash folder of this process for good, so that nothing in it can be restored. Returns a sentence
-        if it could not be removed, else an empty text.
-        """
+        """Delete this process' trash folder for good; a sentence if it could not be removed."""
         if self._folder is None or self._lock is None:
             return ""
         folder, faults = self._folder, list[OSError]()

@@ -59,9 +59,7 @@ class NotVerified(Exception):
 
 
 def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
-    """Raises NotVerified, without a signal. `named_by` is the file that names the process, and `is_at_work` says that
-    the process works for its run or proof.
-    """
+    """NotVerified, without a signal, unless `named_by` is this user's file and the process `is_at_work`."""
     if not _is_mine(named_by):
         raise NotVerified(f"{named_by.name} belongs to another user")
     try:

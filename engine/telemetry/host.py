@@ -45,11 +45,11 @@ class Host:
             memory_total_bytes=memory.total,
             engine_bytes=self._engine.memory_info().rss,
             engine_cpu=engine,
-            trainer_bytes=_or_none(self._trainer_bytes),
+            trainer_bytes=_or_none(lambda: self._trainer and int(self._trainer.memory_info().rss)),
             trainer_cpu=trainer,
             trainer_read_bytes_per_second=self._rate("read", self._trainer_read),
-            network_rx_bytes_per_second=self._rate("rx", self._received) if self._network else None,
-            network_tx_bytes_per_second=self._rate("tx", self._sent) if self._network else None,
+            network_rx_bytes_per_second=self._rate("rx", lambda: _traffic("bytes_recv")) if self._network else None,
+            network_tx_bytes_per_second=self._rate("tx", lambda: _traffic("bytes_sent")) if self._network else None,
         )
 
     def _cpu(self) -> float:
@@ -72,18 +72,9 @@ class Host:
     def _trainer_cpu(self) -> float | None:
         return self._trainer.cpu_percent() / 100 if self._trainer else None
 
-    def _trainer_bytes(self) -> int | None:
-        return int(self._trainer.memory_info().rss) if self._trainer else None
-
     def _trainer_read(self) -> int | None:
         # Without reads from the page cache.
         return int(self._trainer.io_counters().read_bytes) if self._trainer else None
-
-    def _received(self) -> int:
-        return sum(nic.bytes_recv for name, nic in psutil.net_io_counters(pernic=True).items() if name != "lo")
-
-    def _sent(self) -> int:
-        return sum(nic.bytes_sent for name, nic in psutil.net_io_counters(pernic=True).items() if name != "lo")
 
     def _rate(self, name: str, counter: Callable[[], int | None]) -> float | None:
         now, value, before = time.monotonic(), _or_none(counter), self._counters.get(name)
@@ -93,6 +84,10 @@ class Host:
         if before is None or value < before[1] or now <= before[0]:
             return None
         return round((value - before[1]) / (now - before[0]))
+
+
+def _traffic(counter: str) -> int:
+    return sum(getattr(nic, counter) for name, nic in psutil.net_io_counters(pernic=True).items() if name != "lo")
 
 
 def _or_none(ask: Callable[[], T]) -> T | None:

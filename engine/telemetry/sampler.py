@@ -234,13 +234,8 @@ class Sampler(threading.Thread):
                 self.trainer_memory_share = reading.trainer_bytes / reading.memory_total_bytes
             self._events.emit(reading)
             if not warned and self._gpus.stuck_seconds > STUCK_SECONDS:
-                self._events.emit(_stuck(self._gpus.stuck_seconds))
+                seconds = self._gpus.stuck_seconds
+                message = f"the NVIDIA driver has not answered for {seconds:.0f} s: there are no new GPU readings"
+                hint = "the training goes on; nvidia-smi probably hangs, too"
+                self._events.emit(Warn(kind="telemetry_stuck", message=message, hint=hint))
                 warned = True
-
-
-def _stuck(seconds: float) -> Warn:
-    return Warn(
-        kind="telemetry_stuck",
-        message=f"the NVIDIA driver has not answered for {seconds:.0f} s: there are no new GPU readings",
-        hint="the training goes on; nvidia-smi probably hangs, too",
-    )

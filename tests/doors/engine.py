@@ -26,7 +26,7 @@ from gputui.engine.files.appending import Gap, LineFile
 from gputui.engine.files.places import TRIALS, home, runs_folder as places_runs_folder, proofs_folder
 from gputui.engine.files.reading import GrowingFile, open_regular
 from gputui.engine.files.writing import write_atomically
-from gputui.engine.files.yaml_text import YamlFault
+from gputui.engine.files.located_yaml import YamlFault
 from gputui.engine.follow import start as follow_start, following, target, tfevents, to_tensorboard
 from gputui.engine.follow.following import Following, State, file_of, Place as place_Place, read_place
 from gputui.engine.follow.target import AboutRun, Point, PointMaker, Target, about_run, without_login
@@ -45,10 +45,10 @@ from gputui.engine.job.cluster import ClusterError
 from gputui.engine.gpu import VISIBLE, EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
 from gputui.engine.job.machine_gpus import Allocation, Machine, allocation_from, candidates
 from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
-from gputui.engine.leases import free_gpus, lease, memory_needs, start_devices, tickets
-from gputui.engine.leases.free_gpus import GpuUse, Wish
+from gputui.engine.leases import free_gpus, lease, start_devices, tickets
+from gputui.engine.leases.free_gpus import GpuUse
 from gputui.engine.leases.lease import Holder, NotFree, CPU as lease_CPU
-from gputui.engine.leases.memory_needs import NotMeasuredError
+from gputui.engine.leases.start_devices import NotMeasuredError, Wish
 from gputui.engine.leases.start_devices import Devices
 from gputui.engine.leases.tickets import Ticket
 from gputui.engine.notify import sending, targets
@@ -70,7 +70,7 @@ from gputui.engine.presets import (
 )
 from gputui.engine.presets.preset import Problem, PresetError as preset_PresetError
 from gputui.engine.presets.saving import SaveError
-from gputui.engine.process import ending, engine_failure, known_failures, launch, resuming, spawn, supervisor
+from gputui.engine.process import ending, known_failures, launch, resuming, spawn, supervisor
 from gputui.engine.process.ending import Ending, Evidence, classify, summary_of, with_hint
 from gputui.engine.process.fork_client import ForkServer
 from gputui.engine.process.known_failures import RESUMED

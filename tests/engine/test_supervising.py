@@ -37,7 +37,6 @@ from tests.doors.engine import (
     code_copy,
     descendants,
     ending,
-    engine_failure,
     launch,
     locks,
     oom_answer,
@@ -115,7 +114,7 @@ def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
     run.file("result.json").write_text(json.dumps({"outcome": "ok", "steps": 70}))
     process, (reader, lifeline) = Process(), os.pipe()
     trainer = Trainer(process, lifeline, -1, TrainerHeartbeat())  # type: ignore[arg-type]
-    assert engine_failure.leave(str(tmp_path), trainer, ValueError("broken")) == 1
+    assert supervisor.leave(str(tmp_path), trainer, ValueError("broken")) == 1
     os.close(lifeline)
     with open(reader, "rb") as stream:
         assert stream.read() == b"stop\n"
@@ -130,15 +129,15 @@ def test_an_engine_that_fails_stops_its_trainer_and_keeps_the_figures(
     assert (finished["outcome"], finished["summary"]["steps"], finished["summary"]["error"]) == ("error", 70, error)
     assert [event.type for event in read_events(tmp_path).events] == ["error", "finished"]
     process.returncode, process.killed = 0, 0
-    assert engine_failure.leave(str(tmp_path), replace(trainer, lifeline=-1), BlockingIOError()) == 1
+    assert supervisor.leave(str(tmp_path), replace(trainer, lifeline=-1), BlockingIOError()) == 1
     assert process.killed == 0, "it has ended"
     assert (run.result or {})["error"]["kind"] == "process_limit"
     run.file("result.json").unlink()
-    engine_failure.leave(str(tmp_path), None, ValueError("x" * 300))
+    supervisor.leave(str(tmp_path), None, ValueError("x" * 300))
     assert (ended[-1], (run.result or {})["error"]["message"]) == (0, f"the engine failed: ValueError: {'x' * 228}")
     run.file("result.json").unlink()
     run.file("result.json").mkdir()
-    engine_failure.leave(str(tmp_path), None, ValueError())
+    supervisor.leave(str(tmp_path), None, ValueError())
     assert run.file("result.json").is_dir(), "what cannot be read is left"
 
 

@@ -29,7 +29,6 @@ from tests.doors.engine import (
     events,
     free_gpus,
     lease,
-    memory_needs,
     options_json,
     presets,
     proofs_folder,
@@ -181,6 +180,7 @@ class Looks:
         monkeypatch.setattr(free_gpus, "read", self.read)
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
         monkeypatch.setattr(free_gpus, "time", clock)
+        monkeypatch.setattr(start_devices, "time", clock)
         monkeypatch.setattr(this_machine, "read", lambda: box(*GPUS))
 
     def read(self) -> list[GpuUse]:
@@ -292,13 +292,13 @@ def test_two_other_batch_sizes_predict_the_memory_also_if_only_trials_have_measu
     """As `gputui fit-batch --dry-run` measures a quarter and half of the batch."""
     ended(place("01-s"), 64, 1000, "train.steps_per_epoch=30", "train.decay_steps=100", "seed=3")
     with pytest.raises(NotMeasuredError, match=r"no run with these settings.*\ngputui fit-batch --dry-run"):
-        memory_needs.of_options(in_batches(256))
+        start_devices.memory_need(in_batches(256))
     ended(place("02-s"), 128, 1640)
-    need = memory_needs.of_options(in_batches(256))
+    need = start_devices.memory_need(in_batches(256))
     assert need.bytes == with_margin(2920)
     assert need.prediction == "predicted from batch sizes 64 and 128"
     ended(place("03-s"), 32, 680)
-    assert memory_needs.of_options(in_batches(256)).prediction == "predicted from batch sizes 32, 64 and 128"
+    assert start_devices.memory_need(in_batches(256)).prediction == "predicted from batch sizes 32, 64 and 128"
 
 
 def test_other_settings_and_trainings_that_ran_out_of_memory_predict_nothing() -> None:
@@ -311,7 +311,7 @@ def test_other_settings_and_trainings_that_ran_out_of_memory_predict_nothing() -
     runs.Run(in_runs("00006")).path.mkdir()
     for batch in (128, 256):
         with pytest.raises(NotMeasuredError):
-            memory_needs.of_options(in_batches(batch))
+            start_devices.memory_need(in_batches(batch))
 
 
 def gpu(index: int, free_mb: int) -> free_gpus.GpuUse:

@@ -29,6 +29,7 @@ from tests.doors.engine import (
     free_gpus,
     gpu_choice,
     lease,
+    start_devices,
 )
 from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import places_runs_folder as runs_folder
@@ -41,8 +42,8 @@ STARTS = """
 import os, random, sys, time
 import msgspec  # before another user, who may not be able to read it
 from gputui.engine.job import this_machine
-from gputui.engine.leases import free_gpus
-from gputui.engine.leases.free_gpus import Wish
+from gputui.engine.leases import free_gpus, start_devices
+from gputui.engine.leases.start_devices import Wish
 from gputui.engine.leases.lease import NotFree
 from gputui.engine.options import gpu_choice
 from gputui.engine.system.identity import Place
@@ -52,7 +53,7 @@ free_gpus.read(), Place.here()  # loads what another user may not be able to rea
 os.setuid(user)
 for _ in range(starts):
     try:
-        gpus, leases = free_gpus.choose(wish, "a training")
+        gpus, leases = start_devices.choose(wish, "a training")
     except NotFree:
         print("not free", flush=True)
         continue
@@ -72,10 +73,10 @@ for _ in range(starts):
 HOLDS = """
 import json, os, sys, time
 from gputui.engine.job import this_machine
-from gputui.engine.leases import free_gpus
-from gputui.engine.leases.free_gpus import Wish
+from gputui.engine.leases import start_devices
+from gputui.engine.leases.start_devices import Wish
 from gputui.engine.options import gpu_choice
-gpus, leases = free_gpus.choose(Wish.of(gpu_choice.parse(sys.argv[1]), this_machine.read()), "digits")
+gpus, leases = start_devices.choose(Wish.of(gpu_choice.parse(sys.argv[1]), this_machine.read()), "digits")
 print(json.dumps([gpu.index for gpu in gpus]), flush=True)
 time.sleep(600)
 """
@@ -174,7 +175,7 @@ def test_a_process_that_appears_between_the_look_and_the_start_keeps_its_gpu(
     monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "0")
     monkeypatch.setattr(free_gpus, "read", lambda: next(looks))
     with pytest.raises(NotFree, match="bob's python"):
-        free_gpus.choose(Wish(wish("free:1").choice, 0, (free.key,)), "digits", idle_known=is_queued)
+        start_devices.choose(Wish(wish("free:1").choice, 0, (free.key,)), "digits", idle_known=is_queued)
     assert lease.holder(free.key) is None
     assert not list(looks)
 

@@ -26,9 +26,10 @@ if is_called():
     from ...engine.gpu import VISIBLE, GpuProcess
     from ...engine.interpreter import interpreter
     from ...engine.job import this_machine
-    from ...engine.leases import free_gpus
-    from ...engine.leases.free_gpus import HOW_IDLE, GpuUse, IdleNotes, Wish
+    from ...engine.leases import free_gpus, start_devices
+    from ...engine.leases.free_gpus import HOW_IDLE, GpuUse, IdleNotes
     from ...engine.leases.lease import Lease, NotFree
+    from ...engine.leases.start_devices import Wish
     from ...engine.options import gpu_choice
     from ...engine.queue import any_entry
     from ...engine.text_table import Table
@@ -170,7 +171,7 @@ def lease(gpus: str, command: Sequence[str], wait: bool) -> int:
     last = ""
     while True:
         try:
-            chosen, leases = free_gpus.choose(wish, os.path.basename(command[0]), tell=complain)
+            chosen, leases = start_devices.choose(wish, os.path.basename(command[0]), tell=complain)
             break
         except NotFree as fault:
             if not wait:

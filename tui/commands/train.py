@@ -55,7 +55,7 @@ if is_called():
     from ...engine.job.machine_gpus import Machine
     from ...engine.leases import start_devices
     from ...engine.leases.lease import NotFree
-    from ...engine.leases.memory_needs import NotMeasuredError
+    from ...engine.leases.start_devices import NotMeasuredError
     from ...engine.options import Options
     from ...engine.presets import Preset
     from ...engine.process import launch, resuming

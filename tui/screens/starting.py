@@ -13,7 +13,7 @@ from ...engine import checks, plan, presets
 from ...engine.finding import Finding, errors
 from ...engine.job import this_machine
 from ...engine.leases.lease import NotFree
-from ...engine.leases.memory_needs import NotMeasuredError
+from ...engine.leases.start_devices import NotMeasuredError
 from ...engine.process import launch
 from ...engine.process import resuming as run_resuming
 from ...engine.proof import folder, proof_start

@@ -194,9 +194,7 @@ class NvLinkCounters:
         self._before: tuple[float, list[int]] | None = None
 
     def read(self) -> Values:
-        """Return the bytes per second that were received and sent over NVLink since the last reading. Both are None at
-        the first reading.
-        """
+        """The bytes per second received and sent since the last reading; None at the first."""
         counters = self._fields(
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ALL_LINKS),
             (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ALL_LINKS),

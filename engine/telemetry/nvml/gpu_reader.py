@@ -49,9 +49,7 @@ class Work:
         self._worked: dict[int, float] = {}  # when it worked last
 
     def read(self) -> dict[int, float]:
-        """The greatest share (0 to 1) of the chip's time in a sample since the last call, for each process that used
-        it.
-        """
+        """The greatest share (0 to 1) of the chip's time in a sample since the last call, by process id."""
         try:
             samples = pynvml.nvmlDeviceGetProcessUtilization(self._gpu, self._newest)
         except pynvml.NVMLError as fault:
@@ -71,9 +69,7 @@ class Work:
         self._first, self._worked = {}, {}
 
     def of(self, processes: Sequence[GpuProcess], used: Mapping[int, float]) -> tuple[GpuProcess, ...]:
-        """Return the processes with `use`, and `idle_seconds`, the time since their use was last above 0; `used` is the
-        result of `read`.
-        """
+        """The processes with `use`, and `idle_seconds` since it was last above 0; `used` is of `read`."""
         now, pids = time.monotonic(), {process.pid for process in processes}
         self._first = {pid: self._first.get(pid, now) for pid in pids}
         self._worked = {pid: at for pid, at in self._worked.items() if pid in pids} | dict.fromkeys(
@@ -138,9 +134,7 @@ class GpuQuery:
         self.facts = replace(self.facts, **{key: value for key, value in names(self._handle).items() if value})
 
     def identity(self) -> Gpu:
-        """Return the properties that never change, and those that matter to a training that starts now: its memory,
-        compute mode and instances, and the processes that compute on it.
-        """
+        """What never changes, and what matters to a training that starts now: memory, mode, processes."""
         if self._handle is None:
             return self._nothing()
         mode = or_none(lambda: pynvml.nvmlDeviceGetComputeMode(self._handle))
@@ -175,9 +169,7 @@ class GpuQuery:
         return self._reading(values)
 
     def close(self) -> None:
-        """Release the driver's memory for GPM samples of this GPU and its MIG instances. The next reading allocates it
-        again.
-        """
+        """Release the driver's memory for GPM samples, which the next reading allocates again."""
         for reader in (self._flow, self._instances):
             if reader is not None:
                 reader.close()

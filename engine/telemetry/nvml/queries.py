@@ -78,9 +78,7 @@ def names(gpu: Handle) -> Values:
 
 
 def chip(gpu: Handle) -> Values:
-    """Return `compute_capability` (major, minor) and `multiprocessors`, which never change; a value is None if it is
-    not known.
-    """
+    """`compute_capability` (major, minor) and `multiprocessors`, which never change; None if not known."""
     capability = or_none(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(gpu))
     cores = or_none(lambda: pynvml.nvmlDeviceGetNumGpuCores(gpu))
     return {
@@ -114,35 +112,18 @@ def _memory(memory: Any) -> Values:
     return {"memory_used_bytes": known(memory.used), "memory_total_bytes": known(memory.total)}
 
 
-def _temperature(gpu: Handle) -> Values:
-    return {"temperature_c": known(pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU))}
-
-
-def _temperature_v(gpu: Handle) -> Values:
-    return {"temperature_c": known(pynvml.nvmlDeviceGetTemperatureV(gpu, pynvml.NVML_TEMPERATURE_GPU))}
-
-
-def _power(gpu: Handle) -> Values:
-    return {"power_w": _watts(pynvml.nvmlDeviceGetPowerUsage(gpu))}
-
-
-def _power_limit(gpu: Handle) -> Values:
-    return {"power_limit_w": _watts(pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu))}
-
-
-def _watts(milliwatts: Any) -> Any:
-    value = known(milliwatts)
+def _thousandth(raw: Any) -> Any:
+    value = known(raw)
     return value if isinstance(value, Reason) else round(value / 1000, 1)
 
 
-def _default_power_limit(gpu: Handle) -> Values:
-    return {"power_limit_default_w": _watts(pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu))}
+def _figure(key: str, *asks: Callable[[Handle], Any], slow: bool = False, of: Callable[[Any], Any] = known) -> Question:
+    """A question for one figure: what `of` makes of the answer of the newest of pynvml's functions that works."""
 
+    def way(ask: Callable[[Handle], Any]) -> Callable[[Handle], Values]:
+        return lambda gpu: {key: of(ask(gpu))}
 
-def _energy(gpu: Handle) -> Values:
-    # Chips have the counter from Volta on.
-    millijoules = known(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
-    return {"energy_j": millijoules if isinstance(millijoules, Reason) else round(millijoules / 1000, 1)}
+    return Question((key,), tuple(map(way, asks)), slow)
 
 
 def _slowed(policies: Mapping[str, int]) -> Question:
@@ -159,36 +140,11 @@ def _slowed(policies: Mapping[str, int]) -> Question:
     return Question(tuple(f"slowed_by_{name}_seconds" for name in policies), (ask,))
 
 
-def _sm_clock(gpu: Handle) -> Values:
-    return {"sm_clock_mhz": known(pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM))}
-
-
-def _memory_clock(gpu: Handle) -> Values:
-    return {"memory_clock_mhz": known(pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM))}
-
-
-def _most_sm_clock(gpu: Handle) -> Values:
-    return {"max_sm_clock_mhz": known(pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM))}
-
-
-def _throttle(gpu: Handle) -> Values:
-    return _named(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
-
-
-def _throttle_before_r535(gpu: Handle) -> Values:
-    return _named(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
-
-
 def _named(bits: int) -> Values:
     if isinstance(known(bits), Reason):
         return {"throttle": Reason.UNSUPPORTED}
     throttle, settings = ([name for bit, name in names.items() if bits & bit] for names in _REASONS)
     return {"throttle": tuple(throttle)} | ({"clocks_set_by": tuple(settings)} if settings else {})
-
-
-def _pstate(gpu: Handle) -> Values:
-    state = pynvml.nvmlDeviceGetPerformanceState(gpu)
-    return {"pstate": state if 0 <= state <= 15 else Reason.UNSUPPORTED}
 
 
 def _ecc(gpu: Handle) -> Values:
@@ -307,21 +263,31 @@ RARE = frozenset(f"slowed_by_{name}_seconds" for name in _RARE_POLICIES)
 QUESTIONS = (
     Question(("busy", "memory_busy"), (_busy,)),
     MEMORY,
-    Question(("temperature_c",), (_temperature, _temperature_v)),
-    Question(("power_w",), (_power,)),
-    Question(("power_limit_w",), (_power_limit,), slow=True),
-    Question(("power_limit_default_w",), (_default_power_limit,), slow=True),
-    Question(("energy_j",), (_energy,)),
+    _figure(
+        "temperature_c",
+        lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
+        lambda gpu: pynvml.nvmlDeviceGetTemperatureV(gpu, pynvml.NVML_TEMPERATURE_GPU),
+    ),
+    _figure("power_w", lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu), of=_thousandth),
+    _figure("power_limit_w", lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu), slow=True, of=_thousandth),
+    _figure("power_limit_default_w", lambda gpu: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu), slow=True,
+            of=_thousandth),
+    # Chips have the counter from Volta on.
+    _figure("energy_j", lambda gpu: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu), of=_thousandth),
     _slowed({"power": pynvml.NVML_PERF_POLICY_POWER, "heat": pynvml.NVML_PERF_POLICY_THERMAL}),
     # Chips answer some of these only.
     *(replace(_slowed({name: policy}), slow=True) for name, policy in _RARE_POLICIES.items()),
-    Question(("sm_clock_mhz",), (_sm_clock,)),
-    Question(("max_sm_clock_mhz",), (_most_sm_clock,), slow=True),
-    Question(("memory_clock_mhz",), (_memory_clock,)),
-    Question(("throttle",), (_throttle, _throttle_before_r535)),
-    Question(("pstate",), (_pstate,)),
+    _figure("sm_clock_mhz", lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)),
+    _figure("max_sm_clock_mhz", lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM), slow=True),
+    _figure("memory_clock_mhz", lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM)),
+    Question(("throttle",), (
+        lambda gpu: _named(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)),
+        lambda gpu: _named(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),  # before R535
+    )),
+    _figure("pstate", lambda gpu: pynvml.nvmlDeviceGetPerformanceState(gpu),
+            of=lambda state: state if 0 <= state <= 15 else Reason.UNSUPPORTED),
     Question(("ecc_errors",), (_ecc,), slow=True),
     PROCESSES,
     MIG,
-)
+)  # fmt: skip
 PCIE = Question(("pcie_rx_bytes_per_second", "pcie_tx_bytes_per_second"), (_pcie,), slow=True)
