@@ -13,18 +13,18 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1300, "engine/bootstrap": 26, "engine/checks": 1220, "engine/compare": 510, "engine/diagnosis": 2050,
-    "engine/doctor": 1475, "engine/export": 2230, "engine/figures": 430, "engine/files": 1680, "engine/follow": 1210,
-    "engine/interpreter": 1025, "engine/job": 1875, "engine/leases": 1210, "engine/notify": 380, "engine/options": 2180,
-    "engine/prepare": 840, "engine/presets": 1030, "engine/process": 2370, "engine/profile": 590, "engine/proof": 2150,
-    "engine/queue": 2630, "engine/runs": 3650, "engine/scaling": 460, "engine/sweep": 1940, "engine/system": 1100,
-    "engine/telemetry": 2610, "engine/trainer": 15690, "engine/trials": 2510, "engine/tune": 4525, "tui": 1010,
+    "engine": 1300, "engine/bootstrap": 26, "engine/checks": 1215, "engine/compare": 510, "engine/diagnosis": 2030,
+    "engine/doctor": 1470, "engine/export": 2225, "engine/figures": 430, "engine/files": 1550, "engine/follow": 1205,
+    "engine/interpreter": 1025, "engine/job": 1660, "engine/leases": 1130, "engine/notify": 375, "engine/options": 2180,
+    "engine/prepare": 835, "engine/presets": 1030, "engine/process": 2315, "engine/profile": 590, "engine/proof": 2150,
+    "engine/queue": 2610, "engine/runs": 3490, "engine/scaling": 460, "engine/sweep": 1940, "engine/system": 1095,
+    "engine/telemetry": 2365, "engine/trainer": 15690, "engine/trials": 2510, "engine/tune": 4525, "tui": 1010,
     "tui/base": 1660, "tui/commands": 4025, "tui/drawing": 4730, "tui/form": 650, "tui/printing": 700,
     "tui/reading": 2820, "tui/screens": 8910, "tui/upstream": 1230, "tui/widgets": 2840, "tui/wording": 500,
 }  # fmt: skip
 COUNTS = {
-    "lines": 89530, "files": 473, "files below 100 lines": 138, "lines of docstrings": 7720, "functions": 7235,
-    "imports in functions": 250, "class names in two modules": 42,
+    "lines": 88610, "files": 467, "files below 100 lines": 136, "lines of docstrings": 6880, "functions": 7140,
+    "imports in functions": 241, "class names in two modules": 42,
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from .located_yaml import Located, YamlFault, shorten, trap
+from .yaml_text import Located, YamlFault, shorten, trap
 
 MAX_DEPTH = 8
 MAX_BITS = 4000  # of a whole number: Python converts no longer ones to text

@@ -167,11 +167,11 @@ class Machine:
         return find(str(name), self.gpus) is not None
 
 
-def answers_from_json(found: Mapping[str, Any]) -> dict[str, Any]:
+def answers_from_json(answers: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of Machine.here, as another process has written them."""
-    gpus, cuda, fault = tuple(map(Gpu.from_json, found.get("gpus", ()))), found.get("cuda"), found.get("fault")
+    gpus, cuda, fault = tuple(map(Gpu.from_json, answers.get("gpus", ()))), answers.get("cuda"), answers.get("fault")
     fault = Finding(**fault | {"options": ()}) if fault else None
-    return {**found, "gpus": gpus, "cuda": cuda and tuple(cuda), "fault": fault}
+    return {**answers, "gpus": gpus, "cuda": cuda and tuple(cuda), "fault": fault}
 
 
 # ---- which GPUs CUDA shows ------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from pathlib import Path
 from .. import __version__, runs
 from ..files import writing
 from ..files.places import TRIALS
-from ..job import this_machine
 from ..gpu import VISIBLE
+from ..job import this_machine
 from ..leases import free_gpus, lease
 from ..notify import sending, targets
 from ..options import Notify, Options

@@ -45,7 +45,7 @@ class Host:
             memory_total_bytes=memory.total,
             engine_bytes=self._engine.memory_info().rss,
             engine_cpu=engine,
-            trainer_bytes=_or_none(lambda: self._trainer and int(self._trainer.memory_info().rss)),
+            trainer_bytes=_or_none(lambda: int(self._trainer.memory_info().rss) if self._trainer else None),
             trainer_cpu=trainer,
             trainer_read_bytes_per_second=self._rate("read", self._trainer_read),
             network_rx_bytes_per_second=self._rate("rx", lambda: _traffic("bytes_recv")) if self._network else None,

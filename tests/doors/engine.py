@@ -26,7 +26,7 @@ from gputui.engine.files.appending import Gap, LineFile
 from gputui.engine.files.places import TRIALS, home, runs_folder as places_runs_folder, proofs_folder
 from gputui.engine.files.reading import GrowingFile, open_regular
 from gputui.engine.files.writing import write_atomically
-from gputui.engine.files.located_yaml import YamlFault
+from gputui.engine.files.yaml_text import YamlFault
 from gputui.engine.follow import start as follow_start, following, target, tfevents, to_tensorboard
 from gputui.engine.follow.following import Following, State, file_of, Place as place_Place, read_place
 from gputui.engine.follow.target import AboutRun, Point, PointMaker, Target, about_run, without_login
