@@ -14,7 +14,7 @@ from tests.test_house import ROOT, deferred, files, parsed
 # The goal is 65,000 lines in 340 files.
 LINES = {
     "engine": 1300, "engine/bootstrap": 26, "engine/checks": 1215, "engine/compare": 510, "engine/diagnosis": 2030,
-    "engine/doctor": 1470, "engine/export": 2225, "engine/figures": 430, "engine/files": 1550, "engine/follow": 1205,
+    "engine/doctor": 1470, "engine/export": 2230, "engine/figures": 430, "engine/files": 1550, "engine/follow": 1205,
     "engine/interpreter": 1025, "engine/job": 1660, "engine/leases": 1130, "engine/notify": 375, "engine/options": 2180,
     "engine/prepare": 835, "engine/presets": 1030, "engine/process": 2315, "engine/profile": 590, "engine/proof": 2150,
     "engine/queue": 2610, "engine/runs": 3490, "engine/scaling": 460, "engine/sweep": 1940, "engine/system": 1095,
@@ -23,7 +23,7 @@ LINES = {
     "tui/reading": 2820, "tui/screens": 8910, "tui/upstream": 1230, "tui/widgets": 2840, "tui/wording": 500,
 }  # fmt: skip
 COUNTS = {
-    "lines": 88610, "files": 467, "files below 100 lines": 136, "lines of docstrings": 6880, "functions": 7140,
+    "lines": 88620, "files": 467, "files below 100 lines": 136, "lines of docstrings": 6880, "functions": 7140,
     "imports in functions": 241, "class names in two modules": 42,
 }  # fmt: skip
 
