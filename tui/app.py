@@ -181,28 +181,15 @@ class GputuiApp(BaseApp):
                 preset_files.note(preset_yaml_path)
 
     @work
-    async def apply(self, run: Run, values: Mapping[str, Any], what: str) -> None:
-        """Put `values` into the form with the run's preset. If the form already holds this preset, its other changes
-        stay."""
-        path = run.file("preset.yaml")
-        present = self.form.state if self.form.state.path == path else None
-        state = present or await self._state_of(path)
-        if state is None:
-            return
-        self.action_show("form")
-        self.form.apply(state, values, what)
-
-    @work
-    async def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> None:
+    async def apply(self, path: Path, values: Mapping[str, Any], what: str, options: Options | None = None) -> None:
         """Put `values`, by option key, into the form with the preset of the file; its other changes stay. If the form
         holds another file, all values of `options` that differ are put in. Nothing changes if the user keeps the
         present form."""
         present = self.form.state if self.form.state.path == path else None
         state = present or await self._state_of(path)
-        if state is None:
-            return
-        self.action_show("form")
-        self.form.apply(state, values if state is present else state.differing(options), what)
+        if state is not None:
+            self.action_show("form")
+            self.form.apply(state, values if options is None or state is present else state.differing(options), what)
 
     async def _state_of(self, preset_yaml_path: Path) -> FormState | None:
         if not await self.form_is_safe():

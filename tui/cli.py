@@ -199,17 +199,15 @@ WITHOUT_SCREEN = {
 @click.option(
     "--dry-run", is_flag=True, help="Check the preset and print it as YAML with every value, without starting it."
 )
-@click.option(
-    "--resume-if-any",
-    is_flag=True,
-    help="Resume the newest run of this preset with these settings, if it can be resumed; else start a new one.",
-)
+@click.option("--resume-if-any", is_flag=True,
+    help="Resume the newest run of this preset with these settings, if it can be resumed; else "
+    "start a new one.")  # fmt: skip
 @queue_options
 @new_code_option
 @wait_option
 @click.option("--anyway", is_flag=True,
-    help="Start without a warning about other users of the same GPUs. With --queue: do not wait for trainings outside "
-    "of the queue that use the CPU.")  # fmt: skip
+    help="Start without a warning about other users of the same GPUs. With --queue: do not wait for "
+    "trainings outside of the queue that use the CPU.")  # fmt: skip
 @cluster_options
 @click.version_option(__version__, message="gputui %(version)s")
 @click.pass_context

@@ -31,11 +31,8 @@ class Tiny(BaseApp):
     def open_form(self, path: Path) -> None:
         self.opened.append(("form", path))
 
-    def apply(self, run: Run, values: Mapping[str, Any], what: str) -> None:
-        self.opened.append(("apply", (run, dict(values), what)))
-
-    def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> None:
-        self.opened.append(("apply_to_preset", (path, dict(values), what)))
+    def apply(self, path: Path, values: Mapping[str, Any], what: str, options: Options | None = None) -> None:
+        self.opened.append(("apply", (path, dict(values), what)))
 
     def open_run(self, run: Run) -> None:
         self.opened.append(("run", run))

@@ -84,7 +84,7 @@ async def test_a_remedy_is_started_with_two_keys(home: Path, monkeypatch: pytest
         # A second remedy comes on top of the first, and each is one step of undo.
         await wait_for(pilot, lambda: not isinstance(app.screen, DiagnosisScreen))
         host: BaseApp = app
-        host.apply(run, {"input.parallel_calls": "auto", "no.such": 3}, "parallel_calls=auto")
+        host.apply(run.file("preset.yaml"), {"input.parallel_calls": "auto", "no.such": 3}, "parallel_calls=auto")
         await wait_for(pilot, lambda: app.form.state.unsaved() == ["input.parallel_calls", "input.cache"])
         await wait_for(pilot, "enter starts it with parallel_calls=auto")
         await pilot.press("u")

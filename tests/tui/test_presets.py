@@ -102,7 +102,7 @@ async def the_cursor_stays_where_it_was_moved_while_files_are_listed(pilot: Pilo
     await calm(pilot)
     point(screen, "mine")
     await calm(pilot)
-    screen._listed("here")(Listing())
+    screen._listed("here", Listing())
     assert screen.chosen is not None
     assert screen.chosen.path.stem == "mine"
 

@@ -244,7 +244,7 @@ def test_settings_of_a_search_are_put_into_the_form_with_the_mark_of_those_that_
     assert app.told == told
     if source:
         kept = {"input.batch_size": 256, "precision.policy": "mixed_bfloat16", "input.cache": "memory"}
-        assert app.opened == [("apply_to_preset", (file, kept, opened))]
+        assert app.opened == [("apply", (file, kept, opened))]
     else:
         assert app.opened == [("form", proof.path / "improved.yaml")]
         assert presets.resolve(str(proof.path / "improved.yaml")).options.input.batch_size == 256

@@ -233,13 +233,9 @@ class BaseApp(UpstreamApp):
         """Replace the whole content of the form by `state`, without a question to the user."""
         raise NotImplementedError
 
-    def apply(self, run: Run, values: Mapping[str, Any], what: str) -> Any:
-        """Put `values`, by option key, into the form with the run's preset; `what` says to the user what they are."""
-        raise NotImplementedError
-
-    def apply_to_preset(self, path: Path, values: Mapping[str, Any], options: Options, what: str) -> Any:
-        """Put `values` into the form with the preset of the file or, if it holds another file, all of `options` that
-        differ."""
+    def apply(self, path: Path, values: Mapping[str, Any], what: str, options: Options | None = None) -> Any:
+        """Put `values`, by option key, into the form with the preset of the file or, if it holds another one, all of
+        `options` that differ; `what` says to the user what they are."""
         raise NotImplementedError
 
     def warm_up(self) -> Any:

@@ -119,42 +119,27 @@ def declared() -> Iterator[tuple[str, Field[Any]]]:
 class Settings:
     """The settings in use. `problems` has one line for each fault of the file, whose settings keep their defaults."""
 
+    theme: str
+    form: Form
+    runs: Runs
+    charts: Charts
+    log: Log
+    notify: AtEnd
+    keys: Mapping[str, str]
+
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or places.settings_file()
         self.problems: list[str] = []
         self.complain: Callable[[str], None] = self.problems.append  # gets the reason if a change was not written
-        self._values = self._read()
+        self._use(self._read())
         self._unwritten: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._writer: threading.Thread | None = None
 
-    @property
-    def theme(self) -> str:
-        return self._values.theme
-
-    @property
-    def form(self) -> Form:
-        return self._values.form
-
-    @property
-    def runs(self) -> Runs:
-        return self._values.runs
-
-    @property
-    def charts(self) -> Charts:
-        return self._values.charts
-
-    @property
-    def log(self) -> Log:
-        return self._values.log
-
-    @property
-    def notify(self) -> AtEnd:
-        return self._values.notify
-
-    @property
-    def keys(self) -> Mapping[str, str]:
-        return self._values.keys
+    def _use(self, values: Values) -> None:
+        self._values = values
+        for section in fields(Values):
+            setattr(self, section.name, getattr(values, section.name))
 
     def get(self, key: str) -> Any:
         value: Any = self._values
@@ -169,7 +154,7 @@ class Settings:
             raise ValueError(f"{key} {reason}")
         if value == self.get(key):
             return
-        self._values = _with(self._values, key, value)
+        self._use(_with(self._values, key, value))
         with self._lock:
             self._unwritten[key] = value
             if self._writer is None:

@@ -30,7 +30,6 @@ if is_called():
     from ...engine.profile.reports import ProfileError
     from ...engine.proof import request
     from ...engine.runs import Run, event_reading, run_cluster
-    from ...engine.runs.events import Diagnosis
     from ...engine.scaling import scaling_request
     from ..printing import proof as diagnosis_tables
     from ..wording.run import next_step
@@ -40,13 +39,8 @@ if is_called():
 @click.command("ab")
 @preset_option("The preset to measure with and without the change.", required=True)
 @settings_option("The change to measure; several settings are measured as one change.")
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=LEAST_REPEATS),
-    default=LEAST_REPEATS,
-    show_default=True,
-    help="Number of pairs of trials.",
-)
+@click.option("--repeats", type=click.IntRange(min=LEAST_REPEATS), default=LEAST_REPEATS, show_default=True,
+    help="Number of pairs of trials.")  # fmt: skip
 @click.option(
     "--seconds", type=SECONDS, default=TRIAL_SECONDS, show_default=True, help="Measured seconds of each trial."
 )
@@ -66,18 +60,13 @@ def ab(preset: str, settings: Sequence[str], repeats: int, seconds: float, how: 
 @preset_option("Measure this preset, with and without its input.")
 @settings_option()
 @click.option("--apply", "apply", is_flag=True, help="Try the remedies one by one, and keep what is faster.")
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=1),
-    help=f"Number of pairs of trials (default: 1; for a remedy {LEAST_REPEATS}).",
-)
+@click.option("--repeats", type=click.IntRange(min=1),
+    help=f"Number of pairs of trials (default: 1; for a remedy {LEAST_REPEATS}).")  # fmt: skip
 @click.option("--seconds", type=SECONDS, help=f"Measured seconds of each trial (default: {TRIAL_SECONDS:g}).")
 @click.option("--minutes", type=MINUTES, help="Time limit: start no remedy that would take longer.")
 @click.option("--profile", is_flag=True, help="With --preset: also profile 20 steps, and read the profile with XProf.")
-@follow_options(
-    output="With --apply: save the improved preset to FILE.",
-    json="Print the diagnosis, or the proof, as one JSON object.",
-)
+@follow_options(output="With --apply: save the improved preset to FILE.",
+    json="Print the diagnosis, or the proof, as one JSON object.")  # fmt: skip
 @click.pass_context
 def diagnose(
     context: click.Context, run: str | None, preset: str | None, settings: Sequence[str], apply: bool,
@@ -134,27 +123,19 @@ def _show_run(run: Run, as_json: bool) -> int:
     if run.file("profile").is_dir():
         print()
         show_profile(run)
+    on_several, unknown = run_cluster.of_run(run) is not None, findings.verdict == "undecided" and not findings.evidence
+    too_soon = unknown and (run.result or {}).get("outcome") == "ok" and not on_several
     if any(remedy["changes"] for remedy in findings.remedies) and request.can_be_trained(run):
-        print(f"\n{how_to_try(run)}")
-    elif _ended_too_soon(run, findings) and request.can_be_trained(run):
+        by_hand = f"start all workers with one of them (--set), and compare the runs: gputui compare {run.name} NEW_RUN"
+        by_command = f"gputui diagnose {run.name} --apply measures them, and keeps what helps"
+        print(f"\n{by_hand if on_several else by_command}")
+    elif too_soon and request.can_be_trained(run):
         print(f"\ngputui diagnose {run.name} --apply measures the same training for longer, and tries what could help")
     elif findings.verdict == "undecided" and (error := (run.result or {}).get("error")):
         print(clean(f"\n{error_text(error)}"))
     elif following := next_step(findings):
         print(f"\n{following}")
     return DONE
-
-
-def _ended_too_soon(run: Run, findings: Diagnosis) -> bool:
-    unknown = findings.verdict == "undecided" and not findings.evidence
-    return unknown and run.result is not None and run.result["outcome"] == "ok" and run_cluster.of_run(run) is None
-
-
-def how_to_try(run: Run) -> str:
-    """Say how a run's remedies can be tried: by a command or, on several machines, by hand."""
-    if run_cluster.of_run(run) is not None:
-        return f"start all workers with one of them (--set), and compare the runs: gputui compare {run.name} NEW_RUN"
-    return f"gputui diagnose {run.name} --apply measures them, and keeps what helps"
 
 
 def _profile(run: Run) -> dict[str, Any]:
@@ -182,52 +163,24 @@ OF_RESUMED = FOLLOWING - {"output"} | {"resume"}  # options that are allowed tog
 @click.command("scaling")
 @preset_option("The preset whose scaling to measure.")
 @settings_option()
-@click.option(
-    "--replicas",
-    metavar="1,2,4",
-    help="Numbers of replicas; 1 is always measured (default: 1, 2, 4 ... and all devices).",
-)
-@click.option(
-    "--copies",
-    metavar="1,2,3",
-    help="Train so many copies at once on one GPU instead: whether several runs on it pay. 1 is always measured.",
-)
-@click.option(
-    "--keep",
-    type=click.Choice(KEEPS),
-    default=KEEPS[0],
-    show_default=True,
-    help="The batch size that stays the same: that of each replica (weak scaling), or the global one (strong scaling).",
-)
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=LEAST_REPEATS),
-    metavar="N",
-    default=LEAST_REPEATS,
-    show_default=True,
-    help="Rounds of one trial for each number.",
-)
-@click.option(
-    "--seconds",
-    type=SECONDS,
-    metavar="SECONDS",
-    default=TRIAL_SECONDS,
-    show_default=True,
-    help="Measured seconds of each trial.",
-)
+@click.option("--replicas", metavar="1,2,4",
+    help="Numbers of replicas; 1 is always measured (default: 1, 2, 4 ... and all devices).")  # fmt: skip
+@click.option("--copies", metavar="1,2,3",
+    help="Train so many copies at once on one GPU instead: whether several runs on it pay. 1 is "
+    "always measured.")  # fmt: skip
+@click.option("--keep", type=click.Choice(KEEPS), default=KEEPS[0], show_default=True,
+    help="The batch size that stays the same: that of each replica (weak scaling), or the global "
+    "one (strong scaling).")  # fmt: skip
+@click.option("--repeats", type=click.IntRange(min=LEAST_REPEATS), metavar="N", default=LEAST_REPEATS,
+    show_default=True, help="Rounds of one trial for each number.")  # fmt: skip
+@click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
+    help="Measured seconds of each trial.")  # fmt: skip
 @click.option("--minutes", type=MINUTES, metavar="MINUTES", help="Time limit: begin no round that would take longer.")
-@click.option(
-    "--resume",
-    metavar="[PROOF]",
-    is_flag=False,
-    flag_value="latest",
-    help="Continue a measurement that was stopped or killed (default: the latest).",
-)
-@follow_options(
-    output="With --copies: save the preset with the number that pays.",
+@click.option("--resume", metavar="[PROOF]", is_flag=False, flag_value="latest",
+    help="Continue a measurement that was stopped or killed (default: the latest).")  # fmt: skip
+@follow_options(output="With --copies: save the preset with the number that pays.",
     json="Print the measurement as one JSON object, at the end.",
-    markdown="Print a report in Markdown, at the end.",
-)
+    markdown="Print a report in Markdown, at the end.")  # fmt: skip
 @click.pass_context
 def scaling(
     context: click.Context, preset: str | None, settings: Sequence[str], replicas: str | None, copies: str | None,

@@ -31,12 +31,9 @@ if is_called():
 @click.command()
 @preset_option("The preset to export.", required=True)
 @settings_option()
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE|FOLDER/",
-    help="Write to FILE instead of stdout (-); with a name that ends in /, a folder that runs on another machine.",
-)
+@click.option("-o", "--output", metavar="FILE|FOLDER/",
+    help="Write to FILE instead of stdout (-); with a name that ends in /, a folder that runs on "
+    "another machine.")  # fmt: skip
 def export(preset: str, settings: Sequence[str], output: str | None) -> None:
     """The script trains the same model on the same data without gputui. A folder holds the script, the preset, the
     Python files that it needs, and the versions of the packages, without a path of this machine.

@@ -23,7 +23,7 @@ if is_called():
     from ...engine.doctor import examine as examine_machine
     from ...engine.files.values import to_json
     from ...engine.finding import Finding, errors, worst_first
-    from ...engine.gpu import VISIBLE, GpuProcess
+    from ...engine.gpu import VISIBLE
     from ...engine.interpreter import interpreter
     from ...engine.job import this_machine
     from ...engine.leases import free_gpus, start_devices
@@ -119,24 +119,23 @@ def _state(gpu: GpuUse) -> str:
 
 
 def _as_json(gpu: GpuUse) -> dict[str, Any]:
-    holder = gpu.holder
+    holder, names = gpu.holder, ("pid", "user", "name", "type", "started", "memory_used_bytes")
+    processes = None if gpu.processes is None else [
+        {name: getattr(process, name) for name in names}
+        | {"idle_seconds": None if process.idle_seconds is None else round(process.idle_seconds)}
+        for process in gpu.processes
+    ]  # fmt: skip
     return {
         "index": gpu.index, "instance": gpu.instance, "uuid": gpu.key, "name": gpu.name or "GPU",
         "memory_used_bytes": gpu.memory_used_bytes, "memory_total_bytes": gpu.memory_total_bytes, "busy": gpu.busy,
         "free": not gpu.why_not_free(),
         "why_not_free": gpu.why_not_free() or None,
-        "processes": None if gpu.processes is None else [_process_as_json(process) for process in gpu.processes],
+        "processes": processes,
         "lease": None if holder is None or not gpu.leased else
         {"user": holder.user, "pid": holder.pid, "since": holder.since, "what": holder.what,
          "runs": len(holder.sharers) or 1, "per_gpu": holder.per_gpu},
         "stuck": (holder.stuck or None) if holder else None,
     }  # fmt: skip
-
-
-def _process_as_json(process: GpuProcess) -> dict[str, Any]:
-    names = ("pid", "user", "name", "type", "started", "memory_used_bytes")
-    idle_seconds = None if process.idle_seconds is None else round(process.idle_seconds)
-    return {name: getattr(process, name) for name in names} | {"idle_seconds": idle_seconds}
 
 
 # ---- lease ----------------------------------------------------------------------------------------

@@ -11,18 +11,8 @@ from typing import Any
 
 import click
 
-from ..base.errors import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    NOT_WRITTEN,
-    OUT_OF_MEMORY,
-    WRONG,
-    OutputFault,
-    Refused,
-    complain,
-    discard_output,
-)
+from ..base import errors
+from ..base.errors import Refused, complain
 from . import completion, is_called
 from .shared_options import NEEDS_QUEUE, FollowOptions, one_of
 
@@ -36,8 +26,7 @@ if is_called():
     from ...engine.proof.folder import Proof
     from ...engine.proof.markdown import as_markdown, without_private
     from ...engine.proof.request import ProofError, Request
-    from ...engine.queue import adding, entry_changes, slurm_queue
-    from ...engine.runs.run import WAITING
+    from ...engine.queue import adding
     from ...engine.trials import proof_sentences, sweep_sentences
     from ...engine.trials.record import Record
     from ...engine.tune import tune_request
@@ -50,7 +39,7 @@ if is_called():
     from ..printing.proof import LiveProof, ProofLines, trials
     from . import queue as in_queue
     from . import runs
-    from .stopping import Presses
+    from .stopping import Presses, stop_in_queue
 
 POLL_SECONDS = 0.1
 MOST_WIDTH = 100  # of a printed chart
@@ -97,7 +86,7 @@ def measure(asked: Request, how: FollowOptions, resumes: Proof | None = None, tr
     if how.wait:
         proof_start.wait(asked, how.say, lambda: presses.count > 0)
         if presses.count:
-            return INTERRUPTED
+            return errors.INTERRUPTED
     noun = NOUNS.get(asked.kind, "proof")
     if resumes is not None:
         proof = resumes
@@ -112,18 +101,19 @@ def measure(asked: Request, how: FollowOptions, resumes: Proof | None = None, tr
         if not how.quiet:
             print(begun, flush=True)
         _follow(proof, process, presses, how)
-    except OutputFault as fault:
+    except errors.OutputFault as fault:
         complain(
             f"standard output cannot be written ({fault})\n{proof.id} goes on; show it with: gputui proof {proof.id}"
         )
-        discard_output()
-        return NOT_WRITTEN
+        errors.discard_output()
+        return errors.NOT_WRITTEN
     _show_end(proof, how)
     return _code(proof.record, presses)
 
 
 def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, how: FollowOptions) -> None:
-    view = None if how.quiet else _view()
+    live = not how.quiet and draws_again(console().is_dumb_terminal)
+    view = None if how.quiet else LiveProof(console()) if live else ProofLines(console())
     requests = 0
     try:
         while process.poll() is None:
@@ -138,11 +128,6 @@ def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, ho
     finally:
         if view is not None:
             view.close()
-
-
-def _view() -> ProofLines:
-    live = draws_again(console().is_dumb_terminal)
-    return LiveProof(console()) if live else ProofLines(console())
 
 
 def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
@@ -246,13 +231,13 @@ def _minutes(time_seconds: float) -> str:
 
 def _code(data: Record, presses: Presses) -> int:
     if data.state == "stopped" or presses.count:
-        return INTERRUPTED
+        return errors.INTERRUPTED
     unusable = data.kind == "ab" and any(comparison.decision == "failed" for comparison in data.comparisons[:1])
     unusable = unusable or (data.kind == "scaling" and data.gain_total is None)
     if data.state == "done" and not unusable:
-        return DONE
+        return errors.DONE
     decisive = [trial for _, trial in trials(data)][-1:]
-    return OUT_OF_MEMORY if decisive and decisive[0].outcome == "oom" else FAILED
+    return errors.OUT_OF_MEMORY if decisive and decisive[0].outcome == "oom" else errors.FAILED
 
 
 @click.command("proof")
@@ -280,17 +265,19 @@ def proof(names: Sequence[str], form: str | None, output: str | None, stop: bool
         raise Refused("use only one of --json, --markdown, -o and --stop")
     if not names:
         _list(as_json=form == "json")
-        return DONE
+        return errors.DONE
     named = folder.find(names[0])
     if stop:
-        _stop(named)
+        if not stop_in_queue(named, named.id, "its trial"):
+            folder.request_stop(named)
+            print(f"{named.id} is stopping; repeat the command to end its trial at once")
     elif output is not None:
         improved_preset.refuse(Path(output))
         improved_preset.save(named, Path(output))
         print(saved_text(output, named.record))
     else:
         _show(named, form)
-    return DONE
+    return errors.DONE
 
 
 def _list(as_json: bool) -> None:
@@ -326,21 +313,7 @@ def _remove(names: Sequence[str], yes: bool) -> int:
     if not yes:
         lines = [f"{proof.id}  {proof.record.kind}" for proof in proofs]
         runs.ask_before_deleting(proofs, lines, "proof", "all its trials" if len(proofs) == 1 else "all their trials")
-    return WRONG if runs.delete(proofs, "proofs", folder.reserved) else DONE
-
-
-def _stop(proof: Proof) -> None:
-    if proof.queue_file.exists():
-        entry_changes.wait_for_start(proof.id)
-        if proof.state == WAITING:
-            entry_changes.remove(proof.id)
-            print(f"{proof.id} is taken out of the queue")
-            return
-        if slurm_queue.stop(proof.id):
-            print(f"{proof.id} is asked to stop by Slurm; repeat the command to end its trial at once")
-            return
-    folder.request_stop(proof)
-    print(f"{proof.id} is stopping; repeat the command to end its trial at once")
+    return errors.WRONG if runs.delete(proofs, "proofs", folder.reserved) else errors.DONE
 
 
 def _show(proof: Proof, form: str | None) -> None:

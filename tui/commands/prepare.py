@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -60,30 +59,15 @@ def _height_and_width(
 @click.option(
     "--size", callback=_height_and_width, metavar="HEIGHTxWIDTH", help="Resize images (default: to workload.shape)."
 )
-@click.option(
-    "--dtype",
-    type=click.Choice(DTYPES),
-    help="Type of the stored inputs; floats are scaled as in the training (default: uint8 for bytes, else float32).",
-)
-@click.option(
-    "--format",
-    type=click.Choice(FORMATS),
-    default=FORMATS[0],
-    show_default=True,
-    help="TFRecord files, or one file with arrays.",
-)
-@click.option(
-    "--shards",
-    type=click.IntRange(1, MOST_SHARDS),
-    metavar="N",
-    help=f"Number of files of the training part (default: about {size(SHARD_BYTES)} each).",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 256),
-    metavar="N",
-    help="Number of processes (default: as many as CPUs, fewer for little work).",
-)
+@click.option("--dtype", type=click.Choice(DTYPES),
+    help="Type of the stored inputs; floats are scaled as in the training (default: uint8 for "
+    "bytes, else float32).")  # fmt: skip
+@click.option("--format", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True,
+    help="TFRecord files, or one file with arrays.")  # fmt: skip
+@click.option("--shards", type=click.IntRange(1, MOST_SHARDS), metavar="N",
+    help=f"Number of files of the training part (default: about {size(SHARD_BYTES)} each).")  # fmt: skip
+@click.option("--workers", type=click.IntRange(1, 256), metavar="N",
+    help="Number of processes (default: as many as CPUs, fewer for little work).")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take at most N samples, to try it.")
 @click.option("--estimate", is_flag=True, help="Only measure a sample: the time, the room, and whether it pays.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest, or the estimate, as JSON on stdout.")
@@ -95,7 +79,7 @@ def prepare(preset: str, settings: Sequence[str], output: str, estimate: bool, a
     gputui prepare --preset mine.yaml -o ready
     gputui prepare --preset mine.yaml -o ready --size 224x224 --dtype float16
     """
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(output).absolute()
     try:
         asked = request.of(preset_files.resolve(preset, settings), folder, options)
@@ -116,10 +100,6 @@ def prepare(preset: str, settings: Sequence[str], output: str, estimate: bool, a
         signal.signal(signal.SIGTERM, before)
     _show(manifest, asked, as_json)
     return DONE
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _check_interpreter(asked: request.Request) -> None:

@@ -93,14 +93,9 @@ def presets_show(name: str) -> None:
 
 
 @presets.command("check")
-@click.argument(
-    "files",
-    nargs=-1,
-    required=True,
-    metavar="FILE...",
+@click.argument("files", nargs=-1, required=True, metavar="FILE...",
     callback=lambda context, parameter, files: tuple(preset_name(context, parameter, file) for file in files),
-    shell_complete=completion.preset,
-)
+    shell_complete=completion.preset)  # fmt: skip
 def presets_check(files: Sequence[str]) -> int:
     """Check preset files, and the options in them against this machine."""
     here = this_machine.read()
@@ -132,11 +127,9 @@ def presets_schema() -> None:
 
 @click.command("init")
 @click.argument("folder", metavar="[DIR]", default=".")
-@click.option(
-    "--example",
+@click.option("--example",
     type=click.Choice(["arrays", "images", "records", "lora", "two-phases", "distillation", "quantisation"]),
-    help="Write this worked example instead; gputui guide describes them.",
-)
+    help="Write this worked example instead; gputui guide describes them.")  # fmt: skip
 def init(folder: str, example: str | None) -> None:
     """They are written into DIR or the current folder. If that has a train.py, only the preset is written. A file that
     exists is not overwritten.

@@ -31,6 +31,7 @@ if is_called():
     from ...engine.runs.run import STATE_LABELS, WAITING
     from ...engine.units import counted
     from ..show import show
+    from .stopping import stop_in_queue
 
 
 @click.command()
@@ -67,18 +68,8 @@ def _stop(name: str) -> None:
     """Ask a run to stop, and print its state at most 2 s later. One that the queue is starting is waited for up to 20
     s."""
     run = run_folders.find(name)
-    if run.queue_file.exists():
-        from ...engine.queue import entry_changes, slurm_queue  # only for a queued run
-
-        entry_changes.wait_for_start(run.id)
-        if run.state == WAITING:
-            entry_changes.remove(run.id)
-            print(f"{run.name} is taken out of the queue")
-            return
-        if slurm_queue.stop(run.id):
-            print(f"{run.name} is asked to stop by Slurm; repeat the command to end it at once")
-            return
-        entry_changes.end_for_good(run.id)
+    if stop_in_queue(run, run.name, "it"):
+        return
     run_folders.request_stop(run)
     deadline = time.monotonic() + 2
     while run.state in ("running", "stopping") and time.monotonic() < deadline:
@@ -122,19 +113,12 @@ POLL_SECONDS = 0.2
 
 @click.command("history")
 @click.argument("run", default="latest", shell_complete=completion.run)
-@one_of(
-    "csv",
-    csv="One row for each progress report (the default).",
-    jsonl="The run's events, one JSON object per line.",
-    tensorboard="A folder for TensorBoard.",
-    schema="The JSON Schema of events and of result.json.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="PATH",
-    help="The file (default, and -: stdout); with --tensorboard the folder (default: ./RUN, named after the run's id).",
-)
+@one_of("csv", csv="One row for each progress report (the default).",
+    jsonl="The run's events, one JSON object per line.", tensorboard="A folder for TensorBoard.",
+    schema="The JSON Schema of events and of result.json.")  # fmt: skip
+@click.option("-o", "--output", metavar="PATH",
+    help="The file (default, and -: stdout); with --tensorboard the folder (default: ./RUN, named "
+    "after the run's id).")  # fmt: skip
 def history(run: str, form: str, output: str | None) -> None:
     """By default those of the latest run are exported."""
     if form == "schema":

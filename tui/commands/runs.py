@@ -36,17 +36,8 @@ if is_called():
     from ..printing.plain_tables import show_table, show_with_bars
     from ..reading.run_columns import COLUMNS, ONLY_GOING_ON, SPEED, STEP_TIME
     from ..reading.run_list import Entry, entry_of, folded, measured
-    from ..wording.comparison import (
-        as_csv,
-        as_json,
-        as_markdown,
-        change_text,
-        distinct_names,
-        moments_of,
-        remarks,
-        short_names,
-        table_rows,
-    )
+    from ..wording import comparison as wording
+    from ..wording.comparison import as_csv, as_json, as_markdown
 
 STATES = ("waiting", "running", "starting", "stopping", "done", "stopped", "failed", "oom", "timeout", "crashed")
 NAMED = 12  # of the runs to be deleted
@@ -63,21 +54,10 @@ class State(click.Choice[str]):
 
 @click.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@click.option(
-    "--tag",
-    "tags",
-    metavar="TAG",
-    multiple=True,
-    shell_complete=completion.tag,
-    help="Only runs with this tag; given several times, with all of them.",
-)
-@click.option(
-    "--state",
-    "states",
-    type=State(STATES),
-    multiple=True,
-    help="Only runs in this state; given several times, in any of them.",
-)
+@click.option("--tag", "tags", metavar="TAG", multiple=True, shell_complete=completion.tag,
+    help="Only runs with this tag; given several times, with all of them.")  # fmt: skip
+@click.option("--state", "states", type=State(STATES), multiple=True,
+    help="Only runs in this state; given several times, in any of them.")  # fmt: skip
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the latest N of them.")
 @click.pass_context
 def runs(context: click.Context, as_json: bool, tags: Sequence[str], states: Sequence[str], last: int | None) -> None:
@@ -108,15 +88,17 @@ def _newest(
     chosen: list[Entry] = []
     rows: set[str] = set()  # the ids of runs, and of sweeps
     for run in runs:
-        entries.append(entry_of(run))
-        if not _fits(entries[-1], tags, states):
+        entries.append(entry := entry_of(run))
+        state = STATE_LABELS.get(entry.state, entry.state)
+        if not set(tags) <= set(entry.notes.tags) or (states and state not in states):
             continue
-        chosen.append(entries[-1])
-        sweep = chosen[-1].sweep if fold else ""
+        chosen.append(entry)
+        sweep = entry.sweep if fold else ""
         rows.add(sweep or run.id)
         if last is not None and len(rows) >= last + bool(sweep):  # of the last sweep all trials are read
             shown = _rows(chosen, fold)[:last]
-            if len(shown) == last and not any(_waits_for_chief(entry, chosen) for entry in shown):
+            chiefs = {run_cluster.local_chief(entry.run) for entry in shown} - {None}
+            if len(shown) == last and chiefs <= {entry.run for entry in chosen}:
                 break
     return entries, _rows([measured(entry) for entry in chosen], fold)[:last]
 
@@ -131,16 +113,6 @@ def _rows(chosen: Sequence[Entry], fold: bool) -> list[Entry]:
     from ..reading.trial_curves import SweepRecords  # only if there is a sweep
 
     return in_sweeps(rows, SweepRecords().read(sweeps))
-
-
-def _fits(entry: Entry, tags: Sequence[str], states: Sequence[str]) -> bool:
-    state = STATE_LABELS.get(entry.state, entry.state)
-    return all(tag in entry.notes.tags for tag in tags) and (not states or state in states)
-
-
-def _waits_for_chief(entry: Entry, chosen: Sequence[Entry]) -> bool:
-    chief = run_cluster.local_chief(entry.run)
-    return chief is not None and all(other.run != chief for other in chosen)
 
 
 def _as_json(entry: Entry) -> dict[str, object]:
@@ -171,17 +143,9 @@ def _print_damage(closed: str, entries: Sequence[Entry]) -> None:
 
 # In the order of their columns.
 LISTED = (
-    "name",
-    "id",
-    "state",
-    "run",
-    "done",
-    "left",
+    *("name", "id", "state", "run", "done", "left"),
     *(figure.narrow_head for figure in shown("listing")),
-    "size",
-    "when",
-    "tags",
-    "note",
+    *("size", "when", "tags", "note"),
 )
 LEAST_TITLE, LEAST_NOTE = 28, 16
 APART = 2
@@ -253,7 +217,11 @@ def runs_rm(names: Sequence[str], latest: bool, yes: bool) -> int:
 
     A run that has not ended is not deleted.
     """
-    to_delete = _with_workers(_to_remove(names, latest))
+    if "latest" in names:  # it means another run after every start
+        raise Refused("latest may be another run by now, and is not deleted; name the run, or give --latest")
+    if not names and not latest:
+        raise Refused("name the runs to delete; gputui runs lists them")
+    to_delete = _with_workers([run_folders.find(name) for name in (*names, *(["latest"] if latest else []))])
     states = {run: run.state for run in to_delete}
     going_on = [run for run, state in states.items() if state in run_folders.ACTIVE_STATES or state == WAITING]
     for run in going_on:
@@ -263,7 +231,8 @@ def runs_rm(names: Sequence[str], latest: bool, yes: bool) -> int:
     if not to_delete:
         return WRONG
     if not yes:
-        _ask(to_delete)
+        lines = ["  ".join(dict.fromkeys((run.name, run.id, run_folders.title(run)))) for run in to_delete]
+        ask_before_deleting(to_delete, lines, "run", "events, checkpoints and log")
     return WRONG if delete(to_delete, "runs") or going_on else DONE
 
 
@@ -279,30 +248,15 @@ def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None
     return bool(refused)
 
 
-def _to_remove(names: Sequence[str], latest: bool) -> list[Run]:
-    # The name `latest` means another run after every start, so that the option --latest is needed.
-    if "latest" in names:
-        raise Refused("latest may be another run by now, and is not deleted; name the run, or give --latest")
-    if not names and not latest:
-        raise Refused("name the runs to delete; gputui runs lists them")
-    return list(dict.fromkeys(run_folders.find(name) for name in (*names, *(["latest"] if latest else []))))
-
-
 def _with_workers(named: Sequence[Run]) -> list[Run]:
     """Return the runs and, for a run of several machines, the runs of its other workers, which are also printed."""
     all_runs = dict.fromkeys(named)
-    for run in named:
-        others = run_cluster.other_workers(run)
-        if others:
+    for run in all_runs.copy():
+        if others := run_cluster.other_workers(run):
             named_too = ", ".join(clean(other.name) for other in others)
             print(f"with {clean(run.name)} go the runs of its other workers: {named_too}")
         all_runs |= dict.fromkeys(others)
     return list(all_runs)
-
-
-def _ask(to_delete: Sequence[Run]) -> None:
-    lines = ["  ".join(dict.fromkeys((run.name, run.id, run_folders.title(run)))) for run in to_delete]
-    ask_before_deleting(to_delete, lines, "run", "events, checkpoints and log")
 
 
 def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
@@ -341,7 +295,7 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
         if form is None:
             show_table(as_table(comparison))
             _show_bars(comparison)
-            print("\n".join(remarks(comparison)))
+            print("\n".join(wording.remarks(comparison)))
         else:
             print({"markdown": as_markdown, "csv": as_csv, "json": as_json}[form](comparison))
 
@@ -352,8 +306,9 @@ def _show_bars(comparison: Comparison) -> None:
     if row is None:
         return
     places = range(1, len(comparison.runs))
-    names = distinct_names(comparison.titles, moments_of(comparison.runs), short_names(comparison))
-    cells = [[clean(names[at]), change_text(row, at) or NONE, interval_bar.word(row, at)] for at in places]
+    moments, short = wording.moments_of(comparison.runs), wording.short_names(comparison)
+    names = wording.distinct_names(comparison.titles, moments, short)
+    cells = [[clean(names[at]), wording.change_text(row, at) or NONE, interval_bar.word(row, at)] for at in places]
     last = "" if row.noise else interval_bar.NO_SPREAD
     table = DrawnTable(["", interval_bar.HEAD, last], cells, right=[1])
     print()
@@ -374,7 +329,7 @@ def _line_up(names: Sequence[str], against: str | None) -> LineUp:
 
 
 def as_table(comparison: Comparison) -> Table:
-    head, *rows = table_rows(comparison)
+    head, *rows = wording.table_rows(comparison)
     table = Table(box=None, pad_edge=False)
     for position, name in enumerate(head):
         table.add_column(Text(name), justify="right" if position else "left", overflow="fold")

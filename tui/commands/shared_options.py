@@ -23,8 +23,8 @@ SET_HELP = (
 )
 
 new_code_option = click.option("--code", type=click.Choice(["new", "copy"]),
-    help="If your code has changed since the run was started: resume with the present code (new), or with the run's "
-    "own copy (copy).")  # fmt: skip
+    help="If your code has changed since the run was started: resume with the present code (new), "
+    "or with the run's own copy (copy).")  # fmt: skip
 
 
 JSON_OR_DETACH = "--json follows the run, and --detach does not: leave one of them out"

@@ -9,13 +9,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...engine import runs as run_folders
 from ...engine.process import resuming
 from ...engine.runs import Run
+from ...engine.runs.run import WAITING
 from ...engine.system import stop_signals
 from ..base.errors import TO_BE_RESUMED, exit_code
+
+if TYPE_CHECKING:
+    from ...engine.proof.folder import Proof
 
 AGAIN_SECONDS = 0.3  # a program that started this one, such as a launcher, may pass Ctrl-C on and so double it
 
@@ -46,11 +50,12 @@ class Presses:
 
     def ask(self, act: Callable[[Sequence[int]], None]) -> None:
         """Call `act` in a thread with the signal numbers of each request, earlier ones included, from now on."""
-        threading.Thread(target=self._pass_on, args=(act,), name="presses", daemon=True).start()
 
-    def _pass_on(self, act: Callable[[Sequence[int]], None]) -> None:
-        while True:
-            act(self._waiting.get())
+        def pass_on() -> None:
+            while True:
+                act(self._waiting.get())
+
+        threading.Thread(target=pass_on, name="presses", daemon=True).start()
 
     def _pressed(self, _number: int, frame: Any) -> None:
         if not _at_a_terminal():
@@ -80,6 +85,24 @@ def _at_a_terminal() -> bool:
         return False
     finally:
         os.close(terminal)
+
+
+def stop_in_queue(item: Run | Proof, name: str, what: str) -> bool:
+    """Take a run or a measurement that waits out of the queue, or have Slurm ask it to stop; False if neither."""
+    if not item.queue_file.exists():
+        return False
+    from ...engine.queue import entry_changes, slurm_queue  # only for what was queued
+
+    entry_changes.wait_for_start(item.id)
+    if item.state == WAITING:
+        entry_changes.remove(item.id)
+        print(f"{name} is taken out of the queue")
+    elif slurm_queue.stop(item.id):
+        print(f"{name} is asked to stop by Slurm; repeat the command to end {what} at once")
+    else:
+        entry_changes.end_for_good(item.id)
+        return False
+    return True
 
 
 def code_of(run: Run, outcome: str | None) -> int:

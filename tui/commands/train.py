@@ -123,8 +123,9 @@ def run_preset(
         complain(f"{reason}: a new run is started")
     findings += start_worker.test_cluster(kind, here)
     presses = Presses(preset.options.run.stop_signal)  # from here on Ctrl-C is for the run
-    if not wait and not anyway:
-        _warn_of_others(preset.options, here)
+    others = start_devices.in_use(preset.options, here) if here.gpus and sys.stderr.isatty() else ""
+    if others and not wait and not anyway:
+        complain(f"warning: {others}\n--wait starts when they are free, device.visible=free:1 takes another GPU")
     run, process = _when_free(preset.options, wait, presses, lambda: launch.start(preset, complain))
     if detach:
         if run.number is not None:
@@ -169,11 +170,6 @@ def _placed(preset: Preset, finding: Finding) -> str:
 def _in_lines(line: str, finding: Finding) -> str:
     """`line`, which ends with the finding's text, with the remedy on a second line if it is long."""
     return line if len(line) <= LONGEST_LINE else f"{line.removesuffix(f'; {finding.remedy}')}\n{finding.remedy}"
-
-
-def _warn_of_others(options: Options, here: Machine) -> None:
-    if here.gpus and sys.stderr.isatty() and (others := start_devices.in_use(options, here)):
-        complain(f"warning: {others}\n--wait starts when they are free, device.visible=free:1 takes another GPU")
 
 
 def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[], Started]) -> Started:

@@ -74,45 +74,24 @@ def search_limits(command: Command) -> Command:
 @preset_option("The preset to make faster.")
 @settings_option()
 @click.option("--only", metavar="NAME", multiple=True, help=f"Search only this; may be repeated: {', '.join(STAGES)}.")
-@click.option(
-    "--precision",
-    "precisions",
-    metavar="POLICY",
-    multiple=True,
-    help="A precision to try: float32, mixed_float16 or mixed_bfloat16; may be repeated (default: those for "
-    "which the devices have instructions).",
-)
-@click.option(
-    "--wide",
-    metavar="[after|instead]",
-    is_flag=False,
-    flag_value="after",
+@click.option("--precision", "precisions", metavar="POLICY", multiple=True,
+    help="A precision to try: float32, mixed_float16 or mixed_bfloat16; may be repeated (default: "
+    "those for which the devices have instructions).")  # fmt: skip
+@click.option("--wide", metavar="[after|instead]", is_flag=False, flag_value="after",
     type=click.Choice(("after", "instead")),
-    help="Let Optuna combine options, after the ordered search (the default) or instead of it, written as "
-    "--wide=instead; needs Optuna: pip install 'optuna>=5,<6'.",
-)
-@click.option(
-    "--study",
-    metavar="FILE_OR_URL",
-    help="With --wide: a shared file or a database; several machines search together in one study.",
-)
+    help="Let Optuna combine options, after the ordered search (the default) or instead of it, "
+    "written as --wide=instead; needs Optuna: pip install 'optuna>=5,<6'.")  # fmt: skip
+@click.option("--study", metavar="FILE_OR_URL",
+    help="With --wide: a shared file or a database; several machines search together in one study.")  # fmt: skip
 @click.option("--name", "study_name", metavar="STUDY", help="With --study: its name there (default: the preset's).")
-@click.option(
-    "--learning-rate-test",
-    "rate_test",
-    is_flag=True,
-    help="Do not search: find a learning rate by a short training in which it rises, and prove on new seeds whether "
-    "the preset learns better with it.",
-)
+@click.option("--learning-rate-test", "rate_test", is_flag=True,
+    help="Do not search: find a learning rate by a short training in which it rises, and prove on "
+    "new seeds whether the preset learns better with it.")  # fmt: skip
 @click.option(
     "--rates", metavar="LOW:HIGH", help="With --learning-rate-test: the rates of the ramp (default: 1e-6:10)."
 )
-@click.option(
-    "--ramp-steps",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="With --learning-rate-test: steps of the ramp, a few dozen for each power of ten (default: 300).",
-)
+@click.option("--ramp-steps", type=click.IntRange(min=1), metavar="N",
+    help="With --learning-rate-test: steps of the ramp, a few dozen for each power of ten (default: 300).")  # fmt: skip
 @search_limits
 @click.pass_context
 def tune(
@@ -207,94 +186,44 @@ OF_RESUMED_SWEEP = FOLLOWING - {"anyway"} | {"resume", "minutes"}  # options tha
 @click.command("sweep")
 @preset_option("The preset to train with many settings.")
 @settings_option()
-@click.option(
-    "--over",
-    metavar="KEY=VALUES",
-    multiple=True,
-    help="An option and its values: 1e-3,3e-3 or a range 0..0.1 (0..0.1:5: five values of it); may be repeated. "
-    "args.NAME is a value of your own code.",
-)
-@click.option(
-    "--metric",
-    metavar="NAME",
-    default="val_loss",
-    show_default=True,
-    help="The figure of an epoch that decides; NAME:min or NAME:max if its name does not show which way is better.",
-)
+@click.option("--over", metavar="KEY=VALUES", multiple=True,
+    help="An option and its values: 1e-3,3e-3 or a range 0..0.1 (0..0.1:5: five values of it); may "
+    "be repeated. args.NAME is a value of your own code.")  # fmt: skip
+@click.option("--metric", metavar="NAME", default="val_loss", show_default=True,
+    help="The figure of an epoch that decides; NAME:min or NAME:max if its name does not show which "
+    "way is better.")  # fmt: skip
 @click.option(
     "--seeds", type=click.IntRange(1, 100), metavar="N", default=1, show_default=True, help="Seeds of each setting."
 )
-@click.option(
-    "--minutes",
-    type=MINUTES,
-    metavar="MINUTES",
-    default=60.0,
-    show_default=True,
-    help="Time for everything, also the proof. With --resume: the additional minutes.",
-)
-@click.option(
-    "--sampler",
-    type=click.Choice(SAMPLERS),
-    default=SAMPLERS[0],
-    show_default=True,
-    help="Train all combinations, settings that are drawn, or those that TPE proposes, which needs Optuna: pip install "
-    "'optuna>=5,<6'.",
-)
+@click.option("--minutes", type=MINUTES, metavar="MINUTES", default=60.0, show_default=True,
+    help="Time for everything, also the proof. With --resume: the additional minutes.")  # fmt: skip
+@click.option("--sampler", type=click.Choice(SAMPLERS), default=SAMPLERS[0], show_default=True,
+    help="Train all combinations, settings that are drawn, or those that TPE proposes, which needs "
+    "Optuna: pip install 'optuna>=5,<6'.")  # fmt: skip
 @click.option(
     "--trials", "most_trials", type=click.IntRange(2, 10_000), metavar="N", help="Settings that a sampler draws."
 )
-@click.option(
-    "--halving",
-    "halve_from",
-    type=click.IntRange(min=0),
-    metavar="EPOCH",
-    help="End bad trials early: after this epoch, and after 3, 9 ... times as many, the best third goes on. 0: none.",
-)
-@click.option(
-    "--proof-seeds",
-    type=click.IntRange(0, 100),
-    metavar="N",
-    default=5,
-    show_default=True,
-    help="Fresh seeds with which the best settings are trained again; 0 for no proof.",
-)
-@click.option(
-    "--finalists",
-    type=click.IntRange(2, 20),
-    metavar="N",
-    default=2,
-    show_default=True,
-    help="Settings in the proof: the best one and its rivals.",
-)
-@click.option(
-    "--parallel",
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help="Trials at once (default: as many as this machine has GPUs for).",
-)
-@click.option(
-    "--study",
-    metavar="FILE_OR_URL",
-    help="A file on a shared folder, or a database: all machines that are given it carry out the sweep together. Needs "
-    "Optuna: pip install 'optuna>=5,<6'.",
-)
+@click.option("--halving", "halve_from", type=click.IntRange(min=0), metavar="EPOCH",
+    help="End bad trials early: after this epoch, and after 3, 9 ... times as many, the best third "
+    "goes on. 0: none.")  # fmt: skip
+@click.option("--proof-seeds", type=click.IntRange(0, 100), metavar="N", default=5, show_default=True,
+    help="Fresh seeds with which the best settings are trained again; 0 for no proof.")  # fmt: skip
+@click.option("--finalists", type=click.IntRange(2, 20), metavar="N", default=2, show_default=True,
+    help="Settings in the proof: the best one and its rivals.")  # fmt: skip
+@click.option("--parallel", type=click.IntRange(1, 1000), metavar="N",
+    help="Trials at once (default: as many as this machine has GPUs for).")  # fmt: skip
+@click.option("--study", metavar="FILE_OR_URL",
+    help="A file on a shared folder, or a database: all machines that are given it carry out the "
+    "sweep together. Needs Optuna: pip install 'optuna>=5,<6'.")  # fmt: skip
 @click.option(
     "--name", "study_name", metavar="SWEEP", help="With --study: the name of the sweep there (default: the preset's)."
 )
-@click.option(
-    "--resume",
-    metavar="[SWEEP]",
-    is_flag=False,
-    flag_value="latest",
-    help="Continue a sweep that was stopped or killed (default: the latest); with --minutes also one that has ended.",
-)
-@follow_options(
-    output="Save the preset with the best settings to FILE.",
-    json="Print the sweep as one JSON object, at the end.",
-    markdown="Print a report in Markdown, at the end.",
-    wait=False,
-    anyway="Do not wait for trainings outside of the queue that use the CPU.",
-)
+@click.option("--resume", metavar="[SWEEP]", is_flag=False, flag_value="latest",
+    help="Continue a sweep that was stopped or killed (default: the latest); with --minutes also "
+    "one that has ended.")  # fmt: skip
+@follow_options(output="Save the preset with the best settings to FILE.",
+    json="Print the sweep as one JSON object, at the end.", markdown="Print a report in Markdown, at the end.",
+    wait=False, anyway="Do not wait for trainings outside of the queue that use the CPU.")  # fmt: skip
 @click.pass_context
 def sweep(
     context: click.Context, /, preset: str | None, settings: Sequence[str], resume: str | None, how: FollowOptions,

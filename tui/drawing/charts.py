@@ -44,7 +44,7 @@ def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
         Plot(_WAIT.label, "of the step", (Curve("", now.line(_WAIT.progress)),), "share"),
         *(_of_steps(now, name) for name in now.metrics),
     ]
-    charts[_BEFORE_GPUS:_BEFORE_GPUS] = of_gpus_used(now)
+    charts[_BEFORE_GPUS:_BEFORE_GPUS] = of_gpus(now, _training(now))
     return [arranged(replace(plot, key=plot.title), now, drawn) for plot in charts]
 
 
@@ -140,10 +140,9 @@ _BOUNDS = {"busy": "share", "temperature_c": "free"}
 # ---- of the GPUs ----------------------------------------------------------------------------------
 
 
-def of_gpus_used(now: Snapshot) -> list[Plot]:
-    """Return the charts of the GPUs that the run uses. If these GPUs are unknown, return the charts of all GPUs."""
-    used = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
-    return of_gpus(now, used)
+def _training(now: Snapshot) -> list[int]:
+    # Those that the run uses; if these are unknown, all.
+    return [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
 
 
 def of_gpus(now: Snapshot, indices: list[int]) -> list[Plot]:
@@ -183,14 +182,13 @@ def _line(now: Snapshot, name: str, key: str) -> Line:
     line = now.line(name)
     if figures.GPU[key].unit != "bytes":
         return line
-    made: Line = line.once("GiB", lambda: _in_gib(line))
+
+    def in_gib() -> Line:
+        y, low, high = (array("d", [value / GIB for value in values]) for values in (line.y, line.low, line.high))
+        return replace(line, y=y, low=low, high=high, last=None if line.last is None else line.last / GIB, made={})
+
+    made: Line = line.once("GiB", in_gib)
     return made
-
-
-def _in_gib(line: Line) -> Line:
-    y, low, high = (array("d", [value / GIB for value in values]) for values in (line.y, line.low, line.high))
-    last = None if line.last is None else line.last / GIB
-    return replace(line, y=y, low=low, high=high, last=last, made={})
 
 
 # ---- charts of compared runs ----------------------------------------------------------------------
@@ -253,13 +251,11 @@ def hardly_seen(plot: Plot) -> str:
 def _kinds(runs: Sequence[Named]) -> list[_Kind]:
     metrics = list(dict.fromkeys(name for run in runs for name in run.now.metrics))
     learning = [kind for name in ("loss", *metrics) for kind in (_metric(name, name), _metric(f"val_{name}", name))]
-    speed, p50, wait, busy = (
-        figures.of_run(key) for key in ("samples_per_second", "step_ms.p50", "input_wait", "gpu_busy_mean")
-    )
+    busy = figures.of_run("gpu_busy_mean")
     timed = [
-        _Kind(speed.key, speed.label, speed.unit, lambda now: now.line(speed.progress), "zero", "time"),
-        _Kind(p50.key, p50.label, p50.unit, lambda now: now.line(p50.progress), "zero", "time"),
-        _Kind(wait.key, wait.label, "of the step", lambda now: now.line(wait.progress), "share", "time"),
+        _Kind(_SPEED.key, _SPEED.label, _SPEED.unit, lambda now: now.line(_SPEED.progress), "zero", "time"),
+        _Kind(_P50.key, _P50.label, _P50.unit, lambda now: now.line(_P50.progress), "zero", "time"),
+        _Kind(_WAIT.key, _WAIT.label, "of the step", lambda now: now.line(_WAIT.progress), "share", "time"),
         _Kind(busy.key, busy.label, "", _gpu_busy, "share", "time"),
     ]
     return [*learning[:1], timed[0], *learning[1:], *timed[1:]]
@@ -272,7 +268,7 @@ def _metric(key: str, name: str) -> _Kind:
 
 def _gpu_busy(now: Snapshot) -> Line:
     together = now.line("gpus mean")
-    training = [gpu.index for gpu in now.gpus if gpu.training] or [gpu.index for gpu in now.gpus]
+    training = _training(now)
     return together if len(together) or len(training) != 1 else now.line(f"gpu{training[0]}")
 
 
@@ -298,7 +294,6 @@ def _curve(kind: _Kind, run: Named, axis: str) -> Curve:
     )
 
 
-_RATE = figures.of_run("samples_per_second").progress
 _LEAST_PHASES = 24  # columns that the phases need next to the marks
 _UNITS = ("time", "step", "epoch")
 
@@ -337,7 +332,7 @@ def places(now: Snapshot, plot: Plot, place: float) -> list[str]:
     """Return a place on the axis of the plot in words, first in the unit of the axis, then as time, step and epoch if
     the readings show which of them belong together."""
     texts = [place_text(plot, place)]
-    line = now.line(_RATE)
+    line = now.line(_SPEED.progress)
     placed = along(line, plot.x_unit, now.pace)
     if not len(placed) or not len(placed.steps):
         return texts

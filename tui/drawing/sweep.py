@@ -10,18 +10,7 @@ from dataclasses import dataclass
 
 from ...engine.trials import sweep_record, sweep_sentences
 from ...engine.trials.change_texts import changes, short, value
-from ...engine.trials.sweep_record import (
-    DONE,
-    DROPPED,
-    FAILED,
-    LEFT_OUT,
-    PLANNED,
-    SEARCH,
-    WAITING,
-    Axis,
-    Sweep,
-    SweepTrial,
-)
+from ...engine.trials.sweep_record import Axis, Sweep, SweepTrial
 from ...engine.units import amount, counted, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
@@ -35,7 +24,7 @@ from .rows import Row, fitting, joined, wrapped
 NAMES, FIGURES = 26, 9  # cells of an option with its value, and of a figure
 LEAST_CURVES = 8  # rows of the curves with their title and axes
 LINES = 3  # of a remark
-STYLES = {DONE: "good", FAILED: "bad", DROPPED: "label"}
+STYLES = {sweep_record.DONE: "good", sweep_record.FAILED: "bad", sweep_record.DROPPED: "label"}
 
 
 def interval(group: Sequence[SweepTrial]) -> Interval | None:
@@ -103,7 +92,11 @@ def _trial(sweep: Sweep, trial: SweepTrial, width: int, glyphs: Glyphs) -> Row:
 
 def over_options(sweep: Sweep, width: int, glyphs: Glyphs) -> list[Row]:
     """Return for each value of each swept option a bar: the mean metric of the search's trials with it."""
-    done = [trial for trial in sweep.trials if trial.part == SEARCH and trial.state == DONE and trial.value is not None]
+    done = [
+        trial
+        for trial in sweep.trials
+        if trial.part == sweep_record.SEARCH and trial.state == sweep_record.DONE and trial.value is not None
+    ]
     means: list[tuple[str, str, float]] = []
     for axis in sweep.settings.axes:
         by_value: dict[str, list[float]] = {}
@@ -147,7 +140,7 @@ def curves(sweep: Sweep, lines: Mapping[str, Line], width: int, height: int, gly
 
 def _curve(trial: SweepTrial, line: Line, colour: int) -> Curve:
     name, short = clean(sweep_sentences.name(trial)), clean(" ".join(map(value, trial.changes.values())))
-    survives = trial.state not in (DROPPED, FAILED)
+    survives = trial.state not in (sweep_record.DROPPED, sweep_record.FAILED)
     return Curve(name, line, marked=survives, faint=not survives, colour=colour, short=short)
 
 
@@ -160,7 +153,7 @@ LEAST_OPTIONS = 3  # with fewer, the metric over each option says as much
 LEAST_APART, LEAST_ROWS = 14, 8  # cells between two axes, and rows with the names of the axes
 BRIGHT = 3  # settings, the best first; all others are faint
 LABELS = 9  # cells left of the first axis and right of the last one, for the labels of their values
-NOT_BEGUN = (PLANNED, WAITING, LEFT_OUT)
+NOT_BEGUN = (sweep_record.PLANNED, sweep_record.WAITING, sweep_record.LEFT_OUT)
 AS_WRITTEN = 8  # values of an option, up to which each has its label, and all are equally far apart
 
 

@@ -9,23 +9,10 @@ from typing import Any
 
 from ...engine import figures
 from ...engine.trials import proof_sentences
-from ...engine.trials.record import Candidate, Memory, MemoryPoint, Record, Trial, search_of
+from ...engine.trials.record import Candidate, Record, Trial, search_of
 from ...engine.tune.report import memory_sentences, search_sentences
+from ...engine.tune.report import search_results as results
 from ...engine.tune.report.memory_sentences import kind_of_memory, predicted
-from ...engine.tune.report.search_results import (
-    PAIRS,
-    WITHOUT_INPUT,
-    Brought,
-    Ranked,
-    brought,
-    gain_so_far,
-    in_all,
-    is_chosen,
-    is_decided,
-    is_dropped,
-    limit_seconds,
-    memory_of,
-)
 from ...engine.tune.report.search_sentences import ceiling_in_words, learning, left_in_words, unproven
 from ...engine.units import GIB, MINUTE, NONE, amount, change, count, seconds, share, size
 from ...engine.units import spread as spread_text
@@ -53,22 +40,22 @@ _PRESETS = {"": "the preset", "baseline": "the preset", "ceiling": "preset, no i
 _ENDS = {"oom": "no memory", "timeout": "time limit", "crashed": "crashed", "error": "error"}
 
 
-def candidate_interval(candidate: Ranked) -> Interval | None:
+def candidate_interval(candidate: results.Ranked) -> Interval | None:
     """Return the gain over the best settings before, with its error; measured in pairs, over the preset."""
-    if candidate.stage != PAIRS:
+    if candidate.stage != results.PAIRS:
         return possible(candidate.gain, candidate.spread)
     return possible(candidate.since_start, candidate.spread, len(candidate.good))
 
 
-def spread_of(candidate: Ranked, glyphs: Glyphs) -> str:
+def spread_of(candidate: results.Ranked, glyphs: Glyphs) -> str:
     sigma = candidate.spread
     return NONE if sigma is None else f"{'±' if glyphs.braille else '+-'} {spread_text(sigma)}"
 
 
-def brief(candidate: Ranked, data: Record, width: int, glyphs: Glyphs) -> str:
+def brief(candidate: results.Ranked, data: Record, width: int, glyphs: Glyphs) -> str:
     """Return a mark of the best or the running candidate, then what it tried in `width` cells."""
     is_running = outcome(candidate, data, glyphs)[1] == "curve2"
-    mark = glyphs.up if is_chosen(candidate, data) else glyphs.running if is_running else " "
+    mark = glyphs.up if results.is_chosen(candidate, data) else glyphs.running if is_running else " "
     return f"{mark} {_brief(candidate, width, glyphs)}"
 
 
@@ -83,7 +70,7 @@ def _brief(candidate: Candidate, width: int, glyphs: Glyphs) -> str:
 def settings(candidate: Candidate) -> str:
     """Return the settings that the candidate tried as text, followed by the settings that had been kept before it."""
     tried, whole = candidate.tried, candidate.settings
-    if candidate.stage == PAIRS:
+    if candidate.stage == results.PAIRS:
         return f"in pairs: {_changes(whole) if whole else 'the preset'}"
     if not whole and not tried:
         return _PRESETS.get(candidate.stage, "preset, once more")
@@ -98,17 +85,17 @@ def _changes(changed: Mapping[str, Any]) -> str:
 def speed(candidate: Candidate) -> str:
     """Return the speed in samples per second as text, with a mark if it was measured without the input."""
     measured = candidate.samples_per_second
-    mark = WITHOUT_INPUT if search_sentences.is_marked(candidate) else " "
+    mark = results.WITHOUT_INPUT if search_sentences.is_marked(candidate) else " "
     return f"{count(measured)}{mark}"
 
 
 def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
     """Return the decision on a candidate: for a failed one how its last trial ended, for a faster one why not
     chosen."""
-    if is_dropped(candidate, data):
+    if results.is_dropped(candidate, data):
         return f"{glyphs.failed} {' '.join(unproven(data).split()[:2])}", "warn"
     decided = candidate.decision
-    if candidate.stage == PAIRS and (decided == "kept" or not candidate.settings):
+    if candidate.stage == results.PAIRS and (decided == "kept" or not candidate.settings):
         return (f"{glyphs.ok} proved", "good") if candidate.settings else ("  reference", "label")
     if decided == "kept" and not candidate.tried:
         decided = "left out" if candidate.samples_per_second is None else "reference"
@@ -147,7 +134,7 @@ def _details(candidate: Candidate) -> Iterator[Piece]:
 
 def _remarks(candidate: Candidate) -> Iterator[str]:
     if candidate.without_input:
-        yield f"{WITHOUT_INPUT} without its input, on one repeated batch"
+        yield f"{results.WITHOUT_INPUT} without its input, on one repeated batch"
     peak, expected = candidate.peak_bytes, candidate.predicted_bytes
     if peak is not None and expected is not None:
         yield f"{size(peak)} of memory, predicted {size(expected)}"
@@ -192,7 +179,7 @@ def head(data: Record, elapsed: float | None, width: int, glyphs: Glyphs, low: b
 
 
 def _about(data: Record) -> str:
-    limit = limit_seconds(data)
+    limit = results.limit_seconds(data)
     return "the fastest settings" + (f", within {limit / MINUTE:g} min" if limit else "")
 
 
@@ -202,7 +189,7 @@ def _before_and_best(data: Record) -> tuple[float | None, float | None]:
     if data.gain_total is not None and before is not None and after is not None:
         return before, after
     was, best = search_of(data).before_speed, search_of(data).best_speed
-    return was, None if is_decided(data) and not proof_sentences.to_take(data) else best
+    return was, None if results.is_decided(data) and not proof_sentences.to_take(data) else best
 
 
 def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
@@ -225,7 +212,7 @@ def _gain(data: Record) -> Row:
     far."""
     if data.gain_total is not None:
         return [(proof_sentences.speedup(data), "good")]
-    so_far = gain_so_far(data)
+    so_far = results.gain_so_far(data)
     if so_far is None:
         return []
     if data.state == "running" and unproven(data) != "not chosen":
@@ -240,7 +227,7 @@ def _ceiling(data: Record) -> Row:
 
 
 def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
-    limit = limit_seconds(data)
+    limit = results.limit_seconds(data)
     right: Row = [(f" {left_in_words(elapsed, limit)} ", "value")]
     room = max(0, width - length(right))
     filled = round(min(1.0, (elapsed or 0.0) / limit) * room) if limit else 0
@@ -298,11 +285,11 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return exactly `height` rows: a title, the gain of all options together, then each option's with its spread."""
-    all_options = brought(data)
+    all_options = results.brought(data)
     bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
     scale = interval_bar.scale_of(map(interval, all_options))
     mark = (
-        f" ({WITHOUT_INPUT} no input)"
+        f" ({results.WITHOUT_INPUT} no input)"
         if any(option.without_input and option.gain is not None for option in all_options)
         else ""
     )
@@ -314,13 +301,14 @@ def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
         row: Row = [(f"{option.name:<{_NAME}}", "label"), (f"{_figures(option, glyphs):<{_FIGURES}}", _style(option))]
         if bar:
             row += [*interval_bar.bar(interval(option), scale, bar - 2, glyphs, _style(option)), ("  ", "")]
-        kept = clean(proof_sentences.changes(option.settings)) if option.settings else _dropped(option, data)
+        dropped = unproven(data) if option.state == "not chosen" else ""
+        kept = clean(proof_sentences.changes(option.settings)) if option.settings else dropped
         rows.append(fit([*row, (fitting(kept, max(0, width - length(row)), glyphs), "value")], width))
     return _filled(rows, height)
 
 
 def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
-    gain, noise, proved = in_all(data)
+    gain, noise, proved = results.in_all(data)
     if gain is not None:
         figures_of = comparisons.gain_and_spread(gain, noise, glyphs) if proved else change(gain)
         how = fitting(f"vs. start, {'in pairs' if proved else 'in single trials'}", width - _NAME - _FIGURES, glyphs)
@@ -333,21 +321,17 @@ def _filled(rows: list[Row], height: int) -> list[Row]:
     return [*rows, *([[]] * (height - len(rows)))][:height]
 
 
-def _dropped(option: Brought, data: Record) -> str:
-    return unproven(data) if option.state == "not chosen" else ""
-
-
-def interval(option: Brought) -> Interval | None:
+def interval(option: results.Brought) -> Interval | None:
     """Return the gain of an option with its standard error. None while its gain is not final."""
     is_final = option.state in ("kept", "not chosen", "nothing")
     return comparisons.possible(option.gain, option.spread) if is_final else None
 
 
-def _figures(option: Brought, glyphs: Glyphs) -> str:
+def _figures(option: results.Brought, glyphs: Glyphs) -> str:
     return option.figures if glyphs.braille else option.figures.replace("±", "+-")
 
 
-def _style(option: Brought) -> str:
+def _style(option: results.Brought) -> str:
     return {"kept": "good", "trying": "curve2"}.get(option.state, "label")
 
 
@@ -357,7 +341,7 @@ def _style(option: Brought) -> str:
 def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
     """Return the gains of kept, then of other tried options, without spreads, as many as fit."""
     row: Row = [("brought ", "label")]
-    tried = [option for option in brought(data) if option.state not in ("to come", "not tried")]
+    tried = [option for option in results.brought(data) if option.state not in ("to come", "not tried")]
     for candidate in sorted(tried, key=lambda candidate: candidate.state != "kept"):
         figures_of = _briefly(candidate, data, glyphs)
         more: Row = [(f"{', ' if len(row) > 1 else ''}{candidate.name} ", "label"), (figures_of, _style(candidate))]
@@ -365,7 +349,7 @@ def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
     return row if len(row) > 1 else [("brought nothing so far", "label")]
 
 
-def _briefly(option: Brought, data: Record, glyphs: Glyphs) -> str:
+def _briefly(option: results.Brought, data: Record, glyphs: Glyphs) -> str:
     if option.state == "not chosen":
         return f"{_figures(option, glyphs)}, {unproven(data)}"
     if option.state == "nothing":
@@ -444,7 +428,7 @@ _FAR = 8.0  # a prediction above this multiple of the largest tried batch is not
 def plot(data: Record) -> Plot:
     """Return memory over batch size: prediction, measured points, limit (unless far above all), and those that ran
     out."""
-    memory = memory_of(data)
+    memory = results.memory_of(data)
     points = [point for point in memory.points if point.batch_size]
     batches = [float(point.batch_size) for point in points]
     tried, largest = max(batches, default=0.0), memory.largest_batch or 0.0
@@ -456,17 +440,19 @@ def plot(data: Record) -> Plot:
     measured = [
         (batch, peak) for batch, point in zip(batches, points, strict=True) if (peak := point.peak_bytes) is not None
     ]
-    lost = [
-        (batch, _reached(memory, point, batch))
-        for batch, point in zip(batches, points, strict=True)
-        if point.peak_bytes is None
-    ]
+    lost = []
+    for batch, point in zip(batches, points, strict=True):
+        if point.peak_bytes is None:
+            heights = (point.predicted_bytes, predicted(memory, batch), memory.limit_bytes)
+            lost.append((batch, next((height for height in heights if height is not None), 0.0)))
     last = predicted(memory, measured[-1][0]) if measured else None
+    ends = [(batch, predicted(memory, batch)) for batch in (0.0, end)]
+    line = [(batch, height) for batch, height in ends if height is not None]
     curves = (
-        Curve("predicted", _prediction(memory, end, scale), value=_scaled(last, scale)),
-        *([Curve("limit", _level(limit, end, scale), lesser=True)] if limit is not None else ()),
-        Curve("measured", _apart(measured, scale)),
-        *([Curve("out of memory", _apart(lost, scale), short="out")] if lost else ()),
+        Curve("predicted", _line(line, scale) if len(line) == 2 else NOTHING, value=last and last / scale),
+        *([Curve("limit", _line([(0.0, limit), (end, limit)], scale), lesser=True)] if limit is not None else ()),
+        Curve("measured", _line(measured, scale, apart=True)),
+        *([Curve("out of memory", _line(lost, scale, apart=True), short="out")] if lost else ()),
     )
     shown = curves if end else ()
     return Plot(
@@ -474,29 +460,6 @@ def plot(data: Record) -> Plot:
     )
 
 
-def _scaled(value: float | None, scale: float) -> float | None:
-    return None if value is None else value / scale
-
-
-def _reached(memory: Memory, point: MemoryPoint, batch: float) -> float:
-    # The predicted memory, else the limit.
-    heights = (point.predicted_bytes, predicted(memory, batch), memory.limit_bytes)
-    return next((value for value in heights if value is not None), 0.0)
-
-
-def _prediction(memory: Memory, end: float, scale: float) -> Line:
-    first, last = predicted(memory, 0.0), predicted(memory, end)
-    return NOTHING if first is None or last is None else _line([(0.0, first / scale), (end, last / scale)])
-
-
-def _level(value: float, end: float, scale: float) -> Line:
-    return _line([(0.0, value / scale), (end, value / scale)])
-
-
-def _apart(points: Sequence[tuple[float, float]], scale: float) -> Line:
-    return _line([(x, y / scale) for x, y in points], frozenset(range(len(points))))
-
-
-def _line(points: Sequence[tuple[float, float]], breaks: frozenset[int] = frozenset()) -> Line:
-    xs, ys = array("d", (x for x, _ in points)), array("d", (y for _, y in points))
-    return Line(xs, ys, breaks, points[-1][1] if points else None, steps=xs)
+def _line(points: Sequence[tuple[float, float]], scale: float, apart: bool = False) -> Line:
+    xs, ys = array("d", (x for x, _ in points)), array("d", (y / scale for _, y in points))
+    return Line(xs, ys, frozenset(range(len(points) if apart else 0)), ys[-1] if ys else None, steps=xs)

@@ -58,12 +58,6 @@ def show_code(remedies: Iterable[Mapping[str, Any]]) -> None:
         print(clean(f"    {line}"))
 
 
-def show_stages(stages: Sequence[Mapping[str, Any]]) -> None:
-    """Print the stages of the input pipeline with the ms from batch to batch, which take parallel calls into
-    account."""
-    show_table(trial_tables.input_stages(stages))
-
-
 # ---- a profile ------------------------------------------------------------------------------------
 
 
@@ -189,7 +183,7 @@ def show_result(data: Record, was_followed: bool = False) -> None:
         show_diagnosis(data.diagnosis)
         print()
     if data.ablation and data.ablation.stages:
-        show_stages(data.ablation.stages)
+        show_table(trial_tables.input_stages(data.ablation.stages))
         print()
     if data.profile_trial:
         print("\n".join(_profile(data)), end="\n\n")

@@ -4,7 +4,6 @@ thread. Imports no Textual."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from ...engine.files import writing
 from ...engine.proof import folder
@@ -13,6 +12,7 @@ from ...engine.runs import Run
 from ...engine.trials.record import UNREAD, Record
 from .run.reader import RunReader
 from .run.snapshot import Snapshot
+from .run_list import written
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class ProofList:
         """Return all proofs, the newest first. Unchanged files of ended proofs are not read again."""
         entries: dict[str, tuple[object, ProofEntry]] = {}
         for proof in folder.proofs():
-            changed = _changed(proof.path / "proof.json"), _changed(proof.queue_file)
+            changed = written(proof.path / "proof.json"), written(proof.queue_file)
             kept = self._known.get(proof.id)
             if kept is None or kept[0] != changed or kept[1].is_active:
                 size = kept[1].size if kept else None
-                kept = (changed, ProofEntry(proof, proof.record, _changed(proof.path / "request.json"), size))
+                kept = (changed, ProofEntry(proof, proof.record, written(proof.path / "request.json"), size))
                 self._to_measure[proof.id] = None
             entries[proof.id] = kept
         self._known = entries
@@ -65,13 +65,6 @@ class ProofList:
         changed, entry = self._known[name]
         self._known[name] = changed, replace(entry, size=writing.used_bytes(entry.proof.path))
         return self._known[name][1].size != entry.size or bool(self._to_measure)
-
-
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 # ---- a search -------------------------------------------------------------------------------------

@@ -130,7 +130,8 @@ class RunList:
         self.total, self.closed = len(survey.runs), len(survey.closed)
         older = survey.runs[most:] if most is not None and queue.waiting else ()
         for run in (*survey.runs[:most], *(run for run in older if run.id in queue.waiting)):
-            stamp = _stamp(run)
+            names = ("result.json", "status.json", titles.NOTES_FILE)
+            stamp = (*(changed(run, name) for name in names), written(run.queue_file))
             stamped = self._known.get(run.id)
             if stamped is None or stamped[0] != stamp or stamped[1].is_active:
                 size = stamped[1].size if stamped else None
@@ -139,14 +140,15 @@ class RunList:
             entries[run.id] = stamped
         self._known = entries
         if sweeps := {entry.sweep for _, entry in entries.values() if entry.sweep}:
-            self._read_sweeps(sweeps)
-        return [_placed(entry, queue) for _, entry in entries.values()]
+            from .trial_curves import SweepRecords
 
-    def _read_sweeps(self, sweeps: set[str]) -> None:
-        from .trial_curves import SweepRecords
-
-        self._records = self._records or SweepRecords()
-        self.sweeps = self._records.read(sweeps)
+            self._records = self._records or SweepRecords()
+            self.sweeps = self._records.read(sweeps)
+        places = queue.waiting
+        return [
+            replace(entry, waiting=places[name]) if name in places and entry.state == WAITING else entry
+            for name, (_, entry) in entries.items()
+        ]
 
     def measure(self) -> bool:
         """Measure changed folders for about MEASURED_SECONDS. True if an entry has another size than before."""
@@ -175,11 +177,6 @@ def queue_place(run: Run) -> Waiting | None:
     return read_queue().waiting.get(run.id) if run.queue_file.exists() else None
 
 
-def _placed(entry: Entry, queue: Queue) -> Entry:
-    waiting = queue.waiting.get(entry.run.id) if entry.state == WAITING else None
-    return entry if waiting is None else replace(entry, waiting=waiting)
-
-
 def queue_first(entries: Iterable[Entry], running_first: bool = True) -> list[Entry]:
     """Return running runs (with `running_first`), waiting ones in the order of the queue, then all others."""
     entries = list(entries)
@@ -198,17 +195,12 @@ def measured(entry: Entry) -> Entry:
     return replace(entry, size=writing.used_bytes(entry.run.path))
 
 
-def _stamp(run: Run) -> tuple[float, ...]:
-    names = ("result.json", "status.json", titles.NOTES_FILE)
-    return (*(changed(run, name) for name in names), _written(run.queue_file))
-
-
 def changed(run: Run, name: str) -> float:
-    """Return the Unix time at which the file `name` of the run was written. 0 if there is no such file."""
-    return _written(run.file(name))
+    return written(run.file(name))
 
 
-def _written(path: Path) -> float:
+def written(path: Path) -> float:
+    """Return the Unix time at which the file was written, 0 if there is none."""
     try:
         return path.stat().st_mtime
     except OSError:

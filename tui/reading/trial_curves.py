@@ -14,6 +14,7 @@ from ...engine.runs.events import EVENTS_FILE, EpochEnd
 from ...engine.trials.record import Record
 from ...engine.trials.sweep_record import IN_FLIGHT, SweepTrial
 from .run.series import Line
+from .run_list import written
 
 AGAIN_SECONDS = 3.0  # between two readings of a trial that trains
 
@@ -61,14 +62,7 @@ class SweepRecords:
         """Return the record of each of the sweeps with these ids. UNREAD for one that cannot be read."""
         for name in sweeps:
             proof, former = Proof(proofs_folder() / name), self._known.get(name)
-            stamp = _written(proof)
+            stamp = written(proof.path / "proof.json")
             if former is None or former[0] != stamp or former[1].state in ("running", "waiting"):
                 self._known[name] = stamp, proof.record
         return {name: self._known[name][1] for name in sweeps}
-
-
-def _written(proof: Proof) -> float:
-    try:
-        return (proof.path / "proof.json").stat().st_mtime
-    except OSError:
-        return 0.0

@@ -36,21 +36,7 @@ from ..widgets.key_footer import KeyFooter
 from ..widgets.option_row import NOT_GIVEN
 from ..widgets.row_widgets import Panel
 from ..widgets.table import Column, OpeningTable, Table
-from ..wording.comparison import (
-    as_markdown,
-    change_text,
-    distinct,
-    distinct_names,
-    fact_cells,
-    has_noise,
-    in_brief,
-    moments_of,
-    noise_text,
-    option_text,
-    remarks,
-    short_names,
-    value_text,
-)
+from ..wording import comparison as wording
 from .base import FollowingScreen, Header
 
 SHORT_NAME = 16
@@ -103,10 +89,10 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
     @staticmethod
     def names_of(comparison: Comparison) -> tuple[list[str], list[str]]:
         """Return the names of the compared runs, made of their differences, and the same in SHORT_NAME characters."""
-        moments, titles = moments_of(comparison.runs), distinct(comparison.titles)
-        first = short_names(comparison)
-        names = distinct_names(titles, moments, first)
-        short = in_brief(names, titles, moments, SHORT_NAME, first)
+        moments, titles = wording.moments_of(comparison.runs), wording.distinct(comparison.titles)
+        first = wording.short_names(comparison)
+        names = wording.distinct_names(titles, moments, first)
+        short = wording.in_brief(names, titles, moments, SHORT_NAME, first)
         return list(map(clean, names)), list(map(clean, short))
 
     def colours(self) -> list[int]:
@@ -131,10 +117,6 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
 
     def foot(self, _width: int) -> Row:
         return [("the time of each run begins with its first step", "label")]
-
-    @property
-    def catching_up(self) -> bool:
-        return not self._curves
 
     @property
     def hardly_seen(self) -> str:
@@ -183,11 +165,6 @@ class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
     def _chart_clicked(self, event: Chart.Opened) -> None:
         event.stop()
         self.action_chart()
-
-
-def moment_of(run: Run) -> str:
-    """Return the time of a run's start, such as 20250131-120000, from its id; without one the id."""
-    return clean(run.id[:15] if re.match(r"\d{8}-\d{6}-", run.id) else run.id)
 
 
 NOISE, NARROW_NOISE = "spread of repeats", "spread"
@@ -257,7 +234,7 @@ class CompareScreen(ComparedCurves):
             heads, fits = self._heads(comparison, body)
             if fits:
                 break
-        head = ["", *heads, *([self._noise] if has_noise(comparison) else [])]
+        head = ["", *heads, *([self._noise] if wording.has_noise(comparison) else [])]
         styles = ["", *(painted_colour(self.app, f"curve{colour + 1}") for colour in self.colours()), ""]
         self._fill([Text(name, style, justify="right") for name, style in zip(head, styles, strict=False)], body)
         self.call_after_refresh(self._show_remarks)
@@ -270,10 +247,12 @@ class CompareScreen(ComparedCurves):
         """The rows of the table, each with its name and one cell for each run. Headings and blank rows have no
         cells."""
         runs, short = self.runs, self._is_narrow
-        changes = [change_text(row, at, short=short) for row in comparison.figures for at in range(len(runs))]
+        changes = [wording.change_text(row, at, short=short) for row in comparison.figures for at in range(len(runs))]
         self._change_width = max(map(len, changes), default=0)
-        rows = [("run", [moment_of(run) for run in self.runs], ""), ("outcome", list(comparison.states), "")]
-        rows += [(name, facts, "") for name, facts in fact_cells(comparison)]
+        # Of an id with the time of the start, such as 20250131-120000, only that.
+        begun = [clean(run.id[:15] if re.match(r"\d{8}-\d{6}-", run.id) else run.id) for run in self.runs]
+        rows = [("run", begun, ""), ("outcome", list(comparison.states), "")]
+        rows += [(name, facts, "") for name, facts in wording.fact_cells(comparison)]
         rows += [("", [], ""), ("options that differ" if comparison.options else "no option differs", [], "")]
         room = self._option_room(comparison) if short else 0
         rows += [(row.key, _options(row, room), "") for row in comparison.options]
@@ -281,26 +260,27 @@ class CompareScreen(ComparedCurves):
         body = [[_label(label, bool(cells)), *map(_right, cells), _right(last)] for label, cells, last in rows]
         for figure in comparison.figures:
             cells = [self._figure(figure, position) for position in range(len(self.runs))]
-            body.append([_label(figure.label, True), *cells, _right(noise_text(figure, short=short))])
+            body.append([_label(figure.label, True), *cells, _right(wording.noise_text(figure, short=short))])
         return body
 
     def _option_room(self, comparison: Comparison) -> int:
         # The number of characters with which all columns fit, if full texts would be too long.
         names = [row.key for row in comparison.options] + [row.label for row in comparison.figures]
         labels = max(map(len, names), default=0)
-        beside = len(NARROW_NOISE) + 2 if has_noise(comparison) else 0
+        beside = len(NARROW_NOISE) + 2 if wording.has_noise(comparison) else 0
         return max(LEAST_HEAD, (self.size.width - labels - beside - 3) // max(1, len(self.runs)) - 2)
 
     def _heads(self, comparison: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
         """The headings of the columns, and True if all columns fit with them. If titles are too long, runs are named by
         changes."""
-        titles, pinned = distinct(comparison.titles), comparison.baseline if comparison.choice == "pinned" else ""
-        short = short_names(comparison)
+        titles = wording.distinct(comparison.titles)
+        pinned = comparison.baseline if comparison.choice == "pinned" else ""
+        short = wording.short_names(comparison)
         marks = [" (baseline)" if run == pinned else "" for run in comparison.runs]
         least = max(HEAD_WIDTH, (self.size.width - LABEL_WIDTH) // max(1, len(comparison.runs)) - BESIDE)
         longest = max((len(title.whole) for title in titles), default=0)
         widths = [max((row[at].cell_len for row in body if at < len(row)), default=0) for at in range(len(titles) + 2)]
-        noise = [self._noise] if has_noise(comparison) else [""]
+        noise = [self._noise] if wording.has_noise(comparison) else [""]
         scrollbar = self.size.height < HIGH
 
         def fits(heads: list[str]) -> bool:
@@ -315,7 +295,7 @@ class CompareScreen(ComparedCurves):
             ]
             if fits(whole):
                 return whole, True
-        names = distinct_names(titles, moments_of(comparison.runs), short)
+        names = wording.distinct_names(titles, wording.moments_of(comparison.runs), short)
         for room in range(least, LEAST_HEAD - 1, -1):
             cut = [clean(name if len(name) <= room else f"{name[: room - 2]}..") for name in names]
             brief = [name + mark for name, mark in zip(cut, marks, strict=True)]
@@ -338,8 +318,8 @@ class CompareScreen(ComparedCurves):
 
     def _figure(self, row: FigureRow, position: int) -> Text:
         """Only differences from the baseline that exceed the noise have a colour."""
-        change, by = change_text(row, position, short=self._is_narrow), row.changes[position]
-        text = Text(value_text(row, row.values[position]))
+        change, by = wording.change_text(row, position, short=self._is_narrow), row.changes[position]
+        text = Text(wording.value_text(row, row.values[position]))
         if not change:
             return text.append("" if position == 0 else " " * (self._change_width + 2))
         is_sure = bool(by) and row.more_is_better is not None and row.exceeds_noise(position) is not False
@@ -353,8 +333,8 @@ class CompareScreen(ComparedCurves):
         table = self.query_one(Table)
         if not table.row_count:
             return self.size.height
-        remarks = len(self._remark_lines(self.size.width - 2, 0))
-        return 2 + 1 + table.row_count + table.show_horizontal_scrollbar + remarks
+        below = len(self._remark_lines(self.size.width - 2, 0))
+        return 2 + 1 + table.row_count + table.show_horizontal_scrollbar + below
 
     def show_curves(self) -> None:
         super().show_curves()
@@ -362,12 +342,12 @@ class CompareScreen(ComparedCurves):
 
     def _remark_lines(self, width: int, _height: int) -> list[Row]:
         brief = width if self.size.height < HIGH else 0
-        remarked = remarks(self.comparison, brief) if self.comparison is not None else []
+        remarked = wording.remarks(self.comparison, brief) if self.comparison is not None else []
         table = self.query_one(Table)
         if remarked and table.row_count and table.virtual_size.width > table.size.width:
             left, right = self.app.key("cursor_left"), self.app.key("cursor_right")
             remarked[0] += f"; {right} and {left} show the rest of the table"
-        if self.catching_up and self.size.height >= LEAST_HEIGHT:
+        if not self._curves and self.size.height >= LEAST_HEIGHT:
             remarked.append("catching up: the curves are still being read")
         if self.size.height >= HIGH and (short := self.hardly_seen):
             zoom, first = self.app.key("zoom"), self.app.key("first")
@@ -423,7 +403,7 @@ class CompareScreen(ComparedCurves):
 
     def action_copy(self) -> None:
         if self.comparison is not None:
-            self.app.copy(as_markdown(self.comparison), "the comparison as Markdown")
+            self.app.copy(wording.as_markdown(self.comparison), "the comparison as Markdown")
 
     def on_data_table_cell_selected(self) -> None:
         self.action_open()
@@ -448,7 +428,7 @@ def _label(text: str, with_cells: bool) -> Text:
 def _options(row: OptionRow, room: int = 0) -> list[str]:
     """An option's values, one for each run. Too long texts lose the folders that all share, then are cut; 0 is no
     limit."""
-    texts = [NOT_GIVEN if value is None else option_text(row, at) for at, value in enumerate(row.values)]
+    texts = [NOT_GIVEN if value is None else wording.option_text(row, at) for at, value in enumerate(row.values)]
     if not room or max(map(len, texts)) <= room:
         return texts
     parts = [text.split("/") for text in texts]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from textual import events, work
@@ -17,7 +18,11 @@ from textual.widgets import Button, Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from ...engine.options import OptionInfo
+from ...engine.presets import PresetError
+from ...engine.presets.saving import SaveError
+from ...engine.runs import RunError
 from ..base import keys
+from ..base.base_app import BaseApp
 from ..base.errors import clean
 from ..widgets.key_footer import KeyHint, KeyHints
 
@@ -36,6 +41,15 @@ BOX = """
     Input {{ margin-top: 1; background: $background; }}
 }}
 """
+
+
+@contextmanager
+def complaining(app: BaseApp, lead: str = "") -> Iterator[None]:
+    """Say as a message, after the words `lead`, why the block that carries out a wish of the user has failed."""
+    try:
+        yield
+    except (PresetError, RunError, SaveError, OSError, ValueError) as reason:
+        app.complain(f"{lead}{reason}")
 
 
 class Ask(ModalScreen[str | None]):

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import on, work
@@ -32,6 +33,7 @@ from ...engine.tune.report.search_results import WORDS
 from ..base import keys
 from ..base.errors import clean
 from ..form.search_limits import POLICIES, RATES, LimitTexts, SweepTexts, WrongLimit
+from ..upstream.thread_imports import in_background
 from ..widgets.key_footer import KeyHint, KeyHints
 from ..widgets.limit_rows import LimitInput, LimitRow, Step, Words
 from ..widgets.option_row import NOT_GIVEN
@@ -197,12 +199,7 @@ class TuneDialog(LimitDialog):
     # ---- what the time buys -----------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        self._read_plan()
-
-    @work(thread=True, group="reading")
-    def _read_plan(self) -> None:
-        # In a thread.
-        self.app.call_from_thread(self._take_plan, time_plan(self.state.preset.name))
+        in_background(self, partial(time_plan, self.state.preset.name), self._take_plan)
 
     def _take_plan(self, plan: TimePlan) -> None:
         self._plan = plan

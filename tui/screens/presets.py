@@ -21,7 +21,6 @@ from ...engine import presets
 from ...engine.files.places import PRESET_SUFFIXES
 from ...engine.presets import Preset, PresetError, saving
 from ...engine.presets.paths import of_python
-from ...engine.presets.saving import SaveError
 from ..base import keys
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
@@ -36,7 +35,7 @@ from ..widgets.search_marks import with_marks
 from ..word_search import Hit, Place, best_first, place, search
 from . import undoing
 from .base import Header
-from .dialogs import Ask
+from .dialogs import Ask, complaining
 from .saving import AskName, short
 from .undoing import UndoActions
 
@@ -120,17 +119,14 @@ class PresetsScreen(UndoActions):
         self._previews.clear()
         self._awaited = set(GROUPS)
         for group in GROUPS:
-            in_background(self, partial(preset_files.read, group), self._listed(group))
+            in_background(self, partial(preset_files.read, group), partial(self._listed, group))
 
-    def _listed(self, group: Group) -> Callable[[Listing], None]:
-        def take(listing: Listing) -> None:
-            self.listings[group] = listing
-            self._awaited.discard(group)
-            if not self._awaited:
-                self._arrived.set()
-            self._show()
-
-        return take
+    def _listed(self, group: Group, listing: Listing) -> None:
+        self.listings[group] = listing
+        self._awaited.discard(group)
+        if not self._awaited:
+            self._arrived.set()
+        self._show()
 
     # ---- the list ---------------------------------------------------------------------------------
 
@@ -292,8 +288,11 @@ class PresetsScreen(UndoActions):
         path = chosen.path
         if path.parent == presets.SHIPPED:
             self.app.complain(f"{path.stem} ships with gputui and cannot be deleted")
-        elif await self.app.push_screen_wait(Ask(self._deletion(path), ("Delete", "Cancel"))) == "Delete":
-            self._change(lambda: self._delete(path), None, self._deleted(path))
+            return
+        undo = self.app.key("undo")
+        question = f"Delete {path}?\nUntil you quit gputui, {undo} brings it back."
+        if await self.app.push_screen_wait(Ask(question, ("Delete", "Cancel"))) == "Delete":
+            self._change(lambda: self._delete(path), None, f"deleted {path.stem}; {undo} in the list brings it back")
 
     def _delete(self, path: Path) -> None:
         deleted = saving.delete(path)
@@ -310,20 +309,11 @@ class PresetsScreen(UndoActions):
             self.app.form_state.compare_with_file()
             self.app.show_in_form(self.app.form_state)
 
-    def _deletion(self, path: Path) -> str:
-        return f"Delete {path}?\nUntil you quit gputui, {self.app.key('undo')} brings it back."
-
-    def _deleted(self, path: Path) -> str:
-        return f"deleted {path.stem}; {self.app.key('undo')} in the list brings it back"
-
     def _change(self, change: Callable[[], None], select: Path | None, message: str = "") -> None:
         """Change a file by `change`, then read the list again with the cursor on `select`, and show the message or the
         SaveError."""
-        try:
+        with complaining(self.app):
             change()
-        except SaveError as fault:
-            self.app.complain(str(fault))
-        else:
             if message:
                 self.notify(clean(message), markup=False)
         self._select = select
@@ -349,10 +339,8 @@ class PresetsScreen(UndoActions):
         self.query_one("#preview", Static).update(text)
 
     def _previewed(self, read: tuple[Path, Found]) -> None:
-        path, preset = read
-        self._previews[path] = preset
-        if self.chosen and self.chosen.path == path:
-            self.query_one("#preview", Static).update(preview(path, preset))
+        self._previews[read[0]] = read[1]
+        self._preview()
 
 
 def _resolved(path: Path) -> Found:

@@ -28,7 +28,7 @@ from ..base.errors import clean
 from ..form.form_state import FormState
 from ..reading import preset_files
 from ..upstream.thread_imports import in_background
-from .dialogs import Ask, AskText
+from .dialogs import Ask, AskText, complaining
 
 if TYPE_CHECKING:
     from ..base.base_app import BaseApp
@@ -41,16 +41,14 @@ async def save(app: BaseApp, state: FormState) -> bool:
     if state.path is None or state.shipped or state.of_a_run:
         origin = await asyncio.to_thread(_origin, state)
         return await (save_as(app, state) if origin is None else _save_of_run(app, state, origin))
-    try:
+    with complaining(app):
         happened = await asyncio.to_thread(saving.changed_since, state.path, state.opened_text)
         if happened:
             return await _save_over_changes(app, state, state.path, happened)
         former = saving.content_of(state.path)
         saving.save(state.preset, state.path, state.opened_text)
-    except SaveError as fault:
-        app.complain(str(fault))
-        return False
-    return _saved(app, state, state.path, former)
+        return _saved(app, state, state.path, former)
+    return False
 
 
 async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
@@ -64,12 +62,10 @@ async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
     if answer != "Update that preset":
         return False
     former = await asyncio.to_thread(saving.content_of, origin)
-    try:
+    with complaining(app):
         await asyncio.to_thread(saving.save, state.preset, origin, before)
-    except SaveError as fault:
-        app.complain(str(fault))
-        return False
-    return _saved(app, state, origin, former)
+        return _saved(app, state, origin, former)
+    return False
 
 
 def _origin(state: FormState) -> Path | None:
@@ -98,10 +94,8 @@ async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happene
     if answer == "Save as":
         return await save_as(app, state)
     if answer == "Read again":
-        try:
+        with complaining(app):
             app.show_in_form(FormState.open(path))
-        except (PresetError, OSError) as fault:
-            app.complain(str(fault))
     elif answer == "Write it again":
         saving.save_as(state.preset, path)
         return _saved(app, state, path)
@@ -125,13 +119,11 @@ async def save_as(app: BaseApp, state: FormState) -> bool:
     path = Path(os.path.abspath(saving.place(given)))  # noqa: ASYNC240 - reads no file
     if not await _agreed(app, path):
         return False
-    try:
+    with complaining(app):
         former = await asyncio.to_thread(saving.content_of, path)
         saving.save_as(state.preset, path, source if source and source.exists() else None, overwrite=True)
-    except SaveError as fault:
-        app.complain(str(fault))
-        return False
-    return _saved(app, state, path, former)
+        return _saved(app, state, path, former)
+    return False
 
 
 async def _agreed(app: BaseApp, path: Path) -> bool:

@@ -23,7 +23,6 @@ from ...engine.units import change
 from ..base import keys
 from ..base.settings import Charts
 from ..drawing import interval_bar, tune
-from ..drawing import tune as drawing
 from ..drawing.charts import AS_DECLARED, plots
 from ..drawing.plot.curves import Plot
 from ..drawing.proof import conclusion
@@ -103,10 +102,10 @@ class TuneScreen(ProofView):
         yield Panel(self._lines, id="lines")
         with Container(id="charts"):
             yield Chart(id="speed")
-            yield Panel(self._pairs, id="pairs")
+            yield Panel(lambda width, height: tune.pairs(self.data, width, height, self.glyphs), id="pairs")
             yield Chart(id="loss")
             yield Chart(id="memory")
-            yield Panel(self._options, id="options")
+            yield Panel(lambda width, height: tune.options(self.data, width, height, self.glyphs), id="options")
         yield KeyFooter()
 
     def show_progress(self) -> None:
@@ -146,7 +145,7 @@ class TuneScreen(ProofView):
 
     def _lay_out_pairs(self) -> None:
         # In place of the loss while pairs are measured, and at the end of the speed and the loss.
-        ended, deciding = self.data.is_read and not self.is_measuring, drawing.is_deciding(self.data)
+        ended, deciding = self.data.is_read and not self.is_measuring, tune.is_deciding(self.data)
         pairs = self.query_one("#pairs")
         pairs.styles.column_span = 2 if ended else 1
         pairs.display = ended or deciding
@@ -160,7 +159,7 @@ class TuneScreen(ProofView):
 
     def _head(self, width: int, _height: int) -> list[Row]:
         elapsed = elapsed_of(self.data) if self.is_measuring else self.data.seconds
-        return drawing.head(self.data, elapsed, width, self.glyphs, low=self.size.height < LOW)
+        return tune.head(self.data, elapsed, width, self.glyphs, low=self.size.height < LOW)
 
     def _detail(self, width: int, height: int) -> list[Row]:
         if (candidate := self.current) is None:
@@ -169,16 +168,10 @@ class TuneScreen(ProofView):
 
     def _lines(self, width: int, _height: int) -> list[Row]:
         now, data, glyphs = self.reading, self.data, self.glyphs
-        trial = drawing.trial_line(now.run.id if now.run else "", now.trial, width)
-        memory, pairs = drawing.memory_line(data, width, glyphs), drawing.pairs_line(data, width, glyphs)
-        middle = pairs if drawing.is_deciding(data) else memory
-        return [drawing.options_line(data, width, glyphs), middle, trial if self.is_measuring else pairs]
-
-    def _pairs(self, width: int, height: int) -> list[Row]:
-        return drawing.pairs(self.data, width, height, self.glyphs)
-
-    def _options(self, width: int, height: int) -> list[Row]:
-        return drawing.options(self.data, width, height, self.glyphs)
+        trial = tune.trial_line(now.run.id if now.run else "", now.trial, width)
+        memory, pairs = tune.memory_line(data, width, glyphs), tune.pairs_line(data, width, glyphs)
+        middle = pairs if tune.is_deciding(data) else memory
+        return [tune.options_line(data, width, glyphs), middle, trial if self.is_measuring else pairs]
 
     # ---- the candidates ---------------------------------------------------------------------------
 
@@ -247,7 +240,7 @@ class TuneScreen(ProofView):
         return self.reading.trial.pace.axes() if self.reading.trial is not None else ()
 
     def foot(self, width: int) -> Row:
-        return drawing.memory_line(self.data, width, self.glyphs)
+        return tune.memory_line(self.data, width, self.glyphs)
 
     @on(Chart.Opened)
     def _chart_clicked(self, event: Chart.Opened) -> None:

@@ -208,9 +208,6 @@ class BigChart(PlotArea):
     DEFAULT_CSS = "BigChart { height: 1fr; width: 1fr; margin: 0 1; }"
     view: Viewport
 
-    def __init__(self, view: Viewport, *, id: str | None = None) -> None:
-        super().__init__(view, id=id)
-
     @property
     def cell(self) -> float:
         """The length of one column of cells, in the axis' unit."""

@@ -3,7 +3,7 @@ changed."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,28 +54,20 @@ class KeyFooter(ChosenKeys):
 
     def _first_keys(self) -> list[ActiveBinding]:
         """The first key of each action. If a field has the focus, Enter is included, which Textual does not show."""
-        keys_now = _by_action(key for key in self.screen.active_bindings.values() if not self._is_written(key))
-        keys_now = [self._with_label(self._with_runs(key)) for key in keys_now]
-        if not isinstance(self.screen.focused, Input):
-            return keys_now
-        accept = keys.VERBS["accept"].label
-        return [
-            key._replace(binding=replace(key.binding, description=accept, show=True))
-            if key.binding.key == "enter" and key.binding.action == "submit"
-            else key
-            for key in keys_now
-        ]
+        first: dict[str, ActiveBinding] = {}
+        for key in self.screen.active_bindings.values():
+            if key.binding.action not in first and not self._is_written(key):
+                first[key.binding.action] = self._labelled(key)
+        return list(first.values())
 
-    def _with_runs(self, key: ActiveBinding) -> ActiveBinding:
-        if key.binding.action != "app.quit" or key.binding.id != "leave" or not getattr(self.app, "running_count", 0):
-            return key
-        return key._replace(binding=replace(key.binding, description=f"{key.binding.description}, runs go on"))
-
-    def _with_label(self, key: ActiveBinding) -> ActiveBinding:
-        labels: Mapping[str, str] = getattr(self.screen, "labels_now", {})
-        if (label := labels.get(key.binding.id or "")) is None:
-            return key
-        return key._replace(binding=replace(key.binding, description=label))
+    def _labelled(self, key: ActiveBinding) -> ActiveBinding:
+        binding, labels = key.binding, getattr(self.screen, "labels_now", {})
+        label, show = labels.get(binding.id or "", binding.description), binding.show
+        if (binding.action, binding.id) == ("app.quit", "leave") and getattr(self.app, "running_count", False):
+            label += ", runs go on"
+        if (binding.key, binding.action) == ("enter", "submit") and isinstance(self.screen.focused, Input):
+            label, show = keys.VERBS["accept"].label, True
+        return key._replace(binding=replace(binding, description=label, show=show))
 
     def _is_written(self, key: ActiveBinding) -> bool:
         # Textual (8.2) does not detect this for all characters.
@@ -90,13 +82,6 @@ class KeyFooter(ChosenKeys):
 
     def _width(self, key: ActiveBinding) -> int:
         return cell_len(f"{self.app.get_key_display(key.binding)} {key.binding.description} ")
-
-
-def _by_action(bindings: Iterable[ActiveBinding]) -> list[ActiveBinding]:
-    first: dict[str, ActiveBinding] = {}
-    for key in bindings:
-        first.setdefault(key.binding.action, key)
-    return list(first.values())
 
 
 def _goes_to_a_place(key: ActiveBinding) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations, groupby, pairwise
-from typing import Protocol, runtime_checkable
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -195,9 +194,10 @@ class OptionsView(Widget):
         self._arrange()
 
     def bands_of(self, children: list[Widget], size: Size) -> list[list[list[Widget]]]:
-        """Hits of a search are in one column, groups in two or, if two are too high, three columns; in a narrow form
-        only short groups stand side by side. A new size scrolls the focused option into view: remarks may have hidden
-        it, and Textual (8.2) sends no Resize if they are laid out during a scroll."""
+        """Return the visible children in bands below each other, each a list of columns: hits of a search in one,
+        groups in two or, if these are too high, three; in a narrow form only short groups stand side by side."""
+        # A new size scrolls the focused option into view: remarks may have hidden it, and Textual (8.2) sends no
+        # Resize if they are laid out during a scroll.
         if size != self._laid_out:
             self._laid_out = size
             self.call_after_refresh(self._show_last)
@@ -211,10 +211,6 @@ class OptionsView(Widget):
         if width < 2 * NARROW_COLUMN_WIDTH:
             return [[children]]
         return [_visible(self._short_two, children), [[child for child in children if child not in self._short]]]
-
-    @property
-    def last_row(self) -> OptionRow:
-        return self.rows[self.last_key]
 
     @property
     def current(self) -> Stop:
@@ -394,15 +390,6 @@ def _within(at: int, stops: list[Stop]) -> int:
     return max(0, min(len(stops) - 1, at))
 
 
-@runtime_checkable
-class InColumns(Protocol):
-    """A widget that arranges its children in columns."""
-
-    def bands_of(self, children: list[Widget], size: Size) -> list[list[list[Widget]]]:
-        """Return the visible children in bands below each other, each a list of columns. `size` is in cells."""
-        ...
-
-
 class ColumnLayout(Layout):
     """A layout in columns of equal width. A band begins below the longest column of the band above it. The order of the
     children does not matter."""
@@ -413,7 +400,7 @@ class ColumnLayout(Layout):
         self._vertical = VerticalLayout()
 
     def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
-        assert isinstance(parent, InColumns)
+        assert isinstance(parent, OptionsView)
         placements: list[WidgetPlacement] = []
         top = 0
         for columns in parent.bands_of(children, size):

@@ -59,8 +59,11 @@ class Table(DataTable[Text]):
             self._fill_anew(columns, rows)
         else:
             for key, cells in rows.items():
-                if cells is not self._rows_shown[key]:
-                    self._rewrite(key, cells)
+                if cells is self._rows_shown[key]:
+                    continue
+                for column, old, new in zip(self._columns_shown, self._rows_shown[key], cells, strict=True):
+                    if _appearance(old) != _appearance(new):
+                        self.update_cell(key, column.key, new)
         was_empty = not self._rows_shown
         self._columns_shown, self._rows_shown = list(columns), dict(rows)
         if was_empty != (not rows):
@@ -77,11 +80,6 @@ class Table(DataTable[Text]):
         self.scroll_to(place.x, place.y, animate=False, immediate=True)
         if current is not None and current in rows:
             self.move_cursor(row=list(rows).index(current), animate=False)
-
-    def _rewrite(self, key: str, cells: Sequence[Text]) -> None:
-        for column, old, new in zip(self._columns_shown, self._rows_shown[key], cells, strict=True):
-            if _appearance(old) != _appearance(new):
-                self.update_cell(key, column.key, new)
 
 
 class OpeningTable(Table):

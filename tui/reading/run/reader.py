@@ -150,21 +150,6 @@ class Picture:
     reading: bool = True  # the disk has more than was read so far
 
 
-class Onward:
-    """Computes the present time of a running run: the time of its newest event plus the time since that event was
-    read."""
-
-    def __init__(self) -> None:
-        self._newest_t, self._seen_at = 0.0, time.monotonic()
-
-    def take(self, fresh: list[Event]) -> None:
-        if fresh:
-            self._newest_t, self._seen_at = max(event.t for event in fresh), time.monotonic()
-
-    def now(self) -> float:
-        return self._newest_t + time.monotonic() - self._seen_at
-
-
 class RunReader:
     """Reads one run for one viewer. One thread calls `poll`. Any thread may read `picture`, the newest data for the
     screen. With `span`, only the frequent readings between these two Unix times are read."""
@@ -177,8 +162,9 @@ class RunReader:
         span: tuple[float, float] | None = None,
     ) -> None:
         self.run = run
-        self._onward, self._sizes_at_end = Onward(), tuple[int, ...]()
-        self._clock = clock or self._onward.now
+        self._newest_t, self._seen_at = 0.0, time.monotonic()  # of the newest event, and when it was read
+        self._clock = clock or (lambda: self._newest_t + time.monotonic() - self._seen_at)
+        self._sizes_at_end: tuple[int, ...] = ()
         self.picture = Picture()
         self._store = Store()
         self._log = LogTail(run.file("engine.log"))
@@ -195,9 +181,12 @@ class RunReader:
             return False
         fresh = (self._replay or self._follower).poll()
         self._store.feed(fresh)
-        self._onward.take(fresh)
+        if fresh:
+            self._newest_t, self._seen_at = max(event.t for event in fresh), time.monotonic()
         self._log.poll()
-        behind = self._replay is None and (self._follower.behind or (bool(fresh) and self._end_is_due()))
+        # The follower holds the end back until there is no other event.
+        holds_end = bool(fresh) and not self.ended and not self.run.is_active
+        behind = self._replay is None and (self._follower.behind or holds_end)
         now = self._replay.now() if self._replay else self._clock()
         snapshot = self._store.snapshot(None if behind else now)
         if snapshot.phase == "ended" and snapshot.outcome is None and self._is_resumed():
@@ -209,10 +198,6 @@ class RunReader:
         self.picture = Picture(snapshot, self._log.lines, self._log.arrived, self._log.count, behind)
         self._sizes_at_end = self._sizes() if self.ended else ()
         return behind
-
-    def _end_is_due(self) -> bool:
-        # The follower holds the end back until there is no other event.
-        return not self.ended and not self.run.is_active
 
     def _sizes(self) -> tuple[int, ...]:
         # They grow after the end of the run if it was resumed meanwhile.

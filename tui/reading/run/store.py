@@ -10,14 +10,7 @@ from typing import Any
 
 from ....engine.files.values import EMPTY
 from ....engine.gpu import Gpu
-from ....engine.runs.events import (
-    EpochEnd,
-    Event,
-    GpuReadings,
-    HostReading,
-    Phase,
-    Progress,
-)
+from ....engine.runs import events
 from ....engine.runs.run_state import RunState
 from ....engine.telemetry.gpu_totals import GpuTotals
 from . import gpu_reading
@@ -28,7 +21,7 @@ from .snapshot import Snapshot
 LEFT_OUT = "left_out"  # the type of an event of which only the time was read
 # The lines of a GPU: what follows its number in their names, and the figure of its readings.
 GPU_LINES = {"": "busy", " memory": "memory_used_bytes", " power": "power_w", " temperature": "temperature_c"}
-_HOST_FIGURES = tuple(info.name for info in fields(HostReading))
+_HOST_FIGURES = tuple(info.name for info in fields(events.HostReading))
 
 
 @dataclass
@@ -47,23 +40,23 @@ class Store:
     _gpu_seconds: float | None = None
     _host_training: dict[str, tuple[float, int]] = field(default_factory=dict)  # of these, sums and numbers of values
 
-    def feed(self, events: Iterable[Event]) -> None:
+    def feed(self, fresh: Iterable[events.Event]) -> None:
         state = self.state
-        for event in events:
+        for event in fresh:
             if event.type == LEFT_OUT:  # a crashed run lasted until its last reading
                 state.pass_time(event.t)
                 continue
             state.fold(event)
             match event:
-                case Progress():
+                case events.Progress():
                     self._add_progress(event)
-                case GpuReadings():
+                case events.GpuReadings():
                     self._add_gpus(event)
-                case HostReading():
+                case events.HostReading():
                     self._add_host(event)
-                case EpochEnd():
+                case events.EpochEnd():
                     self._add_epoch(event)
-                case Phase():
+                case events.Phase():
                     self._change_phase(event)
 
     def snapshot(self, clock: float | None = None) -> Snapshot:
@@ -96,7 +89,7 @@ class Store:
             series = self._series[name] = Series(peaks=peaks)
         series.add(x, y, self.state.step)
 
-    def _change_phase(self, event: Phase) -> None:
+    def _change_phase(self, event: events.Phase) -> None:
         if self.state.resumes[-1:] == (event.t,):
             for series in self._series.values():
                 series.gap()
@@ -108,7 +101,7 @@ class Store:
             for training in self._gpu_training.values():
                 training.pause()
 
-    def _add_progress(self, event: Progress) -> None:
+    def _add_progress(self, event: events.Progress) -> None:
         at = self.state.moment(event.t)
         self._add("samples_per_second", at, event.samples_per_second)
         self._add("step_ms_p50", at, event.step_ms_p50)
@@ -125,7 +118,7 @@ class Store:
             self._add("loss", at, window if self._windowed else event.loss)
         self._add_metrics(at, event.metrics)
 
-    def _add_epoch(self, event: EpochEnd) -> None:
+    def _add_epoch(self, event: events.EpochEnd) -> None:
         if event.step is None:
             return
         at = self.state.moment(event.t)
@@ -140,7 +133,7 @@ class Store:
             if bare != "loss" and bare not in self._metrics:
                 self._metrics = (*self._metrics, bare)
 
-    def _add_host(self, event: HostReading) -> None:
+    def _add_host(self, event: events.HostReading) -> None:
         if self.state.phase == "training":
             for key in _HOST_FIGURES:
                 if (value := getattr(event, key)) is not None:
@@ -148,13 +141,13 @@ class Store:
                     self._host_training[key] = total + value, count + 1
         self._add("cpu", self.state.moment(event.t), event.cpu)
 
-    def _host_means(self) -> HostReading | None:
+    def _host_means(self) -> events.HostReading | None:
         means: dict[str, Any] = {key: total / count for key, (total, count) in self._host_training.items()}
         return replace(self.state.host, **means) if self.state.host else None
 
     # ---- GPUs -----------------------------------------------------------------------------------
 
-    def _add_gpus(self, event: GpuReadings) -> None:
+    def _add_gpus(self, event: events.GpuReadings) -> None:
         at, used = self.state.moment(event.t), self._used
         for gpu in event.gpus:
             self._read_gpu(event.t, at, gpu)

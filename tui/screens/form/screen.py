@@ -167,10 +167,7 @@ class FormScreen(CheckedForm):
         self._start_or_queue(queued=True)
 
     def _start_or_queue(self, queued: bool) -> None:
-        self._accept_open_field()
-        if self.refusal:
-            self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
-            self.go_to(next(remark.options[0] for remark in self.remarks))
+        if self._is_refused():
             return
         if python := interpreter.slow():  # a start would wait for it, and every key until then
             self.app.notify(clean(f"{python} has not answered yet"), title="Not started", markup=False)
@@ -203,7 +200,6 @@ class FormScreen(CheckedForm):
         from ...form.search_limits import LimitTexts
         from .. import limits
 
-        self._accept_open_field()
         if not self._is_refused():
             self._limits = self._limits or LimitTexts()
             self._limits.suit(await asyncio.to_thread(limits.fast_policies, self.state.preset, self.machine))
@@ -214,7 +210,6 @@ class FormScreen(CheckedForm):
         """Measure how the speed grows with the number of replicas."""
         from ..proof import actions
 
-        self._accept_open_field()
         if not self._is_refused():
             await actions.measure_scaling(self.app, self.state.preset, self.state.path)
 
@@ -223,11 +218,11 @@ class FormScreen(CheckedForm):
         """Train the preset with many values of some options."""
         from .. import limits
 
-        self._accept_open_field()
         if not self._is_refused():
             self._swept = await limits.sweep(self.app, self.state, self._swept)
 
     def _is_refused(self) -> bool:
+        self._accept_open_field()
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
             self.go_to(next(remark.options[0] for remark in self.remarks))
@@ -291,9 +286,9 @@ class FormScreen(CheckedForm):
 
     @work(exclusive=True, group="saving")
     async def action_editor(self) -> None:
-        from .. import saving as editing
+        from .. import saving
 
-        await editing.edit(self.app)
+        await saving.edit(self.app)
         self._saved()
 
     def _saved(self) -> None:

@@ -241,14 +241,6 @@ class FormView(AppScreen):
         self.options.narrow("")
         field.display = False
 
-    def offer_start(self, values: Mapping[str, Any], what: str) -> None:
-        """Scroll to the first option and focus Start, so that Enter starts the change `what`; also before the form is
-        built."""
-        texts = {key: to_text(value) for key, value in values.items() if key in self.options.rows}
-        self._offer = Offer(self.state, texts, what)
-        if not self._waits:
-            self._focus_start(self._offer)
-
     def _focus_start(self, offer: Offer) -> None:
         if key := next(iter(offer.texts), ""):
             self._clear_search()
@@ -295,7 +287,10 @@ class CheckedForm(FormView):
         state.change(values)
         self._hold(state)
         self.history.record(before, state, what)
-        self.offer_start(values, what)
+        texts = {key: to_text(value) for key, value in values.items() if key in self.options.rows}
+        self._offer = Offer(state, texts, what)
+        if not self._waits:
+            self._focus_start(self._offer)
 
     def _hold(self, state: FormState) -> None:
         """Replace the state of the form by `state`, show it, and check it if the form is built."""

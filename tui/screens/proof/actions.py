@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....engine import runs
 from ....engine.files.writing import write_atomically
 from ....engine.job import this_machine
 from ....engine.plan import LEAST_STEPS
-from ....engine.presets import PresetError
 from ....engine.proof import folder as proof_folder
 from ....engine.proof import improved_preset, request
 from ....engine.proof.folder import Proof
 from ....engine.proof.markdown import as_markdown
-from ....engine.runs import Run, RunError
+from ....engine.runs import Run
 from ....engine.runs.events import Diagnosis
 from ....engine.trials import KEEPS, proof_sentences
 from ....engine.trials.trial_preset import with_changes
@@ -27,8 +26,8 @@ from ....engine.tune.report.search_results import limit_seconds
 from ....engine.tune.report.search_sentences import more_minutes
 from ....engine.units import counted, estimate
 from ...base.errors import clean
-from ..dialogs import Ask, AskText
-from ..runs.actions import ended
+from ..dialogs import Ask, AskText, complaining
+from ..runs.actions import ended, request_stop
 from ..starting import ask_and_launch, launch_and_open, new_measurement, resumed_measurement
 
 if TYPE_CHECKING:
@@ -49,29 +48,15 @@ MOST_MINUTES = 100_000
 async def stop(app: BaseApp, proof: Proof, kind: str = "") -> None:
     """Ask the user whether to stop the proof, search or sweep (`kind`), then ask its process to stop."""
     what = {"tune": "search", "sweep": "sweep"}.get(kind, "proof")
-    question = Ask(STOP.format(what=what), ("Stop", "Go on"), lambda: _ended(proof, what), "stop")
-    if await app.push_screen_wait(question) != "Stop":
+
+    def moot() -> str:
+        return "" if proof.state == "running" else f"the {what} has ended meanwhile"
+
+    if await app.push_screen_wait(Ask(STOP.format(what=what), ("Stop", "Go on"), moot, "stop")) != "Stop":
         return
-    try:
-        await asyncio.to_thread(_stop, proof)
-    except (RunError, OSError) as reason:
-        app.complain(str(reason))
-    else:
+    with complaining(app):
+        await asyncio.to_thread(request_stop, proof, proof_folder.request_stop)
         app.notify("stopping: the current trial is ended first")
-
-
-def _stop(proof: Proof) -> None:
-    # Slurm passes the request on to a job.
-    if proof.queue_file.exists():
-        from ....engine.queue import slurm_queue  # only for a queued measurement
-
-        if slurm_queue.stop(proof.id):
-            return
-    proof_folder.request_stop(proof)
-
-
-def _ended(proof: Proof, what: str) -> str:
-    return "" if proof.state == "running" else f"the {what} has ended meanwhile"
 
 
 async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
@@ -83,22 +68,17 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
     what, resumed = {
         "scaling": ("measurement", scaling_request.resumed), "sweep": ("sweep", sweep_request.resumed)
     }.get(data.kind, ("search", tune_request.resumed))  # fmt: skip
-    limit = limit_seconds(data)
+    limit, more = limit_seconds(data), tuple[float | None, ...]((None,) if what == "search" else ())
     if what == "search" and (data.state == "done" or (limit is not None and data.seconds >= limit)):
         minutes = await app.push_screen_wait(AskMinutes("How many more minutes?", str(more_minutes(data))))
         if minutes is None:
             return
-        resumed = partial(tune_request.resumed, minutes=float(minutes))
-    try:
-        made = await ask_and_launch(
-            app, resumed_measurement(app, f"the {what} {proof.id}", proof, partial(resumed, proof))
-        )
-    except (RunError, PresetError, OSError) as reason:
-        app.complain(str(reason))
-        return
-    if made is not None:
-        app.engines.append(made[1])
-        app.notify(f"the {what} goes on")
+        more = (float(minutes),)
+    with complaining(app):
+        start = resumed_measurement(app, f"the {what} {proof.id}", proof, partial(resumed, proof, *more))
+        if (made := await ask_and_launch(app, start)) is not None:
+            app.engines.append(made[1])
+            app.notify(f"the {what} goes on")
 
 
 class AskMinutes(AskText):
@@ -129,7 +109,7 @@ async def save_report(app: BaseApp, proof: Proof, data: Record, folder: Path) ->
     if path is None:
         return
     try:
-        await asyncio.to_thread(_write, path, data)
+        await asyncio.to_thread(path.write_text, as_markdown(data), encoding="utf-8")
     except (OSError, KeyError, TypeError, ValueError) as fault:
         app.complain(f"{path} cannot be written: {getattr(fault, 'strerror', None) or fault}")
     else:
@@ -141,16 +121,9 @@ async def save_kept(app: BaseApp, proof: Proof, name: str, folder: Path) -> None
     path = await _path(app, "Save the preset with the best settings to this path", name, folder)
     if path is None:
         return
-    try:
-        await asyncio.to_thread(_save_kept, proof, path)
-    except (RunError, PresetError, OSError) as fault:
-        app.complain(str(fault))
-    else:
+    with complaining(app):
+        await asyncio.to_thread(improved_preset.save, proof, path)
         app.notify(str(path), title="Saved", markup=False)
-
-
-def _save_kept(proof: Proof, path: Path) -> None:
-    improved_preset.save(proof, path)
 
 
 async def _path(app: BaseApp, question: str, name: str, folder: Path) -> Path | None:
@@ -168,43 +141,29 @@ async def apply_kept(app: BaseApp, proof: Proof, data: Record) -> None:
     """Put the kept changes into the form with the preset, marked if not proved; without a file, the improved preset."""
     kept = proof_sentences.to_take(data)
     mark = " (not proved)" if proof_sentences.unproved(data) else ""
-    try:
-        source, options = await asyncio.to_thread(_settings_for_form, proof, kept)
-        if source is None:
-            await open_improved(app, proof, await asyncio.to_thread(_improved, proof))
+
+    def settings() -> tuple[Path, Options] | str:
+        request = proof.request
+        options = with_changes(request.baseline(), kept).options
+        if request.source and (source := Path(request.source)).is_file():
+            return source, options
+        return improved_preset.preset(proof).to_yaml()
+
+    with complaining(app):
+        source = await asyncio.to_thread(settings)
+        if isinstance(source, str):
+            await open_improved(app, proof, source)
             return
-    except (RunError, PresetError, OSError) as fault:
-        app.complain(str(fault))
-        return
-    app.apply_to_preset(source, kept, options, proof_sentences.changes(kept) + mark)
-    if mark:
-        app.notify(clean(f"{proof_sentences.changes(kept)}: {proof_sentences.not_proved(data)}"), markup=False)
-
-
-def _improved(proof: Proof) -> str:
-    return improved_preset.preset(proof).to_yaml()
-
-
-def _settings_for_form(proof: Proof, kept: Mapping[str, Any]) -> tuple[Path | None, Options]:
-    # The file is None if the preset has none, or if it no longer exists.
-
-    request = proof.request
-    source = Path(request.source) if request.source else None
-    options = with_changes(request.baseline(), kept).options
-    return (source if source is not None and source.is_file() else None), options
+        app.apply(source[0], kept, proof_sentences.changes(kept) + mark, source[1])
+        if mark:
+            app.notify(clean(f"{proof_sentences.changes(kept)}: {proof_sentences.not_proved(data)}"), markup=False)
 
 
 async def copy_report(app: BaseApp, data: Record) -> None:
     try:
-        text = as_markdown(data)
+        app.copy(as_markdown(data), "the report as Markdown")
     except (KeyError, TypeError, ValueError) as fault:
         app.complain(f"there is no report so far: {fault}")
-    else:
-        app.copy(text, "the report as Markdown")
-
-
-def _write(path: Path, data: Record) -> None:
-    path.write_text(as_markdown(data), encoding="utf-8")
 
 
 STOP_FIRST = "The run has not ended and would disturb the measurements: it has to end first.\nStop it after this step?"
@@ -229,12 +188,10 @@ async def prove(app: BaseApp, run: Run, diagnosis: Diagnosis | None) -> None:
     if not count:
         app.notify("there is nothing to prove: the diagnosis proposes no change of options")
         return
-    try:
+    with complaining(app, "cannot be proved: "):
         request, seconds = await asyncio.to_thread(_request, run)
         question = _question(request, seconds, count, app.key("stop"))
         await _begin(app, request, question, PROVE, f"the proof of {request.preset_name}")
-    except (PresetError, RunError, OSError, ValueError) as reason:
-        app.complain(f"cannot be proved: {reason}")
 
 
 async def _begin(app: BaseApp, request: Request, question: str, yes: str, name: str) -> None:
@@ -245,11 +202,8 @@ async def _begin(app: BaseApp, request: Request, question: str, yes: str, name: 
 async def _stop_first(app: BaseApp, run: Run) -> None:
     if await app.push_screen_wait(Ask(STOP_FIRST, ("Stop it", "Keep it going"), lambda: ended(run))) != "Stop it":
         return
-    try:
+    with complaining(app):
         await asyncio.to_thread(runs.request_stop, run)
-    except (RunError, OSError) as reason:
-        app.complain(str(reason))
-    else:
         message = f"stopping after this step; press {app.key('prove')} again when the run has ended"
         app.notify(message, markup=False)
 
@@ -280,45 +234,29 @@ def _question(request: Request, seconds: float, count: int, stop: str) -> str:
 
 async def measure_scaling(app: BaseApp, preset: Preset, source: Path | None) -> None:
     """Ask which kind of scaling to measure (weak or strong), then start it. `source` is the preset's file."""
-    answer = await app.push_screen_wait(Ask(WHICH, (WEAK, STRONG, CANCEL)))
-    if answer in (WEAK, STRONG):
-        await _start_scaling(app, lambda: _of_opened(preset, source, KEEPS[answer == STRONG], app.key("stop")))
-
-
-async def measure_again(app: BaseApp, proof: Proof) -> None:
-    await _start_scaling(app, lambda: _checked(proof.request, app.key("stop")))
-
-
-async def _start_scaling(app: BaseApp, asked: Callable[[], tuple[Request, str]]) -> None:
-    try:
-        request, question = await asyncio.to_thread(asked)
-        await _begin(app, request, question, MEASURE, f"the scaling of {request.preset_name}")
-    except (PresetError, RunError, OSError, ValueError) as reason:
-        app.complain(f"cannot be measured: {reason}")
-
-
-def _of_opened(preset: Preset, source: Path | None, keep: str, stop: str) -> tuple[Request, str]:
     from ....engine.scaling import scaling_request
 
-    return _checked(scaling_request.of_opened(preset, source, keep), stop)
+    answer = await app.push_screen_wait(Ask(WHICH, (WEAK, STRONG, CANCEL)))
+    if answer in (WEAK, STRONG):
+        await start_scaling(app, lambda: scaling_request.of_opened(preset, source, KEEPS[answer == STRONG]))
+
+
+async def start_scaling(app: BaseApp, asked: Callable[[], Request]) -> None:
+    with complaining(app, "cannot be measured: "):
+        request, question = await asyncio.to_thread(lambda: _checked(asked(), app.key("stop")))
+        await _begin(app, request, question, MEASURE, f"the scaling of {request.preset_name}")
 
 
 def _checked(asked: Request, stop: str) -> tuple[Request, str]:
-    # Raises PresetError, RunError, OSError or ValueError if the measurement is not possible on this machine.
-
-    request.refuse(asked, this_machine.read())
-    return asked, _scaling_question(asked, stop)
-
-
-def _scaling_question(asked: Request, stop: str) -> str:
-    """What is measured, and about how long that takes."""
+    """Return what is measured, and in words about how long that takes. Raises as `request.refuse`."""
     from ....engine.proof import duration as estimates
 
+    request.refuse(asked, this_machine.read())
     settings = asked.scaling.settings if asked.scaling else ()
     counts = ", ".join(str(setting.replicas) for setting in settings)
     times = estimates.times_of(asked)
     needed = estimates.sure_trials(asked) * times.seconds(asked.measure_seconds)
-    return (
+    return asked, (
         f"{asked.preset_name} is trained with {counts} replicas in turn, in {asked.repeats} rounds of trials of "
         f"{asked.measure_seconds:g} s. This takes about {estimate(needed)} ({times.source}).\n\n"
         f"Run nothing else on the machine meanwhile. You may leave the screen; {stop} stops the measurement."

@@ -24,7 +24,6 @@ from ...base import keys
 from ...base.errors import clean
 from ...drawing import interval_bar, rate
 from ...drawing import proof as comparisons
-from ...drawing import proof as drawing
 from ...drawing.interval_bar import Interval, Scale, scale_of
 from ...drawing.rows import Piece, Row, wrapped
 from ...reading.proofs import ProofReading
@@ -193,7 +192,7 @@ class ProofScreen(ProofView):
         self.refresh_bindings()
 
     def _head(self, width: int, _height: int) -> list[Row]:
-        return drawing.head(self.data, self._clock(), width, self.glyphs, low=self.size.height < LOW)
+        return comparisons.head(self.data, self._clock(), width, self.glyphs, low=self.size.height < LOW)
 
     def _detail(self, width: int, height: int) -> list[Row]:
         if self.data.rate is not None:
@@ -320,7 +319,7 @@ class ScalingScreen(ProofScreen):
 
     @work(exclusive=True, group="start")
     async def action_again(self) -> None:
-        await actions.measure_again(self.app, self.proof)
+        await actions.start_scaling(self.app, lambda: self.proof.request)
 
 
 def _interval(point: Point) -> Interval | None:

@@ -35,7 +35,7 @@ from ..dialogs import Ask, AskText, Copyable, CopyScreen
 from ..undoing import UndoActions
 
 if TYPE_CHECKING:
-    from ....engine.presets import Preset
+    from ....engine.proof.folder import Proof
     from ....engine.queue.entry_changes import Removed
     from ....engine.runs.trash import Deletable, Trash
     from ...base.base_app import BaseApp
@@ -122,7 +122,7 @@ class RunActions(UndoActions):
             return
         self.app.stopping_runs[run.id] = await asyncio.to_thread(run.process, "engine")
         try:
-            await asyncio.to_thread(_stop, run)
+            await asyncio.to_thread(request_stop, run, runs.request_stop)
         except (RunError, OSError) as reason:
             self.app.stopping_runs.pop(run.id, None)
             message = str(reason)
@@ -158,10 +158,10 @@ class RunActions(UndoActions):
         if (run := self.run_meant) is None:
             return
         try:
-            preset = await asyncio.to_thread(_preset_of, run)
+            preset = await asyncio.to_thread(presets.resolve, str(run.file("preset.yaml")))
             if await _is_own_fit(self.app, run, "start"):
                 return
-            start = new_run(self.app, preset)
+            start = new_run(self.app, replace(preset, name=name_of(run)))
         except PresetError as reason:
             self.say(f"cannot run it again: {why(run, reason)}", "error")
             return
@@ -287,14 +287,17 @@ def ended(run: Run) -> str:
     return "" if state in ACTIVE_STATES else f"{with_name(run)} has ended meanwhile: {ENDED.get(state, state)}"
 
 
-def _stop(run: Run) -> None:
-    # Slurm passes the request on to a job.
-    if run.queue_file.exists():
-        from ....engine.queue import slurm_queue  # only for a queued run
+Started = TypeVar("Started", bound="Run | Proof")
 
-        if slurm_queue.stop(run.id):
+
+def request_stop(started: Started, request: Callable[[Started], object]) -> None:
+    """Ask a run or a measurement to stop by `request`, or by Slurm, which passes it on to its job."""
+    if started.queue_file.exists():
+        from ....engine.queue import slurm_queue  # only for what was queued
+
+        if slurm_queue.stop(started.id):
             return
-    runs.request_stop(run)
+    request(started)
 
 
 def _before_stopping(run: Run) -> tuple[bool, str]:
@@ -329,16 +332,12 @@ def _preset_text(run: Run) -> str:
         return f"# preset.yaml cannot be read: {fault.strerror or fault}\n"
 
 
-def _preset_of(run: Run) -> Preset:
-    return replace(presets.resolve(str(run.file("preset.yaml"))), name=name_of(run))
-
-
 async def put_into_form(app: BaseApp, run: Run, changes: Mapping[str, Any]) -> None:
     """Put changes into the form with the run's preset; not of a fit of the user's own script."""
     from ....engine.trials import proof_sentences
 
     if not await _is_own_fit(app, run, "change"):
-        app.apply(run, changes, proof_sentences.changes(changes))
+        app.apply(run.file("preset.yaml"), changes, proof_sentences.changes(changes))
 
 
 async def _is_own_fit(app: BaseApp, run: Run, verb: str) -> bool:
@@ -473,18 +472,14 @@ class QueueActions(RunActions):
                 self.say(f"{name} {'now has' if moved else 'stays at'} place {place} in the queue")
 
     @work(group="queue")
-    async def action_hold_waiting(self) -> None:
+    async def action_hold_waiting(self, act: str = "hold") -> None:
         from ....engine.queue import entry_changes
 
         if (run := self.run_meant) is not None:
-            await self._change(run, lambda: entry_changes.hold(run.id))
+            await self._change(run, partial(getattr(entry_changes, act), run.id))
 
-    @work(group="queue")
-    async def action_release_waiting(self) -> None:
-        from ....engine.queue import entry_changes
-
-        if (run := self.run_meant) is not None:
-            await self._change(run, lambda: entry_changes.release(run.id))
+    def action_release_waiting(self) -> None:
+        self.action_hold_waiting("release")
 
     @work(group="queue")
     async def action_take_out(self) -> None:
@@ -494,7 +489,11 @@ class QueueActions(RunActions):
             return
         name, has_result = await asyncio.to_thread(lambda: (with_name(run), run.result is not None))
         question = f"Take {name} out of the queue?\n{STAYS if has_result else ENDS}"
-        answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), lambda: _waits_no_more(run), "stop"))
+
+        def moot() -> str:
+            return "" if run.state == WAITING else f"{with_name(run)} waits no more: it has begun, or was taken out"
+
+        answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), moot, "stop"))
         removed: list[Removed | None] = []
         if answer == TAKE_OUT and await self._change(run, lambda: removed.append(entry_changes.remove(run.id))):
             back = ""
@@ -514,7 +513,3 @@ class QueueActions(RunActions):
         finally:
             self.acted(run)
         return True
-
-
-def _waits_no_more(run: Run) -> str:
-    return "" if run.state == WAITING else f"{with_name(run)} waits no more: it has begun, or was taken out"

@@ -222,7 +222,8 @@ class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
     def show_latest(self) -> None:
         if self.marked:
             self.marked = {entry.run.id: entry.run for entry in self.entries if entry.run.id in self.marked}
-        side_width = width_in(self.size.width, self.app.settings.runs.side_view)
+        has_side = self.app.settings.runs.side_view and self.size.width >= FROM
+        side_width = max(LEAST_WIDTH, int(self.size.width * SHARE)) if has_side else 0
         self.query_one(SideView).place(side_width)
         words, room = self.query_one("#filter", Input).value, self.size.width - side_width
         show = partial(self.table.show, self.entries, self._list.sweeps, words, self.marked, room)
@@ -495,11 +496,6 @@ LEAST_WIDTH, SHARE = 54, 0.4  # columns; of the terminal's columns
 KEPT_READERS = 8
 MOST_CHARTS, CHART_ROWS = 4, 7
 NOT_READ = Picture(Snapshot(phase=phases.READING))
-
-
-def width_in(columns: int, shown: bool) -> int:
-    """Return the width of the side view in so many columns; 0 without room, or if not `shown`."""
-    return max(LEAST_WIDTH, int(columns * SHARE)) if shown and columns >= FROM else 0
 
 
 class SideView(Vertical):
