@@ -21,7 +21,6 @@ from ..setup.devices import Devices
 
 if TYPE_CHECKING:
     from ..own.building import Own
-    from .called_callbacks import CalledCallbacks
 
 NO_FIT_HINT = "call super().fit(...) in it; a loop of your own belongs into train_step, or is watched with Monitor"
 COMPILED = (
@@ -106,10 +105,14 @@ class FitData:
 
 
 class ModelFit:
-    """Calls the fit of the model with the batches of `data`, as often as a training needs it."""
+    """Calls the fit of the model with the batches of `data`, as often as a training needs it. `call_too` gets the
+    callbacks that a fit of the user's class hands over to Keras' fit.
+    """
 
-    def __init__(self, model: keras.Model, own: Own | None, data: FitData, report: RunReport) -> None:
-        self._model, self._own, self._data, self._report = model, own, data, report
+    def __init__(
+        self, model: keras.Model, own: Own | None, data: FitData, report: RunReport, call_too: Callable[[Any], None]
+    ) -> None:
+        self._model, self._own, self._data, self._report, self._call_too = model, own, data, report, call_too
         self._created = False  # the variables of a model with a fit of its own
 
     def __call__(
@@ -132,7 +135,7 @@ class ModelFit:
         own: Own,
         batches: tf.data.Dataset,
         validation: Any,
-        callbacks: CalledCallbacks,
+        callbacks: keras.callbacks.CallbackList,
         settings: Mapping[str, Any],
     ) -> None:
         model, stock, calls = self._model, keras.Model.fit, 0
@@ -149,7 +152,7 @@ class ModelFit:
             if not isinstance(x, tf.data.Dataset):
                 raise TypeError(f"Keras' fit gets {type(x).__name__} in place of the tf.data.Dataset that fit gets")
             self._warn_of_settings(given, settings)
-            callbacks.add(getattr(given.get("callbacks"), "callbacks", given.get("callbacks")) or ())
+            self._call_too(getattr(given.get("callbacks"), "callbacks", given.get("callbacks")) or ())
             if not self._created:
                 own.create_variables(x.element_spec)
                 self._created = True

@@ -1,6 +1,6 @@
-"""The training loop around `model.fit`: what happens in which order, from any step to the last. fit calls `_execute`
-for each execution, which is one or several steps in one graph. No step waits for the device, and the only Python
-work of a step is a mark of the clock.
+"""One training from any step to the last. Keras' fit drives it, to which the loop is both its list of callbacks and the
+function of an execution, which is one or several steps in one graph: the methods stand in the order in which they are
+called. No step waits for the device, and the only Python work of a step is a mark of the clock.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from ... import plan
 from ...runs import part_of_sweep
-from ...system.heartbeat import TrainerHeartbeat
-from ..checkpoint import object_graph
+from ..checkpoint import callback_state, object_graph
+from ..checkpoint.callback_state import Arrays
 from ..checkpoint.checkpoints import CheckpointSaver
+from ..checkpoint.training_state import Attributes
 from ..cluster.exchange import Agreement, Wishes
 from ..common.logs import as_keras, floats
 from ..common.stopping import StopRequested
@@ -36,7 +39,6 @@ from ..measure.run_figures import Moment, Plan
 from ..measure.step_parts import StepParts
 from . import train_function
 from .built_training import Built
-from .called_callbacks import CalledCallbacks, EndDue, Restoring
 from .epoch_rules import EpochRules
 from .model_fit import FitData, ModelFit, more_to_come, refuse_limits
 from .train_function import Executions, constant
@@ -52,11 +54,22 @@ class _Measured(Exception):
     """Raised if the time of run.measure_seconds has been measured."""
 
 
-class TrainingLoop:
-    """The training of a model that is built and compiled, with everything that happens around its steps."""
+@dataclass(frozen=True)
+class EndDue:
+    """What was still to be done when a checkpoint was written, besides the remaining steps."""
+
+    ended: bool = False  # a callback has ended the training
+    logs: dict[str, Any] | None = None  # of the epoch's steps, if its evaluation and on_epoch_end have to follow
+
+
+class TrainingLoop(keras.callbacks.CallbackList):
+    """The training of a model that is built and compiled. At an event the loop comes first, and the user's callbacks
+    after it, except if a checkpoint is to contain changes that they make.
+    """
 
     def __init__(self, built: Built) -> None:
         refuse_limits()
+        super().__init__(add_history=True, model=built.model)  # fit returns model.history
         self.built = built
         options, model, pipeline, report = built.options, built.model, built.pipeline, built.report
         self.steps_per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
@@ -64,7 +77,6 @@ class TrainingLoop:
         self.step = 0
         self.heartbeat = report.heartbeat
         self.data = FitData(options, model.distribute_strategy, built.devices, pipeline.on_demand)
-        self._model_fit = ModelFit(model, built.own, self.data, report)
         self._on_gpu = built.devices.kind == "GPU"
         self.parts = step_parts.step_parts_for(options.train.deterministic, self._on_gpu)
         self._clock = report.speed.clock
@@ -72,51 +84,54 @@ class TrainingLoop:
         self.executions = Executions(model, pipeline, self.parts, options.train.micro_batches)
         self.watch = Watch(built, self.data, self.parts, self.executions.traces, self.steps_per_epoch)
         self._saver = CheckpointSaver(built.checkpoints, report, options.run.checkpoint)
-        ours = self.parts.clock.variables
-        self._restoring = Restoring(built, self.watch.health, ours, self.steps_per_epoch)
+        self.writes_checkpoints = options.run.checkpoint != "off"
         self.rules = EpochRules(built)
+        called_too = [*(built.own.callbacks if built.own else []), *([self.rules] if self.rules.callbacks else [])]
+        self.called = CalledCallbacks(built, self.steps_per_epoch, called_too)
+        self._model_fit = ModelFit(model, built.own, self.data, report, self.called.add)
+        self._restoring = Restoring(built, self.watch.health, self.parts.clock.variables, self.called)
         self._first = FirstTimes(report, pipeline, built.xla.compiles)
         joined = built.joined
         self.agreement = Agreement(joined.cluster, joined.exchange, built.stop) if joined else None
         self.exchange_timer = ExchangeTimer(model, joined.exchange, report) if joined else None
         self.watch.health.together = joined is not None
-        together = options.compile.steps_per_execution
-        self._evaluation = Evaluation(
-            model, together, self._check_stop, self._first, self._restoring, report.heartbeat, pipeline.device_scale,
-            options.train.micro_batches,
-        )  # fmt: skip
-        model.train_function = self._execute
-        self.writes_checkpoints = options.run.checkpoint != "off"
-        self._may_execute = False  # callbacks have begun an execution, and no stop may come before it
-        self._at_begin: Callable[[], None] | None = None
-        self._running: Any = None  # the iterator of the training pipeline
-        self._epoch_end = EpochEnd(built, self.data)
+        self._evaluation = Evaluation(built, self._check_stop, self._first, self._restoring)
         self._begins = EpochBegins(pipeline.held_back if pipeline.apart else "", report)
+        model.train_function = lambda iterator: self._execute(iterator)  # a method would lead checkpoints to the loop
+        self._may_execute = False  # callbacks have begun an execution, and no stop may come before it
+        self._at_begin: Callable[[], None] | None = None  # for `_finish`, when all callbacks know of the begin
+        self._running: Any = None  # the iterator of the training pipeline
+        self._step_logs: Any = {}  # of the last step
+        self._unfinished: dict[str, Any] | None = None  # logs of an epoch whose evaluation or on_epoch_end is to follow
 
     # ---- the training as a whole --------------------------------------------------------------
 
     def run(self, resume_at: int | None) -> None:
         """Train from the checkpoint of step `resume_at`, if given. Raises StopRequested, TrainerError or OpError."""
-        pipeline, report = self.built.pipeline, self.built.report
+        built, pipeline, report = self.built, self.built.pipeline, self.built.report
         self.rules.require_figures()
         first = pipeline.fit.initial_epoch * self.steps_per_epoch
         self._is_trial = bool(part_of_sweep.read(report.run).sweep)
-        epochs = part_of_sweep.read(report.run).pause_after or self.built.options.train.epochs
+        epochs = part_of_sweep.read(report.run).pause_after or built.options.train.epochs
         self._pause_at = first + epochs * self.steps_per_epoch
         self.step = first if resume_at is None else resume_at
-        callbacks = self._callbacks()
-        due = self._restoring.begin(resume_at, callbacks)
-        if self.built.own is not None and resume_at is not None:
-            pipeline.go_to(self.built.checkpoints.saved_place(resume_at))
-        warmup = self._warmup(self.steps - self.step)
+        self.called.add(())
+        built.checkpoints.callbacks = self._state_of_callbacks
+        due = self._restoring.begin(resume_at)
+        if resume_at is not None:
+            pipeline.go_to(built.checkpoints.saved_place(resume_at))
+        warmup = plan.warmup_steps(self.steps - self.step)
+        caches = built.options.input.cache != "off" and not built.options.input.one_batch
+        if caches and built.options.run.measure_seconds is not None:  # the whole first pass, which fills the cache
+            warmup = max(warmup, pipeline.batches_per_pass)
         self._clock = report.speed.begin(warmup, self._on_gpu, self.parts.totals, self.parts.timed_samples)
         if self.exchange_timer is not None:
             self.exchange_timer.begin(self.step, warmup)
-        report.speed.plan = Plan(self.built.options.train.epochs, self.steps, full_batch(pipeline))
+        report.speed.plan = Plan(built.options.train.epochs, self.steps, full_batch(pipeline))
         self.watch.health.begin(self.step)
         self.watch.loss.begin(within_epoch=self.step % self.steps_per_epoch > 0)
         try:
-            self._fit_to_the_end(callbacks, due)
+            self._fit_to_the_end(due)
             stopped = "early_stop" if self.rules.stopped else "callback"
             report.ended_by = "last_step" if self.step >= self.steps else stopped
         except _Measured:
@@ -127,25 +142,11 @@ class TrainingLoop:
         self.watch.finish()
         self.profiler.close()
 
-    def _callbacks(self) -> CalledCallbacks:
-        own, model, epochs = self.built.own, self.built.model, self.built.options.train.epochs
-        called_too = [*(own.callbacks if own else []), *([self.rules] if self.rules.callbacks else [])]
-        called = CalledCallbacks(self, model, epochs, called_too)
-        called.attributes, self.built.checkpoints.callbacks = self.built.checkpoints.state.attributes, called.state
-        return called
-
-    def _warmup(self, steps: int) -> int:
-        # With run.measure_seconds and a cache, the whole first pass is left out, because it fills the cache.
-        options, least = self.built.options, plan.warmup_steps(steps)
-        caches = options.input.cache != "off" and not options.input.one_batch
-        fills = options.run.measure_seconds is not None and caches
-        return max(least, self.built.pipeline.batches_per_pass) if fills else least
-
-    def _fit_to_the_end(self, callbacks: CalledCallbacks, due: EndDue) -> None:
+    def _fit_to_the_end(self, due: EndDue) -> None:
         model, epochs = self.built.model, self.built.options.train.epochs
         model.stop_training = False
         if self._restoring.is_due and (due.ended or due.logs is not None or self.step == self.steps):
-            self._finish(callbacks, due)
+            self._finish(due)
         self._pause_if_due()  # it was killed after the checkpoint of that epoch
         while self.step < self.steps and not model.stop_training:
             # The rest of a resumed epoch is a fit of its own, and so is each epoch whose batches are made apart.
@@ -153,16 +154,16 @@ class TrainingLoop:
             beyond = epoch + 1 if done or self.built.pipeline.apart else epochs
             before = self.step
             with more_to_come(model) if beyond < epochs else contextlib.nullcontext():
-                self._fit(callbacks, epoch, beyond, self.steps_per_epoch - done)
+                self._fit(epoch, beyond, self.steps_per_epoch - done)
             if self.step == before and not model.stop_training:
                 raise TrainerError("input", _NO_STEP, _NO_STEP_HINT)
 
-    def _finish(self, callbacks: CalledCallbacks, due: EndDue) -> None:
+    def _finish(self, due: EndDue) -> None:
         """End an epoch or the training in a fit without a step, which calls all callbacks as at any end."""
-        model, beyond = self.built.model, -(-self.step // self.steps_per_epoch)
+        model, pipeline, beyond = self.built.model, self.built.pipeline, -(-self.step // self.steps_per_epoch)
 
         def trace() -> Any:
-            batches = iter(self.data.training(none_of(self.built.pipeline.batch_spec)))
+            batches = iter(self.data.training(none_of(pipeline.batch_spec)))
             count = min(self.built.options.compile.steps_per_execution, self.steps_per_epoch)
             return self.executions.trace(batches, count)
 
@@ -170,15 +171,21 @@ class TrainingLoop:
             self._restoring.epoch_begins()
             if self._restoring.is_due:
                 self._restoring.first_step_comes(trace)
-            model.stop_training = due.ended
-            if due.logs is not None:
-                self._epoch_end.make_up(callbacks, beyond - 1, due.logs)
+            model.stop_training, logs = due.ended, due.logs
+            if logs is None:
+                return
+            self._unfinished = logs
+            if pipeline.validation_batches and pipeline.fit.evaluates_after(beyond - 1):
+                batches, steps = self.data.validation(pipeline.validation()), pipeline.validation_batches
+                values = model.evaluate(batches, steps=steps, callbacks=self, return_dict=True, verbose=0)
+                logs = {**logs, **{f"val_{name}": value for name, value in values.items()}}
+            self.on_epoch_end(beyond - 1, logs)
 
         self._at_begin = at_begin
         with more_to_come(model) if beyond < self.built.options.train.epochs else contextlib.nullcontext():
-            self._fit(callbacks, beyond, beyond, self.steps_per_epoch)
+            self._fit(beyond, beyond, self.steps_per_epoch)
 
-    def _fit(self, callbacks: CalledCallbacks, first: int, beyond: int, steps: int) -> None:
+    def _fit(self, first: int, beyond: int, steps: int) -> None:
         pipeline = self.built.pipeline
         self._begins.epoch_begins()
         validation_batches, batches = pipeline.validation_batches, pipeline.stream(self.step)
@@ -187,7 +194,7 @@ class TrainingLoop:
         self._model_fit(
             batches,
             pipeline.validation() if validation_batches else None,
-            callbacks,
+            self,
             initial_epoch=first,
             epochs=beyond,
             steps_per_epoch=steps,
@@ -197,18 +204,52 @@ class TrainingLoop:
             verbose=0,
         )
 
-    def leave(self, metrics: dict[str, float] | None = None) -> None:
-        """Report the progress before the training ends early, and write a checkpoint if checkpoints are on."""
-        self.profiler.close()
-        self.watch.training_ends(self.step, metrics)
-        if self.writes_checkpoints:
-            self.save()
-        elif self._evaluation.epoch_metrics:  # stopped during the evaluation, which no resumed run repeats
-            self.built.report.epoch_done(self.step // self.steps_per_epoch, self.step, self._evaluation.epoch_metrics)
-        if self.built.own is not None:
-            self.built.own.end_iterators((self._running, self._evaluation.running))
+    # ---- what fit calls: the begin ------------------------------------------------------------
 
-    # ---- one execution ------------------------------------------------------------------------
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.called.begin_training(as_keras(logs), self.writes_checkpoints)
+        at_begin, self._at_begin = self._at_begin, None
+        if at_begin is not None:
+            at_begin()
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if self.agreement is not None:
+            self.agreement.soon()
+        self.built.report.epochs.begin()
+        self._restoring.epoch_begins()
+        if self._restoring.is_due:
+            self.called.held.append(lambda: self._callbacks_begin_epoch(epoch, as_keras(logs)))
+            return
+        self._leave_before_callbacks()
+        self._callbacks_begin_epoch(epoch, as_keras(logs))
+
+    def _callbacks_begin_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
+        # In a resumed epoch, its changes are already in the checkpoint, and are undone.
+        self.called("on_epoch_begin", epoch, logs)
+        if self.step % self.steps_per_epoch:
+            is_needed = any(map(_may_change_model, self.called.callbacks))
+            if self.built.joined is not None:
+                is_needed = bool(self.built.joined.exchange.rows([is_needed]).any())
+            if is_needed:
+                self.built.checkpoints.restore(self.step)
+            self.called.restore_again()
+
+    # ---- an execution -------------------------------------------------------------------------
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if not self.called.at_batches["on_train_batch_begin"]:
+            return
+        if self._restoring.is_due:
+            self.called.held.append(lambda: self.called("on_train_batch_begin", batch, as_keras(logs)))
+        else:
+            self._leave_before_callbacks()
+            self.called("on_train_batch_begin", batch, as_keras(logs))
+
+    def _leave_before_callbacks(self) -> None:
+        """Callbacks that begin an execution once more in a resumed run would count it twice."""
+        if not self._may_execute:
+            self._leave_if_it_is_time(self._now())
+            self._may_execute = True
 
     def _execute(self, iterator: Any) -> Any:
         """Run one execution for Keras' fit, with the batches of `iterator`. Return the logs of its last step."""
@@ -232,7 +273,7 @@ class TrainingLoop:
             self._stand_still()
             self.profiler.start()
             began = time.perf_counter()
-        logs = self._epoch_end.step_logs = self._run(iterator, count, began)
+        logs = self._step_logs = self._run(iterator, count, began)
         self.step += count
         self.watch.execution_ran(self.step, began, iterator)
         self._begins.executed(time.perf_counter() - began, last=count == left_of_epoch)
@@ -258,7 +299,7 @@ class TrainingLoop:
             wishes.enough, wishes.check_weights = enough, self.watch.health.wants_check
             enough = self._obeyed(self.agreement.before_execution).enough
         elif self.built.stop.reason:
-            self.pause()
+            self._pause()
             self.built.stop.check()
         if enough:
             self.leave(self._stand_still())  # work that is still on the device belongs to the measured time
@@ -269,7 +310,7 @@ class TrainingLoop:
         try:
             agreed = exchange()
         except StopRequested as request:
-            self.pause()
+            self._pause()
             joined, agreement = self.built.joined, self.agreement
             if not request.engine_of and joined and agreement and agreement.asked_by is not None:
                 who = joined.cluster.named(agreement.asked_by)
@@ -282,17 +323,10 @@ class TrainingLoop:
             self.built.model.stop_training = True
         return agreed
 
-    def _check_stop(self, of_run: bool) -> None:
-        if self.writes_checkpoints and (not of_run or (self._is_trial and self.step in (self._pause_at, self.steps))):
-            return
-        if self.agreement is None:
-            self.built.stop.check()
-        else:
-            self._obeyed(self.agreement.before_execution)
-
     def _run(self, iterator: Any, count: int, began: float) -> Any:
         """Run the `count` steps of an execution. One in which something is compiled is timed separately."""
-        first = self.built.report.first_seconds.step is None
+        report = self.built.report
+        first = report.first_seconds.step is None
         compiles = self._first.meets_smaller_batch(self.step, count) and not first
         adds_clock = self.executions.clock_is_due and not first
         if compiles or adds_clock:
@@ -301,13 +335,17 @@ class TrainingLoop:
             self._clock.mark(began, count)
         if self.profiler.running:
             self.profiler.begin_step(self.step + 1)
-        speed = self.built.report.speed
-        if self._clock.warm and not speed.warm:
-            speed.begin_measuring(self._clock.spent(began), self.step)
+        if self._clock.warm and not report.speed.warm:
+            report.speed.begin_measuring(self._clock.spent(began), self.step)
         if first:
             return self._run_first(iterator, count, began)
-        if compiles:
-            return self._run_smaller_batch(iterator, count)
+        if compiles:  # XLA compiles for this size, so the time does not count as time of steps
+            report.phase("compiling", "smaller batch")
+            with self.parts.left_out():
+                logs = self.executions.run(iterator, self.step, count)
+                floats(logs)
+            report.phase("training")
+            return logs
         if adds_clock:  # the graph is traced meanwhile: the time is left out of the shares of input and Python
             with self.parts.left_out(), self._restoring.as_traced("train"):
                 logs = self.executions.run_clock_first(iterator, self.step, count)
@@ -334,100 +372,74 @@ class TrainingLoop:
         report.speed.transfer_seconds = communication.transfer_seconds(self.data.spec, samples, self.data.gpus)
         return logs
 
-    def _run_smaller_batch(self, iterator: Any, count: int) -> Any:
-        # XLA compiles for this size, so the time does not count as time of steps.
-        self.built.report.phase("compiling", "smaller batch")
-        with self.parts.left_out():
-            logs = self.executions.run(iterator, self.step, count)
-            floats(logs)
-        self.built.report.phase("training")
-        return logs
-
-    # ---- called by the callbacks of fit -------------------------------------------------------
-
-    def training_begins(self) -> None:
-        """Do what `_finish` asks for, when fit has called on_train_begin of all callbacks."""
-        at_begin, self._at_begin = self._at_begin, None
-        if at_begin is not None:
-            at_begin()
-
-    @property
-    def restores_later(self) -> bool:
-        """True if the checkpoint is restored only when the first step has been traced."""
-        return self._restoring.is_due
-
-    def leave_if_it_is_time(self) -> None:
-        """Callbacks that begin an execution once more in a resumed run would count it twice."""
-        if not self._may_execute:
-            self._leave_if_it_is_time(self._now())
-            self._may_execute = True
-
-    def restore_again(self, is_needed: bool) -> None:
-        """Restore the checkpoint of this step once more, if that `is_needed` on one of the workers."""
-        if self.built.joined is not None:
-            is_needed = bool(self.built.joined.exchange.rows([is_needed]).any())
-        if is_needed:
-            self.built.checkpoints.restore(self.step)
-
-    def end_due(self) -> tuple[bool, dict[str, Any] | None]:
-        """Return what has to be done at this moment besides the remaining steps, as the fields of EndDue."""
-        ended = bool(self.built.model.stop_training)
-        ended |= self.agreement is not None and self.agreement.wishes.end
-        return ended, self._epoch_end.due(ended, within_epoch=self.step % self.steps_per_epoch > 0)
-
-    def pause(self) -> None:
-        """Interrupt the clock: the time until the next execution does not count as time of steps."""
-        self._clock.pause(time.perf_counter())
-        self.profiler.end_step()
-
-    def _stand_still(self) -> dict[str, float]:
-        metrics = self.parts.wait_for_device()
-        self.pause()
-        return metrics
-
-    def execution_ends(self) -> None:
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Write a checkpoint after the callbacks; that of an epoch's end follows its evaluation."""
-        if self.agreement is not None and self.built.model.stop_training:
+        self.called.at_batch("on_train_batch_end", batch, logs)
+        model, within_epoch = self.built.model, self.step % self.steps_per_epoch > 0
+        if self.agreement is not None and model.stop_training:
             # By figures of this worker alone: all end together, with the next execution.
-            self.built.model.stop_training, self.agreement.wishes.end = False, True
-        if self.step % self.steps_per_epoch == 0 and not self.built.model.stop_training:
+            model.stop_training, self.agreement.wishes.end = False, True
+        if not within_epoch and not model.stop_training:
             with self.heartbeat:
                 self.built.pipeline.epoch_trained()
-        if self.step % self.steps_per_epoch and self._saver.take_due():
+        if within_epoch and self._saver.take_due():
             self.save()
 
-    def epoch_begins(self) -> None:
-        if self.agreement is not None:
-            self.agreement.soon()
-        self.built.report.epochs.begin()
-        self._restoring.epoch_begins()
+    # ---- an evaluation ------------------------------------------------------------------------
 
-    def evaluation_begins(self) -> None:
-        self.pause()
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._pause()
         epoch_ended = self.step % self.steps_per_epoch == 0
         metrics = self._epoch_metrics() if epoch_ended else None
-        if self._epoch_end.unfinished is None:
-            self._epoch_end.unfinished = self._epoch_end.logs()
+        if self._unfinished is None:
+            self._unfinished = self._logs_of_epoch()
         self.watch.loss.evaluation_begins()
         if self.agreement is not None:
             self.agreement.soon()
         self.built.pipeline.evaluation_begins(-(-self.step // self.steps_per_epoch) - 1)
         self._evaluation.begin(self.built.pipeline.validation_batches, metrics)
+        self.called("on_test_begin", as_keras(logs))
 
     def _epoch_metrics(self) -> dict[str, float]:
         # If the step returns figures of its own, those of the last step.
         logs = self.parts.wait_for_device()
-        if self._epoch_end.unfinished is not None:  # an interrupted evaluation is repeated
-            return floats(self._epoch_end.unfinished)
+        if self._unfinished is not None:  # an interrupted evaluation is repeated
+            return floats(self._unfinished)
         metrics = floats(self.built.model.get_metrics_result())
         return metrics if logs.keys() == metrics.keys() else logs
 
-    def evaluation_ends(self) -> None:
+    def _logs_of_epoch(self) -> dict[str, Any]:
+        # of its steps up to now, as Keras' fit gives them to callbacks
+        results = self.built.model.get_metrics_result()
+        return as_keras(results if self._step_logs.keys() == results.keys() else self._step_logs)
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.called.at_batch("on_test_batch_begin", batch, logs)
+
+    def _check_stop(self, of_run: bool) -> None:
+        if self.writes_checkpoints and (not of_run or (self._is_trial and self.step in (self._pause_at, self.steps))):
+            return
+        if self.agreement is None:
+            self.built.stop.check()
+        else:
+            self._obeyed(self.agreement.before_execution)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.called.at_batch("on_test_batch_end", batch, logs)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self.called("on_test_end", as_keras(logs))
         self._evaluation.end()
         self.built.report.phase("training")
 
-    def epoch_ends(self, epoch: int, logs: dict[str, Any]) -> None:
-        metrics, self._evaluation.epoch_metrics, self._epoch_end.unfinished = floats(logs), None, None
+    # ---- the end of an epoch, and of the training ---------------------------------------------
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._pause()
+        values = as_keras(logs)
+        self.called.epoch_ends(values)
+        self.called("on_epoch_end", epoch, values)
+        metrics, self._evaluation.epoch_metrics, self._unfinished = floats(values), None, None
         self.watch.epoch_ends(self.step, metrics)
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
         self._restoring.epoch_ends()
@@ -443,44 +455,276 @@ class TrainingLoop:
         if self._pause_at <= self.step < self.steps and not self.built.model.stop_training:
             self.built.stop.request("stopped")
 
+    def on_train_end(self, logs: Any = None) -> None:
+        if self.step >= self.steps or self.built.model.stop_training:
+            self.called("on_train_end", as_keras(logs) or self.called.epoch_logs)
+
+    def leave(self, metrics: dict[str, float] | None = None) -> None:
+        """Report the progress before the training ends early, and write a checkpoint if checkpoints are on."""
+        self.profiler.close()
+        self.watch.training_ends(self.step, metrics)
+        if self.writes_checkpoints:
+            self.save()
+        elif self._evaluation.epoch_metrics:  # stopped during the evaluation, which no resumed run repeats
+            self.built.report.epoch_done(self.step // self.steps_per_epoch, self.step, self._evaluation.epoch_metrics)
+        if self.built.own is not None:
+            self.built.own.end_iterators((self._running, self._evaluation.running))
+
+    # ---- between executions -------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        """Interrupt the clock: the time until the next execution does not count as time of steps."""
+        self._clock.pause(time.perf_counter())
+        self.profiler.end_step()
+
+    def _stand_still(self) -> dict[str, float]:
+        metrics = self.parts.wait_for_device()
+        self._pause()
+        return metrics
+
     def save(self) -> None:
         """Write a checkpoint of this step. With train.stop_on_nan, weights that are NaN raise TrainerError first."""
         if self._restoring.is_due:  # the state is not yet that of this step
             return
         self.watch.health.check(self.step)
-        self.pause()
+        self._pause()
         if self.built.own is not None:
             self.built.own.record_code(self.built.report.run)
         if self._saver.save(self.step):
             self.rules.checkpoint_written()
 
+    def _state_of_callbacks(self, arrays: Arrays) -> Any:
+        # With what is due at this moment besides the remaining steps.
+        ended = bool(self.built.model.stop_training) or bool(self.agreement and self.agreement.wishes.end)
+        ends_within = self._unfinished is None and ended and self.step % self.steps_per_epoch > 0
+        due = EndDue(ended, self._logs_of_epoch() if ends_within else self._unfinished)
+        return self.called.state(arrays, due)
 
-class EpochEnd:
-    """Knows the figures of the epoch's steps until its end is complete."""
 
-    def __init__(self, built: Built, data: FitData) -> None:
-        self._built, self._data = built, data
-        self.step_logs: Any = {}  # of the last step
-        self.unfinished: dict[str, Any] | None = None  # logs of an epoch whose evaluation or on_epoch_end is to follow
+_AT_BATCHES = {  # methods, each with those that Keras calls by it
+    "on_train_batch_begin": ("on_train_batch_begin", "on_batch_begin"),
+    "on_train_batch_end": ("on_train_batch_end", "on_batch_end"),
+    "on_test_batch_begin": ("on_test_batch_begin",),
+    "on_test_batch_end": ("on_test_batch_end",),
+}
 
-    def logs(self) -> dict[str, Any]:
-        """Return the logs of the steps of the epoch up to now, as Keras' fit gives them to callbacks."""
-        results = self._built.model.get_metrics_result()
-        return as_keras(results if self.step_logs.keys() == results.keys() else self.step_logs)
 
-    def due(self, ended: bool, within_epoch: bool) -> dict[str, Any] | None:
-        """Return the logs of an epoch whose end has to follow, for a checkpoint. `ended`: by a callback."""
-        return self.logs() if self.unfinished is None and ended and within_epoch else self.unfinished
+class CalledCallbacks:
+    """Calls the callbacks of the user's code, and gputui's like them, with their states in checkpoints. Those that
+    override a method for batches are called for each execution, and the host then waits for the device. It does nothing
+    at each step, where Keras' own list of callbacks converts every metric.
+    """
 
-    def make_up(self, callbacks: CalledCallbacks, epoch: int, logs: dict[str, Any]) -> None:
-        """Evaluate the model if that follows the epoch (from 0), and call on_epoch_end with `logs` of its steps."""
-        pipeline = self._built.pipeline
-        self.unfinished = logs
-        if pipeline.validation_batches and pipeline.fit.evaluates_after(epoch):
-            batches, steps = self._data.validation(pipeline.validation()), pipeline.validation_batches
-            values = self._built.model.evaluate(batches, steps=steps, callbacks=callbacks, return_dict=True, verbose=0)
-            logs = {**logs, **{f"val_{name}": value for name, value in values.items()}}
-        callbacks.on_epoch_end(epoch, logs)
+    def __init__(self, built: Built, steps_per_epoch: int, given: Sequence[keras.callbacks.Callback]) -> None:
+        self._built, self._given, self.steps_per_epoch = built, list(given), steps_per_epoch
+        self._attributes: Attributes = built.checkpoints.state.attributes
+        self.callbacks: list[keras.callbacks.Callback] = []
+        self.at_batches: dict[str, list[keras.callbacks.Callback]] = {}  # by a method that they override
+        self._handed: list[keras.callbacks.Callback] = []
+        self._begun: list[keras.callbacks.Callback] = []
+        self._saved: tuple[Any, Arrays] | None = None  # of the checkpoint, until its epoch has ended
+        self._resumed = False
+        self.held: list[Callable[[], None]] = []  # calls that wait until the checkpoint is restored
+        self.epoch_logs: dict[str, Any] = {}  # of the last epoch that has ended
+
+    def add(self, handed: Sequence[keras.callbacks.Callback]) -> None:
+        """Also call the callbacks `handed` over by the model's own fit. If an earlier fit of the same training has
+        handed over the same classes, its callbacks go on with what they have counted.
+        """
+        new = [callback for callback in handed if callback not in self._given]
+        if not self._handed or [*map(type, new)] != [*map(type, self._handed)]:
+            self._handed = new
+        self.callbacks = [*self._given, *self._handed]
+        for callback in self.callbacks:
+            epochs = self._built.options.train.epochs
+            callback.set_params({"verbose": 0, "epochs": epochs, "steps": self.steps_per_epoch})
+            callback.set_model(self._built.model)
+        self.at_batches = {
+            method: [callback for callback in self.callbacks if _overrides(callback, names)]
+            for method, names in _AT_BATCHES.items()
+        }
+
+    def __call__(self, method: str, *values: Any) -> None:
+        with self._built.report.heartbeat:  # a long call does not count as a hang
+            for callback in self.at_batches.get(method, self.callbacks):
+                getattr(callback, method)(*values)
+
+    def at_batch(self, method: str, batch: int, logs: Any) -> None:
+        if self.at_batches[method]:
+            self(method, batch, as_keras(logs))
+
+    def begin_training(self, logs: dict[str, Any], saves: bool) -> None:
+        # Once in a run: the rest of a resumed epoch is trained by a separate fit.
+        new = [callback for callback in self.callbacks if callback not in self._begun]
+        self._begun = list(self.callbacks)
+        with self._built.report.heartbeat:
+            for callback in new:
+                callback_state.begin_training(callback, logs, resumed=self._resumed)
+        if saves:
+            callback_state.state_of(new, Arrays())  # raises an error now rather than hours later
+
+    def epoch_ends(self, logs: dict[str, Any]) -> None:
+        # without what the callbacks add, as Keras passes it to on_train_end
+        self._saved, self.epoch_logs = None, dict(logs)
+
+    # ---- checkpoints ----------------------------------------------------------------------------
+
+    def state(self, arrays: Arrays, due: EndDue) -> Any:
+        """Return the states for JSON, with which end is due, and arrays in `arrays`. Raises TrainerError."""
+        logs = {"unfinished": due.logs, "epoch": self.epoch_logs}
+        states = callback_state.state_of(self.callbacks, arrays)
+        attributes = {"now": self._attributes.changed(), "traced": self._attributes.traced}
+        return {"callbacks": states, "ended": due.ended, "logs": arrays.pack(_numbers(logs)), "attributes": attributes}
+
+    def resume_from(self, saved: tuple[Any, Arrays] | None) -> EndDue:
+        """Take `state`'s result before the training begins, and return what was due. None: of an older gputui."""
+        self._saved, self._resumed = saved, saved is not None
+        if saved is None:
+            return EndDue()
+        state, arrays = saved
+        logs = arrays.unpack(state["logs"])
+        self.epoch_logs = logs["epoch"]
+        self._attributes.traced = state.get("attributes", {"traced": {}})["traced"]
+        return EndDue(state["ended"], logs["unfinished"])
+
+    def restore(self) -> list[str]:
+        """When the model is restored. Returns a text for each callback that starts again."""
+        if self._saved is None:
+            older = "the checkpoint is of an older gputui"
+            return [f"{type(callback).__name__} starts again: {older}" for callback in self.callbacks]
+        saved, arrays = self._saved
+        lost = self._attributes.restore(saved["attributes"]["now"]) if "attributes" in saved else []
+        return callback_state.restore(self.callbacks, saved["callbacks"], arrays) + lost
+
+    def restore_again(self) -> None:
+        """After a call that is made once more in a resumed epoch."""
+        if self._saved is not None:
+            self.restore()
+
+    def call_held(self) -> None:
+        """Call what has waited until the checkpoint was restored."""
+        held, self.held = self.held, []
+        for call in held:
+            call()
+
+
+def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bool:
+    """Return True if the callback acts at each batch (ModelCheckpoint: by steps)."""
+    if isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_freq == "epoch":
+        return False
+    return any(
+        name in vars(callback) or getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name)
+        for name in names
+    )
+
+
+def _may_change_model(callback: keras.callbacks.Callback) -> bool:
+    """on_epoch_begin is overridden, other than by classes of Keras that only take notes."""
+    harmless = (keras.callbacks.Callback, keras.callbacks.ModelCheckpoint, keras.callbacks.TensorBoard)
+    function = getattr(callback.on_epoch_begin, "__func__", callback.on_epoch_begin)
+    return all(function is not kind.on_epoch_begin for kind in harmless)
+
+
+def _numbers(logs: Any) -> Any:
+    if isinstance(logs, dict):
+        return {str(name): _numbers(value) for name, value in logs.items()}
+    return logs if isinstance(logs, float | np.ndarray | None) else str(logs)
+
+
+Trace = Callable[[], Any]  # traces a step without running it, or returns the earlier trace
+
+
+class Restoring:
+    """Restores all state that changes while a model trains, when its variables exist, and before callbacks change
+    anything. A step of a user's model may write any variable and draw from any generator, which its traced graph
+    shows. `ours` are variables of gputui that are not in checkpoints.
+    """
+
+    def __init__(self, built: Built, health: Health, ours: Sequence[tf.Variable], called: CalledCallbacks) -> None:
+        self._built, self._health, self._ours, self._called = built, health, ours, called
+        self.as_traced = built.checkpoints.state.attributes.as_traced
+        self._step: int | None = None  # step of the checkpoint that was not restored yet
+        self._resumed = self._tested = False
+        self._missed: list[str] = []  # variables whose values were not restored, in the order of their warnings
+
+    def begin(self, step: int | None) -> EndDue:
+        """Take the checkpoint's step, None if the training does not resume, and return what was still to be done
+        when it was written. With several workers, all end if one has.
+        """
+        self._step, self._resumed = step, step is not None
+        if step is None:
+            return EndDue()
+        due = self._called.resume_from(self._built.checkpoints.callbacks_at(step))
+        if self._built.joined is not None:
+            due = replace(due, ended=bool(self._built.joined.exchange.rows([due.ended]).any()))
+        return due
+
+    @property
+    def is_due(self) -> bool:
+        """True if the training resumes and the checkpoint was not restored yet."""
+        return self._step is not None
+
+    def epoch_begins(self) -> None:
+        """Restore the epoch's running metrics, too, which Keras' fit has just reset, if the variables exist."""
+        if self._step is not None and self._built.checkpoints.fits(self._step):
+            self._restore(self._step)
+
+    def first_step_comes(self, trace: Trace) -> None:
+        """A user's model is traced before, because its step may create variables."""
+        if self._built.own is not None:
+            with self.as_traced("train"):
+                traced = trace()
+            if self._step is not None:
+                self._built.checkpoints.state.saw(traced.graph, self._ours)
+        self._health.note_start()
+        if self._step is not None:
+            self._restore(self._step)
+            self._called.call_held()
+
+    def first_step_ran(self, trace: Trace) -> None:
+        if self._built.own is not None:
+            traced = trace()
+            self._built.checkpoints.state.saw(traced.graph, self._ours)
+            self._warn_of_draws(traced)
+
+    def first_test_ran(self, trace: Trace) -> None:
+        """Warn once if the test step of a user's model draws random numbers that a resumed training cannot restore."""
+        if self._built.own is not None and not self._tested:
+            self._tested = True
+            self._warn_of_draws(trace())
+
+    def _warn_of_draws(self, traced: Any) -> None:
+        if self._built.own is not None and self._resumed:
+            self._built.own.warn_of_draws(traced.graph, self._built.report)
+
+    def epoch_ends(self) -> None:
+        """Name the variables that were created since the training was resumed, and have not got their values."""
+        self._warn_of_missed(self._built.checkpoints.state.missed())
+
+    def training_ends(self) -> None:
+        """Name the variables that were not created again."""
+        state = self._built.checkpoints.state
+        self._warn_of_missed([*state.missed(), *(entry.name for entry in state.later.waiting)])
+        state.later.close()
+
+    def _warn_of_missed(self, names: Sequence[str]) -> None:
+        missed = [name for name in names if name not in self._missed]
+        self._missed += missed
+        if missed:
+            self._built.report.not_restored(missed)
+
+    def _restore(self, step: int) -> None:
+        checkpoints = self._built.checkpoints
+        self._health.note_start()
+        self._warn_of_missed(checkpoints.restore(step))
+        self._step = None
+        if checkpoints.state.begins_anew:
+            self._built.report.warn("begins_anew", checkpoints.state.begins_anew)
+        self._health.begin(step)
+        if step % self._called.steps_per_epoch == 0:
+            self._built.model.reset_metrics()  # figures of the previous epoch, or of its evaluation
+        if texts := self._called.restore():
+            self._built.report.warn("callbacks_not_restored", "; ".join(texts))
 
 
 BEAT_SECONDS = 5.0
@@ -488,33 +732,24 @@ BEAT_SECONDS = 5.0
 
 class Evaluation:
     """Runs the model's test function, for the run's own evaluations and for those of a user's callbacks.
-    `check_stop` raises StopRequested, with True in the run's own. `scale` is the factor for inputs that are bytes.
+    `check_stop` raises StopRequested, with True in the run's own.
     """
 
     def __init__(
-        self,
-        model: keras.Model,
-        steps_per_execution: int,
-        check_stop: Callable[[bool], object],
-        first: FirstTimes,
-        restoring: Restoring,
-        heartbeat: TrainerHeartbeat,
-        scale: float | None,
-        micro_batches: int,
+        self, built: Built, check_stop: Callable[[bool], object], first: FirstTimes, restoring: Restoring
     ) -> None:
-        self._steps_per_execution, self._check_stop = steps_per_execution, check_stop
+        self._together, self._check_stop = built.options.compile.steps_per_execution, check_stop
         self._first, self._restoring = first, restoring
-        self._heartbeat, self._next_beat = heartbeat, 0.0
-        function = train_function.testing(model, scale, micro_batches)
+        self._heartbeat, self._next_beat = built.report.heartbeat, 0.0
+        model, micro_batches = built.model, built.options.train.micro_batches
+        function = train_function.testing(model, built.pipeline.device_scale, micro_batches)
         self._run: train_function.Execution = function
         self._trace = function.get_concrete_function
         self._run_one = train_function.one(model, micro_batches, trains=False)
         self._left = 0  # steps of the run's own evaluation
         self._traced = set[bool]()  # whether for the run's own, or for a callback's
         self.running: Any = None  # its iterator
-        self.epoch_metrics: dict[str, float] | None = (
-            None  # figures of the epoch that is evaluated, until they are reported
-        )
+        self.epoch_metrics: dict[str, float] | None = None  # of the epoch that is evaluated, until they are reported
         model.test_function = self._execute
 
     def begin(self, steps: int, epoch_metrics: dict[str, float] | None) -> None:
@@ -538,12 +773,12 @@ class Evaluation:
                 return self._execute_own(iterator)
             # The number of remaining batches is unknown, so they are drawn one by one.
             logs = self._run_one(next(iterator))
-            for data in itertools.islice(iterator, self._steps_per_execution - 1):
+            for data in itertools.islice(iterator, self._together - 1):
                 logs = self._run_one(data)
             return logs
 
     def _execute_own(self, iterator: Any) -> Any:
-        count = min(self._steps_per_execution, self._left)
+        count = min(self._together, self._left)
         self._left -= count
         compiles = self._first.test_begins(self._left)
         logs, _ = self._run(iterator, constant(count))
