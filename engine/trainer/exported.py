@@ -68,9 +68,8 @@ class EqualParts(tf.distribute.MirroredStrategy):
 
 
 def build_from_a_part(model: keras.Model, strategy: tf.distribute.Strategy) -> None:
-    """Make Keras' fit build the model from the first replica's part of a batch.
-
-    Keras itself takes the mean of all parts, which needs parts of equal size.
+    """Make Keras' fit build the model from the first replica's part of a batch. Keras itself takes the mean of all
+    parts, which needs parts of equal size.
     """
 
     def build(iterator: Any = None, data_batch: Any = None) -> None:
@@ -113,9 +112,7 @@ def first_again(data: Any, count: int) -> Any:
 
 
 def length(data: tf.data.Dataset, needed: bool) -> int:
-    """Return the number of elements of a Dataset. If TensorFlow does not know it, they are counted if it is `needed`,
-    else it is below 0.
-    """
+    """Return the number of elements of a Dataset; below 0 if it is unknown, and not counted as not `needed`."""
     cardinality = int(data.cardinality())
     counts = needed and cardinality == tf.data.UNKNOWN_CARDINALITY
     return int(inspected(data, lambda seen: sum(1 for _ in seen))) if counts else cardinality
@@ -139,10 +136,8 @@ def counted(data: tf.data.Dataset) -> int:
 
 
 def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:
-    """Return the number of batches of a Dataset that your code has batched. Below 0 if it is unknown.
-
-    `count` is the number if your code has given it. `needed`: the number must be known, so that the batches are counted
-    if necessary.
+    """Return the number of batches of a Dataset that your code has batched. Below 0 if it is unknown. `count` is the
+    number if your code has given it. `needed`: the batches are counted if necessary.
     """
     batches = length(data, needed and not count)
     if batches < 0 and count:

@@ -21,11 +21,9 @@ COPIED_TOGETHER_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Elements:
-    """Elements that are cheap to shuffle, their number in a pass, and the functions that make samples of them.
-
-    `load` makes a sample of an element, and `vary` changes the sample at random in each pass. Samples are taken out of
-    `arrays` in memory by their indexes. If `whole` is True, they are arrays: all elements are shuffled, whatever the
-    size of the buffer, unless they are kept in a file.
+    """Elements that are cheap to shuffle, their number in a pass, and the functions that make samples of them: `load`
+    and `vary`, which changes a sample at random in each pass. Samples are taken out of `arrays` by their indexes. All
+    elements of `whole` arrays are shuffled, whatever the size of the buffer, unless they are kept in a file.
     """
 
     dataset: tf.data.Dataset
@@ -86,9 +84,7 @@ def validation_batches(
 
 
 def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None, options: Options) -> tf.data.Dataset:
-    """Return the batches of the pass `number`: elements are shuffled while they are small, then loaded, varied and
-    batched.
-    """
+    """Return the batches of the pass `number`: elements are shuffled while small, then loaded, varied and batched."""
     if options.input.shuffle != "off" and data.arrays is not None:
         batches = drawn_batches(data, sizes, number, share, options)
         if data.load is None and data.vary is None:  # nothing is done to single samples
@@ -107,9 +103,7 @@ def pass_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None,
 
 
 def are_equal(data: Elements, sizes: Sizes) -> bool:
-    """Return True for arrays of which Keras' fit knows that no batch is smaller: in a graph of this size, TensorFlow
-    may round otherwise than in one of any size.
-    """
+    """Return True for arrays of which Keras' fit knows that no batch is smaller."""
     return data.whole and data.samples % sizes.global_batch == 0
 
 
@@ -149,9 +143,8 @@ def loaded(elements: tf.data.Dataset, load: Callable[..., Any] | None, options: 
 
 
 def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Options) -> tf.data.Dataset:
-    """Map a function over the elements, in the order that input.deterministic_order sets.
-
-    The order is set at each map, as TensorFlow's options do not reach a map within a pass.
+    """Map a function over the elements, in the order that input.deterministic_order sets. It is set at each map, as
+    TensorFlow's options do not reach a map within a pass.
     """
     given = options.input
     if given.parallel_calls == "off":
@@ -163,11 +156,8 @@ def mapped(elements: tf.data.Dataset, function: Callable[..., Any], options: Opt
 def batched(
     samples: tf.data.Dataset, sizes: Sizes, drop_remainder: bool, share: Share | None, options: Options, made: bool
 ) -> tf.data.Dataset:
-    """Return batches of the samples, without a smaller last batch if `drop_remainder` is True.
-
-    Several batches are made in parallel if input.parallel_calls allows it, unless the samples are `made` by a map just
-    before. With such a map TensorFlow makes one parallel operation of both. Without such a map, `auto` leaves small
-    batches to a single thread.
+    """Return batches of the samples, without a smaller last batch if `drop_remainder` is True. If a map has just
+    `made` the samples, TensorFlow makes one parallel operation of both; `auto` leaves small batches to a single thread.
     """
     given = options.input
     size = sizes.global_batch if share is None else share.size(sizes.global_batch)
@@ -200,19 +190,15 @@ def batch_bytes(sample: Any, size: int) -> float:
 
 
 def prepared(batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], options: Options) -> tf.data.Dataset:
-    """Return batches of (x, y) as the model takes them: floats, tokens, or bytes if the device converts
-    them.
-    """
+    """Return batches of (x, y) as the model takes them: floats, tokens, or bytes if the device converts them."""
     return mapped(batches, lambda x, y: (tokens(inputs(x, scale, shape, options), shape, options), y), options)
 
 
 def prepared_and_augmented(
     batches: tf.data.Dataset, scale: float, shape: tuple[int, ...], seed: int, options: Options
 ) -> tf.data.Dataset:
-    """Return batches as the model takes them, changed at random by `seed` and the position of the batch.
-
-    Each batch comes with its position, which is left out of the result. `scale` is the factor for the inputs, and
-    `shape` the shape of a sample.
+    """Return batches as the model takes them, changed at random by `seed` and the position of the batch. Each batch
+    comes with its position. `scale` is the factor for the inputs, and `shape` the shape of a sample.
     """
 
     def prepare(position: Any, batch: Any) -> Any:
@@ -224,10 +210,7 @@ def prepared_and_augmented(
 
 
 def augmented(x: Any, position: Any, seed: int, options: Options) -> Any:
-    """Return the images x changed at random, as input.augment says.
-
-    `seed` and `position`, which has the number of the pass and the number of the batch in the pass, decide the change.
-    """
+    """Return the images x changed at random, by `seed` and `position` (pass, batch), as input.augment says."""
     return augment(x, options.input.augmentations, tf.stack([tf.constant(seed, tf.int64) + position[0], position[1]]))
 
 
@@ -243,9 +226,7 @@ def floats(x: Any, scale: float, shape: tuple[int, ...]) -> Any:
 
 
 def tokens(x: Any, shape: tuple[int, ...], options: Options) -> Any:
-    """For the transformer, return the inputs x (0 to 1) as sequences of levels, integers from 0 to TOKENS -
-    1.
-    """
+    """For the transformer, return the inputs x (0 to 1) as sequences of levels, integers from 0 to TOKENS - 1."""
     if options.workload.model != "transformer":
         return x
     flat = tf.reshape(x, (-1, sequence_length(shape)))
@@ -261,11 +242,9 @@ def sequence_length(shape: tuple[int, ...]) -> int:
 
 
 def augment(x: Any, changes: tuple[str, ...], seed: Any) -> Any:
-    """Return a batch of images with these changes, named as in input.augment, each drawn at random.
-
-    x: float32 (batch, height, width, channels) in 0 to 1; for flip and shift alone also bytes. seed: int64 (2,). Each
-    change draws from a seed of its own, the same whichever others are made. Inputs with another rank are returned
-    unchanged.
+    """Return a batch of images with these changes, named as in input.augment, each drawn at random. x: float32 (batch,
+    height, width, channels) in 0 to 1; for flip and shift alone also bytes. seed: int64 (2,), of which each change has
+    one of its own. Inputs with another rank are returned unchanged.
     """
     if x.shape.rank != 4:
         return x
@@ -286,9 +265,7 @@ def augment(x: Any, changes: tuple[str, ...], seed: Any) -> Any:
 
 
 def _brighten(x: Any, seed: Any) -> Any:
-    """Return each image of x lighter or darker by up to a fifth of the range 0 to 1. The caller clips values outside of
-    this range.
-    """
+    """Return each image of x lighter or darker by up to a fifth of the range 0 to 1."""
     return x + tf.random.stateless_uniform((tf.shape(x)[0], 1, 1, 1), seed, -0.2, 0.2)
 
 

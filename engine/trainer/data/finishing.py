@@ -17,9 +17,7 @@ from ...telemetry import resource_limits
 def finish(
     batches: tf.data.Dataset, options: Options, replicas: int, trains: bool = False, on_demand: bool = False
 ) -> tf.data.Dataset:
-    """Split the batches over the replicas and prefetch them, unless `on_demand`. Of those that train,
-    input.one_batch repeats the first.
-    """
+    """Split the batches over the replicas and prefetch them, unless `on_demand`."""
     if replicas > 1:
         batches = split(batches, replicas)
     return within_limits(ahead(one_batch(batches, replicas, options) if trains else batches, options, on_demand))
@@ -56,9 +54,7 @@ def within_limits(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def one_batch(batches: tf.data.Dataset, replicas: int, options: Options) -> tf.data.Dataset:
-    """Return the batches. With input.one_batch only the first global batch, which has a batch for each replica,
-    repeated without an end.
-    """
+    """Return the batches; with input.one_batch the first global batch (one for each replica), without an end."""
     if options.input.one_batch:
         return batches.take(replicas).cache().repeat()
     return batches
@@ -66,7 +62,6 @@ def one_batch(batches: tf.data.Dataset, replicas: int, options: Options) -> tf.d
 
 def ahead(batches: tf.data.Dataset, options: Options, on_demand: bool = False) -> tf.data.Dataset:
     """Prefetch the batches as the options of the input say, in a fixed order or not, with private or shared threads.
-
     Those that are made `on_demand` are not prefetched here: what TensorFlow or the user prefetches stays.
     """
     given = options.input
@@ -149,18 +144,14 @@ def batches_ahead(input_options: Input, kind: str, spec: Any) -> int:
 
 
 def fits_devices(spec: Any) -> bool:
-    """Return True if batches of the type `spec` can be copied to a GPU ahead of their step: all parts are dense tensors
-    of numbers.
-    """
+    """Return True if batches of this type can be copied to a GPU ahead of their step: dense tensors of numbers."""
     parts = tf.nest.flatten(spec)
     return all(isinstance(part, tf.TensorSpec) and _is_numeric(part.dtype) for part in parts)
 
 
 def first_cast(step: Callable[[Any], Any], scale: float | None) -> Callable[[Any], Any]:
     """Return a function that runs `step` on a batch whose inputs are bytes: it first makes floats of them, multiplied
-    by `scale`.
-
-    If `scale` is None, return `step` itself.
+    by `scale`. None: `step` itself.
     """
     if scale is None:
         return step

@@ -61,10 +61,7 @@ class Source:
 
 
 def split_order(samples: int, validation_split: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indexes of the training samples and of the validation samples, in an order drawn by the seed.
-
-    `validation_split` is the share for validation, from 0 to 1.
-    """
+    """Return the indexes of the training and of the validation samples, in an order drawn by the seed."""
     order = np.random.default_rng(seed).permutation(samples)
     kept, _ = split_counts(samples, validation_split)
     return order[:kept], order[kept:]
@@ -184,9 +181,7 @@ def synthetic(options: Options, seed: int) -> Source:
 
 def synthetic_sample(index: Any, shape: tuple[int, ...], classes: int, seed: int) -> Batch:
     """Return the sample with this index, an input of this shape and its class: a pattern for the class plus noise,
-    drawn by `seed`.
-
-    The inputs are float32 from 0 to 1, and the class is below `classes`.
+    drawn by `seed`, float32 from 0 to 1.
     """
     label = tf.cast(index % classes, tf.int32)
     # Two seeds of two numbers each: one stream for the patterns, one for the noise.
@@ -340,11 +335,8 @@ def tfrecord(options: Options, _seed: int) -> Source:
 
 
 def record_stream(paths: list[str], options: Options) -> tf.data.Dataset:
-    """Return the records of the files `paths`: one file after the other, or one record of each of several files in
-    turn.
-
-    The order is always the same, whatever the value of input.deterministic_order: the first records are for validation,
-    and no record may be in both parts.
+    """Return the records of the files, one file after the other, or one record of each of several files in turn. The
+    order is always the same: the first records are for validation, and no record may be in both parts.
     """
     given = options.input
     if given.parallel_reads == "off" or len(paths) < 2:

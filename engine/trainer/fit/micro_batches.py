@@ -21,12 +21,9 @@ _MEANS = {"sum_over_batch_size", "mean"}
 def split_training(
     model: keras.Model, parts: int, prepare: Callable[[Any], Any] = lambda data: data, compiled: bool = False
 ) -> Callable[[Any], dict[str, Any]]:
-    """Return a train_step that computes each batch in up to `parts` parts, and applies the gradients of the whole batch
-    once.
-
+    """Return a train_step that computes each batch in up to `parts` parts, and applies the gradients of the whole once.
     `prepare` is applied to each part. With `compiled`, XLA compiles the computation of a part, and the work after the
-    parts, but not the loop over the parts: within a loop, XLA's code for CPUs computes a convolution with one thread
-    only.
+    parts, but not the loop, within which its code for CPUs computes a convolution with one thread only.
     """
     with_gradient: list[int] = []  # indexes of the weights that have a gradient
 
@@ -61,9 +58,7 @@ def split_training(
 def split_testing(
     model: keras.Model, parts: int, prepare: Callable[[Any], Any] = lambda data: data, compiled: bool = False
 ) -> Callable[[Any], dict[str, Any]]:
-    """Return a test_step that computes each batch in up to `parts` parts. `prepare` is applied to each part. With
-    `compiled`, XLA compiles the computation of a part.
-    """
+    """Return a test_step that computes each batch in up to `parts` parts. `prepare` is applied to each part."""
     whole, custom = model.test_step, type(model).test_step is not keras.Model.test_step
 
     def part(data: Any, share: Any) -> Any:
@@ -83,9 +78,7 @@ def split_testing(
 
 
 def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Compute the forward pass of a part of a batch, `data`, with `training` as the model's argument. Return its loss,
-    the weight of its gradients, its addend to the divisor of their sum, and the metrics. `share`: 0 to 1 of the batch.
-    """
+    """Return the loss of a part, the weight of its gradients, its addend to their divisor, and the metrics."""
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     predicted = model(x, training=training) if model._call_has_training_arg else model(x)
     loss = model._compute_loss(x=x, y=y, y_pred=predicted, sample_weight=sample_weight, training=training)
@@ -101,11 +94,7 @@ def _forward(model: keras.Model, data: Any, share: Any, training: bool) -> tuple
 
 
 def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
-    """Return the number over which the loss of the part `data` is a mean: its samples, the sum of their weights, or the
-    elements that a mask keeps.
-
-    `predicted` is the model's output for the part. Raises ValueError if several outputs need different numbers.
-    """
+    """Return over what the loss of the part is a mean: its samples, the sum of their weights, or elements of a mask."""
     x, _, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     masks = [get_keras_mask(output) for output in tf.nest.flatten(predicted)]
     by_weight = "mean_with_sample_weight" in reductions(model)
@@ -126,9 +115,7 @@ def _counts_as(model: keras.Model, data: Any, predicted: Any) -> Any:
 
 def reductions(model: keras.Model) -> set[Any]:
     """Return the names of the reductions by which the compiled losses make one number of the samples' losses; None
-    stands for a loss without a reduction.
-
-    Empty if the model has no compiled loss or computes its own loss.
+    stands for a loss without one. Empty if the model has no compiled loss or computes its own.
     """
     compiled = getattr(model, "_compile_loss", None)
     if compiled is None or type(model).compute_loss is not keras.Model.compute_loss:
@@ -137,16 +124,12 @@ def reductions(model: keras.Model) -> set[Any]:
 
 
 def _count_loss(model: keras.Model, loss: Any, samples: Any) -> None:
-    """Add the loss of the whole batch, of `samples` samples, to the running mean of the model's loss, as Keras' own
-    steps do.
-    """
+    """Add the loss of the whole batch, of `samples` samples, to the running mean, as Keras' own steps do."""
     model._loss_tracker.update_state(unscale_loss_for_distribution(loss), sample_weight=samples)
 
 
 def _to_be_added(gradient: Any, weight: Any) -> Any:
-    """Return the gradient times its weight, a dense tensor. 16-bit gradients become 32-bit gradients, whose sum is more
-    precise.
-    """
+    """Return the gradient times its weight, a dense tensor of at least 32 bits, whose sum is more precise."""
     dense = tf.convert_to_tensor(gradient)
     if dense.dtype in (tf.float16, tf.bfloat16):
         dense = tf.cast(dense, keras.config.floatx())
@@ -154,12 +137,7 @@ def _to_be_added(gradient: Any, weight: Any) -> Any:
 
 
 def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled: bool) -> Any:
-    """Return the sums of the values that `part` returns for the parts of the batch `data`, and the logs of the last
-    part.
-
-    There are at most `parts` parts. All have the same size, and only the last may be smaller: XLA compiles once for
-    each size. With `compiled`, XLA compiles the computation of a part.
-    """
+    """Return the sums of what `part` returns for the parts of the batch `data`, and the logs of the last part."""
     traced = tf.function(part, autograph=False, reduce_retracing=True, jit_compile=True if compiled else None)
     rows = sample_count(data)
     size = -(-rows // parts)
@@ -173,10 +151,8 @@ def _over_parts(part: Callable[[Any, Any], Any], data: Any, parts: int, compiled
         return traced(taken, tf.divide(*at_least_one))
 
     def added(state: Any, first: Any, count: Any) -> Any:
-        """Return `state` (sums and logs) with the part of `count` rows from `first` added.
-
-        The part begins only after the parts before it are done. Otherwise TensorFlow would compute several parts at
-        once.
+        """Return `state` (sums and logs) with the part of `count` rows from `first` added. It begins after the parts
+        before it, as otherwise TensorFlow would compute several at once.
         """
         with tf.control_dependencies(tf.nest.flatten(state)):
             first = tf.identity(first)
@@ -210,9 +186,7 @@ def require_divisible(options: Options, model: keras.Model, replicas: int) -> No
 
 
 def obstacle_to_parts(model: keras.Model, replicas: int) -> str:
-    """Return the reason why batches of this model cannot be computed in parts on `replicas` replicas, if there is
-    one.
-    """
+    """Return the reason why batches of this model cannot be computed in parts on `replicas` replicas, if any."""
     name = type(model).__name__
     if type(model).train_step is not keras.Model.train_step or "train_step" in vars(model):
         return f"{name} has a train_step of its own, which applies its gradients itself"

@@ -51,26 +51,20 @@ def _logits(features: Any, classes: int) -> Any:
 
 
 def _units(base: int, width: float) -> int:
-    """Return the number of units: `base` times `width`, rounded to a multiple of 8, at least 8. Tensor cores work best
-    with such sizes.
-    """
+    """Return `base` times `width` units, rounded to a multiple of 8, at least 8, which suits tensor cores."""
     return max(8, round(base * width / 8) * 8)
 
 
 def _normalized(x: Any, norm: str) -> Any:
-    """Return x after batch or layer normalization (`norm` is `batch` or `layer`) over its last axis. With `none`,
-    return x unchanged.
-    """
+    """Return x after batch or layer normalization over its last axis, or with `none` unchanged."""
     if norm == "none":
         return x
     return layers.BatchNormalization(momentum=MOMENTUM)(x) if norm == "batch" else layers.LayerNormalization()(x)
 
 
 def _relu(layer: Any, x: Any, norm: str, **settings: Any) -> Any:
-    """Return the output of a layer for x, then normalized, then after relu. `layer` is the class of the layer, and
-    `settings` are its arguments.
-
-    The layer has a bias only if there is no normalization, which would cancel it.
+    """Return the output of a layer (its class and `settings`) for x, then normalized, then after relu. Only without a
+    normalization, which would cancel it, there is a bias.
     """
     if norm == "none":
         return layer(**settings, activation="relu")(x)
@@ -114,9 +108,7 @@ def _separable_cnn(inputs: Any, width: float, norm: str, kernel: int, stride: in
 
 
 def _resnet50(inputs: Any, width: float, norm: str, kernel: int, stride: int, separable: bool) -> Any:
-    """Return the features of ResNet-50 (He et al. 2015, table 1) for `inputs`, with 3, 4, 6 and 3 bottleneck blocks.
-    The published network has the kernel 3 and the stride 2.
-    """
+    """Return the features of ResNet-50 (He et al. 2015, table 1), which has kernel 3 and stride 2, for `inputs`."""
     x = _convolution(inputs, norm, _units(64, width), 7, strides=stride)
     x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
     for stage, blocks in enumerate((3, 4, 6, 3)):
@@ -140,10 +132,7 @@ def _bottleneck(x: Any, filters: int, strides: int, project: bool, norm: str, ke
 
 def _transformer(shape: tuple[int, ...], classes: int, width: float, norm: str, blocks: int) -> keras.Model:
     """Return a model of `blocks` encoder blocks over tokens, with normalization before each part of a block. An image
-    is read pixel by pixel.
-
-    `shape` is the shape of a sample, and `width` multiplies the size of the model. Raises TrainerError if a sample has
-    more than MAX_TOKENS tokens.
+    is read pixel by pixel. Raises TrainerError if a sample has more than MAX_TOKENS tokens.
     """
     length = sequence_length(shape)
     if length > MAX_TOKENS:

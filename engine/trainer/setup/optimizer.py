@@ -88,9 +88,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(step < self.warmup, self.rate * (step + 1.0) / self.warmup, after)
 
     def _factor(self, progress: Any) -> Any:
-        """Return the factor of the full learning rate. `progress` is the number of steps after warm-up and hold_steps,
-        divided by decay_steps.
-        """
+        """Return the factor of the full learning rate, `progress` times decay_steps after warm-up and hold_steps."""
         low = self.decay_rate
         if self.kind == "cosine":
             return low + (1 - low) * 0.5 * (1 + tf.cos(math.pi * tf.minimum(progress, 1.0)))
