@@ -8,7 +8,6 @@ it is. A PyDataset is in py_dataset.py. data/finishing.py splits and prefetches 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,10 +17,9 @@ import tensorflow as tf
 
 from ...options import Options
 from ...options.own_code import Data
-from ..data.batches import Drawn, Share
+from ..data.batches import Drawn
 from ..data.batching import Elements, augmented, loaded, mapped
 from ..data.pipeline import Pipeline
-from ..data.sources import Part, Source
 from ..data.stages import Stage
 from .dataset_facts import BY_PYTHON, Nature, nature_of, reshuffles
 from .user_code import UserError, contains_none
@@ -265,33 +263,6 @@ def prefetches(data: Any) -> bool:
     if not isinstance(data, tf.data.Dataset):
         return False
     return "Prefetch" in type(data).__name__ or any(prefetches(source) for source in data._inputs())
-
-
-def samples_of(
-    data: tf.data.Dataset,
-    counted: int | None,
-    options: Options,
-    replicas: int,
-    kind: Data,
-    load: Callable[..., Any] | None,
-    vary: Callable[..., Any] | None,
-    stamp: str,
-    arrays: Any = None,
-    share: Share | None = None,
-) -> Samples:
-    """Return a data set of single samples, `counted` in a pass, as a stream. `load` makes a sample of an element, and
-    `vary` changes it at random. `stamp` identifies the user's code for a cache on disk. Raises UserError.
-    """
-    if counted is None and options.input.cache != "off":
-        raise UserError(
-            "input.cache needs to know the number of samples in a pass over train",
-            "return samples, or set input.cache=off",
-        )
-    elements = data if counted is not None else data.repeat()
-    part = Part(elements, ENDLESS if counted is None else counted)
-    source = Source(part, Part(elements, 0), (), 0, load=load, vary=vary, stamp=stamp)
-    assert options.train.seed is not None
-    return Samples(options, source, replicas, options.train.seed, share, kind, arrays)
 
 
 def of_numpy(data: Any) -> Any:

@@ -42,19 +42,15 @@ def inexact(data: keras.utils.PyDataset) -> list[str]:
 
 
 def _of_methods(value: object, base: type, inexact_of: Inexact) -> list[str]:
+    # The first place of each method, in the classes of the user's code: those that inherit override.
     by_method: dict[str, str] = {}
     for kind in reversed(type(value).__mro__):
         if issubclass(kind, base) and not kind.__module__.startswith("keras."):
-            by_method |= dict(_of_class(kind, inexact_of))
+            tree, file, first = _source(kind)
+            for method in tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else ():
+                if isinstance(method, ast.FunctionDef) and (place := next(inexact_of(method), None)):
+                    by_method[method.name] = f"{kind.__name__}.{method.name} {place[0]} ({file}:{first + place[1]})"
     return list(by_method.values())
-
-
-def _of_class(kind: type, inexact_of: Inexact) -> Iterator[tuple[str, str]]:
-    tree, file, first = _source(kind)
-    for method in tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else ():
-        if isinstance(method, ast.FunctionDef) and (first_place := next(inexact_of(method), None)):
-            what, line = first_place
-            yield method.name, f"{kind.__name__}.{method.name} {what} ({file}:{first + line})"
 
 
 def _source(value: type | FunctionType | CodeType) -> tuple[ast.Module, str, int]:
@@ -66,42 +62,47 @@ def _source(value: type | FunctionType | CodeType) -> tuple[ast.Module, str, int
         return ast.Module([], []), "", 0
 
 
+def _nodes(method: ast.AST) -> Iterator[ast.stmt | ast.expr]:
+    return (node for node in ast.walk(method) if isinstance(node, ast.stmt | ast.expr))
+
+
+def _draws_from(called: str) -> str:
+    """Return the module from whose global state a call draws, if it does."""
+    module, _, name = called.rpartition(".")
+    return module if module in GLOBAL_STATES and name not in GENERATORS else ""
+
+
 def _inexact(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
-    me = method.args.args[0].arg if method.args.args else ""
-    for node in (part for part in ast.walk(method) if isinstance(part, ast.stmt | ast.expr)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and method.name != "__init__":
-            module, called = ast.unparse(node.func.value), node.func.attr
-            if module in GLOBAL_STATES and called not in GENERATORS:
-                yield f"draws from {module}", node.lineno
+    for node in _nodes(method):
+        if isinstance(node, ast.Call) and method.name != "__init__" and (module := _draws_from(ast.unparse(node.func))):
+            yield f"draws from {module}", node.lineno
         if method.name not in REPEATED:
-            yield from ((f"changes {kept}", node.lineno) for kept in _changed(node, me))
+            yield from ((f"changes {kept}", node.lineno) for kept in _changed(node, method))
 
 
-def _changed(node: ast.AST, me: str) -> list[str]:
-    """Return the attributes of the object that a statement changes. `me` is the name of the `self` parameter."""
-    return [name for target in _targets(node) for part in _unpacked(target) if (name := _attribute(part, me))]
+def _changed(node: ast.AST, method: ast.FunctionDef) -> Iterator[str]:
+    """Yield the attributes of the object, the first argument of its method, that a statement changes."""
+    me = method.args.args[0].arg if method.args.args else ""
+    for target in _targets(node):
+        while isinstance(target, ast.Attribute | ast.Subscript):
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == me:
+                yield f"{me}.{target.attr}"
+                break
+            target = target.value
 
 
 def _targets(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Assign):
-        return node.targets
+        return [part for target in node.targets for part in _unpacked(target)]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGES:
-        return [node.func.value]
-    return [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
+        return _unpacked(node.func.value)
+    return _unpacked(node.target) if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
 
 
 def _unpacked(target: ast.expr) -> list[ast.expr]:
     if isinstance(target, ast.Tuple | ast.List):
         return [part for item in target.elts for part in _unpacked(item)]
     return _unpacked(target.value) if isinstance(target, ast.Starred) else [target]
-
-
-def _attribute(target: ast.expr, me: str) -> str:
-    while isinstance(target, ast.Attribute | ast.Subscript):
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == me:
-            return f"{me}.{target.attr}"
-        target = target.value
-    return ""
 
 
 # ---- callbacks ------------------------------------------------------------------------------------
@@ -138,13 +139,12 @@ def _of_functions(callback: keras.callbacks.Callback) -> Iterator[str]:
 def _counting(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
     if method.name in _CALLED_AGAIN:
         return
-    me = method.args.args[0].arg if method.args.args else ""
     nodes = list(ast.walk(method))
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     declared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     local = ({node.arg for node in nodes if isinstance(node, ast.arg)} | bound) - declared
-    for node in (part for part in ast.walk(method) if isinstance(part, ast.stmt | ast.expr)):
-        for kept in [*_changed(node, me), *_changed_globals(node, local)]:
+    for node in _nodes(method):
+        for kept in [*_changed(node, method), *_changed_globals(node, local)]:
             if kept.partition(".")[2] not in _OF_KERAS and not _begins(method, node, kept):
                 yield f"changes {kept}", node.lineno
 
@@ -153,8 +153,7 @@ def _changed_globals(node: ast.AST, local: set[str]) -> list[str]:
     """Return the names of variables outside of the method that a statement changes, or of which it changes a part."""
     names = []
     statement = node.value if isinstance(node, ast.Expr) else node  # np.append, whose result is used, changes nothing
-    targets = [] if isinstance(node, ast.Call) else _targets(statement)
-    for target in (part for each in targets for part in _unpacked(each)):
+    for target in [] if isinstance(node, ast.Call) else _targets(statement):
         while isinstance(target, ast.Subscript):
             target = target.value
         if (name := ast.unparse(target)).partition(".")[0] not in local and name.replace(".", "").isidentifier():
@@ -298,10 +297,10 @@ def _of_code(
     (tree, file, first), closed = _source(code), names.get(CLOSED, {}) if closures else {}
     for node in (part for part in ast.walk(tree) if isinstance(part, ast.Call)):
         called = ast.unparse(node.func)
-        owner, _, method = called.rpartition(".")
+        owner = called.rpartition(".")[0]
         place = f"({file}:{first + node.lineno})"
         value = closed.get(owner, names.get(owner))
-        if owner in GLOBAL_STATES and method not in GENERATORS:
+        if _draws_from(called):
             yield f"{code.co_name} draws from {owner} {place}"
         elif isinstance(value, _RANDOM):
             yield f"{code.co_name} draws from {owner}, which is made outside of it {place}"

@@ -26,16 +26,12 @@ from ...entry import Entry
 from ...files import writing
 from ...runs import code_copy
 from ..common.stopping import StopRequested
-from ..common.training_errors import TrainerError
+from ..common.training_errors import TrainerError, first_line
 
 _OURS = str(Path(__file__).resolve().parents[2])
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 _NOT_THEIRS = (TrainerError, StopRequested, MemoryError, tf.errors.ResourceExhaustedError)
 _PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>[^\s,]+)')
-_NOISE = re.compile(
-    r"^(in user code:|Graph execution error|Detected at node|Stack trace for op|Arguments received by"
-    r"|<stack traces unavailable>|Traceback \(most recent)"
-)
 _KIND = re.compile(r"[A-Za-z_.]*(Error|Exception|Interrupt|Warning)\b")
 
 
@@ -235,9 +231,7 @@ def _what(fault: BaseException) -> str:
     python_error = _after_places(str(fault))
     if python_error:
         return python_error[:300]
-    lines = [writing.without_nodes(line).strip() for line in str(fault).splitlines()]
-    lines = [line for line in lines if line and not _PLACE.search(line) and not _NOISE.match(line)]
-    return f"{type(fault).__name__}: {lines[0] if lines else 'no message'}"[:300]
+    return f"{type(fault).__name__}: {first_line(fault)}"
 
 
 def _after_places(text: str) -> str:

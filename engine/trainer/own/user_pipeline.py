@@ -18,11 +18,12 @@ import tensorflow as tf
 
 from ... import plan
 from ...options import Options
+from ...options.own_code import Data
 from ...plan import batches_per_pass
 from ..checkpoint.object_graph import is_filled
 from ..data.batches import BY_ELEMENT, BY_ROW, NO_ARGUMENTS, Batches, FitArguments, Share
 from ..data.finishing import finish
-from ..data.sources import split_order
+from ..data.sources import Part, Source, split_order
 from ..data.stages import Stage
 from ..measure.run_report import RunReport
 from .dataset_facts import SAMPLES, counted, inspected, length_follows_variable, reshuffles, settable
@@ -30,7 +31,7 @@ from .iterated import Iterated, data_set_of, passes_of
 from .model_checks import can_evaluate
 from .py_dataset import Indexed
 from .returned import Returned, check_classes, weigh
-from .streams import ENDLESS, Batched, Samples, Stream, as_array, as_fitted, as_tensors, samples_of
+from .streams import ENDLESS, Batched, Samples, Stream, as_array, as_fitted, as_tensors
 from .user_code import UserCode, UserError, contains_none
 
 READS_AHEAD = "what a callback sets reaches its samples some steps later than in Keras' fit"
@@ -215,17 +216,16 @@ def opened(
     options: Options, replicas: int, returned: Returned, file: Path, report: RunReport, share: Share | None = None
 ) -> OwnPipeline:
     """Return the user's data as a pipeline for all `replicas`, of which this worker has `share`. Raises UserError."""
-    stamp = _stamp(file)
+    opening = _Opening(options, replicas, returned, _stamp(file), report, share)
     data, kept_back = returned.train, returned.validation
     if returned.mapped:
         data, kept_back = (
             part if (passes := passes_of(part)) is None else data_set_of(passes, batched=False)
             for part in (data, kept_back)
         )
-    if _are_arrays(data) and kept_back is None and _splits(options, returned, report):
-        data, kept_back = _split(data, options)
-    length = _length(data, returned.samples, options.train.steps_per_epoch, "train", report)
-    train = _stream(data, returned, "train", options, replicas, stamp, length, share, report)
+    if _are_arrays(data) and kept_back is None and opening.splits():
+        data, kept_back = split(data, options)
+    train = opening.stream("train", data, opening.length("train", data, options.train.steps_per_epoch))
     _check_epochs(data, train, options)
     if train.batches is not None and train.batches < 1:
         raise UserError(
@@ -239,8 +239,7 @@ def opened(
         ends = 0 <= whole <= (steps or whole)
         if steps is not None and isinstance(kept_back, tf.data.Dataset) and not returned.mapped:
             kept_back, steps = kept_back.take(steps), None  # it may have fewer
-        length = _length(kept_back, returned.validation_samples, steps, "validation", report)
-        held_out = _stream(kept_back, returned, "validation", options, replicas, stamp, length, share, report)
+        held_out = opening.stream("validation", kept_back, opening.length("validation", kept_back, steps))
         if isinstance(held_out, Batched):
             held_out = replace(held_out, ends=ends)
     if held_out is not None and held_out.batches == 0:
@@ -272,79 +271,116 @@ def _check_epochs(data: Any, train: Stream, options: Options) -> None:
         raise UserError(f"train has {batches} batches, which {asked} steps per epoch do not divide: {ENDS_EARLY}", hint)
 
 
-def _length(data: Any, samples: int | None, asked: int | None, role: str, report: RunReport) -> int | None:
-    """Count the elements of a data set if their number is needed and unknown to TensorFlow, else None."""
-    if asked is None and isinstance(data, tf.data.Dataset) and length_follows_variable(data):
-        raise UserError(
-            f"the number of elements of {role} follows a tf.Variable, so that epochs may have different lengths",
-            f"end the Dataset with .repeat(), and {settable(role)}",
+@dataclass(frozen=True)
+class _Opening:
+    """Makes a stream of the data of a role, `train` or `validation`. `stamp` identifies the user's code for a cache on
+    disk.
+    """
+
+    options: Options
+    replicas: int
+    returned: Returned
+    stamp: str
+    report: RunReport
+    share: Share | None
+
+    def length(self, role: str, data: Any, steps: int | None) -> int | None:
+        """Count the elements of a data set if their number is needed and unknown to TensorFlow, else None."""
+        if steps is None and isinstance(data, tf.data.Dataset) and length_follows_variable(data):
+            raise UserError(
+                f"the number of elements of {role} follows a tf.Variable, so that epochs may have different lengths",
+                f"end the Dataset with .repeat(), and {settable(role)}",
+            )
+        is_given = getattr(self.returned, SAMPLES[role]) is not None or steps is not None
+        if is_given or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
+            return None
+        return counted(data, role, self.report)
+
+    def stream(self, role: str, data: Any, length: int | None) -> Stream:
+        """`length` is the number of elements if they were counted."""
+        options, trains = self.options, role == "train"
+        given = getattr(self.returned, SAMPLES[role])
+        steps = options.train.steps_per_epoch if trains else self.returned.fit.validation_steps
+        if not trains:
+            fixed = replace(options.input, shuffle="off", augment="off", drop_remainder=False, one_batch=False)
+            options = replace(options, input=fixed)
+        if isinstance(data, tf.data.Dataset) and any(
+            not hasattr(leaf, "shape") for leaf in tf.nest.flatten(data.element_spec)
+        ):
+            raise contains_none(f"the Dataset of {role}")
+        if _are_arrays(data):
+            arrays = as_tensors(as_fitted(data))
+            with tf.device("/CPU:0"):
+                elements = tf.data.Dataset.from_tensor_slices(arrays)
+            dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
+            whole, number = arrays if dense else None, int(elements.cardinality())
+            return self.samples(role, "arrays", elements, number, options, whole)
+        if isinstance(data, keras.utils.PyDataset):
+            return Indexed(data, options, given, evaluates=not trains)
+        if (passes := passes_of(data, role)) is not None:
+            return Iterated(passes, role, options, self.replicas, given, steps, self.report)
+        cardinality = int(data.cardinality()) if length is None else length
+        if self.returned.mapped:
+            samples = given or (cardinality if cardinality >= 0 else None)
+            if samples is not None and cardinality >= 0:
+                samples = min(samples, cardinality)
+            data = data.take(samples) if samples is not None else data
+            stream = self.samples(role, "mapped", data, samples, options)
+            if samples is None and (why := _follows(stream)):
+                hint = f"return {SAMPLES[role]} next to it"
+                self.report.warn("reads_ahead", f"{role} has no end: {READS_AHEAD}: {why}", hint)
+            return stream
+        size = _batch_size(data, role)
+        batches = cardinality if cardinality >= 0 else _batches(data, given, size)
+        return Batched(data, given, batches, size, self.replicas, epoch_is_pass=steps is None)
+
+    def samples(
+        self,
+        role: str,
+        kind: Data,
+        elements: tf.data.Dataset,
+        number: int | None,
+        options: Options,
+        arrays: Any = None,
+    ) -> Samples:
+        """Return single samples as a stream, `number` in a pass. `arrays` are tensors that can be gathered from."""
+        if number is None and options.input.cache != "off":
+            raise UserError(
+                "input.cache needs to know the number of samples in a pass over train",
+                "return samples, or set input.cache=off",
+            )
+        if number is None:
+            elements, number = elements.repeat(), ENDLESS
+        trains = role == "train"
+        load, vary = (self.returned.map, self.returned.augment) if trains else (self.returned.validation_map, None)
+        none = Part(elements, 0)
+        source = Source(Part(elements, number), none, (), 0, load=load, vary=vary, stamp=self.stamp + role)
+        assert options.train.seed is not None
+        stream = Samples(options, source, self.replicas, options.train.seed, self.share, kind, arrays)
+        given = options.input
+        if given.cache != "off" and _follows(stream):
+            given = replace(given, cache="off")
+        if given.augment != "off" and not stream.images:
+            given = replace(given, augment="off")
+        return stream if given is options.input else replace(stream, options=replace(options, input=given))
+
+    def splits(self) -> bool:
+        """Return True if a part of arrays is kept for validation; if the model cannot be evaluated, warn instead."""
+        is_set, model = self.options.train.validation_split > 0, self.returned.model
+        if not is_set or can_evaluate(model, self.returned.loss):
+            return is_set
+        name = type(model).__name__
+        self.report.warn(
+            "no_validation",
+            f"no validation: {name} has a train_step of its own, but neither a test_step nor a compiled loss",
+            f"give {name} a test_step, or set train.validation_split=0",
+            "train.validation_split",
         )
-    is_given = samples is not None or asked is not None
-    if is_given or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
-        return None
-    return counted(data, role, report)
-
-
-def _stream(
-    data: Any,
-    returned: Returned,
-    role: str,
-    options: Options,
-    replicas: int,
-    stamp: str,
-    length: int | None,
-    share: Share | None,
-    report: RunReport,
-) -> Stream:
-    """Return the data of one role as a stream for all `replicas`; `length` is the number of elements if counted."""
-    trains = role == "train"
-    given = returned.samples if trains else returned.validation_samples
-    load = returned.map if trains else returned.validation_map
-    if not trains:
-        fixed = replace(options.input, shuffle="off", augment="off", drop_remainder=False, one_batch=False)
-        options = replace(options, input=fixed)
-    vary = returned.augment if trains else None
-    if isinstance(data, tf.data.Dataset) and any(
-        not hasattr(leaf, "shape") for leaf in tf.nest.flatten(data.element_spec)
-    ):
-        raise contains_none(f"the Dataset of {role}")
-    if _are_arrays(data):
-        return _arrays(data, options, replicas, load, vary, stamp + role, share)
-    if isinstance(data, keras.utils.PyDataset):
-        return Indexed(data, options, given, evaluates=not trains)
-    if (passes := passes_of(data, role)) is not None:
-        steps = options.train.steps_per_epoch if trains else returned.fit.validation_steps
-        return Iterated(passes, role, options, replicas, given, steps, report)
-    cardinality = int(data.cardinality()) if length is None else length
-    if returned.mapped:
-        samples = given or (cardinality if cardinality >= 0 else None)
-        if samples is not None and cardinality >= 0:
-            samples = min(samples, cardinality)
-        data = data.take(samples) if samples is not None else data
-        stream = _checked(samples_of(data, samples, options, replicas, "mapped", load, vary, stamp + role, share=share))
-        if samples is None and (why := _follows(stream)):
-            report.warn("reads_ahead", f"{role} has no end: {READS_AHEAD}: {why}", f"return {SAMPLES[role]} next to it")
-        return stream
-    size = _batch_size(data, role)
-    batches = cardinality if cardinality >= 0 else _batches(data, given, size)
-    asked = options.train.steps_per_epoch if trains else returned.fit.validation_steps
-    return Batched(data, given, batches, size, replicas, epoch_is_pass=asked is None)
+        return False
 
 
 def _are_arrays(data: Any) -> bool:
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset) and passes_of(data) is None
-
-
-def _arrays(
-    data: Any, options: Options, replicas: int, load: Any, vary: Any, stamp: str, share: Share | None
-) -> Samples:
-    arrays = as_tensors(as_fitted(data))
-    with tf.device("/CPU:0"):
-        elements = tf.data.Dataset.from_tensor_slices(arrays)
-    dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
-    samples = int(elements.cardinality())
-    whole = arrays if dense else None
-    return _checked(samples_of(elements, samples, options, replicas, "arrays", load, vary, stamp, whole, share))
 
 
 def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:
@@ -360,41 +396,14 @@ def _follows(stream: Stream) -> str:
     return stream.nature.depends if ours else ""
 
 
-def _checked(stream: Samples) -> Samples:
-    if stream.options.input.cache != "off" and _follows(stream):
-        stream = replace(stream, options=replace(stream.options, input=replace(stream.options.input, cache="off")))
-    if stream.options.input.augment == "off" or stream.images:
-        return stream
-    off = replace(stream.options.input, augment="off")
-    return replace(stream, options=replace(stream.options, input=off))
-
-
-def _splits(options: Options, returned: Returned, report: RunReport) -> bool:
-    """Return True if a part of the arrays is kept for validation; if the model cannot be evaluated, warn instead."""
-    is_set = options.train.validation_split > 0
-    if not is_set or can_evaluate(returned.model, returned.loss):
-        return is_set
-    name = type(returned.model).__name__
-    report.warn(
-        "no_validation",
-        f"no validation: {name} has a train_step of its own, but neither a test_step nor a compiled loss",
-        f"give {name} a test_step, or set train.validation_split=0",
-        "train.validation_split",
-    )
-    return False
-
-
-def _split(data: Any, options: Options) -> tuple[Any, Any]:
+def split(data: Any, options: Options) -> tuple[Any, Any]:
     """Return the arrays split by train.validation_split, in an order drawn by the seed. An empty validation is None."""
-    share = options.train.validation_split
     arrays = as_fitted(data)
-    total = int(tf.nest.flatten(arrays)[0].shape[0])
     assert options.train.seed is not None
-    trained, held_out = split_order(total, share, options.train.seed)
-    if not len(held_out):
-        return data, None
-    parts = [tf.nest.map_structure(lambda array, at=at: as_array(array)[at], arrays) for at in (trained, held_out)]
-    return parts[0], parts[1]
+    total = int(tf.nest.flatten(arrays)[0].shape[0])
+    orders = split_order(total, options.train.validation_split, options.train.seed)
+    parts = [tf.nest.map_structure(lambda array, at=order: as_array(array)[at], arrays) for order in orders]
+    return (parts[0], parts[1]) if len(orders[1]) else (data, None)
 
 
 def _batch_size(data: tf.data.Dataset, role: str) -> int:

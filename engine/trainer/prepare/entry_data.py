@@ -14,7 +14,6 @@ import tensorflow as tf
 from ...options import Options
 from ...prepare import manifest
 from ...prepare.manifest import PARTS, TRAIN, VALIDATION
-from ..data.sources import split_order
 from ..own import returned
 from ..own.building import context_of
 from ..own.dataset_facts import reshuffles, unshuffled
@@ -22,6 +21,7 @@ from ..own.iterated import data_set_of, passes_of, seed_torch
 from ..own.returned import Returned
 from ..own.streams import as_array, as_fitted, as_tensors, as_tuples
 from ..own.user_code import UserCode, UserError
+from ..own.user_pipeline import split
 from .samples import Broken, Request, Samples
 
 SAME = 32  # samples at the beginning that must be the same each time
@@ -102,18 +102,11 @@ def _parts(given: Returned, options: Options) -> dict[str, _Part]:
     train, validation = given.train, given.validation
     share = options.train.validation_split
     if validation is None and share > 0 and not isinstance(train, tf.data.Dataset | keras.utils.PyDataset):
-        train, validation = _split(train, share, options.train.seed or 0)
+        train, validation = split(train, options)
     parts = {TRAIN: _part(train, TRAIN, given.map, given.samples, given.mapped)}
     if validation is not None:
         parts[VALIDATION] = _part(validation, VALIDATION, given.validation_map, given.validation_samples, given.mapped)
     return parts
-
-
-def _split(data: Any, share: float, seed: int) -> tuple[Any, Any]:
-    arrays = as_fitted(data)
-    orders = split_order(int(tf.nest.flatten(arrays)[0].shape[0]), share, seed)
-    chosen = [tf.nest.map_structure(lambda array, at=order: as_array(array)[at], arrays) for order in orders]
-    return chosen[0], chosen[1] if len(orders[1]) else None
 
 
 def _part(data: Any, role: str, load: Callable[..., Any] | None, samples: int | None, mapped: bool) -> _Part:
