@@ -1,6 +1,5 @@
 from gputui.engine import Monitor as engine_Monitor
 from gputui.engine.trainer import __main__, assembly, exported, fork_server, session
-from gputui.engine.trainer.assembly import Training
 from gputui.engine.trainer.checkpoint import callback_state, training_state
 from gputui.engine.trainer.checkpoint.callback_state import Arrays
 from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints, ClusterCheckpoints, NotWritten
@@ -30,9 +29,9 @@ from gputui.engine.trainer.measure.run_report import RunReport
 from gputui.engine.trainer.measure.step_parts import GraphClock
 from gputui.engine.trainer.monitor import description, fit_life
 from gputui.engine.trainer.monitor.callback import Monitor as callback_Monitor
+from gputui.engine.trainer.monitor.callback import WatchedFit
 from gputui.engine.trainer.monitor.description import LOOK
 from gputui.engine.trainer.monitor.fit_life import Life
-from gputui.engine.trainer.monitor.watched_fit import WatchedFit
 from gputui.engine.trainer.own import (
     building, dataset_facts, iterated, model_checks, py_dataset, returned, streams, user_pipeline,
 )

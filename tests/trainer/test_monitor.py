@@ -97,11 +97,11 @@ def test_a_loop_of_ones_own_with_a_model_that_is_not_compiled_is_watched(cpus: A
     assert monitor.run.state == "ok"
 
 
-@pytest.mark.parametrize("name", ["__init__", "execution_ended", "evaluation_begins"])
+@pytest.mark.parametrize("name", ["__init__", "on_train_batch_end", "on_test_begin"])
 def test_what_fails_within_monitor_ends_the_watching_and_never_the_script(
     name: str, cpus: Any, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **more: Any) -> None:
         raise KeyError("nothing\nhere")
 
     monkeypatch.setattr(WatchedFit, name, fail)

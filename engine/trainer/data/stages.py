@@ -116,13 +116,56 @@ class StageMeter:
         """Return the stages from the source on, and the mean fill (0 to 1) of the last buffer. These readings then
         count half.
         """
-        stages = Naming(self._tallies, self._declared, self._replicas).stages() if self._tallies else []
-        stages = with_functions(stages, self._functions)
+        stages = with_functions(self._stages() if self._tallies else [], self._functions)
         fill = sum(self._fills) / len(self._fills) if self._fills else None
         self._fills = []
         for tally in self._tallies.values():
             tally.nanoseconds, tally.elements = tally.nanoseconds / 2, tally.elements / 2
         return stages, fill
+
+    def _stages(self) -> list[Timed]:
+        # Those of one name become one, with the sum of times, and operation and parallelism of the slowest.
+        root = min(self._tallies, key=len)
+        parts = list(self._parts(root, float(self._replicas), "", list(self._declared)))
+        if not self._declared:
+            parts = _numbered(parts)
+        together: dict[str, list[Timed]] = {}
+        for part in parts:
+            together.setdefault(part.name, []).append(part)
+        slowest = {name: max(parts, key=lambda part: part.ms_per_batch) for name, parts in together.items()}
+        totals = {name: sum(part.ms_per_batch for part in parts) for name, parts in together.items()}
+        return [replace(part, ms_per_batch=totals[name]) for name, part in slowest.items()]
+
+    def _parts(self, place: Place, elements: float, name: str, left: list[Stage]) -> Iterator[Timed]:
+        """The stages behind this place, which makes `elements` for a batch, then the place, with their times."""
+        op, children = place[-1][1], self._children(place)
+        stage = _match(left, op)
+        if stage:
+            name = stage.name
+        elif not self._declared:
+            name = _kind(op)
+        elif [stage.name for stage in left] == [SOURCE] and not op.endswith("Impl"):
+            name, left = SOURCE, []
+        splits = stage.splits if stage else 0
+        main = (children[0] if splits else children[-1]) if children else None
+        for child in sorted(children, key=lambda child: child != main):
+            each = elements / splits if splits and child == main else self._behind(place, child, elements)
+            yield from self._parts(child, each, name, left if child == main else [])
+        if name and op != "Root":
+            tally = self._tallies[place]
+            own = tally.nanoseconds / tally.elements / 1e6 if tally.elements else 0.0
+            yield Timed(name, op, own * elements, tally.parallelism)
+
+    def _children(self, place: Place) -> list[Place]:
+        return sorted(other for other in self._tallies if other[:-1] == place)
+
+    def _behind(self, place: Place, child: Place, elements: float) -> float:
+        mine, its = self._tallies[place], self._tallies[child]
+        if mine.node_class in KNOWN_RATIO:
+            return elements * (mine.ratio or 1.0)
+        if mine.node_class in MANY and child[-1][0] > 0:
+            return elements
+        return elements * its.elements / mine.elements if mine.elements else elements
 
 
 def _visit(nodes: Any, number: int, place: Place, by_place: dict[Place, list[int]]) -> None:
@@ -170,55 +213,6 @@ class StageWatch:
             self._emit(events.InputStages(stages=[stage.timing() for stage in stages], buffer_fill=fill))
 
 
-class Naming:
-    """Turns the tallies of a pipeline into stages with the names of the `declared` stages."""
-
-    def __init__(self, tallies: Mapping[Place, Tally], declared: Sequence[Stage], replicas: int) -> None:
-        self._tallies, self._declared, self._replicas = tallies, declared, replicas
-
-    def stages(self) -> list[Timed]:
-        """Stages of one name become one, with the sum of times, and operation and parallelism of the slowest."""
-        root = min(self._tallies, key=len)
-        parts = list(self._parts(root, float(self._replicas), "", list(self._declared)))
-        if not self._declared:
-            parts = _numbered(parts)
-        together: dict[str, list[Timed]] = {}
-        for part in parts:
-            together.setdefault(part.name, []).append(part)
-        return [_combined(parts) for parts in together.values()]
-
-    def _parts(self, place: Place, elements: float, name: str, left: list[Stage]) -> Iterator[Timed]:
-        """The stages behind this place, which makes `elements` for a batch, then the place, with their times."""
-        op, children = place[-1][1], self._children(place)
-        stage = _match(left, op)
-        if stage:
-            name = stage.name
-        elif not self._declared:
-            name = _kind(op)
-        elif [stage.name for stage in left] == [SOURCE] and not op.endswith("Impl"):
-            name, left = SOURCE, []
-        splits = stage.splits if stage else 0
-        main = (children[0] if splits else children[-1]) if children else None
-        for child in sorted(children, key=lambda child: child != main):
-            each = elements / splits if splits and child == main else self._behind(place, child, elements)
-            yield from self._parts(child, each, name, left if child == main else [])
-        if name and op != "Root":
-            tally = self._tallies[place]
-            own = tally.nanoseconds / tally.elements / 1e6 if tally.elements else 0.0
-            yield Timed(name, op, own * elements, tally.parallelism)
-
-    def _children(self, place: Place) -> list[Place]:
-        return sorted(other for other in self._tallies if other[:-1] == place)
-
-    def _behind(self, place: Place, child: Place, elements: float) -> float:
-        mine, its = self._tallies[place], self._tallies[child]
-        if mine.node_class in KNOWN_RATIO:
-            return elements * (mine.ratio or 1.0)
-        if mine.node_class in MANY and child[-1][0] > 0:
-            return elements
-        return elements * its.elements / mine.elements if mine.elements else elements
-
-
 def _kind(op: str) -> str:
     # ParallelMapV2 gives Map.
     return next((kind for kind in KINDS if kind in op), op)
@@ -257,8 +251,3 @@ def _numbered(parts: list[Timed]) -> list[Timed]:
         name = f"{part.name} {seen[part.name]}" if times[part.name] > 1 else part.name
         numbered.append(replace(part, name=name))
     return numbered
-
-
-def _combined(parts: list[Timed]) -> Timed:
-    most = max(parts, key=lambda part: part.ms_per_batch)
-    return replace(most, ms_per_batch=sum(part.ms_per_batch for part in parts))

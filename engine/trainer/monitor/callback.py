@@ -7,21 +7,38 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import shutil
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
-from ... import runs
-from ...runs import Run
+from ... import plan, runs
+from ...job import environment_variables
+from ...runs import Run, events
+from ...runs.events import EVENTS_FILE
+from ...runs.parsing import EventWriter
 from ..common.logs import floats
+from ..common.versions import ended_step
+from ..data.stages import StageMeter, StageWatch
+from ..measure.progress_reports import FirstEvaluation, LossWindow, Pulses, SampleCount
+from ..measure.run_figures import Moment, Plan
+from ..measure.run_report import RunReport
+from ..setup import environment
 from . import description
-from .fit_life import Fit
-from .watched_fit import WatchedFit
+from .fit_life import Fit, Life
 
 LONGEST = 300  # characters of a reason
+UNKNOWN_STEPS = 1_000_000  # for a fit whose length is known only at the end of its first epoch
+INTERRUPTED = {
+    "kind": "interrupted",
+    "message": "the fit ended early: it was interrupted, or failed",
+    "hint": "the script's own output says why",
+}
 
 
 def _harmless(method: Callable[..., None]) -> Callable[..., None]:
@@ -35,6 +52,16 @@ def _harmless(method: Callable[..., None]) -> Callable[..., None]:
             self._give_up(fault)
 
     return guarded
+
+
+def _handed_on(name: str) -> Callable[..., None]:
+    """Return a method that the watched fit has, too."""
+
+    def method(self: Monitor, *arguments: Any, **named: Any) -> None:
+        if self._watched:
+            getattr(self._watched, name)(*arguments, **named)
+
+    return _harmless(method)
 
 
 class Monitor(keras.callbacks.Callback):
@@ -77,44 +104,227 @@ class Monitor(keras.callbacks.Callback):
                 shutil.rmtree(self.run.path, ignore_errors=True)  # the run has not begun
                 self.run = None
 
-    @_harmless
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if self._watched:
-            self._watched.epoch_begins(epoch)
-
-    @_harmless
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self._watched:
-            self._watched.execution_begins(batch)
-
-    @_harmless
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        # Keras calls this in a thread of its own, and the loop waits neither for it nor for the logs.
-        if self._watched:
-            self._watched.execution_ended(batch, logs)
-
-    @_harmless
-    def on_test_begin(self, logs: Any = None) -> None:
-        if self._watched:
-            self._watched.evaluation_begins()
-
-    @_harmless
-    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self._watched and batch:
-            self._watched.evaluation_runs()
-
-    @_harmless
-    def on_test_end(self, logs: Any = None) -> None:
-        if self._watched:
-            self._watched.evaluation_ends()
-
-    @_harmless
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self._watched:
-            self._watched.epoch_ends(epoch, floats(logs))
+    on_epoch_begin = _handed_on("on_epoch_begin")
+    on_train_batch_begin = _handed_on("on_train_batch_begin")
+    on_train_batch_end = _handed_on("on_train_batch_end")
+    on_test_begin = _handed_on("on_test_begin")
+    on_test_batch_begin = _handed_on("on_test_batch_begin")
+    on_test_end = _handed_on("on_test_end")
+    on_epoch_end = _handed_on("on_epoch_end")
 
     @_harmless
     def on_train_end(self, logs: Any = None) -> None:
         if self._watched:
             self._watched.finish()
             self._watched = None
+
+
+class Position:
+    """The progress of the fit with the arguments `params`. The steps of an epoch may be known only after the first."""
+
+    def __init__(self, params: dict[str, Any]) -> None:
+        self.epochs, self.steps_per_epoch = int(params.get("epochs") or 1), params.get("steps")
+        self.epoch = self.step = 0
+        self.ended = -1  # the last step of the epoch that has ended
+
+    @property
+    def steps(self) -> int:
+        """The number of steps of the whole fit. 0 if unknown."""
+        return int(self.steps_per_epoch or 0) * self.epochs
+
+    def execution_begins(self, batch: int) -> None:
+        self.step = self.epoch * int(self.steps_per_epoch or 0) + batch
+
+    def steps_of(self, batch: int, together: int) -> int:
+        # Keras counts the last execution of an epoch as a whole one.
+        return min(together, int(self.steps_per_epoch or 0) - batch) if self.steps_per_epoch else together
+
+    def epoch_ends(self, epoch: int) -> None:
+        self.steps_per_epoch = self.steps_per_epoch or self.ended + 1
+        self.step = epoch * int(self.steps_per_epoch) + min(self.ended + 1, int(self.steps_per_epoch))
+
+
+class InputWait:
+    """The seconds that a fit on a CPU has waited for its batches: its steps without the time between the requests
+    for batches. On a GPU the host requests batches ahead of the steps, so its wait is not that of the GPU.
+    """
+
+    def __init__(self, fit: Fit, on_gpu: bool) -> None:
+        self._fit, self._counts = fit, not on_gpu
+        self._measured, self._step = 0.0, 0
+        self._seconds: float | None = None
+
+    def begin(self, step: int) -> None:
+        """To be called when the warm-up is over, after `step` steps."""
+        self._step = step
+
+    def take(self, measured: float, step: int) -> None:
+        """The wait of the steps up to `step`, of which `measured` seconds were measured."""
+        steps, seconds = step - self._step, measured - self._measured
+        if not self._counts or steps < 1 or seconds <= 0 or not (gaps := self._fit.gaps()[-steps:]):
+            return
+        self._step, self._measured = step, measured
+        self._seconds = (self._seconds or 0.0) + max(0.0, seconds - steps * sum(gaps) / len(gaps))
+
+    def totals(self) -> tuple[float | None, None]:
+        """Return the seconds waited up to now, if known, and None for those of the graph, which is not timed."""
+        return self._seconds, None
+
+
+class WatchedFit:
+    """Writes the run of a fit that Keras itself runs. The host waits for the device only at a pulse."""
+
+    def __init__(
+        self,
+        run: Run,
+        model: keras.Model,
+        params: dict[str, Any],
+        batch_size: int | None,
+        sample_seconds: float,
+        fit: Fit,
+    ) -> None:
+        self.model, self.position = model, Position(params)
+        devices, obstacle = description.devices(model)
+        on_gpu = devices.kind == "GPU"
+        self.report = RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id))
+        self.report.speed.plan = Plan(self.position.epochs, self.position.steps, batch_size or 0)
+        self.report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
+        self._fit, self._input = fit, InputWait(fit, on_gpu)
+        self._stages = StageWatch(StageMeter((), replicas=1), self.report.writer.emit)
+        self._samples = SampleCount(model, batch_size if fit.samples_per_step() is None else fit.samples_per_step())
+        self._trained: int | None = None  # samples
+        self._clock = self.report.speed.begin(
+            plan.warmup_steps(self.position.steps or UNKNOWN_STEPS), on_gpu, self._input.totals, lambda: self._trained
+        )
+        self._pulses = Pulses(self.report, devices.names, slows_down=False)
+        self._first_evaluation = FirstEvaluation(self.report)
+        self._loss = LossWindow(model)
+        self._executions, self._began = 0, 0.0  # when the last one began
+        self.logs: Any = None  # the logs of the last execution
+        self._stopping, self._finishing = False, threading.Lock()
+        self.report.writer.emit(description.started(self.report, model, devices, self.position.steps_per_epoch))
+        description.warn_of_gpus(self.report, devices, obstacle)
+        environment.warn_of_harmful(
+            environment_variables.recorded(os.environ), self.report, devices.kind, len(devices.gpus)
+        )
+        self._life = Life(run, sample_seconds, fit, self._ask_to_stop, self.gone, self.report.writer.clock)
+        self._life.begin()
+
+    # ---- called as Keras' callbacks are ---------------------------------------------------------
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.position.epoch = epoch
+        self.report.epochs.begin()
+        if self._executions:
+            self.report.phase("training")
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Record that an execution begins with this step (from 0). Its work may already be on the device."""
+        if self._executions == 0:
+            self.report.phase("compiling", "XLA" if self.model.jit_compile else "tracing")
+        elif self._executions == 1:
+            self._first_done()
+        self.position.execution_begins(batch)
+        if batch == 0:
+            self._samples.epoch_begins()
+            self._fit.epoch_begins()
+        self._began = self._mark(self.position.steps_of(batch, int(self.model.steps_per_execution)))
+        self._executions += 1
+        if batch and self._logs and self._pulses.due(self._began):  # before the first step no metric has counted yet
+            self._trained = self._samples.take(self.position.step)
+            self._pulse(self._read(), self._loss.take())
+        if self._stopping:
+            self.model.stop_training = True
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Record that an execution has ended. Keras calls this in a thread of its own, and the loop does not wait."""
+        self.position.ended, self._logs = ended_step(batch, int(self.model.steps_per_execution)), logs
+
+    def _mark(self, steps: int) -> float:
+        """Mark the start of an execution. Before the first one that is measured, the host waits for the device."""
+        measures = self._clock.warm and not self.report.speed.warm
+        if measures:
+            self._read()
+        now = time.perf_counter()
+        self._clock.mark(now, steps)
+        if measures:
+            self._trained = self._samples.take(self.position.step)
+            self._input.begin(self.position.step)
+            self.report.speed.begin_measuring(self._clock.spent(now), self.position.step)
+        return now
+
+    def _first_done(self) -> None:
+        if self.report.first_seconds.step is not None:  # at the end of an epoch of one execution
+            return
+        self._read()  # the first execution has ended when its figures are known
+        self.report.first_step_done(time.perf_counter() - self._began)
+        self._pulses.first_step_done()
+        self.report.phase("training")
+
+    def _read(self) -> dict[str, float]:
+        # The host waits for them. If the training step returns other figures, those.
+        metrics, logs = floats(self.model.get_metrics_result()), floats(self._logs)
+        return metrics if not logs or logs.keys() == metrics.keys() else logs
+
+    def _pulse(self, metrics: dict[str, float], window_loss: float | None) -> None:
+        self._clock.device_was_waited_for()
+        now, step = time.perf_counter(), self.position.step
+        if self.report.speed.warm:
+            self._input.take(self._clock.measured_until(now), step)
+        spent = self._clock.spent(now)
+        moment = Moment(self.position.epoch + 1, step, spent, metrics, self._trained, window_loss=window_loss)
+        self._pulses.pulse(moment)
+        if self._fit.iterator is not None:
+            self._stages.pulse(self._fit.iterator)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._clock.pause(time.perf_counter())
+        self._samples.evaluation_begins(self.position.step)
+        self._loss.evaluation_begins()
+        self._first_evaluation.begins()
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        # In the first evaluation, the time up to the second execution is tracing and compiling.
+        if batch and not self._first_evaluation.done:
+            self._first_evaluation.compiled()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        if not self._first_evaluation.done:
+            self._first_evaluation.compiled()
+        self.report.phase("training")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        metrics = floats(logs)
+        if self._executions == 1:
+            self._first_done()
+        self._clock.pause(time.perf_counter())
+        self.position.epoch_ends(epoch)
+        self._trained = self._samples.take(self.position.step)
+        self.report.speed.plan.steps = self.position.steps
+        training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
+        self._pulse(training, self._loss.end_epoch())
+        self._fit.epoch_ends()
+        self.report.epoch_done(epoch + 1, self.position.step, metrics)
+
+    def _ask_to_stop(self) -> None:
+        self._stopping = True
+
+    def finish(self) -> None:
+        self._end("stopped" if self._stopping else "ok", 0)
+
+    def gone(self) -> None:
+        """End the run of a fit that has ended although Keras did not report its end."""
+        self._end("stopped", 0) if self._stopping else self._end("error", 1, INTERRUPTED)
+
+    def failed(self, why: str) -> None:
+        """End the run with the reason `why`. The fit itself continues, but is not watched any more."""
+        error = {"kind": "monitor", "message": f"the fit goes on unwatched: {why}", "hint": "see the script's output"}
+        self._end("error", 1, error)
+
+    def _end(self, outcome: events.Outcome, returncode: int, error: dict[str, str] | None = None) -> None:
+        """End once: at the end of the fit, or by the first thread that notices that the fit is gone."""
+        if self._finishing.acquire(blocking=False):
+            self._stages.finish()
+            self.report.finish(outcome, returncode, error)
+            self._life.end()
+            self.report.writer.close()
