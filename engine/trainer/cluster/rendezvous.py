@@ -35,6 +35,10 @@ _MOST_BYTES = 1_000_000
 _OTHER_PORT = "perhaps two workers were given the same number; otherwise end that program, or give another port"
 _NEVER_CAME = f"start all workers, and see that their ports can be reached; {VARIABLE} sets another limit"
 Hello = Mapping[str, Any]
+# The kernel asks whether the other machine is still there: one that has lost its power closes nothing.
+_SILENT_SECONDS, _ASK_SECONDS, _ASKED = 5, 5, 3
+_END_SECONDS = 10.0  # for the watching process, after the workers are connected
+ByIndex = dict[int, socket.socket]
 
 
 def seconds() -> float:
@@ -51,11 +55,14 @@ def seconds() -> float:
 
 
 class Contacts:
-    """The messages of the workers (`hellos`) and the connections to them, by index. Several threads use it."""
+    """The messages of the workers (`hellos`) and the connections to them, by index: those that this worker has opened
+    (`called`), and those of the others. Several threads use it.
+    """
 
     def __init__(self, index: int, itself: Hello, others: Sequence[int]) -> None:
         self.hellos: dict[int, Hello] = {index: itself}
-        self.connections = Connections()
+        self.called: ByIndex = {}
+        self.answered: ByIndex = {}
         self.ended: dict[int, float] = {}  # when workers ended that had been connected both ways
         self._others = others
         self._lock = threading.Lock()
@@ -64,17 +71,17 @@ class Contacts:
     def missing(self) -> list[int]:
         """Return the indexes of the other workers that are not connected in both directions now."""
         with self._lock:
-            self.ended |= dict.fromkeys(self.connections.drop_ended(), time.monotonic())
-            return [index for index in self._others if not self.connections.both_ways(index)]
+            self.ended |= dict.fromkeys(self.drop_ended(), time.monotonic())
+            return [index for index in self._others if not self._both_ways(index)]
 
     def reached(self, index: int, hello: Hello, connection: socket.socket) -> None:
         """Keep the connection that this worker has opened to the worker `index`. Raises ValueError after `leave`."""
         with self._lock:
             self._require_not_left()
             if not self._is_same_process(index, hello):
-                drop(self.connections.answered, index)  # of an earlier process of this worker
+                drop(self.answered, index)  # of an earlier process of this worker
             self.hellos[index] = hello
-            keep(self.connections.called, index, connection)
+            keep(self.called, index, connection)
 
     def called_by(self, index: int, hello: Hello, connection: socket.socket) -> None:
         """Keep the connection that the worker `index` has opened. ValueError after `leave`, and if another process with
@@ -82,16 +89,16 @@ class Contacts:
         """
         with self._lock:
             self._require_not_left()
-            if index in self.connections.called and not self._is_same_process(index, hello):
+            if index in self.called and not self._is_same_process(index, hello):
                 raise ValueError("another process")
             self.hellos[index] = hello
-            keep(self.connections.answered, index, connection)
+            keep(self.answered, index, connection)
 
     def leave(self) -> None:
         """Close all connections, and keep no further ones."""
         with self._lock:
             self._left = True
-            self.connections.close()
+            self.close()
 
     def _is_same_process(self, index: int, hello: Hello) -> bool:
         return bool(self.hellos.get(index, {}).get("process") == hello.get("process"))
@@ -99,6 +106,54 @@ class Contacts:
     def _require_not_left(self) -> None:
         if self._left:
             raise ValueError("this worker has left")
+
+    def _both_ways(self, index: int) -> bool:
+        return index in self.called and index in self.answered
+
+    def drop_ended(self) -> set[int]:
+        """Return those that were connected both ways. No data is sent: one that can be read has ended."""
+        poll, by_number = select.poll(), dict[int, tuple[ByIndex, int]]()
+        for group in (self.called, self.answered):
+            for index, connection in group.items():
+                poll.register(connection, select.POLLIN)
+                by_number[connection.fileno()] = group, index
+        ended = [by_number[number] for number, _ in poll.poll(0)]
+        lost = {index for _, index in ended if self._both_ways(index)}
+        for group, index in ended:
+            drop(group, index)
+        return lost
+
+    def close(self) -> None:
+        for group in (self.called, self.answered):
+            for index in tuple(group):
+                drop(group, index)
+
+    @contextlib.contextmanager
+    def watched(self, cluster: Cluster) -> Iterator[None]:
+        """A context in which another process watches the connections, and kills this one if a worker ends."""
+        control, ours = os.pipe()
+        try:
+            process = self._start_watch(cluster, control)
+        finally:
+            os.close(control)
+        try:
+            yield
+            with contextlib.suppress(BrokenPipeError):  # another process has ended it
+                os.write(ours, connection_watch.CONNECTED)
+        finally:
+            os.close(ours)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS)
+            self.close()
+
+    def _start_watch(self, cluster: Cluster, control: int) -> subprocess.Popen[bytes]:
+        called = {connection.fileno(): cluster.named(index) for index, connection in self.called.items()}
+        answered = [connection.fileno() for connection in self.answered.values()]
+        task = {"trainer": os.getpid(), "control": control, "watched": called, "answered": answered}
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(connection_watch.__file__)), json.dumps(task)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(control, *called, *answered),
+        )  # fmt: skip
 
 
 class Meeting:
@@ -109,8 +164,7 @@ class Meeting:
         itself = {"index": cluster.index, "workers": list(cluster.workers), "process": secrets.token_hex(8)}
         self._hello: Hello = {**itself, **hello}
         self._others = [index for index in range(len(cluster.workers)) if index != cluster.index]
-        self._contacts = Contacts(cluster.index, self._hello, self._others)
-        self.connections = self._contacts.connections
+        self.connections = Contacts(cluster.index, self._hello, self._others)
         self._fault: TrainerError | None = None
         self._unknown: set[int] = set()  # workers whose host has no address on this machine yet
         self._over = threading.Event()
@@ -125,26 +179,26 @@ class Meeting:
             try:
                 self._wait(tell, check)
             except BaseException:
-                self._contacts.leave()
+                self.connections.leave()
                 raise
             finally:
                 self._over.set()
-        return [self._contacts.hellos[index] for index in range(len(self._cluster.workers))]
+        return [self.connections.hellos[index] for index in range(len(self._cluster.workers))]
 
     def _wait(self, tell: Callable[[str], None], check: Callable[[], None]) -> None:
         limit, last_text, last_time = seconds(), "", 0.0
         began, began_at = time.monotonic(), datetime.now()
-        while missing := self._contacts.missing():
+        while missing := self.connections.missing():
             check()
             if self._fault is not None:
                 raise self._fault
-            since = min(self._contacts.ended.get(index, began) for index in missing) - began
+            since = min(self.connections.ended.get(index, began) for index in missing) - began
             until = f"until {began_at + timedelta(seconds=since + limit):%H:%M:%S} at most ({VARIABLE}: {limit:g} s)"
             now, waiting = time.monotonic(), f"waiting for {self._named(missing)}{self._ended(missing)}, {until}"
             if waiting != last_text or now - last_time > TELL_SECONDS:
                 tell(waiting)
                 last_text, last_time = waiting, now
-            if late := [index for index in missing if now - self._contacts.ended.get(index, began) > limit]:
+            if late := [index for index in missing if now - self.connections.ended.get(index, began) > limit]:
                 message = f"{self._named(late)} did not come within {limit:g} s ({self._cluster.source})"
                 raise TrainerError("peer_missing", message + self._ended(late), _NEVER_CAME)
             time.sleep(LOOK_SECONDS)
@@ -158,7 +212,7 @@ class Meeting:
         return ", ".join(map(self._cluster.named, missing)) + addition
 
     def _ended(self, missing: Sequence[int]) -> str:
-        ended = [index for index in missing if index in self._contacts.ended]
+        ended = [index for index in missing if index in self.connections.ended]
         return f"; was there and has ended: {self._named(ended)}" if ended else ""
 
     # ---- calling ------------------------------------------------------------------------------
@@ -186,7 +240,7 @@ class Meeting:
             answer = _read(file)
             _send(file, {})  # it shows the other worker that its answer has arrived
             self._examine(index, answer)
-            self._contacts.reached(index, answer, connection)
+            self.connections.reached(index, answer, connection)
 
     def _examine(self, index: int, hello: Hello) -> None:
         """Raise ValueError if the process is another worker, or was started with others. The fault ends the wait."""
@@ -239,7 +293,7 @@ class Meeting:
             if (index := int(hello["index"])) not in self._others:
                 raise ValueError("no other worker of this cluster")
             self._examine(index, hello)
-            self._contacts.called_by(index, hello, connection)
+            self.connections.called_by(index, hello, connection)
 
 
 @contextlib.contextmanager
@@ -268,68 +322,6 @@ def _read(file: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("no object")
     return value
-
-
-# The kernel asks whether the other machine is still there: one that has lost its power closes nothing.
-_SILENT_SECONDS, _ASK_SECONDS, _ASKED = 5, 5, 3
-_END_SECONDS = 10.0  # for the watching process, after the workers are connected
-ByIndex = dict[int, socket.socket]
-
-
-class Connections:
-    """The connections to the other workers, by index: those that this worker has opened, and those of the others."""
-
-    def __init__(self) -> None:
-        self.called: ByIndex = {}
-        self.answered: ByIndex = {}
-
-    def both_ways(self, index: int) -> bool:
-        return index in self.called and index in self.answered
-
-    def drop_ended(self) -> set[int]:
-        """Return those that were connected both ways. No data is sent: one that can be read has ended."""
-        poll, by_number = select.poll(), dict[int, tuple[ByIndex, int]]()
-        for group in (self.called, self.answered):
-            for index, connection in group.items():
-                poll.register(connection, select.POLLIN)
-                by_number[connection.fileno()] = group, index
-        ended = [by_number[number] for number, _ in poll.poll(0)]
-        lost = {index for _, index in ended if self.both_ways(index)}
-        for group, index in ended:
-            drop(group, index)
-        return lost
-
-    def close(self) -> None:
-        for group in (self.called, self.answered):
-            for index in tuple(group):
-                drop(group, index)
-
-    @contextlib.contextmanager
-    def watched(self, cluster: Cluster) -> Iterator[None]:
-        """A context in which another process watches the connections, and kills this one if a worker ends."""
-        control, ours = os.pipe()
-        try:
-            process = self._start_watch(cluster, control)
-        finally:
-            os.close(control)
-        try:
-            yield
-            with contextlib.suppress(BrokenPipeError):  # another process has ended it
-                os.write(ours, connection_watch.CONNECTED)
-        finally:
-            os.close(ours)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_END_SECONDS)
-            self.close()
-
-    def _start_watch(self, cluster: Cluster, control: int) -> subprocess.Popen[bytes]:
-        called = {connection.fileno(): cluster.named(index) for index, connection in self.called.items()}
-        answered = [connection.fileno() for connection in self.answered.values()]
-        task = {"trainer": os.getpid(), "control": control, "watched": called, "answered": answered}
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(connection_watch.__file__)), json.dumps(task)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(control, *called, *answered),
-        )  # fmt: skip
 
 
 def keep(group: ByIndex, index: int, connection: socket.socket) -> None:

@@ -19,7 +19,7 @@ from ...runs import Run
 from ...runs.run_cluster import SOURCE, VARIABLE, Cluster
 from ..common.training_errors import TrainerError
 from .exchange import SUSPENSION, Exchange
-from .rendezvous import Connections, Hello, Meeting
+from .rendezvous import Contacts, Hello, Meeting
 
 # Options in which workers may differ, as they are settings of a machine. All take the seed of the chief.
 OWN = {
@@ -40,7 +40,7 @@ class Joined:
     cluster: Cluster
     hellos: list[Hello]
     exchange: Exchange
-    connections: Connections
+    connections: Contacts
 
     def described(self, replicas: int, gpus: list[str]) -> list[dict[str, Any]]:
         """Return the workers for the event `started`. All workers call this at the same place, as it exchanges data."""
