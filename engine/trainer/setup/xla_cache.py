@@ -40,7 +40,8 @@ class XlaCache:
     warns: bool = False
     executables: bool = False  # compiled programs are kept, too
     _lock: locks.Lock | None = field(default=None, repr=False)
-    _before: frozenset[str] = frozenset()
+    _mark: Path = Path()
+    _before: frozenset[str] = frozenset()  # the programs at the begin
 
     def __str__(self) -> str:
         return self.reason or str(self.folder or "")
@@ -50,9 +51,11 @@ class XlaCache:
         """A context around the training, with its mark in the folder if programs are kept. The mark stays if an
         error before the first step may come from the cache, so that the next training empties the folder.
         """
-        if self.executables:
+        if self.executables and self.folder is not None:
+            me = Process.current()  # with the start time, as many processes in containers have the same process id
+            self._mark = self.folder / f"{_of_this_machine()}{me.pid}-{me.start_ticks}"
             with contextlib.suppress(OSError, locks.Taken):
-                self._before, self._lock = self._compiled(), locks.take(self._mark)
+                self._before, self._lock = _compiled(self.folder), locks.take(self._mark)
         try:
             yield
         except BaseException as fault:
@@ -65,19 +68,10 @@ class XlaCache:
     def first_step_done(self) -> None:
         if self.folder is not None and self._lock is not None:
             with contextlib.suppress(OSError):
-                first_step_done(self.folder)
-                if self._before and self._compiled() == self._before:
+                (self.folder / _EMPTIED).unlink(missing_ok=True)
+                if self._before and _compiled(self.folder) == self._before:
                     (self.folder.parent / LOADS).touch()
         self.leave()
-
-    def _compiled(self) -> frozenset[str]:
-        assert self.folder is not None
-        return frozenset(os.listdir(self.folder / "executables"))
-
-    @property
-    def _mark(self) -> Path:
-        assert self.folder is not None
-        return mark(self.folder)
 
     def leave(self) -> None:
         """Remove the mark and release its lock: if the training ends after this call, the cache is not the cause."""
@@ -86,6 +80,10 @@ class XlaCache:
                 self._mark.unlink()
             self._lock.release()
             self._lock = None
+
+
+def _compiled(folder: Path) -> frozenset[str]:
+    return frozenset(os.listdir(folder / "executables"))
 
 
 def keep(options: Options) -> XlaCache:
@@ -221,59 +219,35 @@ def may_be_damage(fault: BaseException | None) -> bool:
     return "OpError" in kinds and bool(kinds & _KINDS or _MISMATCH.search(text)) and not _INPUT.search(text)
 
 
-def mark(folder: Path) -> Path:
-    # with the start time, as many processes in containers have the same process id
-    me = Process.current()
-    return folder / f"{_of_this_machine()}{me.pid}-{me.start_ticks}"
-
-
-def first_step_done(folder: Path) -> None:
-    (folder / _EMPTIED).unlink(missing_ok=True)
-
-
-def distrusted(folder: Path) -> str:
-    """Return why the folder is not used. With a mark of an earlier training it is emptied."""
-    try:
-        times = folder / _EMPTIED
-        emptied = times.stat().st_size if times.exists() else 0  # before the marks, which may just be removed
-        marks = _marks(folder)
-        left = [path for path, held in marks.items() if not held]
-        if left and len(left) < len(marks):
-            return f"{folder} has to be emptied, and another run is in its first step with it"
-        if left and emptied >= _MOST_EMPTIED and not all(map(_is_old, left)):
-            return f"{emptied + 1} runs in a row failed before the first step; to try again: rm -r {folder}"
-        if left:
-            _empty(folder, left)
-            (folder / _EMPTIED).write_bytes(b"x" * (emptied + 1))
-    except OSError as fault:
-        return f"{folder} cannot be written ({fault.strerror})"
-    return ""
-
-
 def _of_this_machine() -> str:
     here = Place.here()
     return f"{_MARK}{here.boot_id or here.host}-"
 
 
-def _marks(folder: Path) -> dict[Path, bool]:
-    """Return each mark of this machine's trainings, and whether a running one holds it. Others last a day."""
-    marks = {}
-    for path in folder.glob(f"{_MARK}*"):
-        with contextlib.suppress(FileNotFoundError):  # its training has just done its first step
-            held = locks.held(path) if path.name.startswith(_of_this_machine()) else None
-            if held is not None:
-                marks[path] = held
-            elif _is_old(path):
-                path.unlink()
-    return marks
-
-
-def _is_old(path: Path) -> bool:
-    return time.time() - path.stat().st_mtime > _DAY_SECONDS
-
-
-def _empty(folder: Path, marks: list[Path]) -> None:
-    (folder.parent / LOADS).unlink(missing_ok=True)
-    kept = [path for part in PARTS for path in (folder / part).rglob("*") if not path.is_dir()]
-    for path in [*kept, *marks]:
-        path.unlink(missing_ok=True)
+def distrusted(folder: Path) -> str:
+    """Return why the folder is not used. It is emptied if a training of this machine has left its mark."""
+    try:
+        counter, ours, left, others = folder / _EMPTIED, _of_this_machine(), dict[Path, bool](), 0
+        emptied = counter.stat().st_size if counter.exists() else 0  # before the marks, which may just be removed
+        for path in folder.glob(f"{_MARK}*"):
+            with contextlib.suppress(FileNotFoundError):  # its training has just done its first step
+                is_old = time.time() - path.stat().st_mtime > _DAY_SECONDS
+                held = locks.held(path) if path.name.startswith(ours) else None  # None: it is not known
+                if held is False:
+                    left[path] = is_old
+                others += held is True
+                if held is None and is_old:
+                    path.unlink()
+        if left and others:
+            return f"{folder} has to be emptied, and another run is in its first step with it"
+        if emptied >= _MOST_EMPTIED and not all(left.values()):
+            return f"{emptied + 1} runs in a row failed before the first step; to try again: rm -r {folder}"
+        if left:
+            (folder.parent / LOADS).unlink(missing_ok=True)
+            kept = [path for part in PARTS for path in (folder / part).rglob("*") if not path.is_dir()]
+            for path in [*kept, *left]:
+                path.unlink(missing_ok=True)
+            counter.write_bytes(b"x" * (emptied + 1))
+    except OSError as fault:
+        return f"{folder} cannot be written ({fault.strerror})"
+    return ""
