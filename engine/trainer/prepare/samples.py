@@ -96,12 +96,6 @@ class Request:
 def read(line: str) -> Request:
     """Return the request in a line of JSON that gputui itself has written."""
     given = json.loads(line)
-    size = given["size"]
-    return Request(
-        options_json.from_json(json.dumps(given["options"])),
-        Path(given["folder"]),
-        given["format"],
-        given["dtype"],
-        (size[0], size[1]) if size else None,
-        given["limit"],
-    )
+    size = tuple(given["size"]) if given["size"] else None
+    options = options_json.from_json(json.dumps(given["options"]))
+    return Request(**given | {"options": options, "folder": Path(given["folder"]), "size": size})
