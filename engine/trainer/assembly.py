@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import keras
 import tensorflow as tf
@@ -17,11 +16,11 @@ from .checkpoint.checkpoints import Checkpoints, ClusterCheckpoints
 from .checkpoint.training_state import State
 from .cluster import tensorflow_cluster
 from .cluster.tensorflow_cluster import Joined
-from .common import versions
 from .common.stopping import StopSwitch
 from .common.versions import DTYPE_POLICY, set_global_attribute
 from .data import pipeline as pipelines
-from .data.batches import Share
+from .data.batches import Batches, Share
+from .data.pipeline import Pipeline
 from .fit import micro_batches
 from .fit.built_training import Built
 from .fit.training_loop import TrainingLoop
@@ -30,34 +29,23 @@ from .setup import devices as device_setup
 from .setup import models, optimizer, xla
 from .setup.devices import Devices
 
-
-@dataclass(frozen=True)
-class Training:
-    """A training with everything built, ready to run."""
-
-    loop: TrainingLoop
-    versions: dict[str, str]
-    pid: int
+if TYPE_CHECKING:
+    from .own.building import Own
 
 
-def assemble(options: Options, report: RunReport, stop: StopSwitch) -> Training:
-    """All options but those of the training loop are applied. Raises TrainerError."""
+def assemble(options: Options, report: RunReport, stop: StopSwitch) -> TrainingLoop:
+    """Return the loop with everything built, ready to run. Raises TrainerError."""
     joined = None
     if options.strategy.kind == MULTI_WORKER:
-        options, joined = _join(options, report, stop)
+        options, joined = tensorflow_cluster.meet(
+            options, report.run, lambda what: report.phase("configuring", what), stop.check
+        )
+        report.phase("configuring", f"connecting {counted(len(joined.hellos), 'workers')}")
     devices = device_setup.configure(options, joined)
     stop.listen_again()
     loop = build(options, devices, report, stop, joined)
     report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
-    return Training(loop, versions.of_packages(), os.getpid())
-
-
-def _join(options: Options, report: RunReport, stop: StopSwitch) -> tuple[Options, Joined]:
-    options, joined = tensorflow_cluster.meet(
-        options, report.run, lambda what: report.phase("configuring", what), stop.check
-    )
-    report.phase("configuring", f"connecting {counted(len(joined.hellos), 'workers')}")
-    return options, joined
+    return loop
 
 
 def build(
@@ -69,12 +57,40 @@ def build(
     else:
         set_global_attribute(DTYPE_POLICY, None)  # that of keras.config.floatx(), which the user's code may set
     distribution = device_setup.build_strategy(options, devices)
+    share = Share(len(joined.cluster.workers), joined.cluster.index) if joined else None
+    own: Own | None = None
+    pipeline: Batches
     if options.workload.entry is not None:
-        return _own(options, devices, report, stop, distribution, joined)
+        from .own import building  # only needed for a user's code
+
+        stop.check()
+        own = building.build(options, distribution, report, share)
+        pipeline, model, compiler, state = own.pipeline, own.model, own.xla, own.state()
+    else:
+        pipeline, model, compiler = _of_gputui(options, report, stop, distribution, share)
+        state = State(model)
+    if joined is not None:
+        tensorflow_cluster.draw_apart(model, joined)
+    micro_batches.require_divisible(options, model, pipeline.replicas)
+    folder, keep = report.run.file("checkpoints"), options.run.keep
+    checkpoints = (
+        ClusterCheckpoints(folder, keep, state, joined.exchange) if joined else Checkpoints(folder, keep, state)
+    )
+    checkpoints.place_in_data = pipeline.place
+    return TrainingLoop(Built(options, model, pipeline, devices, report, checkpoints, stop, compiler, own, joined))
+
+
+def _of_gputui(
+    options: Options,
+    report: RunReport,
+    stop: StopSwitch,
+    distribution: tf.distribute.Strategy | None,
+    share: Share | None,
+) -> tuple[Pipeline, keras.Model, xla.Xla]:
     report.phase("building", "data")
     stop.check()
     replicas = distribution.num_replicas_in_sync if distribution else 1
-    pipeline = pipelines.build(options, replicas, _share(joined))
+    pipeline = pipelines.build(options, replicas, share)
     steps_per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
     report.phase("building", "model")
     stop.check()
@@ -89,42 +105,7 @@ def build(
             steps_per_execution=options.compile.steps_per_execution,
         )
         _build_state(model)
-    if joined is not None:
-        tensorflow_cluster.draw_apart(model, joined)
-    micro_batches.require_divisible(options, model, pipeline.replicas)
-    checkpoints = _checkpoints(options, report, State(model), joined)
-    return TrainingLoop(Built(options, model, pipeline, devices, report, checkpoints, stop, compiler, joined=joined))
-
-
-def _own(
-    options: Options,
-    devices: Devices,
-    report: RunReport,
-    stop: StopSwitch,
-    distribution: tf.distribute.Strategy | None,
-    joined: Joined | None,
-) -> TrainingLoop:
-    """Return the loop of a user's own training (workload.entry). Raises UserError, or another TrainerError."""
-    from .own import building  # only needed for a user's code
-
-    stop.check()
-    own = building.build(options, distribution, report, _share(joined))
-    if joined is not None:
-        tensorflow_cluster.draw_apart(own.model, joined)
-    micro_batches.require_divisible(options, own.model, own.pipeline.replicas)
-    checkpoints = _checkpoints(options, report, own.state(), joined)
-    checkpoints.place_in_data = own.pipeline.place
-    parts = own.model, own.pipeline, devices, report, checkpoints, stop, own.xla, own
-    return TrainingLoop(Built(options, *parts, joined))
-
-
-def _share(joined: Joined | None) -> Share | None:
-    return Share(len(joined.cluster.workers), joined.cluster.index) if joined else None
-
-
-def _checkpoints(options: Options, report: RunReport, state: State, joined: Joined | None) -> Checkpoints:
-    folder, keep = report.run.file("checkpoints"), options.run.keep
-    return ClusterCheckpoints(folder, keep, state, joined.exchange) if joined else Checkpoints(folder, keep, state)
+    return pipeline, model, compiler
 
 
 def _build_state(model: keras.Model) -> None:

@@ -39,7 +39,7 @@ def main() -> None:
         from .assembly import assemble
 
         report = RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id))
-        own = assemble(options, report, StopSwitch()).loop.built.own
+        own = assemble(options, report, StopSwitch()).built.own
         assert own is not None
         own.warn(options, report, None)
         facts = _described(own)

@@ -7,7 +7,7 @@ Deferred imports: all of these import TensorFlow, which takes seconds. Errors fo
 from __future__ import annotations
 
 import contextlib
-import re
+import os
 import sys
 import time
 import traceback
@@ -27,15 +27,10 @@ from ..system.import_cost import exempt_from_gc
 from ..telemetry import chips, resource_limits
 from ..units import counted
 from .common.stopping import ENGINE_GONE, ENGINE_LOST, StopRequested, StopSwitch
-from .common.training_errors import TrainerError
+from .common.training_errors import TrainerError, first_line
 from .measure.run_report import RunReport
 from .setup import environment
 from .setup.environment import NOTHING, Prepared
-
-_PLACE = re.compile(
-    r"Graph execution error:|^Detected at node|^ *File |^Stack trace for op|^<stack traces unavailable>|\[\[\{\{node"
-    r"|^\d+ root error\(s\) found"
-)
 
 
 def train_run(report: RunReport, stop: StopSwitch) -> int:
@@ -122,28 +117,28 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
     actual_settings.write_into_run_folder()
     actual_settings.exclude_ours()
     report.phase("configuring")
-    training = assemble(options, report, stop)
-    built = training.loop.built
-    resume_at = built.checkpoints.latest_step(training.loop.steps)
+    loop = assemble(options, report, stop)
+    built = loop.built
+    resume_at = built.checkpoints.latest_step(loop.steps)
     earlier = read_events(report.run.path, [EVENTS_FILE]) if resume_at is not None else RunEvents([])
     before, report.missed = earlier.last(events.Started), results.not_restored(earlier)
-    _announce(training, report, resume_at, prepared)
+    _announce(loop, report, resume_at, prepared)
     if before is not None:
-        _warn_of_other_replicas(before, training, report)
+        _warn_of_other_replicas(before, loop, report)
     if resume_at is not None and (damaged := built.checkpoints.damaged(resume_at)):
         report.warn("checkpoint_damaged", damaged)
     report.when_first_step_is_done = prepared.cache.first_step_done
     try:
         blamed = built.own.code.blamed(found_only=True) if built.own else contextlib.nullcontext()
         with prepared.cache.guarded(), blamed:
-            training.loop.run(resume_at)
+            loop.run(resume_at)
     except StopRequested:
-        training.loop.leave()
+        loop.leave()
         if built.joined is not None:
             built.joined.exchange.leave()
         raise
     except Exception as fault:
-        if _has_left(training, report, stop, fault):
+        if _has_left(loop, report, stop, fault):
             raise StopRequested(stop.reason) from fault
         if isinstance(fault, tf.errors.InvalidArgumentError):
             built.pipeline.find_fault()
@@ -151,20 +146,20 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
     if options.run.save_model:
         report.phase("saving", "model.keras")
         if built.joined is None or built.joined.cluster.is_chief:
-            save_model(built, training.loop.step)
+            save_model(built, loop.step)
     if built.joined is not None:
         built.joined.exchange.leave()
 
 
-def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Exception) -> bool:
+def _has_left(loop: Any, report: RunReport, stop: StopSwitch, fault: Exception) -> bool:
     """A scheduler also signals processes that load data, so that the next batch fails. Not if the state may be torn."""
-    loop, built = training.loop, training.loop.built
+    built = loop.built
     one_step = built.joined is None and built.options.compile.steps_per_execution == 1
     if not one_step or stop.at_once or not stop.requested() or stop.reason != "stopped":
         return False
     traceback.print_exception(fault)
     loop.leave()
-    what = _first_line(str(fault))
+    what = first_line(fault)
     message = (
         f"the training failed after it was asked to stop, and ends with its last step: {type(fault).__name__}: {what}"
     )
@@ -172,14 +167,16 @@ def _has_left(training: Any, report: RunReport, stop: StopSwitch, fault: Excepti
     return True
 
 
-def _announce(training: Any, report: RunReport, resume_at: int | None, prepared: Prepared = NOTHING) -> None:
+def _announce(loop: Any, report: RunReport, resume_at: int | None, prepared: Prepared = NOTHING) -> None:
+    from .common import versions
     from .data.batches import full_batch
     from .measure import flops
     from .setup import actual_settings
 
-    loop, built = training.loop, training.loop.built
+    built = loop.built
     options, model, pipeline, own = built.options, built.model, built.pipeline, built.own
     gpus = built.devices.gpus
+    unapplied = (own or pipeline).not_applied(options)
     peak = flops.peak(options, gpus, pipeline.replicas)
     batch = full_batch(pipeline)
     per_step = flops.per_step(model, batch) if peak else None
@@ -190,10 +187,13 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
     actual |= {"xla_reason": built.xla.reason} | prepared.actual()
     if pipeline.sharing:
         actual["sharding"] = pipeline.sharing
+    uuids = [gpu.uuid for gpu in gpus if gpu.uuid]
+    # All workers call this at the same place.
+    workers = list(built.joined.described(pipeline.replicas_here, uuids)) if built.joined else []
     report.writer.emit(
         events.Started(
-            pid=training.pid,
-            versions=training.versions,
+            pid=os.getpid(),
+            versions=versions.of_packages(),
             devices=list(built.devices.names),
             gpus=[gpu.id for gpu in gpus],
             gpu_devices=gpus,
@@ -213,13 +213,12 @@ def _announce(training: Any, report: RunReport, resume_at: int | None, prepared:
             cpu_bfloat16=chips.cpu_multiplies_bfloat16(),
             compute_capability=min(capabilities, default=None),
             sample_bytes=pipeline.sample_bytes,
-            not_applied=own.not_applied(options) if own is not None else pipeline.not_applied,
-            inapplicable=own.inapplicable if own is not None else pipeline.inapplicable,
+            not_applied=unapplied,
+            inapplicable=(own or pipeline).inapplicable,
             worker=built.joined.cluster.index if built.joined else None,
-            workers=_workers(training),
+            workers=workers,
         )
     )
-    unapplied = own.not_applied(options) if own is not None else pipeline.not_applied
     with contextlib.suppress(OSError):  # a full disk: the title then names them
         titles.leave_out(report.run, {item["option"]: item["why"] for item in unapplied})
     _warn(built, report, resume_at, actual, prepared)
@@ -234,7 +233,7 @@ def _warn(
     if built.own is not None:
         built.own.warn(built.options, report, resume_at)
     else:
-        report.not_applied(built.pipeline.not_applied)
+        report.not_applied(built.pipeline.not_applied(built.options))
     samples, batch = built.pipeline.train_samples, built.pipeline.global_batch_size
     if (
         samples is not None
@@ -249,9 +248,9 @@ def _warn(
         report.warn("gpus_uncertain", built.devices.uncertain, "GPU readings of this run may be of another GPU")
 
 
-def _warn_of_other_replicas(before: events.Started, training: Any, report: RunReport) -> None:
+def _warn_of_other_replicas(before: events.Started, loop: Any, report: RunReport) -> None:
     """Warn if the run was resumed with another number of devices: its steps have another size now."""
-    pipeline, steps = training.loop.built.pipeline, training.loop.steps_per_epoch
+    pipeline, steps = loop.built.pipeline, loop.steps_per_epoch
     if pipeline.replicas == before.replicas:
         return
     message = (
@@ -261,15 +260,6 @@ def _warn_of_other_replicas(before: events.Started, training: Any, report: RunRe
     )
     hint = "the steps that are done count as they are; a batch of another size often needs another learning rate"
     report.warn("other_replicas", message, hint)
-
-
-def _workers(training: Any) -> list[events.ClusterWorker]:
-    # All workers call this at the same place.
-    built = training.loop.built
-    if built.joined is None:
-        return []
-    gpus = [gpu.uuid for gpu in built.devices.gpus if gpu.uuid]
-    return list(built.joined.described(built.pipeline.replicas_here, gpus))
 
 
 def _failed(
@@ -287,7 +277,7 @@ def _failed(
     if (number := writing.refusal(fault)) is not None:
         message = f"{writing.describe(number, writing.place(fault) or run_folder)}: the training could not go on"
         return "error", _error("disk", message, f"{writing.remedy(number)}; the full traceback is in engine.log")
-    kind, message = type(fault).__name__, _first_line(str(fault))
+    kind, message = type(fault).__name__, first_line(fault)
     if end := ending.named_by(f"{kind}: {fault}", evidence, message):
         return _of_end(end, run_folder)
     if phase == "importing" and isinstance(fault, ImportError):
@@ -299,12 +289,6 @@ def _failed(
 def _of_end(end: ending.Ending, run_folder: Path) -> tuple[events.Outcome, dict[str, str]]:
     end = ending.with_hint(end, run_cluster.is_saved(Run(run_folder)))
     return end.outcome, _error(end.kind, end.message, end.hint)
-
-
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not _PLACE.search(line)]
-    line = writing.without_nodes(lines[0]).strip() if lines else "no message"
-    return line if len(line) <= 240 else line[:240] + "..."
 
 
 def _over_time(minutes: float | str | None) -> dict[str, str]:

@@ -48,11 +48,9 @@ class Training:
 
     def announce(self) -> Training:
         """Write the event that says what has been built."""
-        from tests.doors.trainer import Training as Assembled
         from tests.doors.trainer import session
 
-        built = Assembled(self.loop, {}, 0)
-        session._announce(built, self.loop.built.report, None)
+        session._announce(self.loop, self.loop.built.report, None)
         return self
 
 

@@ -101,11 +101,10 @@ class Pipeline(Batches):
         given = self.options.input
         return {} if given.only_moves else {"input.cast": NEEDS_FLOATS}
 
-    @property
-    def not_applied(self) -> list[dict[str, str]]:
-        """The options without effect on this data that were set, each with the reason."""
+    def not_applied(self, options: Options) -> list[dict[str, str]]:
+        """Return the options without effect on this data that were set, each with the reason."""
         why = self.inapplicable.get("input.cast")
-        return [{"option": "input.cast", "why": why}] if why and self.options.input.cast == "device" else []
+        return [{"option": "input.cast", "why": why}] if why and options.input.cast == "device" else []
 
     def find_fault(self) -> None:
         self.source.find_fault()
