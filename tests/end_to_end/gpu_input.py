@@ -212,21 +212,18 @@ def micro_batches(trainings: Trainings) -> dict[str, list[int]]:
 
     found: dict[str, list[int]] = {}
     rows = tf.ones((1024, 16)), tf.ones((1024, 1))
-    for metrics in ((), ("mae",)):
+    for name, metrics, compiled in (("loss alone, not compiled", [], False), ("metrics, compiled", ["mae"], True)):
         layers = [keras.layers.Activation("tanh") for _ in range(10)]
         model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1024), *layers, keras.layers.Dense(1)])
-        model.compile("sgd", "mse", metrics=list(metrics))
-        for compiled in (False, True):
-            taken = found[
-                f"{'metrics' if metrics else 'loss alone'}, {'compiled' if compiled else 'not compiled'}"
-            ] = []
-            for parts in (1, 4):
-                step = tf.function(micro_batches.split_training(model, parts, compiled=compiled), autograph=False)
-                step(rows)  # also makes what stays
-                before = _settled_bytes()
-                tf.config.experimental.reset_memory_stats("GPU:0")
-                float(step(rows)["loss"])
-                taken.append(int(tf.config.experimental.get_memory_info("GPU:0")["peak"]) - before)
+        model.compile("sgd", "mse", metrics=metrics)
+        taken = found[name] = []
+        for parts in (1, 4):
+            step = tf.function(micro_batches.split_training(model, parts, compiled=compiled), autograph=False)
+            step(rows)  # also makes what stays
+            before = _settled_bytes()
+            tf.config.experimental.reset_memory_stats("GPU:0")
+            float(step(rows)["loss"])
+            taken.append(int(tf.config.experimental.get_memory_info("GPU:0")["peak"]) - before)
     return found
 
 

@@ -111,7 +111,7 @@ NOT_IN_A_SCRIPT = {
 }  # fmt: skip
 
 
-USUAL = ("quickstart", "multi-gpu")  # of the shipped presets; the others are trained by `make nightly`
+USUAL = ("quickstart",)  # of the shipped presets; the others are trained by `make nightly`
 OTHERS = sorted({path.stem for path in presets.SHIPPED.glob("*.yaml")} - {"debug", *USUAL})
 
 

@@ -255,7 +255,7 @@ def test_a_copy_that_does_not_fit_on_the_gpu_has_no_time_and_does_not_end_the_tr
 
 @pytest.mark.timeout(600)
 def test_only_one_part_of_a_batch_is_in_the_gpus_memory(told: dict[str, Any]) -> None:
-    assert len(told["micro_batches"]) == 4
+    assert len(told["micro_batches"]) == 2
     for name, (whole, peak) in told["micro_batches"].items():
         assert peak < 1.3 * whole / 4, (name, whole, peak)
 
