@@ -6,15 +6,12 @@ each table.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import re
-import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -331,39 +328,6 @@ def goes_together() -> str:
     return table(["with", "this is needed", "what happens without", "what to do", "source"], rows)
 
 
-# ---- the map of the code ----------------------------------------------------------------------
-
-
-def layers(package: str) -> str:
-    """Return a table of the layers of a package by its import contract, from the top: each folder or module with its
-    purpose.
-
-    `package` is the package's name without `gputui.`, such as `engine.trainer`.
-    """
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    found = next(contract for contract in contracts if contract.get("containers") == [f"gputui.{package}"])
-    folder = ROOT.joinpath(*package.split("."))
-    rows = [
-        [str(number), code(_place(folder / name)), _purpose(folder / name)]
-        for number, layer in enumerate(found["layers"], 1)
-        for name in re.split(r"\s*[|:]\s*", layer)
-    ]
-    return table(["layer", "where", "what it is for"], rows)
-
-
-def _place(path: Path) -> str:
-    """Return the path of a folder or a module in the repository. `path` is that of the module without `.py`."""
-    place = path.relative_to(ROOT).as_posix()
-    return f"{place}/" if path.is_dir() else f"{place}.py"
-
-
-def _purpose(path: Path) -> str:
-    """Return the first sentence of a module's docstring or, for a folder, of the docstring of its `__init__.py`."""
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    about = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return re.split(r"(?<=\.)\s", prose(about).replace(" What others use is named here.", ""))[0]
-
-
 # ---- documents --------------------------------------------------------------------------------
 
 
@@ -389,9 +353,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "verdicts": verdicts,
     "failures": failures,
     "together": goes_together,
-    "engine": partial(layers, "engine"),
-    "trainer": partial(layers, "engine.trainer"),
-    "tui": partial(layers, "tui"),
 }
 
 

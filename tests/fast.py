@@ -22,7 +22,7 @@ PACKAGES = ("engine", "presets", "tui")  # their modules are imported as gputui.
 OF_OTHERS = {  # the tests of what is no module, by how its path begins or ends
     "docs/": "tests/test_documents.py",
     ".md": "tests/test_documents.py",
-    "architecture.md": "tests/test_recipes.py",
+    "extending.md": "tests/test_recipes.py",
     "pyproject.toml": "tests/test_packaging.py",
     "presets/": "tests/engine/test_presets.py",
     ".tcss": "tests/contract/test_screens.py",

@@ -1,4 +1,4 @@
-"""The worked examples of docs/architecture.md ("Add an option" ...), as somebody who copies them would use them."""
+"""The worked examples of docs/extending.md ("Add an option" ...), as somebody who copies them would use them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
 def recipe(title: str) -> str:
-    """The text of a section of architecture.md."""
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    """The text of a section of extending.md."""
+    text = (ROOT / "docs" / "extending.md").read_text()
     return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
