@@ -216,8 +216,6 @@ class _Canvas:
         """Draw a line with the letter in its middle over the columns, in the uppermost row that is empty there or,
         without one, has no curve there."""
         columns = range(max(0, first), min(last, self._width - 1) + 1)
-        if not columns:
-            return
 
         def is_free(styles: list[str], taken: tuple[str, ...]) -> bool:
             return not any(styles[column].startswith(taken) for column in columns)
@@ -225,9 +223,9 @@ class _Canvas:
         for taken in (("curve", "grid", "fill"), ("curve",)):
             row = next((row for row, styles in enumerate(self._styles) if is_free(styles, taken)), None)
             if row is not None:
+                middle, line = (columns.start + columns.stop - 1) // 2, (self._glyphs.rule, "track")
                 for column in columns:
-                    self._put(row, column, self._glyphs.rule, "track")
-                self._put(row, (columns[0] + columns[-1]) // 2, letter, "label")
+                    self._put(row, column, *((letter, "label") if column == middle else line))
                 return
 
     def fill(self, parts: list[Part]) -> None:
