@@ -44,7 +44,6 @@ class Deciding:
         self._search, self._limits = measurement.record.search, measurement.request.search or Limits()
         self._baseline = measurement.preset
         self._chosen = "the fastest settings"
-        self._fault = ""  # why the fastest settings cannot be chosen
 
     @property
     def plan(self) -> TimePlan:
@@ -53,12 +52,20 @@ class Deciding:
         return TimePlan.of(self._limits, seconds, asked.measure_seconds, asked.repeats)
 
     def decide(self, best: Best, started: Started) -> None:
-        """Choose settings that learn well enough, and compare them in pairs. Raises Stopped and BaselineFailed."""
+        """Choose settings that learn well enough, and compare them in pairs; without pairs, if the preset itself runs
+        out of memory and cannot be compared. Raises Stopped and BaselineFailed.
+        """
+        measurement, record = self._measurement, self._record
+        if record.before is None:
+            record.changes_kept = self._scaled(best.settings, started)
+            record.after = medians(best.trials)
+            record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()
+            return
         if not best.settings:
             return
-        self._measurement.reserved_seconds = self.plan.pairs_seconds
+        measurement.reserved_seconds = self.plan.pairs_seconds
         chosen = self._learning_well(best, started)
-        self._measurement.reserved_seconds, self._measurement.grace_seconds = 0.0, self.plan.grace_seconds
+        measurement.reserved_seconds, measurement.grace_seconds = 0.0, self.plan.grace_seconds
         safe = learns_alike(self._baseline, best.settings)
         if chosen and self._is_kept(chosen, self._chosen):
             return
@@ -66,61 +73,58 @@ class Deciding:
             self._is_kept(safe, "the fastest settings that change nothing that is learnt")
 
     def _is_kept(self, settings: Settings, reason: str) -> bool:
-        # settings that seem faster are stored as unproved if pairs do not decide it, or there is no time for two
-        comparison = self._compare(settings, reason) if self._pairs_in_time(settings) else None
-        if comparison is None or (comparison.decision == "undecided" and _seems_faster(comparison)):
+        # settings that seem faster are stored as unproved if pairs do not decide it, or there is no time for two; a
+        # first pair from before the search was resumed need not be measured again
+        measurement, comparison = self._measurement, None
+        is_known = measurement.remembers(with_changes(self._baseline, settings), "b", 1)
+        if is_known or self.plan.seconds_of(significance.FEW) <= measurement.seconds_left:
+            comparison = self._compare(settings, reason)
+            if comparison.decision == "kept":
+                return True
+        seems_faster = comparison is None or comparison.gain is None or comparison.gain >= significance.LEAST_GAIN
+        if seems_faster and (comparison is None or comparison.decision == "undecided"):
             self._search.unproved = self._search.unproved or dict(settings)
-        return comparison is not None and comparison.decision == "kept"
-
-    def _pairs_in_time(self, settings: Settings) -> bool:
-        # a first pair from before the search was resumed need not be measured again
-        is_known = self._measurement.remembers(with_changes(self._baseline, settings), "b", 1)
-        return is_known or self.plan.seconds_of(significance.FEW) <= self._measurement.seconds_left
-
-    def keep_without_pairs(self, best: Best, started: Started) -> None:
-        """Keep the best settings without a proof, as the preset itself runs out of memory and cannot be compared."""
-        record = self._record
-        record.changes_kept = self._scaled(best.settings, started)
-        record.after = medians(best.trials)
-        record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()
+        return False
 
     def _learning_well(self, best: Best, started: Started) -> dict[str, Any]:
         """If they learn clearly worse, and the user does not allow that, they are settings nearer to the preset."""
-        settings = self._scaled(best.settings, started)
+        search, settings = self._search, self._scaled(best.settings, started)
         if not self._changes_learning(settings):
             return settings
         plan = self.plan
         seconds = max(plan.learning_seconds, OF_WHAT_IS_LEFT * (self._measurement.seconds_left - plan.pairs_seconds))
         losses = Losses(self._measurement, self._report, seconds)
-        first = losses.check(settings, self._search.best_speed or best.speed)
+        first = losses.check(settings, search.best_speed or best.speed)
         if first.decision in ("no worse", "not judged"):
-            self._search.learning = "" if first.decision == "no worse" else "whether it learns as well is not known"
+            search.learning = "" if first.decision == "no worse" else "whether it learns as well is not known"
             if first.decision == "no worse" and first.passes is None:
-                self._search.learning = SHORT
+                search.learning = SHORT
             return settings
         if first.decision == "worse" and self._limits.allow_worse_loss:
-            self._search.learning = "the fastest settings learn clearly worse, which was allowed"
+            search.learning = "the fastest settings learn clearly worse, which was allowed"
             return settings
-        self._fault = "learn clearly worse" if first.decision == "worse" else f"cannot be trained ({first.why})"
-        return self._nearer(losses, best, started)
-
-    def _nearer(self, losses: Losses, best: Best, started: Started) -> dict[str, Any]:
-        for settings in nearer(self._baseline, best.settings):
-            tried = self._scaled(settings, started)
+        instead = learns_alike(self._baseline, best.settings)
+        for smaller in nearer(self._baseline, best.settings):
+            tried = self._scaled(smaller, started)
             if not tried or not self._changes_learning(tried):
                 break
-            if losses.check(tried, self._speed_of(tried, best)).decision == "no worse":
-                return self._instead(tried)
-        return self._instead(learns_alike(self._baseline, best.settings))
-
-    def _instead(self, settings: dict[str, Any]) -> dict[str, Any]:
+            # the largest speed that was measured with this batch size
+            speeds = [
+                candidate.samples_per_second
+                for candidate in search.candidates
+                if candidate.samples_per_second and candidate.settings.get(BATCH) == tried.get(BATCH)
+            ]
+            if losses.check(tried, max(speeds, default=search.before_speed or best.speed)).decision == "no worse":
+                instead = tried
+                break
         self._chosen = "the fastest settings that do not learn clearly worse"
-        what = proof_sentences.changes(settings) if settings else "the preset as it is"
-        self._search.learning = f"the fastest settings {self._fault} and are not chosen: {what} instead"
-        return settings
+        fault = "learn clearly worse" if first.decision == "worse" else f"cannot be trained ({first.why})"
+        what = proof_sentences.changes(instead) if instead else "the preset as it is"
+        search.learning = f"the fastest settings {fault} and are not chosen: {what} instead"
+        return instead
 
     def _scaled(self, settings: Settings, started: Started) -> dict[str, Any]:
-        self._search.rate_fixed = why_fixed(started)
+        self._search.rate_fixed = started.inapplicable.get(RATE, "")
         if self._search.rate_fixed:
             return dict(settings)
         try:
@@ -131,33 +135,24 @@ class Deciding:
     def _changes_learning(self, settings: Settings) -> bool:
         return bool(comparing.note(settings, with_changes(self._baseline, settings).options))
 
-    def _speed_of(self, settings: Settings, best: Best) -> float:
-        # the largest speed that was measured with this batch size
-        batch = settings.get(BATCH)
-        speeds = [
-            candidate.samples_per_second
-            for candidate in self._search.candidates
-            if candidate.samples_per_second and candidate.settings.get(BATCH) == batch
-        ]
-        return max(speeds, default=self._search.before_speed or best.speed)
-
     def _compare(self, settings: Settings, reason: str) -> Comparison:
+        record, repeats = self._record, self._measurement.request.repeats
         comparison = Comparison(changes=dict(settings), reason=reason)
-        self._record.comparisons.append(comparison)
+        record.comparisons.append(comparison)
         best = with_changes(self._baseline, settings)
         measuring = Comparing(
-            self._measurement,
-            comparison,
-            self._baseline,
-            best,
-            self._measurement.request.repeats,
-            self._report,
-            may_end_early=True,
+            self._measurement, comparison, self._baseline, best, repeats, self._report, may_end_early=True
         )
         ended = ""
         try:
-            measuring.measure()
-            self._more_where_undecided(measuring)
+            gains = measuring.measure()
+            # More pairs are judged only when all are measured: after each a gain by chance would be found more often.
+            median, spread = significance.gain_and_spread(gains)
+            is_open = significance.verdict(gains)[0] == "undecided"
+            if is_open and median is not None and spread is not None and median >= 0:
+                needed = significance.pairs_needed(median, spread)
+                if 2 * (needed - len(gains)) * self.plan.pair_trial <= self._measurement.seconds_left:
+                    measuring.measure_more(needed)
         except OutOfTime:  # the pairs that were measured are judged
             ended = f"; {NO_TIME}"
         if comparison.decision != "failed":
@@ -165,29 +160,11 @@ class Deciding:
             comparison.decision = {"faster": "kept", "undecided": "undecided"}.get(decision, "rejected")
             comparison.why += ended if decision == "undecided" else ""
         if comparison.decision == "kept":
-            self._keep(comparison)
+            record.before, record.after = comparison.figures("a"), comparison.figures("b")
+            record.changes_kept = dict(comparison.changes)
+            record.gain_total = 1 + (comparison.gain or 0.0)
+            record.preset_after = best.to_yaml()
         return comparison
-
-    def _more_where_undecided(self, measuring: Comparing) -> None:
-        # judged only when all are measured: after each pair a gain by chance would be found more often
-        gains = measuring.gains
-        median, spread = significance.gain_and_spread(gains)
-        if significance.verdict(gains)[0] != "undecided" or median is None or spread is None or median < 0:
-            return
-        needed = significance.pairs_needed(median, spread)
-        if 2 * (needed - len(gains)) * self.plan.pair_trial <= self._measurement.seconds_left:
-            measuring.measure_more(needed)
-
-    def _keep(self, comparison: Comparison) -> None:
-        record = self._record
-        record.before, record.after = comparison.figures("a"), comparison.figures("b")
-        record.changes_kept = dict(comparison.changes)
-        record.gain_total = 1 + (comparison.gain or 0.0)
-        record.preset_after = with_changes(self._baseline, record.changes_kept).to_yaml()
-
-
-def _seems_faster(comparison: Comparison) -> bool:
-    return comparison.gain is None or comparison.gain >= significance.LEAST_GAIN
 
 
 # ---- settings nearer to the preset ---------------------------------------------------------------
@@ -232,19 +209,9 @@ def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machin
     factor = plan.rate_factor(limits.learning_rate, grown) / by_itself
     rate = float(f"{value_of(baseline, RATE) * factor:.4g}")
     warmup = {} if limits.warmup_steps is None else {WARMUP: limits.warmup_steps}
-    return {**settings, RATE: rate, **dict(_lengths(baseline, grown)), **warmup}
+    lengths = {key: max(1, round(steps / grown)) for key in SCHEDULE if (steps := value_of(baseline, key))}
+    return {**settings, RATE: rate, **lengths, **warmup}
 
 
 def _by_option(preset: Preset, machine: Machine) -> float:
     return plan.rate_factor(preset.options.train.learning_rate_scaling, checks.replicas(preset.options, machine))
-
-
-def _lengths(baseline: Preset, grown: float) -> Iterator[tuple[str, int]]:
-    for key in SCHEDULE:
-        if steps := value_of(baseline, key):
-            yield key, max(1, round(steps / grown))
-
-
-def why_fixed(started: Started) -> str:
-    """Return why the learning rate of this training cannot be scaled. Empty if it can."""
-    return started.inapplicable.get(RATE, "")

@@ -81,14 +81,6 @@ def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, i
     return length.passes, max(1, round(length.samples / length.passes / batch))
 
 
-def of_earlier(length: tuple[int, int | None], data: Data, preset: Preset) -> Length:
-    """Return the length of a trial from before the search was resumed, by its epochs and steps (None: whole passes)."""
-    epochs, steps = length
-    if steps is None or steps == preset.options.train.steps_per_epoch:
-        return Length(epochs * (data.per_pass or 0), epochs)
-    return Length(steps * data.batch, None)
-
-
 def growth(before: Preset, after: Preset, machine: Machine) -> float:
     old, new = (
         plan.global_batch(preset.options, checks.replicas(preset.options, machine)) for preset in (before, after)
@@ -152,8 +144,11 @@ class Losses:
 
     def _choose(self, data: Data, batch: int, per_sample: float) -> Length | None:
         earlier = self._measurement.length_known(self._baseline)
-        if earlier is not None:
-            return of_earlier(earlier, data, self._baseline)
+        if earlier is not None:  # before the search was resumed
+            epochs, steps = earlier
+            if steps is None or steps == self._baseline.options.train.steps_per_epoch:
+                return Length(epochs * (data.per_pass or 0), epochs)
+            return Length(steps * data.batch, None)
         for self._pairs in range(PAIRS, 0, -1):
             training = self._seconds / self._pairs / SLACK - 2 * self._measurement.trial_seconds
             length = affordable(data, batch, max(0.0, training), per_sample)
@@ -162,32 +157,26 @@ class Losses:
         return length
 
     def _judge(self, made: LossCheck) -> None:
-        """Compares the losses after the number of passes that all trials have finished."""
         good = [trial for trial in made.trials if counts(trial)]
-        written = {trial.run: self._measurement.events_of(trial) for trial in good}
-        ends = {run: events.of(EpochEnd) for run, events in written.items()}
-        passes = min(len(losses) for losses in ends.values())
-        if passes == 0:
-            made.decision, made.why = "not judged", "a training came to its time limit before its first pass had ended"
+        events = note_losses(self._measurement, made, good)
+        if not events:
             return
-        if made.passes is not None and made.samples is not None and passes < made.passes:
-            made.samples, made.passes = made.samples // made.passes * passes, passes
-        first = {run: losses[:passes] for run, losses in ends.items()}
-        made.of = "validation" if all("val_loss" in losses[-1].metrics for losses in first.values()) else "training"
-        for trial in good:
-            trial.loss_at_samples = loss_of(written[trial.run], first[trial.run][-1], made)
         made.loss_a, made.loss_b = (_mean(good, side) for side in "ab")
-        self._apply_rule(made, [_fall(written[trial.run], trial) for trial in good if trial.side == "a"])
+        falls = []  # of the preset's loss
+        for trial in good:
+            first = next((event.loss for event in events[trial.run].of(Progress) if event.loss is not None), None)
+            if trial.side == "a" and first is not None and trial.loss_at_samples is not None:
+                falls.append(first - trial.loss_at_samples)
+        self._apply_rule(made, falls)
 
-    def _apply_rule(self, made: LossCheck, falls: Sequence[float | None]) -> None:
+    def _apply_rule(self, made: LossCheck, falls: Sequence[float]) -> None:
         if made.loss_a is None:
             made.decision, made.why = "not judged", "the preset's own loss is not a finite number"
             return
         if made.loss_b is None:
             made.decision, made.why = "worse", "its loss is not a finite number"
             return
-        measured = [fall for fall in falls if fall is not None]
-        apart = margin(made.loss_a, statistics.fmean(measured) if measured else None)
+        apart = margin(made.loss_a, statistics.fmean(falls) if falls else None)
         made.worse_from = made.loss_a + apart
         pairs = [
             {
@@ -212,26 +201,29 @@ def counts(trial: Trial) -> bool:
     return trial.outcome in ("ok", "timeout")
 
 
-def loss_of(written: RunEvents, end: EpochEnd, made: LossCheck | RateTest) -> float | None:
-    """Return the loss of a run at its last epoch that counts, as `made` says. None if not finite or reported."""
-    if made.of == "validation":
-        return end.metrics.get("val_loss")
-    whole = end.metrics.get("loss")
-    if made.passes is not None or whole is None:
-        return whole
-    return _of_second_half(comparing.losses(written), whole, made.samples or 0)
-
-
-def _of_second_half(curve: Sequence[tuple[float, float]], whole: float, samples: int) -> float:
-    # the curve has pairs (number of samples, mean loss since the beginning)
-    half = FALL_IS_OVER * samples
-    until = comparing.loss_at(curve, half)
-    return whole if until is None else (whole - FALL_IS_OVER * until) / (1 - FALL_IS_OVER)
-
-
-def _fall(written: RunEvents, trial: Trial) -> float | None:
-    first = next((event.loss for event in written.of(Progress) if event.loss is not None), None)
-    return None if first is None or trial.loss_at_samples is None else first - trial.loss_at_samples
+def note_losses(
+    measurement: Measurement, made: LossCheck | RateTest, trials: Sequence[Trial]
+) -> dict[str, RunEvents] | None:
+    """Store the loss of each trial (None: not finite or reported) after the passes that all have finished, and in
+    `made` how many these are. Return the events of each run; None, with the reason in `made`, if one has no pass.
+    """
+    events = {trial.run: measurement.events_of(trial) for trial in trials}
+    ends = {run: written.of(EpochEnd) for run, written in events.items()}
+    passes = min(map(len, ends.values()), default=0)
+    if ends and not passes:
+        made.decision, made.why = "not judged", "a training came to its time limit before its first pass had ended"
+        return None
+    if made.passes is not None and made.samples is not None and passes < made.passes:
+        made.samples, made.passes = made.samples // made.passes * passes, passes
+    last = {run: losses[passes - 1].metrics for run, losses in ends.items()}
+    made.of = "validation" if all("val_loss" in metrics for metrics in last.values()) else "training"
+    for trial in trials:
+        loss = last[trial.run].get("val_loss" if made.of == "validation" else "loss")
+        if made.of == "training" and made.passes is None and loss is not None:  # the mean since the half of the samples
+            until = comparing.loss_at(comparing.losses(events[trial.run]), FALL_IS_OVER * (made.samples or 0))
+            loss = loss if until is None else (loss - FALL_IS_OVER * until) / (1 - FALL_IS_OVER)
+        trial.loss_at_samples = loss
+    return events
 
 
 def _mean(trials: Iterable[Trial], side: str) -> float | None:

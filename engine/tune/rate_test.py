@@ -16,12 +16,12 @@ from .. import units
 from ..presets import Preset
 from ..proof import duration
 from ..proof.measurement import Length, Measurement, OutOfTime
-from ..runs.events import EpochEnd, Progress, Started
+from ..runs.events import Progress, Started
 from ..trials import rate_sentences, significance
 from ..trials.comparing import BaselineFailed
 from ..trials.record import KEY, RateSettings, RateTest, Trial
 from ..trials.trial_preset import with_changes
-from .losses import PASS_SECONDS, SLACK, Data, affordable, counts, epochs_and_steps, loss_of
+from .losses import PASS_SECONDS, SLACK, Data, affordable, counts, epochs_and_steps, note_losses
 
 WINDOW = 0.02  # standard deviation of the Gaussian, as a share of the ramp
 REACH = 3  # standard deviations to each side
@@ -251,19 +251,8 @@ class RangeTest:
 
     def _judge(self) -> None:
         test = self._test
-        written = {trial.run: self._measurement.events_of(trial) for trial in test.trials if counts(trial)}
-        ends = {run: events.of(EpochEnd) for run, events in written.items()}
-        passes = min(map(len, ends.values()), default=0)
-        if ends and not passes:
-            test.decision, test.why = "not judged", "a training came to its time limit before its first pass had ended"
+        if note_losses(self._measurement, test, [trial for trial in test.trials if counts(trial)]) is None:
             return
-        if test.passes is not None and test.samples is not None and passes < test.passes:
-            test.samples, test.passes = test.samples // test.passes * passes, passes
-        first = {run: epochs[:passes] for run, epochs in ends.items()}
-        test.of = "validation" if all("val_loss" in epochs[-1].metrics for epochs in first.values()) else "training"
-        for trial in test.trials:
-            if trial.run in first:
-                trial.loss_at_samples = loss_of(written[trial.run], first[trial.run][-1], test)
         losses = {(trial.side, trial.repeat): trial.loss_at_samples for trial in test.trials}
         pairs = [(losses["a", repeat], losses["b", repeat]) for repeat in range(2, self._repeats + 2)]
         decide(test, pairs)

@@ -70,10 +70,7 @@ class Searcher:
         self._deciding = True
         self.measurement.reserved_seconds = 0.0
         self.search.stage = "decision"
-        if self.record.before is None:
-            self.deciding.keep_without_pairs(self.screening.best, self.screening.space.started)
-        else:
-            self.deciding.decide(self.screening.best, self.screening.space.started)
+        self.deciding.decide(self.screening.best, self.screening.space.started)
 
     def _baseline(self) -> None:
         """Measure the preset. If it runs out of memory, halve its batch size until it leaves a tenth of the memory

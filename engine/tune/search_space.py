@@ -51,13 +51,9 @@ class Space:
 
     def of(self, stage: str, preset: Preset) -> list[Settings]:
         """Return the settings that a stage tries as changes of `preset`. Settings that change nothing are left out."""
-        makers = {
-            "precision": self._precisions, "xla": self._xla, "steps_per_execution": self._steps,
-            "strategy": self._strategies, "threads": self._threads, "input": self._input,
-        }  # fmt: skip
         changes = (
             {key: value for key, value in settings.items() if value_of(preset, key) != value}
-            for settings in makers[stage](preset)
+            for settings in self._tried(stage, preset)
             if self.allows(settings)
         )
         return [settings for settings in changes if settings]
@@ -76,65 +72,50 @@ class Space:
     def replicas(self, preset: Preset) -> int:
         return max(1, checks.replicas(preset.options, self.machine))
 
-    def _precisions(self, preset: Preset) -> Iterator[Settings]:
-        for policy in self.limits.precisions or self._fast_policies(preset):
-            if policy not in self.limits.avoid_precisions:
-                yield {POLICY: policy}
-
-    def _fast_policies(self, preset: Preset) -> list[str]:
-        capability = self.started.compute_capability or (0, 0)
-        on_gpu = bool(checks.training_gpus(preset.options, self.machine))
-        return fast_policies(capability if on_gpu else None, bool(self.started.cpu_bfloat16))
-
-    def _xla(self, preset: Preset) -> Iterator[Settings]:
-        # the opposite of how the baseline was built
-        now = value_of(preset, XLA)
-        built = bool(self.started.actual.get("jit_compile")) if now == "auto" else now
-        yield {XLA: not built}
-
-    def _steps(self, preset: Preset) -> Iterator[Settings]:
-        # at most a pass, or an epoch if that is shorter
-        samples, most = self.started.train_samples, preset.options.train.steps_per_epoch or STEPS_TOGETHER[-1]
-        if samples:
-            most = min(most, max(1, samples // (value_of(preset, BATCH) * self.replicas(preset))))
-        for count in sorted({min(count, most) for count in STEPS_TOGETHER}):
-            yield {TOGETHER: count}
-
-    def _strategies(self, preset: Preset) -> Iterator[Settings]:
-        if len(checks.visible_gpus(preset.options, self.machine)) < 2:
-            return
-        batch = value_of(preset, BATCH)
-        fitting = min(batch, self.most_batch(with_changes(preset, MIRRORED)))
-        yield MIRRORED if fitting == batch else MIRRORED | {BATCH: fitting}
-
-    def _threads(self, preset: Preset) -> Iterator[Settings]:
-        # on a GPU private threads launch its kernels, on the CPU its cores are divided
-        if checks.training_gpus(preset.options, self.machine):
-            yield {"device.gpu_thread_mode": "gpu_private"}
-        elif self.machine.cpus > 1:
-            yield {"device.inter_op_threads": 1, "device.intra_op_threads": self.machine.cpus}
-            yield {"device.inter_op_threads": self.machine.cpus, "device.intra_op_threads": 1}
-
-    def _input(self, preset: Preset) -> Iterator[Settings]:
-        """The recommended ones come first together: with several faults, a single remedy changes little."""
-        tuned = {key: value for key, value in TUNED_INPUT.items() if self.allows({key: value})}
-        cached = CACHED if value_of(preset, "input.cache") == "off" and self._fits_in_memory() else {}
-        if cached and self.allows(cached):
-            yield tuned | cached
-        yield tuned
-        yield from ({key: value} for key, value in (tuned | cached).items())
-        if preset.options.workload.source[0] == "tfrecord":
-            yield {"input.parallel_reads": "auto"}
-        yield {"input.parallel_calls": self.machine.cpus}
-        yield {"input.private_threads": self.machine.cpus}
-        if checks.training_gpus(preset.options, self.machine):
-            yield {"input.cast": "device"}
-
-    def _fits_in_memory(self) -> bool:
-        samples, each = self.started.train_samples, self.started.sample_bytes
-        if not samples or not each:
-            return False
-        return samples * each <= ROOM_FOR_CACHE * resource_limits.memory().available
+    def _tried(self, stage: str, preset: Preset) -> Iterator[Settings]:
+        gpus, batch = checks.training_gpus(preset.options, self.machine), value_of(preset, BATCH)
+        samples, cpus = self.started.train_samples, self.machine.cpus
+        if stage == "precision":
+            capability = (self.started.compute_capability or (0, 0)) if gpus else None
+            for policy in self.limits.precisions or fast_policies(capability, bool(self.started.cpu_bfloat16)):
+                if policy not in self.limits.avoid_precisions:
+                    yield {POLICY: policy}
+        elif stage == "xla":  # the opposite of how the baseline was built
+            now = value_of(preset, XLA)
+            yield {XLA: not (bool(self.started.actual.get("jit_compile")) if now == "auto" else now)}
+        elif stage == "steps_per_execution":  # at most a pass, or an epoch if that is shorter
+            most = preset.options.train.steps_per_epoch or STEPS_TOGETHER[-1]
+            if samples:
+                most = min(most, max(1, samples // (batch * self.replicas(preset))))
+            for count in sorted({min(count, most) for count in STEPS_TOGETHER}):
+                yield {TOGETHER: count}
+        elif stage == "strategy":
+            if len(checks.visible_gpus(preset.options, self.machine)) > 1:
+                fitting = min(batch, self.most_batch(with_changes(preset, MIRRORED)))
+                yield MIRRORED if fitting == batch else MIRRORED | {BATCH: fitting}
+        elif stage == "threads":  # on a GPU private threads launch its kernels, on the CPU its cores are divided
+            if gpus:
+                yield {"device.gpu_thread_mode": "gpu_private"}
+            elif cpus > 1:
+                yield {"device.inter_op_threads": 1, "device.intra_op_threads": cpus}
+                yield {"device.inter_op_threads": cpus, "device.intra_op_threads": 1}
+        elif stage == "input":
+            # The recommended ones come first together: with several faults, a single remedy changes little.
+            tuned = {key: value for key, value in TUNED_INPUT.items() if self.allows({key: value})}
+            fits = samples and self.started.sample_bytes and (
+                samples * self.started.sample_bytes <= ROOM_FOR_CACHE * resource_limits.memory().available
+            )  # fmt: skip
+            cached = CACHED if value_of(preset, "input.cache") == "off" and fits else {}
+            if cached and self.allows(cached):
+                yield tuned | cached
+            yield tuned
+            yield from ({key: value} for key, value in (tuned | cached).items())
+            if preset.options.workload.source[0] == "tfrecord":
+                yield {"input.parallel_reads": "auto"}
+            yield {"input.parallel_calls": cpus}
+            yield {"input.private_threads": cpus}
+            if gpus:
+                yield {"input.cast": "device"}
 
 
 def value_of(preset: Preset, key: str) -> Any:

@@ -37,8 +37,10 @@ class BatchSize:
     def find(self) -> None:
         before = self.size
         self.grow()
-        if self.size == before:
-            self._shrink()
+        # smaller batches can be faster on a CPU if they fit into its caches
+        gaining = self.size == before
+        while gaining and self.size > 1:
+            gaining, _ = self._try(self.size // 2)
 
     @property
     def size(self) -> int:
@@ -54,40 +56,30 @@ class BatchSize:
     def grow(self) -> None:
         """Double the batch size while each doubling gains LEAST_GROWTH, in smaller steps if one does not fit."""
         gaining = True
-        while gaining and (larger := self._larger()):
+        while gaining:
+            larger, largest = min(2 * self.size, self._most), self._memory.worth_trying()
+            if largest is not None and largest < larger:
+                why = "more memory is predicted than may be taken"
+                self._screening.leave_out("batch_size", {BATCH: larger}, why, self._memory.predict(larger))
+                larger = rounded(largest)
+            if larger < LEAST_STEP * self.size:
+                return
             gaining, fits = self._try(larger)
             if not fits:
                 self._bisect(larger)
                 return
 
-    def _larger(self) -> int | None:
-        double = min(2 * self.size, self._most)
-        largest = self._memory.worth_trying()
-        if largest is not None and largest < double:
-            why = "more memory is predicted than may be taken"
-            self._screening.leave_out("batch_size", {BATCH: double}, why, self._memory.predict(double))
-            double = rounded(largest)
-        return double if double >= LEAST_STEP * self.size else None
-
     def _bisect(self, too_large: int) -> None:
-        while (middle := self._between(too_large)) >= LEAST_STEP * self.size:
+        while True:
+            largest, middle = self._memory.largest(), rounded((self.size + too_large) // 2)
+            if largest is not None and LEAST_STEP * self.size <= rounded(largest) < too_large / LEAST_STEP:
+                middle = rounded(largest)
+            if middle < LEAST_STEP * self.size:
+                return
             _, fits = self._try(middle)
             if self.size != middle and fits:
                 return  # the batch fits and is not faster
             too_large = too_large if fits else middle
-
-    def _between(self, too_large: int) -> int:
-        largest = self._memory.largest()
-        if largest is not None and LEAST_STEP * self.size <= rounded(largest) < too_large / LEAST_STEP:
-            return rounded(largest)
-        return rounded((self.size + too_large) // 2)
-
-    def _shrink(self) -> None:
-        # smaller batches can be faster on a CPU if they fit into its caches
-        while self.size > 1:
-            gaining, _ = self._try(self.size // 2)
-            if not gaining:
-                return
 
     def _try(self, batch: int) -> tuple[bool, bool]:
         # whether it gains at least LEAST_GROWTH, and whether it fits into memory
@@ -99,11 +91,18 @@ class BatchSize:
         """Find the largest batch that fits, whatever its speed, and the smallest that does not in MOST_TRIALS trials.
         `most` is the largest batch of one replica for which there are samples, which has this speed.
         """
+        measurement = self._screening.measurement
         for _ in range(MOST_TRIALS):
             batch = self._next(most)
-            if batch is None or not self._is_affordable(batch, samples_per_second):
+            if batch is None:
                 return
             predicted = self._memory.predict(batch)
+            seconds = STEPS_OF_A_PROBE * batch / samples_per_second if samples_per_second else 0.0
+            left = measurement.seconds_left - measurement.reserved_seconds - measurement.trial_seconds
+            if seconds > min(MOST_SECONDS, left):
+                why = f"its steps would take {seconds:.0f} s, and its memory is predicted"
+                self._screening.leave_out("batch_size", {BATCH: batch}, why, predicted)
+                return
             candidate = self._screening.probe("batch_size", {BATCH: batch}, "the largest that may fit", predicted)
             self.note(batch, candidate)
             if candidate.peak_bytes is None and not ran_out(candidate):  # its memory is not known
@@ -119,16 +118,6 @@ class BatchSize:
             batch = rounded((fits + beyond) // 2)
         batch, further = min(batch, most), batch if beyond is None else beyond
         return batch if batch > fits and further >= STEP * fits else None
-
-    def _is_affordable(self, batch: int, samples_per_second: float) -> bool:
-        seconds = STEPS_OF_A_PROBE * batch / samples_per_second if samples_per_second else 0.0
-        measurement = self._screening.measurement
-        left = measurement.seconds_left - measurement.reserved_seconds - measurement.trial_seconds
-        if seconds <= min(MOST_SECONDS, left):
-            return True
-        why = f"its steps would take {seconds:.0f} s, and its memory is predicted"
-        self._screening.leave_out("batch_size", {BATCH: batch}, why, self._memory.predict(batch))
-        return False
 
 
 def ran_out(candidate: Candidate) -> bool:
@@ -193,9 +182,9 @@ class DeviceStages:
 
     def _stage_and_batch(self, name: str) -> None:
         # another precision or strategy changes the memory and the work of a step
-        kept = len(self._kept(name))
+        kept = len(self._decided(name))
         self.stage(name)
-        if name in OTHER_MEMORY and len(self._kept(name)) > kept:
+        if name in OTHER_MEMORY and len(self._decided(name)) > kept:
             self.stage("batch_size")
 
     def largest_batch(self) -> None:
@@ -233,7 +222,7 @@ class DeviceStages:
         return int(value_of(self._screening.best.preset, TOGETHER))
 
     def _xla_without_precision(self) -> None:
-        if not self._kept("precision") or not self._decided("xla", "rejected") or self._kept("xla"):
+        if not self._decided("precision") or not self._decided("xla", "rejected") or self._decided("xla"):
             return
         before = {POLICY: value_of(self._screening.baseline, POLICY)}
         for settings in self._space.of("xla", self._screening.best.preset):
@@ -242,30 +231,19 @@ class DeviceStages:
 
     def _may_gain_now(self, name: str) -> bool:
         """Another option was kept since its latest trial, which has not failed and was not clearly slower."""
-        tried = [
-            candidate
-            for candidate in self._screening.search.candidates
-            if candidate.tried and candidate.stage in STAGES[1:]
-        ]
+        tried = [each for each in self._screening.search.candidates if each.tried and each.stage in STAGES[1:]]
         places = [place for place, candidate in enumerate(tried) if candidate.stage == name]
-        if not places or (name != "steps_per_execution" and self._kept(name)):
+        if not places or (name != "steps_per_execution" and self._decided(name)):
             return False
-        return bool(tried[places[-1]].good) and any(
-            candidate.decision == "kept" for candidate in tried[places[-1] + 1 :]
-        )
+        since = tried[places[-1] + 1 :]
+        return bool(tried[places[-1]].good) and any(candidate.decision == "kept" for candidate in since)
 
     def _gains(self, name: str, settings: Mapping[str, Any], reason: str = "") -> bool:
         return self._screening.attempt(name, settings, reason).decision == "kept"
 
-    def _kept(self, name: str) -> list[Candidate]:
-        return self._decided(name, "kept")
-
-    def _decided(self, name: str, decision: str) -> list[Candidate]:
-        return [
-            candidate
-            for candidate in self._screening.search.candidates
-            if candidate.stage == name and candidate.decision == decision
-        ]
+    def _decided(self, name: str, decision: str = "kept") -> list[Candidate]:
+        candidates = self._screening.search.candidates
+        return [each for each in candidates if each.stage == name and each.decision == decision]
 
 
 def _but_batch(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,13 +268,14 @@ class InputStage:
         """Try the recommended settings of the input before any other option, if the training waits long for it."""
         if self.is_waited_for:
             self._search.stage = "input"
-            self._try(next(self._untried(), {}))
+            self._try(next((each for each in self._candidates() if not self._screening.has(each)), {}))
 
     def leave_out(self) -> bool:
         """Measure the training without its input, and return True if candidates now are: not if the input does not hold
         it back. If the training waits long, the options of the input are tried first.
         """
-        if not self._can_be_left_out or (self._is_short and self._hardly_waits):
+        waited, on_cpu = self._waited, self._screening.waits_count  # known on a CPU only
+        if not self._can_be_left_out or (self._is_short and on_cpu and waited is not None and waited <= REACHED):
             return False
         while True:
             self._search.stage = "ceiling"
@@ -319,29 +298,22 @@ class InputStage:
 
     def run(self) -> None:
         """Try the options of the input until the ceiling is reached, if the input holds the training back."""
-        if not self._is_to_try or not self._holds_back():
+        ceiling, speed = self._search.ceiling, self._screening.best.speed
+        # also if the speed without the input is not known
+        holds_back = ceiling is None or not self._can_be_left_out or speed < (1 - REACHED) * ceiling
+        if not self._is_to_try or not (holds_back or (self._waited or 0.0) > REACHED):
             return
         self._search.stage = "input"
-        for settings in self._untried():
-            self._try(settings)
-            if self.is_harmless:
-                return
-
-    def _untried(self) -> Iterator[Mapping[str, Any]]:
         for settings in self._candidates():
             if not self._screening.has(settings):
-                yield settings
+                self._try(settings)
+                if self.is_harmless:
+                    return
 
     def _try(self, settings: Mapping[str, Any]) -> None:
         if settings and settings not in self._tried:
             self._tried.append(settings)
             self._screening.attempt("input", settings)
-
-    @property
-    def _hardly_waits(self) -> bool:
-        # known on a CPU only
-        waited = self._waited
-        return self._screening.waits_count and waited is not None and waited <= REACHED
 
     @property
     def _is_to_try(self) -> bool:
@@ -360,13 +332,6 @@ class InputStage:
     def _can_be_left_out(self) -> bool:
         return not ONE_BATCH.keys() & self._space.started.inapplicable.keys()
 
-    def _holds_back(self) -> bool:
-        # also if the speed without the input is not known
-        best = self._screening.best
-        if self._search.ceiling is None or not self._can_be_left_out:
-            return True
-        return best.speed < (1 - REACHED) * self._search.ceiling or (self._waited or 0.0) > REACHED
-
     @property
     def is_harmless(self) -> bool:
         """True if the best settings are at most REACHED (5 %) slower than without input, or wait no longer."""
@@ -379,11 +344,7 @@ class InputStage:
         together, *alone = self._space.of("input", self._screening.best.preset) or [{}]
         if together:
             yield together
-        yield from self._remedies()
-        yield from alone
-
-    def _remedies(self) -> Iterator[Mapping[str, Any]]:
-        # of the diagnosis, without those that affect what is learnt or that the limits forbid
+        # the remedies of the diagnosis, without those that affect what is learnt or that the limits forbid
         best = self._screening.best
         diagnosis = proof_loop.of_trial(self._screening.measurement.run_of(best.trials[-1]), best.preset)
         for remedy in diagnosis["remedies"]:
@@ -391,6 +352,7 @@ class InputStage:
             of_input = changes and BATCH not in changes and all(key.startswith("input.") for key in changes)
             if of_input and not remedy["changes_learning"] and self._space.allows(changes):
                 yield changes
+        yield from alone
 
 
 SHARE = 1 / 3  # of the time of all trials before the second look,
@@ -421,7 +383,7 @@ def recheck(screening: Screening, go_on_from: Callable[[str], None]) -> None:
         screening.best_once_more()
     while spent() + one_trial() <= until and (misses := near_misses(screening)):
         parts = may_gain_together(misses, screening.noise)
-        tried = changes_of(parts)
+        tried = {key: value for part in parts for key, value in part.tried.items()}
         if parts and tried not in combined and not any(_measured(screening, tried)):
             combined.append(tried)
             search.stage = STAGE
@@ -490,10 +452,6 @@ def _are_open(parts: Sequence[Candidate], noise: float) -> bool:
         max(candidate.spread or 0.0, standard_error(noise, max(1, len(candidate.good)), 1)) for candidate in parts
     )
     return sum(candidate.gain or 0.0 for candidate in parts) > -math.hypot(*errors)
-
-
-def changes_of(parts: Sequence[Candidate]) -> dict[str, Any]:
-    return {key: value for candidate in parts for key, value in candidate.tried.items()}
 
 
 def known(screening: Screening, tried: Mapping[str, Any]) -> Candidate | None:
