@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
 from typing import Any
 
 from .. import units
@@ -37,7 +36,6 @@ from ..tune.wide import storage
 from ..tune.wide.storage import StudyError
 from .trainings import OF_THE_SETTING
 
-MISSING = "a shared sweep needs Optuna, which is not installed; pip install 'optuna>=5,<6' adds it"
 OWN_GROUPS = ("run", "device", "notify", "workload.folder", "input.cache")  # options that members may have of their own
 SEARCHED = (
     "axes", "metric", "higher", "seeds", "proof_seeds", "finalists", "sampler", "most_trials", "rungs", "factor",
@@ -58,9 +56,8 @@ def membership(study: str | None, name: str | None) -> dict[str, Any]:
         if name:
             raise ProofError("--name is the name of the sweep in a study: give --study as well")
         return {}
-    if not storage.is_installed():
-        raise ProofError(MISSING)
-    return {"study": storage.located(study), "study_name": name, "member": new_token()}
+    storage.require("a shared sweep needs")
+    return {"study": storage.located(study), "study_name": name, "member": secrets.token_hex(8)}
 
 
 def shown(settings: SweepSettings) -> SweepSettings:
@@ -85,7 +82,7 @@ def definition_of(request: Request) -> dict[str, Any]:
         if group not in OWN_GROUPS and f"{group}.{name}" not in OWN_GROUPS
     }
     values["axes"] = [asdict(axis) for axis in values["axes"]]
-    values |= {"options": options, "versions": {name: _version(name) for name in ("tensorflow", "keras")}}
+    values |= {"options": options, "versions": {name: storage.version(name) for name in ("tensorflow", "keras")}}
     plain: dict[str, Any] = json.loads(json.dumps(values | {"seed": request.seed}, default=str))
     return plain
 
@@ -98,13 +95,6 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
                 return f"{name} (there {text_of(other)}, here {text_of(value)})"
     different = next((name for name in SEARCHED if there.get(name) != here[name]), "")
     return NAMES.get(different, f"--{different.replace('_', '-')}") if different else ""
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 class Alone:
@@ -197,6 +187,12 @@ class SharedStudy(Alone):
         self._read()
         if self._log.count == before:
             raise StudyError(f"an entry in {storage.shown(self.location)} was lost: was the file replaced?")
+
+    def _tell(self, entry: Mapping[str, Any]) -> None:
+        try:
+            self._add(entry)
+        except StudyError as fault:
+            self.away = str(fault)
 
     def _read(self) -> None:
         with storage.faults_of(self.location):
@@ -292,33 +288,24 @@ class SharedStudy(Alone):
     def claim(self, trial: SweepTrial) -> bool:
         """Return True if the trial is now this member's, and False if it is another's or the study cannot be used."""
         key = key_of(trial)
-        try:
-            if key not in self._log.claims:
-                self._add({
-                    "op": "claim", "key": key, "part": trial.part, "run": trial.run, "token": new_token(),
-                    "member": self._member, "host": self._host,
-                })  # fmt: skip
-        except StudyError as fault:
-            self.away = str(fault)
+        if key not in self._log.claims:
+            self._tell({
+                "op": "claim", "key": key, "part": trial.part, "run": trial.run, "token": secrets.token_hex(8),
+                "member": self._member, "host": self._host,
+            })  # fmt: skip
         claim = self._log.claims.get(key)
         return claim is not None and claim.member == self._member
 
     def propose(self, number: int, changes: Mapping[str, Any]) -> None:
         """Propose the setting `number` of the search; `settings` has the one that was proposed first."""
-        try:
-            self._add({"op": "setting", "number": number, "changes": dict(changes)})
-        except StudyError as fault:
-            self.away = str(fault)
+        self._tell({"op": "setting", "number": number, "changes": dict(changes)})
 
     def choose(self, choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the finalists that all members have chosen; `choice` if there are none yet. Return None if another
         member trains a trial of the search, or the study cannot be used.
         """
-        try:
-            if self.choice is None:
-                self._add({"op": "choice", "choice": dict(choice)})
-        except StudyError as fault:
-            self.away = str(fault)
+        if self.choice is None:
+            self._tell({"op": "choice", "choice": dict(choice)})
         return self.choice
 
     def is_over(self, trials: Sequence[SweepTrial], part: str, has_time: bool) -> bool:
@@ -335,11 +322,8 @@ class SharedStudy(Alone):
 
     def other_code(self, files: Mapping[str, str]) -> str:
         """Return which file of own code another member trained with other content; `files` are hashes."""
-        try:
-            if files.keys() - self._log.code.keys():
-                self._add({"op": "code", "host": self._host, "files": dict(files)})
-        except StudyError as fault:
-            self.away = str(fault)
+        if files.keys() - self._log.code.keys():
+            self._tell({"op": "code", "host": self._host, "files": dict(files)})
         for name, (host, digest) in self._log.code.items():
             if files.get(name, digest) != digest:
                 wrong = f"{name} differs from that on {host}: all trials have the same code"
@@ -402,45 +386,28 @@ class Claims:
 
     def take(self, entry: Mapping[str, Any]) -> None:
         self.count += 1
-        take = getattr(self, f"_take_{entry.get('op')}", None)
-        if take is not None:
-            take(entry)
-
-    def _take_begin(self, entry: Mapping[str, Any]) -> None:
-        self.definition = self.definition or entry["definition"]
-
-    def _take_setting(self, entry: Mapping[str, Any]) -> None:
-        is_known = entry["changes"] in self.settings.values()
-        if not is_known and self.choice is None:
-            self.settings.setdefault(entry["number"], entry["changes"])
-
-    def _take_claim(self, entry: Mapping[str, Any]) -> None:
-        if entry["part"] == SEARCH and self.choice is not None:
-            return
-        values = {name: entry[name] for name in ("token", "member", "host", "run", "part")}
-        self.claims.setdefault(entry["key"], Claim(**values))
-
-    def _take_report(self, entry: Mapping[str, Any]) -> None:
-        claim = self.claims.get(entry["key"])
-        if claim is not None and claim.token == entry["token"] and claim.state != DONE:
-            claim.report = entry["report"]
-
-    def _take_release(self, entry: Mapping[str, Any]) -> None:
-        claim = self.claims.get(entry["key"])
-        if claim is None or claim.token != entry["token"] or claim.state == DONE:
-            return
-        if claim.state not in RESULTS or claim.member == entry["member"]:
-            del self.claims[entry["key"]]
-
-    def _take_choice(self, entry: Mapping[str, Any]) -> None:
-        is_open = any(claim.part == SEARCH and claim.state in IN_FLIGHT for claim in self.claims.values())
-        if self.choice is None and not is_open:
-            self.choice = entry["choice"]
-
-    def _take_code(self, entry: Mapping[str, Any]) -> None:
-        for name, digest in entry["files"].items():
-            self.code.setdefault(name, (entry["host"], digest))
-
-
-def new_token() -> str:
-    return secrets.token_hex(8)
+        claim = self.claims.get(entry.get("key", ""))
+        is_own = claim is not None and claim.token == entry.get("token") and claim.state != DONE
+        match entry.get("op"):
+            case "begin":
+                self.definition = self.definition or entry["definition"]
+            case "setting":
+                if self.choice is None and entry["changes"] not in self.settings.values():
+                    self.settings.setdefault(entry["number"], entry["changes"])
+            case "claim":
+                if entry["part"] != SEARCH or self.choice is None:
+                    values = {name: entry[name] for name in ("token", "member", "host", "run", "part")}
+                    self.claims.setdefault(entry["key"], Claim(**values))
+            case "report":
+                if claim is not None and is_own:
+                    claim.report = entry["report"]
+            case "release":
+                if claim is not None and is_own and (claim.state not in RESULTS or claim.member == entry["member"]):
+                    del self.claims[entry["key"]]
+            case "choice":
+                is_open = any(each.part == SEARCH and each.state in IN_FLIGHT for each in self.claims.values())
+                if self.choice is None and not is_open:
+                    self.choice = entry["choice"]
+            case "code":
+                for name, digest in entry["files"].items():
+                    self.code.setdefault(name, (entry["host"], digest))

@@ -51,7 +51,6 @@ from .trainings import (
     NOT_FINITE,
     Look,
     QueuedTrainings,
-    Trainings,
     changed_preset,
     why_to_hold,
 )
@@ -79,7 +78,7 @@ class SweepLoop:
         self,
         request: Request,
         record: Record,
-        trainings: Trainings,
+        trainings: QueuedTrainings,
         stop: Stop,
         wait: Callable[[], None] = lambda: time.sleep(POLL_SECONDS),
         study: Alone | None = None,
@@ -181,19 +180,16 @@ class SweepLoop:
             if trial.state == PLANNED and sweep_record.key_of(trial.changes) not in keys:
                 trial.state = LEFT_OUT
         planned = {(sweep_record.key_of(trial.changes), trial.seed) for trial in earlier}
-        for number, seed in enumerate(dict.fromkeys(trial.seed for trial in earlier) or self._fresh_seeds()):
+        seeds, used = dict.fromkeys(trial.seed for trial in earlier), {trial.seed for trial in sweep.trials}
+        source = random.Random(f"{self._seed} proof")
+        while not earlier and len(seeds) < settings.proof_seeds:
+            if (seed := source.randrange(SEEDS_BELOW)) not in used:
+                seeds[seed] = None
+        for number, seed in enumerate(seeds):
             for changes in finalists if number % 2 == 0 else reversed(finalists):
                 if (sweep_record.key_of(changes), seed) not in planned:
                     self._add(changes, seed, PROOF)
         self._record.write("the proof begins")
-
-    def _fresh_seeds(self) -> list[int]:
-        source, used = random.Random(f"{self._seed} proof"), {trial.seed for trial in self._sweep.trials}
-        fresh: dict[int, None] = {}
-        while len(fresh) < self._settings.proof_seeds:
-            if (seed := source.randrange(SEEDS_BELOW)) not in used:
-                fresh[seed] = None
-        return list(fresh)
 
     def _train(self, part: str) -> None:
         while True:
@@ -203,8 +199,7 @@ class SweepLoop:
                 look = self._trainings.look(trial)
                 waits_for = waits_for or (look.error if look.state == WAITING else "")
                 self._settle(trial, look)
-                self._check_metric(trial)
-                self._check_axes(trial)
+                self._check(trial)
             self._exchange()
             if self._stop.count:
                 self._stop_trials()
@@ -215,39 +210,34 @@ class SweepLoop:
             if flying and self._time.is_over(part, self._record.elapsed):
                 self._stop_trials(OUT_OF_TIME.format(part=part))
                 break
-            most = self._settings.parallel + (
-                0 if self._settings.study else self._settings.ahead
-            )  # others could train it
+            ahead = 0 if self._settings.study else self._settings.ahead  # others could train it
+            most = self._settings.parallel + ahead
             following = self._next(part) if len(flying) < most else None
             if following is not None and self._study.claim(following):
                 self._begin(following)
                 continue
-            if not flying and following is None and self._are_others_done(part):
-                break
+            if not flying and following is None:
+                has_time = self._time.is_left_for(None, part, 0, self._record.elapsed)
+                if self._study.is_over(self._sweep.trials, part, has_time):
+                    break
             self._estimate()
             self._record.write(sweep_sentences.doing(self._sweep, part, self._study.away, waits_for))
             self._wait()
         self._record.write(sweep_sentences.doing(self._sweep, part))
 
-    def _check_metric(self, trial: SweepTrial) -> None:
-        # the first trial that has trained an epoch shows whether there is such a metric
-        if self._is_metric_checked or trial.state != RUNNING:
-            return
-        if epochs := self._trainings.figures(trial):
+    def _check(self, trial: SweepTrial) -> None:
+        """The first trial that has trained an epoch shows whether there is such a metric, and one that has just been
+        built whether a swept option does nothing. Raises BaselineFailed.
+        """
+        why = ""
+        if not self._is_metric_checked and trial.state == RUNNING and (epochs := self._trainings.figures(trial)):
             self._is_metric_checked = True
-            if why := of_metric.why_missing(self._settings.metric, epochs, has_ended=False):
-                raise BaselineFailed(why)
-
-    def _check_axes(self, trial: SweepTrial) -> None:
-        # a trial that has just been built shows whether a swept option does nothing
+            why = of_metric.why_missing(self._settings.metric, epochs, has_ended=False)
         if trial.run not in self._read and (reasons := self._trainings.without_effect(trial)) is not None:
             self._read.add(trial.run)
-            if why := swept_values.in_vain(self._settings.axes, reasons):
-                raise BaselineFailed(why)
-
-    def _are_others_done(self, part: str) -> bool:
-        has_time = self._time.is_left_for(None, part, 0, self._record.elapsed)
-        return self._study.is_over(self._sweep.trials, part, has_time)
+            why = why or swept_values.in_vain(self._settings.axes, reasons)
+        if why:
+            raise BaselineFailed(why)
 
     def _flying(self, part: str) -> list[SweepTrial]:
         return [trial for trial in self._own() if trial.part == part and trial.state in IN_FLIGHT]
@@ -274,24 +264,21 @@ class SweepLoop:
         rungs, trials, higher = self._settings.rungs, self._sweep.trials, self._settings.higher
         planned = [trial for trial in trials if trial.part == part and trial.state == PLANNED]
         planned.sort(key=lambda trial: trial.failures)  # the others first
+        flying, elapsed = self._flying(part), self._record.elapsed
         is_new = bool(planned) and not planned[0].failures
-        if not is_new and part == SEARCH and self._settings.sampler == "tpe" and self._has_time_for_another():
-            planned = self._propose() or planned
+        if not is_new and part == SEARCH and self._settings.sampler == "tpe":
+            in_time = self._time.is_left_for(None, SEARCH, len(flying), elapsed)
+            if in_time or (self._time.lacks_pair and self._time.ends_in_time(None, len(flying), elapsed)):
+                planned = self._propose() or planned
         if part == SEARCH and rungs:
             promoted = decision.to_go_on(trials, rungs, self._settings.factor, higher)
-            if promoted is None and not planned and len(self._complete_or_in_flight()) < self._settings.finalists:
-                promoted = decision.best_paused(trials, higher)
+            if promoted is None and not planned:
+                in_flight = (trial.changes for trial in trials if trial.part == SEARCH and trial.state in IN_FLIGHT)
+                complete_or_in_flight = {sweep_record.key_of(each) for each in (*self._time.finalists, *in_flight)}
+                if len(complete_or_in_flight) < self._settings.finalists:
+                    promoted = decision.best_paused(trials, higher)
             planned = [promoted] if promoted else planned
         return planned[0] if planned else None
-
-    def _complete_or_in_flight(self) -> set[str]:
-        trials = [trial for trial in self._sweep.trials if trial.part == SEARCH and trial.state in IN_FLIGHT]
-        return {sweep_record.key_of(changes) for changes in (*self._time.finalists, *(each.changes for each in trials))}
-
-    def _has_time_for_another(self) -> bool:
-        flying, elapsed = len(self._flying(SEARCH)), self._record.elapsed
-        in_time = self._time.is_left_for(None, SEARCH, flying, elapsed)
-        return in_time or (self._time.lacks_pair and self._time.ends_in_time(None, flying, elapsed))
 
     def _propose(self) -> list[SweepTrial]:
         sweep, settings = self._sweep, self._settings
@@ -374,7 +361,10 @@ class SweepLoop:
             trial.state = PLANNED  # it is given back
             raise BaselineFailed(why)
         trial.seconds, trial.error, trial.cause, trial.ended_t = look.seconds, look.error, look.cause, time.time()
-        trial.whole_seconds = self._whole_seconds(trial, look)
+        trial.whole_seconds = look.seconds if look.state == DONE else None
+        if look.state != DONE and look.seconds is not None and look.epoch_seconds is not None:
+            epochs_left = self._epochs(trial.changes) - len(look.epochs)
+            trial.whole_seconds = look.seconds + look.epoch_seconds * max(0, epochs_left)
         self._time.has_settled()
         metric, ends = self._settings.metric, self._settings.rungs
         values = of_metric.values(metric, look.epochs)
@@ -392,11 +382,6 @@ class SweepLoop:
             if not self._settings.study:  # other machines may compute other last digits
                 figures = json.dumps([dict(each) for each in look.epochs])
                 trial.digest = hashlib.sha256(figures.encode()).hexdigest()[:16]
-
-    def _whole_seconds(self, trial: SweepTrial, look: Look) -> float | None:
-        if look.state == DONE or look.seconds is None or look.epoch_seconds is None:
-            return look.seconds if look.state == DONE else None
-        return look.seconds + look.epoch_seconds * max(0, self._epochs(trial.changes) - len(look.epochs))
 
     def _stop_trials(self, why: str = "") -> None:
         """Stop the trials that wait or train, and return when they have ended. Those that stop get the text `why`."""
@@ -445,8 +430,11 @@ class SweepLoop:
         self._leave_out(SEARCH)
         sweep.finalists, sweep.searched = list(choice["finalists"]), choice["searched"]
         sweep.best, sweep.compared = sweep.finalists[0], choice["compared"]
-        if settings.rungs:
-            sweep.seconds_saved = self._saved_seconds()
+        whole = [trial.seconds for trial in sweep.trials if trial.state == DONE and trial.seconds is not None]
+        if settings.rungs and whole:
+            epochs = self._epochs({})
+            skipped = decision.saved_epochs(sweep.trials, settings.rungs, epochs)
+            sweep.seconds_saved = skipped * statistics.fmean(whole) / epochs
         self._find_without_effect()
         self._record.write("the search has ended")
 
@@ -485,14 +473,6 @@ class SweepLoop:
         other = len(stopped) - in_time
         asked = f"{other} {of_all} stopped, or taken out of the queue" if other else ""
         return "; ".join(filter(None, (late, asked)))
-
-    def _saved_seconds(self) -> float | None:
-        epochs = self._epochs({})
-        whole = [trial.seconds for trial in self._sweep.trials if trial.state == DONE and trial.seconds is not None]
-        if not whole:
-            return None
-        skipped = decision.saved_epochs(self._sweep.trials, self._settings.rungs, epochs)
-        return skipped * statistics.fmean(whole) / epochs
 
     def _decide(self) -> None:
         # no winner if the swept options change nothing

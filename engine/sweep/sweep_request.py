@@ -23,7 +23,7 @@ from ..proof.folder import Proof
 from ..proof.request import ProofError, Request
 from ..queue import adding, slurm_queue
 from ..trials.sweep_record import Axis, SweepSettings
-from ..tune.wide.storage import is_installed
+from ..tune.wide import storage
 from . import decision, shared_study, swept_values
 from .trainings import trial_preset
 
@@ -98,8 +98,8 @@ def _refuse_axes(axes: Sequence[Axis], sampler: str, more: dict[str, Any]) -> No
             )
     elif not more.get("most_trials"):
         raise ProofError(f"--sampler {sampler} needs --trials N")
-    if sampler == "tpe" and not is_installed():
-        raise ProofError(swept_values.MISSING)
+    if sampler == "tpe":
+        storage.require("--sampler tpe needs")
     if 0 < more.get("proof_seeds", decision.LEAST_SEEDS) < decision.LEAST_SEEDS:
         raise ProofError(f"--proof-seeds: at least {decision.LEAST_SEEDS} are needed for a spread, or 0 for no proof")
 

@@ -256,7 +256,6 @@ def _checked(place: str, key: str, given: Any) -> Any:
     return given
 
 
-MISSING = "--sampler tpe needs Optuna, which is not installed; pip install 'optuna>=5,<6' adds it"
 AT_RANDOM = 10  # first settings, from which TPE then learns: Optuna's own default
 
 

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from .. import presets, runs
 from ..options.training import WatchedFigure
@@ -73,39 +73,6 @@ class Look:
     epoch_seconds: float | None = None
 
 
-class Trainings(Protocol):
-    """What a sweep does with its trainings."""
-
-    def start(self, trial: SweepTrial) -> None:
-        """Make the run of a trial, or take the one that has ended, and put it in the queue."""
-
-    def look(self, trial: SweepTrial) -> Look:
-        """Return the present state of a trial."""
-
-    def figures(self, trial: SweepTrial) -> Sequence[Figures]:
-        """Return the figures of the epochs that a trial has trained up to now."""
-
-    def without_effect(self, trial: SweepTrial) -> Mapping[str, str] | None:
-        """Return why options have no effect on the user's own code, by their keys; None until a trial is built."""
-
-    def stop(self, trial: SweepTrial) -> bool:
-        """Stop a trial that waits or trains. Return False if it is just starting, so that it has to be asked again."""
-
-    def let_go(self, trial: SweepTrial) -> None:
-        """Let the run of a trial that has paused for good train to its end if a person resumes it."""
-
-    def keep_going(self) -> None:
-        """Start the runner of the queue if none runs."""
-
-    def code(self, trial: SweepTrial) -> Mapping[str, str]:
-        """Return the hashes of the files of the user's code that a trial has used, by their names."""
-
-
-def tag_of(sweep: str) -> str:
-    """Return the tag of all runs of the sweep with the id `sweep`, such as `sweep-20261126-214120`."""
-    return f"sweep-{sweep[:15]}"
-
-
 def changed_preset(request: Request, changes: Mapping[str, Any]) -> Preset:
     file = Path(request.folder) / f"{request.preset_name}.yaml"
     preset = presets.resolve_text(request.preset, file, as_settings(changes))
@@ -137,6 +104,8 @@ def _is_alive(run: Run) -> bool:
 
 
 class QueuedTrainings:
+    """The trainings of the sweep with the id `sweep`."""
+
     def __init__(self, request: Request, sweep: str) -> None:
         self._request, self._sweep = request, sweep
         self._followed: dict[str, tuple[Tail, list[Figures]]] = {}  # events and figures of trials that train, by run
@@ -145,10 +114,12 @@ class QueuedTrainings:
         """Make and queue the run of a trial. Raises PresetError, OSError, and RunError, also for changed code."""
         run = self._run(trial)
         if not run.path.exists():
-            if edited := code_files.describe(self._first(trial)):
+            before = (f"{self._sweep}-{number:03d}" for number in range(1, int(trial.run.rpartition("-")[2])))
+            first = next((each for name in before if (each := Run(runs.runs_folder() / name)).path.exists()), run)
+            if edited := code_files.describe(first):
                 raise RunError(f"{edited}: all trials have the same code; undo that, or start another sweep")
             preset = trial_preset(self._request, trial.changes, trial.seed)
-            tags = json.dumps({"tags": [tag_of(self._sweep)]}) + "\n"
+            tags = json.dumps({"tags": [f"sweep-{self._sweep[:15]}"]}) + "\n"  # such as sweep-20261126-214120
             place = part_of_sweep.SweepPlace(self._sweep, trial.until, trial.changes, trial.seed).as_file()
             more = {part_of_sweep.FILE: place, titles.NOTES_FILE: tags}
             launch.create_queued(preset, Path(self._request.folder), run.path, more)
@@ -156,11 +127,6 @@ class QueuedTrainings:
             part_of_sweep.set_pause(run, trial.until)
         if not self._is_in_flight(run):
             adding.queue_trial(run, self._request.sweep is not None and self._request.sweep.anyway)
-
-    def _first(self, trial: SweepTrial) -> Run:
-        numbers = range(1, int(trial.run.rpartition("-")[2]))
-        before = (Run(runs.runs_folder() / f"{self._sweep}-{number:03d}") for number in numbers)
-        return next((run for run in before if run.path.exists()), self._run(trial))
 
     def _run(self, trial: SweepTrial) -> Run:
         return Run(runs.runs_folder() / trial.run)
@@ -170,6 +136,7 @@ class QueuedTrainings:
         return entries.file_of(run.id).exists() or _is_alive(run)
 
     def look(self, trial: SweepTrial) -> Look:
+        """Return the present state of a trial."""
         run = self._run(trial)
         if not run.path.exists():
             return Look(ABSENT)
@@ -199,6 +166,7 @@ class QueuedTrainings:
         return Look(FAILED, figures, seconds, message, kind or state)
 
     def figures(self, trial: SweepTrial) -> Sequence[Figures]:
+        """Return the figures of the epochs that a trial has trained up to now."""
         events, figures = self._followed.setdefault(trial.run, (Tail(self._run(trial).file(EVENTS_FILE)), []))
         figures += [event.metrics for event in events.read() if isinstance(event, EpochEnd)]
         return figures
@@ -219,6 +187,7 @@ class QueuedTrainings:
         return False
 
     def let_go(self, trial: SweepTrial) -> None:
+        """Let the run of a trial that has paused for good train to its end if a person resumes it."""
         run = self._run(trial)
         if run.path.exists() and not self._is_in_flight(run):
             part_of_sweep.set_pause(run, None)

@@ -81,8 +81,8 @@ def _study(limits: Limits) -> str | None:
     # as any folder can use it
     if limits.wide is None and (limits.study or limits.study_name):
         raise ProofError("a study belongs to a wide search: give --wide as well")
-    if limits.wide and not storage.is_installed():
-        raise ProofError(storage.MISSING)
+    if limits.wide:
+        storage.require("wide searches need")
     return storage.located(limits.study) if limits.study else None
 
 
@@ -94,8 +94,7 @@ def joined(asked: Request) -> Request:
 
 
 def _finished_trials(asked: Request, here: Machine, folder: Path) -> int:
-    if not storage.is_installed():
-        raise ProofError(storage.MISSING)
+    storage.require("wide searches need")
     return Study.of(asked, here, folder).finished_trials()
 
 

@@ -15,6 +15,7 @@ from tests.doors.engine import (
     Alone,
     Figures,
     Look,
+    QueuedTrainings,
     Record,
     Stop,
     Sweep,
@@ -35,7 +36,7 @@ class Killed(Exception):
     """Raised where a kill is simulated."""
 
 
-class Simulated:
+class Simulated(QueuedTrainings):
     """Trainings that end at the next look.
 
     `trained` has each epoch that was trained, by run: a run that is started although it has ended trains its last epoch

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from ...proof.request import ProofError
 
 SQLITE = "sqlite:///"
 _RECORD_START = b'{"op_code":'
-MISSING = "wide searches need Optuna, which is not installed; pip install 'optuna>=5,<6' adds it"
 
 
 class StudyError(ProofError):
@@ -27,6 +27,19 @@ class StudyError(ProofError):
 
 def is_installed() -> bool:
     return importlib.util.find_spec("optuna") is not None
+
+
+def require(what: str) -> None:
+    """Raise ProofError without Optuna; `what` needs it, such as "wide searches need"."""
+    if not is_installed():
+        raise ProofError(f"{what} Optuna, which is not installed; pip install 'optuna>=5,<6' adds it")
+
+
+def version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def located(given: str) -> str:

@@ -12,7 +12,6 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +295,7 @@ def common_properties(request: Request, machine: Machine, seconds: float) -> dic
         "gpus": [gpu.name for gpu in checks.visible_gpus(options, machine)],
         "processor": processor(),
         "cpus": machine.cpus,
-        "tensorflow": _version("tensorflow"),
+        "tensorflow": storage.version("tensorflow"),
         "preset": hashlib.sha256(json.dumps(asdict(options), sort_keys=True, default=str).encode()).hexdigest()[:16],
         "only": sorted(limits.only),
         "leave": sorted(limits.leave),
@@ -322,13 +321,6 @@ def _value_text(value: Any) -> str:
         counts = {str(item): list(value).count(item) for item in value}
         return ", ".join(item if count == 1 else f"{count} x {item}" for item, count in counts.items()) or "none"
     return "none" if value is None else units.count(value) if isinstance(value, int) else str(value)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 # ---- who measures a trial --------------------------------------------------------------------------

@@ -92,9 +92,7 @@ class WideSearch:
 
     def _measure_settings_of_others(self) -> None:
         other = self._study.best_of_others()
-        mine = [
-            dict(candidate.settings) for candidate in self._screening.search.candidates if not candidate.without_input
-        ]
+        mine = [dict(each.settings) for each in self._screening.search.candidates if not each.without_input]
         least = (1 + LEAST_GAIN) * self._screening.best.speed
         if other and other.settings not in mine and (other.speed or 0.0) > least:
             self._attempt(other.settings, "the fastest of another member of the study")
@@ -117,8 +115,9 @@ class WideSearch:
                     [(self._combined(proposal.settings), self._judge(proposal)) for proposal in proposals]
                 )
             while proposals:
-                self._measure(proposals[0])
-                del proposals[0]
+                reason = f"proposal {proposals[0].number} of the study"
+                candidate = self._attempt(proposals[0].settings, reason, self._judge(proposals[0]))
+                self._study.tell(proposals.pop(0), self._settings_result(candidate))
         except (OutOfTime, Stopped):
             for proposal in proposals:
                 self._study.give_back(proposal)
@@ -126,49 +125,42 @@ class WideSearch:
 
     def _new_proposal(self, taken: Sequence[Settings]) -> list[Proposal]:
         """Empty if its result is known, if it is in `taken`, or if it needs too much memory."""
-        params = None
+        study, results, params = self._study, self._study.settings_results(), None
         if self._repeats >= MOST_REPEATS:
-            params = self._draw(taken)
-            if params is None:
+            measured = [*taken, *(result.settings for result in results)]
+            for drawn in self._combinations.in_random_order(study.seed()):
+                settings = self._combinations.settings(drawn)
+                if settings not in measured and self._excess(settings) is None:
+                    params = drawn
+                    break
+            else:
                 self._exhausted = True
                 return []
         seconds = self._screening.measurement.trial_seconds
-        proposal = self._study.ask(self._axes, self._combinations.settings, seconds, params)
-        twin = next((result for result in self._study.settings_results() if result.settings == proposal.settings), None)
+        proposal = study.ask(self._axes, self._combinations.settings, seconds, params)
+        settings = proposal.settings
+        twin = next((result for result in study.settings_results() if result.settings == settings), None)
         self._repeats += 1
         if twin is not None:
-            self._study.tell_twin(proposal, twin)
-        elif proposal.settings in taken:
-            self._study.give_back(proposal)
-        elif too_much := self._too_much_memory(proposal.settings):
-            self._leave_out(proposal, *too_much)
+            study.tell_twin(proposal, twin)
+        elif settings in taken:
+            study.give_back(proposal)
+        elif (excess := self._excess(settings)) is not None:
+            why, predicted = "more memory is predicted than may be taken", self._memory(settings)[0]
+            self._screening.leave_out(STAGE, self._combined(settings), why, predicted)
+            study.tell(proposal, SettingsResult(settings, "memory", None, self._batch(settings)), excess)
         else:
             self._repeats = 0
             return [proposal]
         return []
 
-    def _draw(self, taken: Sequence[Settings]) -> dict[str, Any] | None:
-        measured = [*taken, *(result.settings for result in self._study.settings_results())]
-        for params in self._combinations.in_random_order(self._study.seed()):
-            settings = self._combinations.settings(params)
-            if settings not in measured and not self._too_much_memory(settings):
-                return params
-        return None
-
-    def _measure(self, proposal: Proposal) -> None:
-        reason = f"proposal {proposal.number} of the study"
-        candidate = self._attempt(proposal.settings, reason, self._judge(proposal))
-        self._study.tell(proposal, self._settings_result(candidate))
-
     def _judge(self, proposal: Proposal) -> Judge:
-        best = max(
-            [self._screening.best.speed, *(result.speed or 0.0 for result in self._study.settings_results()[:1])]
-        )
-        return self._study.judge(proposal, best)
+        speeds = [result.speed or 0.0 for result in self._study.settings_results()[:1]]
+        return self._study.judge(proposal, max(self._screening.best.speed, *speeds, 0.0))
 
     def _attempt(self, settings: Settings, reason: str, judge: Judge | None = None) -> Candidate:
         # options that the best settings change and `settings` do not are set to the preset's values
-        predicted = self._memory_of(settings).predict(self._batch(settings))
+        predicted, _ = self._memory(settings)
         return self._screening.attempt(STAGE, self._combined(settings), reason, predicted, judge)
 
     def _combined(self, settings: Settings) -> dict[str, Any]:
@@ -176,44 +168,28 @@ class WideSearch:
         before = {key: value_of(self._preset, key) for key in best.settings}
         return {key: value for key, value in {**before, **settings}.items() if value_of(best.preset, key) != value}
 
-    def _memory_of(self, settings: Settings) -> MemoryModel:
-        return self._models().get(self._of_memory(settings)) or self._model()
+    def _memory(self, settings: Settings) -> tuple[int | None, int | None]:
+        # the predicted bytes, and the largest batch that should fit, None if unknown
+        def of_memory(settings: Settings) -> tuple[str, ...]:
+            return tuple(str(settings.get(key, value_of(self._preset, key))) for key in OF_MEMORY)
 
-    def _models(self) -> dict[tuple[Any, ...], MemoryModel]:
-        # by the values of the options OF_MEMORY
-        models: dict[tuple[Any, ...], MemoryModel] = {}
+        limit, kind = self._screening.memory.limit_bytes, self._screening.memory.of
+        models = {of_memory(settings): MemoryModel(limit, kind)}
         for result in self._study.settings_results():
             if result.outcome == "oom" or result.peak_bytes:
-                model = models.setdefault(self._of_memory(result.settings), self._model())
+                model = models.setdefault(of_memory(result.settings), MemoryModel(limit, kind))
                 model.add(result.batch, None if result.outcome == "oom" else result.peak_bytes)
-        return models
-
-    def _model(self) -> MemoryModel:
-        return MemoryModel(self._screening.memory.limit_bytes, self._screening.memory.of)
-
-    def _of_memory(self, settings: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(str(settings.get(key, value_of(self._preset, key))) for key in OF_MEMORY)
-
-    def _largest(self, settings: Settings) -> int | None:
-        models = self._models()
-        own = models.get(self._of_memory(settings))
-        if own is not None and own.is_known:
-            return own.largest()
+        own = models[of_memory(settings)]
+        if own.is_known:
+            return own.predict(self._batch(settings)), own.largest()
         usable = [model for model in models.values() if model.is_known] or list(models.values())
         largest = [batch for model in usable if (batch := model.largest()) is not None]
-        return LEANER * max(largest) if largest else None
+        return own.predict(self._batch(settings)), LEANER * max(largest) if largest else None
 
-    def _too_much_memory(self, settings: Settings) -> tuple[int | None, float] | None:
-        # the predicted bytes (None: unknown), and by which share the batch is too large (0.5: 50 %)
-        largest, batch = self._largest(settings), self._batch(settings)
-        if largest is None or batch <= largest:
-            return None
-        return self._memory_of(settings).predict(batch), batch / max(1, largest) - 1
-
-    def _leave_out(self, proposal: Proposal, predicted: int | None, excess: float) -> None:
-        settings, why = proposal.settings, "more memory is predicted than may be taken"
-        self._screening.leave_out(STAGE, self._combined(settings), why, predicted)
-        self._study.tell(proposal, SettingsResult(settings, "memory", None, self._batch(settings)), excess)
+    def _excess(self, settings: Settings) -> float | None:
+        # by which share the batch is predicted to be too large (0.5: 50 %)
+        (_, largest), batch = self._memory(settings), self._batch(settings)
+        return None if largest is None or batch <= largest else batch / max(1, largest) - 1
 
     def _settings_result(self, candidate: Candidate) -> SettingsResult:
         return SettingsResult.of(candidate, self._batch(candidate.settings))
