@@ -16,7 +16,7 @@ from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
 from ..trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences
 from ..trials.record import Candidate, Record, Search, search_of
-from ..trials.trial_preset import with_changes
+from ..trials.trial_preset import values_of, with_changes
 from .folder import Proof
 from .request import ProofError
 
@@ -42,17 +42,13 @@ def save(proof: Proof, path: Path) -> None:
     source = Path(proof.request.source) if proof.request.source else None
     improved = preset(proof)
     record = proof.record
-    why = reasons(record, _values(proof.request.baseline()))
+    why = reasons(record, values_of(proof.request.baseline()))
     comments = {(info.group, info.name): why[key] for key, info in by_key(OPTIONS).items() if key in why}
     comments[saving.HEAD] = in_total(record)
     try:
         saving.save_as(improved, path, source if source and source.is_file() else None, comments=comments)
     except saving.SaveError as fault:
         raise ProofError(f"not saved: {fault}") from None
-
-
-def _values(preset: Preset) -> dict[str, Any]:
-    return {key: getattr(getattr(preset.options, info.group), info.name) for key, info in by_key(OPTIONS).items()}
 
 
 def refuse(path: Path) -> None:

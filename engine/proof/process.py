@@ -70,7 +70,7 @@ def main(path: Path, work: Work = measure) -> int:
     except locks.Taken:
         sys.exit(f"another process is already carrying out {path}")
     request = Request.read(path / "request.json")
-    named = _stop_signal(request)
+    named = request.stop_signal
     for name, number in stop_signals.BY_SCHEDULER.items():
         signal.signal(number, stop.ask if name == named else signal.SIG_IGN)
     stop_signals.let_through()
@@ -81,7 +81,13 @@ def main(path: Path, work: Work = measure) -> int:
         earlier = _go_on(path, record)
         record.set_process(Process.current())
         record.write("examining this machine")
-        code = _make(record, lambda: _carry_out(work, _measurement(path, request, record, stop, earlier)), stop)
+
+        def carry_out() -> None:
+            measurement = _measurement(path, request, record, stop, earlier)
+            with measurement.bench:
+                work(measurement)
+
+        code = _make(record, carry_out, stop)
         for line in free_gpus.give_back(leases):
             print(f"gputui: {line}", file=sys.stderr)
     _notify(request, record)
@@ -90,7 +96,11 @@ def main(path: Path, work: Work = measure) -> int:
 
 def _notify(request: Request, record: Record) -> None:
     def find() -> targets.Targets:
-        return targets.of_options({f"notify.{name}": value for name, value in asdict(_notify_of(request)).items()})
+        try:
+            options = request.baseline().options.notify
+        except PresetError:  # the settings file alone decides
+            options = Notify()
+        return targets.of_options({f"notify.{name}": value for name, value in asdict(options).items()})
 
     def make() -> sending.Notice:
         return sending.Notice(
@@ -107,26 +117,6 @@ def _notify(request: Request, record: Record) -> None:
 
     for line in sending.send_to(find, make):
         print(f"gputui: {line}", file=sys.stderr)
-
-
-def _notify_of(request: Request) -> Notify:
-    try:
-        return request.baseline().options.notify
-    except PresetError:  # the settings file alone decides
-        return Notify()
-
-
-def _stop_signal(request: Request) -> str:
-    # "none" for a damaged preset, which the record reports later
-    try:
-        return request.stop_signal
-    except PresetError:
-        return "none"
-
-
-def _carry_out(work: Work, measurement: Measurement) -> None:
-    with measurement.bench:
-        work(measurement)
 
 
 def _go_on(path: Path, record: Record) -> list[Trial]:

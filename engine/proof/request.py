@@ -18,7 +18,7 @@ from ..presets.paths import OWN_FIT, names_workload
 from ..runs import Run, RunError
 from ..trials import LEAST_REPEATS, TRIAL_SECONDS, proof_sentences, record, sweep_record
 from ..trials.record import Limits
-from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, with_changes
+from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, value_of, with_changes
 
 SINGLE_STEPS = {"compile.steps_per_execution": 1}  # a profile does not separate the steps of one execution
 
@@ -66,7 +66,10 @@ class Request:
     @property
     def stop_signal(self) -> str:
         """The preset's run.stop_signal, by which a scheduler ends the proof gracefully, or "none"."""
-        return self.baseline().options.run.stop_signal
+        try:
+            return self.baseline().options.run.stop_signal
+        except PresetError:  # reported when the preset is used
+            return "none"
 
     @property
     def chooses_gpus(self) -> bool:
@@ -124,10 +127,10 @@ def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
     changes = {}
     for setting in settings:
         key = options.resolve_key(setting.partition("=")[0].strip(), options.OPTIONS)
-        value = _value(after, key)
+        value = value_of(after, key)
         if key in OWN:
             raise ProofError(f"{key} cannot be compared: every trial sets it for itself")
-        if value == _value(before, key):
+        if value == value_of(before, key):
             raise ProofError(f"--set {setting} changes nothing: {key} is {proof_sentences.value(value)} in {name}")
         changes[key] = value
     return _of("ab", before, str(presets.find(name).resolve()), changes=changes, **more)
@@ -144,11 +147,6 @@ def _of(kind: str, preset: Preset, source: str | None, **more: Any) -> Request:
         seed=secrets.randbelow(2**31) if seed is None else seed,
         **more,
     )
-
-
-def _value(preset: Preset, key: str) -> Any:
-    group, name = key.split(".", 1)
-    return getattr(getattr(preset.options, group), name)
 
 
 def sides(request: Request) -> list[Preset]:

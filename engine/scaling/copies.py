@@ -26,7 +26,7 @@ from ..runs.event_reading import read_events
 from ..runs.events import EVENTS_FILE, Progress
 from ..trials import scaling_sentences
 from ..trials.record import Record, ScalingSettings, Setting, Trial
-from ..trials.trial_runner import Judge, Measures
+from ..trials.trial_runner import TrialRunner
 from ..units import seconds
 
 APART_SECONDS = 120.0  # by which the starts of two copies may differ
@@ -39,11 +39,19 @@ def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> Sca
     memory and of the cores, unless the preset sets them. Raises ProofError.
     """
     options = preset.options
-    _refuse(options, here)
+    if conflict := why_not_shared(options, on_cpu(options, here)):
+        raise ProofError(f"{conflict.what}; give --set {conflict.remedy}")
     counts = sorted({1, *(counts or (2, 3))})
     if counts == [1]:
         raise ProofError("one copy alone has nothing to compare with: name more, such as --copies 1,2")
-    settings = [Setting(replicas=1, copies=count, changes=_parts(options, here, count)) for count in counts]
+    settings = []
+    for count in counts:  # each with threads and, on a GPU, memory
+        try:
+            parts = part_of_each(options, here, count)
+        except TooSmall as fault:
+            raise ProofError(f"{fault}: name fewer copies") from None
+        changes = {f"device.{name}": value for name, value in parts.items()}
+        settings.append(Setting(replicas=1, copies=count, changes=changes))
     shared = "the copies share the cores of one CPU" if on_cpu(options, here) else ""
     return ScalingSettings(settings=settings, shared=shared)
 
@@ -84,68 +92,34 @@ def _compared(options: Mapping[str, Any]) -> dict[str, object]:
     return {key: value for key, value in settings.items() if key not in OF_QUEUE and value is not None}
 
 
-def _refuse(options: Options, here: Machine) -> None:
-    if conflict := why_not_shared(options, on_cpu(options, here)):
-        raise ProofError(f"{conflict.what}; give --set {conflict.remedy}")
-
-
-def _parts(options: Options, here: Machine, count: int) -> dict[str, Any]:
-    # threads and, on a GPU, memory
-    try:
-        return {f"device.{name}": value for name, value in part_of_each(options, here, count).items()}
-    except TooSmall as fault:
-        raise ProofError(f"{fault}: name fewer copies") from None
-
-
-class _Together:
-    """Ends all copies when they have trained together for `measure_seconds`, or when one has ended."""
-
-    def __init__(self, count: int, measure_seconds: float) -> None:
-        self._count, self._seconds, self._lock = count, measure_seconds, threading.Lock()
-        self._began: dict[int, float] = {}  # when each copy reported its first speed
-        self._is_over = False
-
-    def judge(self, copy: int) -> Judge:
-        def ends(_speeds: Sequence[float]) -> bool:
-            with self._lock:
-                now = time.monotonic()
-                self._began.setdefault(copy, now)
-                all_train = len(self._began) == self._count
-                self._is_over |= all_train and now - max(self._began.values()) >= self._seconds
-                return self._is_over
-
-        return ends
-
-    def end(self) -> None:
-        with self._lock:
-            self._is_over = True
-
-
-def _measured_together(bench: Measures, preset: Preset, count: int, number: int, measure_seconds: float) -> list[Trial]:
-    common = _Together(count, measure_seconds)
+def measure(bench: TrialRunner, preset: Preset, count: int, number: int, measure_seconds: float) -> Trial:
+    """Train copies of `preset` at once, and return one row: the samples per second of all while all trained, and the
+    mean of their steps and waits; or that of a failed copy. Other programs on the device are not reported.
+    """
+    began: dict[int, float] = {}  # when each copy reported its first speed
+    is_over = threading.Event()  # all have trained together for `measure_seconds`, or one has ended
 
     def of_copy(copy: int) -> Trial:
-        most_seconds = measure_seconds + APART_SECONDS
+        def ends(_speeds: Sequence[float]) -> bool:
+            now = time.monotonic()
+            began.setdefault(copy, now)
+            if len(began) == count and now - max(began.values()) >= measure_seconds:
+                is_over.set()
+            return is_over.is_set()
+
         try:
-            row = bench.measure(preset, f"c{count}", number, seconds=most_seconds, judge=common.judge(copy))
+            row = bench.measure(preset, f"c{count}", number, seconds=measure_seconds + APART_SECONDS, judge=ends)
         finally:
-            common.end()
+            is_over.set()
         if row.outcome == "slower":  # the judge has ended it, which only says that the common seconds are over
             row.outcome, row.error = "ok", None
         return row
 
-    with ThreadPoolExecutor(count) as pool:
-        return sorted(pool.map(of_copy, range(count)), key=lambda row: row.run)
-
-
-def measure(bench: Measures, preset: Preset, count: int, number: int, measure_seconds: float) -> Trial:
-    """Train copies of `preset` at once, and return one row: the samples per second of all while all trained, and the
-    mean of their steps and waits; or that of a failed copy. Other programs on the device are not reported.
-    """
     if count == 1:
         rows = [bench.measure(preset, "c1", number, seconds=measure_seconds)]
     else:
-        rows = _measured_together(bench, preset, count, number, measure_seconds)
+        with ThreadPoolExecutor(count) as pool:
+            rows = sorted(pool.map(of_copy, range(count)), key=lambda row: row.run)
     row = next((row for row in rows if not row.good), rows[0])
     if not row.good:
         return row
@@ -170,7 +144,8 @@ def together(runs: Sequence[Run]) -> tuple[float, float, float, float]:
     """Return begin and end (Unix time) of the seconds in which all runs trained after their warm-up, and the samples
     and steps per second of all in these. Speeds are 0, and the end not after the begin, if there are none.
     """
-    of_runs = [_reports(run) for run in runs]
+    written = (read_events(run.path, [EVENTS_FILE]).of(Progress) for run in runs)
+    of_runs = [[report for report in reports if report.samples_per_second] for reports in written]
     if not all(len(reports) > 1 for reports in of_runs):
         return 0.0, 0.0, 0.0, 0.0
     begin, end = max(reports[0].t for reports in of_runs), min(reports[-1].t for reports in of_runs)
@@ -184,11 +159,6 @@ def together(runs: Sequence[Run]) -> tuple[float, float, float, float]:
         )
     )
     return begin, end, samples, steps
-
-
-def _reports(run: Run) -> list[Progress]:
-    reports = [event for event in read_events(run.path, [EVENTS_FILE]).events if isinstance(event, Progress)]
-    return [report for report in reports if report.samples_per_second]
 
 
 def _at(curve: Sequence[tuple[float, float]], moment: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +65,14 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
             f"gputui scaling measures the devices of one machine, and the preset has strategy.kind="
             f"{options.strategy.kind}; give --set strategy.kind=mirrored"
         )
-    pool = _pool(preset, here)
+    pool = list(options.strategy.devices)  # positions in the list of visible devices
+    if options.strategy.devices == "all":
+        pool = list(range(plan.devices(options, len(visible_gpus(options, here)))))
     are_known = bool(visible_gpus(options, here)) or on_cpu(options, here)
     if are_known and len(pool) < 2:
         raise ProofError(_one_device(preset, here))
-    counts = sorted({1, *(replicas or _usual(len(pool)))})
+    usual = [*(2**power for power in range(len(pool).bit_length()) if 2**power < len(pool)), len(pool)]
+    counts = sorted({1, *(replicas or usual)})
     if are_known and counts[-1] > len(pool):
         raise ProofError(
             f"{counts[-1]} replicas need {counts[-1]} devices, and there are {len(pool)}: name fewer with --replicas, "
@@ -78,23 +81,30 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
     if counts == [1]:
         raise ProofError("one replica alone shows no scaling: name more, such as --replicas 1,2")
     pool = pool if are_known else list(range(counts[-1]))
-    batches = _batches(preset, here, counts, keep)
+    whole = plan.global_batch(options, checks.replicas(options, here))
     # on a GPU, compile.xla=auto would compile the step of one replica, but not that of several
-    automatic = preset.options.compile.xla == "auto" and not on_cpu(preset.options, here)
-    same = {"compile.xla": False} if automatic else {}
-    settings = [Setting(replicas=count, changes=_strategy(pool, count) | same | batch)
-             for count, batch in zip(counts, batches, strict=True)]  # fmt: skip
-    return ScalingSettings(
-        settings=settings, keep=keep, shared=_shared(with_changes(preset, settings[-1].changes), here)
-    )
-
-
-def _pool(preset: Preset, here: Machine) -> list[int]:
-    # positions in the list of visible devices
-    options = preset.options
-    if options.strategy.devices != "all":
-        return list(options.strategy.devices)
-    return list(range(plan.devices(options, len(visible_gpus(options, here)))))
+    same = {"compile.xla": False} if options.compile.xla == "auto" and not on_cpu(options, here) else {}
+    settings = []
+    for count in counts:
+        changes: dict[str, Any] = {"strategy.kind": "mirrored", "strategy.devices": pool[:count]}
+        if count == 1:
+            alone = {"strategy.kind": "single", "strategy.devices": "all"}
+            changes = alone if pool[0] == 0 else {"strategy.kind": "one_device", "strategy.devices": [pool[0]]}
+            changes["strategy.communication"] = "auto"
+        changes |= same
+        if keep == KEEPS[1]:
+            if whole % count:
+                raise ProofError(
+                    f"a global batch of {whole:,} cannot be shared out among {count} replicas: set input.batch_size to "
+                    f"a multiple of {count}, or keep the batch of each replica (--keep per-replica)"
+                )
+            changes["input.batch_size"] = whole // count
+        settings.append(Setting(replicas=count, changes=changes))
+    most = with_changes(preset, settings[-1].changes).options
+    shared = "replicas share a GPU" if share_a_gpu(most, here) else ""
+    if on_cpu(most, here):
+        shared = "the logical devices share the cores of one CPU"
+    return ScalingSettings(settings=settings, keep=keep, shared=shared)
 
 
 def _one_device(preset: Preset, here: Machine) -> str:
@@ -106,36 +116,6 @@ def _one_device(preset: Preset, here: Machine) -> str:
         f"only GPU {gpus[0].index} takes part, and scaling needs several devices: give --set {REHEARSE} --set "
         "device.visible=none to rehearse on parts of the CPU"
     )
-
-
-def _usual(devices: int) -> list[int]:
-    return [*(2**power for power in range(devices.bit_length()) if 2**power < devices), devices]
-
-
-def _strategy(pool: Sequence[int], count: int) -> dict[str, Any]:
-    if count > 1:
-        return {"strategy.kind": "mirrored", "strategy.devices": list(pool[:count])}
-    if pool[0] == 0:
-        return {"strategy.kind": "single", "strategy.devices": "all", "strategy.communication": "auto"}
-    return {"strategy.kind": "one_device", "strategy.devices": [pool[0]], "strategy.communication": "auto"}
-
-
-def _batches(preset: Preset, here: Machine, counts: Sequence[int], keep: str) -> Iterator[dict[str, Any]]:
-    """Raises ProofError if the global batch is kept and cannot be divided."""
-    whole = plan.global_batch(preset.options, checks.replicas(preset.options, here))
-    for count in counts:
-        if keep == KEEPS[1] and whole % count:
-            raise ProofError(
-                f"a global batch of {whole:,} cannot be shared out among {count} replicas: set input.batch_size to a "
-                f"multiple of {count}, or keep the batch of each replica (--keep per-replica)"
-            )
-        yield {"input.batch_size": whole // count} if keep == KEEPS[1] else {}
-
-
-def _shared(most: Preset, here: Machine) -> str:
-    if on_cpu(most.options, here):
-        return "the logical devices share the cores of one CPU"
-    return "replicas share a GPU" if share_a_gpu(most.options, here) else ""
 
 
 def resumed(proof: Proof) -> Request:

@@ -4,6 +4,7 @@ and errors would come again, and end it; other failures (killed, crashed, too lo
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -56,31 +57,29 @@ class Comparing:
 
     def measure(self) -> list[float]:
         """Measure the pairs and return their gains; `failed` if side b fails. Raises Stopped, BaselineFailed."""
+        comparison = self.comparison
         try:
-            for repeat in range(1, self.repeats + 1):
-                self._add(repeat)
-                if self.may_end_early and agree_by_far(self.gains):
-                    break
+            while len(self.gains) < self.repeats and not (self.may_end_early and agree_by_far(self.gains)):
+                self._add()
         except _ChangedFailed as fault:
-            self.comparison.decision, self.comparison.why = "failed", str(fault)
-            self.comparison.gain = self.comparison.spread = None
+            comparison.decision, comparison.why = "failed", str(fault)
+            comparison.gain = comparison.spread = None
         except Stopped:
-            self.comparison.decision, self.comparison.why = "stopped", "stopped before the comparison was complete"
+            comparison.decision, comparison.why = "stopped", "stopped before the comparison was complete"
             raise
         except BaselineFailed:
-            self.comparison.decision, self.comparison.why = "failed", "the baseline cannot be measured"
+            comparison.decision, comparison.why = "failed", "the baseline cannot be measured"
             raise
         return self.gains
 
     def measure_more(self, pairs: int) -> None:
         """Measure until there are `pairs` in all, or the changed side fails. Raises Stopped and BaselineFailed."""
-        for repeat in range(len(self.gains) + 1, pairs + 1):
-            try:
-                self._add(repeat)
-            except _ChangedFailed:
-                break
+        with contextlib.suppress(_ChangedFailed):
+            while len(self.gains) < pairs:
+                self._add()
 
-    def _add(self, repeat: int) -> None:
+    def _add(self) -> None:
+        repeat = len(self.gains) + 1
         speeds = {side: self._measured(side, repeat).samples_per_second or 0.0 for side in order(repeat)}
         self.gains.append(gain(speeds["a"], speeds["b"]))
         self.comparison.gain, self.comparison.spread = gain_and_spread(self.gains)
@@ -88,7 +87,14 @@ class Comparing:
     def _measured(self, side: str, repeat: int) -> Trial:
         """Raises Stopped, BaselineFailed and _ChangedFailed."""
         while True:
-            trial = self._next_trial(side, repeat)
+            if side == "a" and repeat == 1 and self.first_a is not None:
+                trial, self.first_a = self.first_a, None
+            else:
+                if self.bench.stop.count:
+                    raise Stopped
+                which = f"{'with' if side == 'b' else 'without'} {proof_sentences.changes(self.comparison.changes)}"
+                self.report(f"repeat {repeat} of {self.repeats}: {which}")
+                trial = self.bench.measure(self.b if side == "b" else self.a, side, repeat)
             self.comparison.trials.append(trial)
             self.report("")
             if trial.good:
@@ -97,31 +103,12 @@ class Comparing:
                 return trial
             if self.bench.stop.count:
                 raise Stopped
-            self._judge(trial)
-
-    def _next_trial(self, side: str, repeat: int) -> Trial:
-        if side == "a" and repeat == 1 and self.first_a is not None:
-            ready, self.first_a = self.first_a, None
-            return ready
-        if self.bench.stop.count:
-            raise Stopped
-        self.report(self._doing(side, repeat))
-        return self.bench.measure(self.b if side == "b" else self.a, side, repeat)
-
-    def _doing(self, side: str, repeat: int) -> str:
-        what = proof_sentences.changes(self.comparison.changes)
-        which = f"with {what}" if side == "b" else f"without {what}"
-        return f"repeat {repeat} of {self.repeats}: {which}"
-
-    def _judge(self, trial: Trial) -> None:
-        # returns if the trial is to be repeated
-        self._failures[trial.side] += 1
-        often = self._failures[trial.side] >= CHANCES
-        why = f"{trial.outcome}: {trial.error}"
-        if trial.side == "a" and often:
-            raise BaselineFailed(f"the baseline could not be measured, {CHANCES} times; the last was {why}")
-        if trial.side == "b" and (often or trial.outcome in FINAL):
-            raise _ChangedFailed(why if trial.outcome in FINAL else f"it died {CHANCES} times; the last was {why}")
+            self._failures[side] += 1
+            often, why = self._failures[side] >= CHANCES, f"{trial.outcome}: {trial.error}"
+            if side == "a" and often:
+                raise BaselineFailed(f"the baseline could not be measured, {CHANCES} times; the last was {why}")
+            if side == "b" and (often or trial.outcome in FINAL):
+                raise _ChangedFailed(why if trial.outcome in FINAL else f"it died {CHANCES} times; the last was {why}")
 
 
 # ---- what is learnt -------------------------------------------------------------------------------

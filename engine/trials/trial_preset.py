@@ -66,11 +66,19 @@ LEAVES_NOTHING = {
 }
 
 
+def value_of(preset: Preset, key: str) -> Any:
+    """Return the value of an option in a preset. `key` is `group.name`."""
+    group, name = key.split(".", 1)
+    return getattr(getattr(preset.options, group), name)
+
+
+def values_of(preset: Preset) -> dict[str, Any]:
+    return {key: value_of(preset, key) for key in by_key(OPTIONS)}
+
+
 def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
     """Return the preset with changed options by `group.name`. Raises PresetError if an option is refused."""
-    infos = by_key(OPTIONS)
-    values = {key: getattr(getattr(preset.options, info.group), info.name) for key, info in infos.items()}
-    return presets.assemble(preset.name, values | dict(changes), preset.description)
+    return presets.assemble(preset.name, values_of(preset) | dict(changes), preset.description)
 
 
 def as_trial(

@@ -9,7 +9,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,15 +49,14 @@ class SpeedWatch:
         self._speeds: list[float] = []
 
     def is_slower(self) -> bool:
-        return any(self._judge(self._speeds) for event in self._events.read() if self._has_speed(event))
-
-    def _has_speed(self, event: object) -> bool:
-        # no event before the end of the warm-up has one
-        if not isinstance(event, Progress) or not event.samples_per_second or event.step <= self._step:
-            return False
-        self._step = event.step
-        self._speeds.append(event.samples_per_second)
-        return True
+        for event in self._events.read():
+            # no event before the end of the warm-up has a speed
+            if isinstance(event, Progress) and event.samples_per_second and event.step > self._step:
+                self._step = event.step
+                self._speeds.append(event.samples_per_second)
+                if self._judge(self._speeds):
+                    return True
+        return False
 
 
 POLL_SECONDS = 0.05
@@ -86,12 +85,7 @@ class Stop:
 
 class Measures(Protocol):
     @property
-    def folder(self) -> Path: ...
-
-    @property
     def stop(self) -> Stop: ...
-
-    def run_of(self, trial: Trial) -> Run: ...
 
     def measure(
         self, preset: Preset, side: str, repeat: int, *, seconds: float | None = None, judge: Judge | None = None
@@ -201,12 +195,12 @@ class TrialRunner:
         passed_on, orphan_since, slower = 0, None, False
         watch = SpeedWatch(run, judge) if judge else None
         while engine_runs() or run.alive("trainer"):
-            if watch is not None and not slower and not passed_on and watch.is_slower():
-                with contextlib.suppress(RunError):  # the run has just ended
+            # a request fails if the run has just ended, or its process id is not known yet
+            with contextlib.suppress(RunError):
+                if watch is not None and not slower and not passed_on and watch.is_slower():
                     runs.request_stop(run)
                     slower = True
-            if self.stop.count > passed_on:
-                with contextlib.suppress(RunError):  # its process id is not known yet
+                if self.stop.count > passed_on:
                     runs.request_stop(run)
                     passed_on += 1
             if not engine_runs():
@@ -220,7 +214,10 @@ class TrialRunner:
 def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool = False, timed: bool = True) -> Trial:
     """Return the row of a run that has ended by itself, by request, or as `slower`; if `timed` it needs a speed."""
     result = run.result or {}
-    ended, why = str(result.get("outcome") or "crashed"), _first_line(result)
+    ended, why = str(result.get("outcome") or "crashed"), "it is gone without a result (engine and trainer)"
+    if result:
+        message = str((result.get("error") or {}).get("message") or ended)
+        why = next(iter(message.splitlines()), ended)
     if ended == "stopped" and slower and not asked:
         ended, why = "slower", "ended before its time, as it was clearly slower"
     elif ended == "stopped" and not asked:
@@ -248,14 +245,6 @@ def disturbed(run: Run, neighbour: str = "") -> str:
     gpus = f"other programs on its GPU: {', '.join(readings.gpu_neighbours)}" if readings.gpu_neighbours else ""
     hot = f"its GPU was slowed down ({', '.join(readings.throttle)})" if (readings.throttled or 0.0) >= HOT else ""
     return ", ".join(filter(None, (neighbour, cores, gpus, hot)))
-
-
-def _first_line(result: Mapping[str, Any]) -> str:
-    error = result.get("error") or {}
-    if not result:
-        return "it is gone without a result (engine and trainer)"
-    lines = str(error.get("message") or result.get("outcome")).splitlines()
-    return lines[0] if lines else str(result.get("outcome"))
 
 
 def kill_trainer(run: Run) -> None:

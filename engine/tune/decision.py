@@ -18,11 +18,11 @@ from ..runs.events import Started
 from ..trials import comparing, proof_sentences, significance
 from ..trials.comparing import Comparing
 from ..trials.record import Comparison, Limits, medians
-from ..trials.trial_preset import with_changes
+from ..trials.trial_preset import value_of, with_changes
 from . import losses
 from .losses import Losses
 from .screening import Best
-from .search_space import BATCH, value_of
+from .search_space import BATCH
 from .stages import rounded
 from .time_plan import TimePlan
 

@@ -19,10 +19,10 @@ from ..trials import proof_sentences
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Candidate, Trial
 from ..trials.significance import LEAST_GAIN
-from ..trials.trial_preset import ONE_BATCH, PROBE_SECONDS, with_changes
+from ..trials.trial_preset import ONE_BATCH, PROBE_SECONDS, value_of, with_changes
 from ..trials.trial_runner import SLOWER, Judge, below
 from .memory_model import MemoryModel
-from .search_space import BATCH, TOGETHER, Space, value_of
+from .search_space import BATCH, TOGETHER, Space
 
 # Errors of the logarithm of a gain by waits. A resnet50 on two cores gained 5.5 % with 4 steps in an execution,
 # while its waits said 6.0 %, and 5.7 to 11.5 % with a faster input, while they said 11 %. The input's threads take a

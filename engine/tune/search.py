@@ -11,11 +11,12 @@ from ..proof.measurement import Measurement, OutOfTime
 from ..trials import SCREENING_SECONDS
 from ..trials.comparing import BaselineFailed
 from ..trials.record import Limits, Search, medians
+from ..trials.trial_preset import value_of
 from . import dry_run
 from .decision import Deciding
 from .memory_model import model_of
 from .screening import Screening
-from .search_space import BATCH, Space, value_of
+from .search_space import BATCH, Space
 from .stages import InputStage, in_order
 from .wide import storage
 from .wide.storage import StudyError

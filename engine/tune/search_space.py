@@ -14,7 +14,7 @@ from ..runs.events import Started
 from ..telemetry import resource_limits
 from ..telemetry.chips import fast_policies
 from ..trials.record import Limits
-from ..trials.trial_preset import OWN, with_changes
+from ..trials.trial_preset import OWN, value_of, with_changes
 
 Settings = Mapping[str, Any]
 BATCH = "input.batch_size"
@@ -116,9 +116,3 @@ class Space:
             yield {"input.private_threads": cpus}
             if gpus:
                 yield {"input.cast": "device"}
-
-
-def value_of(preset: Preset, key: str) -> Any:
-    """Return the value of an option in a preset. `key` is `group.name`."""
-    group, name = key.split(".", 1)
-    return getattr(getattr(preset.options, group), name)

@@ -13,9 +13,9 @@ from typing import Any
 from ..proof import proof_loop
 from ..proof.measurement import OutOfTime
 from ..trials.record import Candidate
-from ..trials.trial_preset import ONE_BATCH
+from ..trials.trial_preset import ONE_BATCH, value_of
 from .screening import Screening, may_be_faster, standard_error, takes_too_much
-from .search_space import BATCH, POLICY, TOGETHER, value_of
+from .search_space import BATCH, POLICY, TOGETHER
 
 LEAST_GROWTH = 0.05  # gain of a doubling
 LEAST_STEP = 1.125  # factor; a batch that is larger by less is not worth a trial

@@ -13,8 +13,8 @@ from typing import Any
 
 from ...presets import Preset, PresetError
 from ...trials import STAGES, proof_sentences
-from ...trials.trial_preset import with_changes
-from ..search_space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space, value_of
+from ...trials.trial_preset import value_of, with_changes
+from ..search_space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space
 from ..stages import rounded
 
 AS_IT_IS = "as in the preset"

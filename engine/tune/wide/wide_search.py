@@ -17,11 +17,11 @@ from ...proof.measurement import Measurement, OutOfTime
 from ...trials.comparing import Stopped
 from ...trials.record import Candidate, StudyState, Trial
 from ...trials.significance import LEAST_GAIN
-from ...trials.trial_preset import with_changes
+from ...trials.trial_preset import value_of, with_changes
 from ...trials.trial_runner import Judge
 from ..memory_model import MemoryModel
 from ..screening import Screening, TrialRequest, speed
-from ..search_space import BATCH, POLICY, XLA, Settings, value_of
+from ..search_space import BATCH, POLICY, XLA, Settings
 from . import storage
 from .search_axes import Combinations, axes_of
 from .storage import StudyError
