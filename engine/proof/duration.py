@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +49,13 @@ class TrialTimes:
 
 def trial_times(preset_name: str) -> TrialTimes:
     """Return the times of the preset's trials here: of its newest measurement or run, or else assumed."""
-    return _measured(preset_name) or _of_run(preset_name) or _assumed(preset_name)
+    if times := _measured(preset_name):
+        return times
+    for run, started, imported in _starts():
+        if title_of(run).preset == preset_name:
+            source = f"by the start and the steps of {run.id}"
+            return TrialTimes(started + BESIDE_SECONDS, _step_seconds(run), source, imported)
+    return _assumed(preset_name)
 
 
 def _measured(preset_name: str) -> TrialTimes | None:
@@ -75,13 +82,8 @@ def _measured(preset_name: str) -> TrialTimes | None:
     return None
 
 
-def _of_run(preset_name: str) -> TrialTimes | None:
-    for run, started, imported in _starts():
-        if title_of(run).preset == preset_name:
-            step_ms = ((run.result or {}).get("step_ms") or {}).get("p50") or 0.0
-            source = f"by the start and the steps of {run.id}"
-            return TrialTimes(started + BESIDE_SECONDS, step_ms / 1000, source, imported)
-    return None
+def _step_seconds(run: Run) -> float:
+    return (((run.result or {}).get("step_ms") or {}).get("p50") or 0.0) / 1000
 
 
 def _assumed(preset_name: str) -> TrialTimes:
@@ -93,32 +95,26 @@ def _assumed(preset_name: str) -> TrialTimes:
 
 
 def _starts() -> Iterator[tuple[Run, float, float]]:
-    # without runs on several machines, whose workers wait for each other at the start
+    """Yield runs with the seconds of their starts, and of these the import of TensorFlow at the first (0: unknown);
+    not those on several machines, whose workers wait for each other at the start.
+    """
     for run in runs.all_runs()[:NEWEST_RUNS]:
         started = (run.result or {}).get("startup_seconds")
         if started and run_cluster.of_run(run) is None:
-            imported = min(started, _import_seconds(run))
+            lines: list[bytes] = []
+            with contextlib.suppress(OSError), open_regular(run.file(EVENTS_FILE)) as stream:
+                lines = stream.read(HEAD_BYTES).splitlines()
+            phases = [event for line in lines if isinstance(event := parse_line(line), Phase)]
+            spans = (after.t - phase.t for phase, after in pairwise(phases) if phase.phase == "importing")
+            imported = min(started, max(0.0, next(spans, 0.0)))
             yield run, started - imported, imported
-
-
-def _import_seconds(run: Run) -> float:
-    """Return the seconds that the import of TensorFlow has taken at the first start of a run, 0 if that is unknown."""
-    try:
-        with open_regular(run.file(EVENTS_FILE)) as stream:
-            lines = stream.read(HEAD_BYTES).splitlines()
-    except OSError:
-        return 0.0
-    phases = [event for line in lines if isinstance(event := parse_line(line), Phase)]
-    spans = (after.t - phase.t for phase, after in pairwise(phases) if phase.phase == "importing")
-    return max(0.0, next(spans, 0.0))
 
 
 def times_of(request: Request) -> TrialTimes:
     """Return the times of the trials of a request, for a run by its own start and steps."""
     if request.run is not None:
-        result = Run(runs.runs_folder() / request.run).result or {}
-        step_ms = (result.get("step_ms") or {}).get("p50") or 0.0
-        return replace(_assumed(""), step=step_ms / 1000, source=f"by the steps of {request.run}")
+        step = _step_seconds(Run(runs.runs_folder() / request.run))
+        return replace(_assumed(""), step=step, source=f"by the steps of {request.run}")
     return trial_times(request.preset_name)
 
 

@@ -57,21 +57,17 @@ class Proof:
         record = read_record(self.path)
         if not 0 <= record.started_t <= LATEST_T or record.repeats < 0:
             return UNREAD
-        if self._is_queued() and not locks.held(self.path / PROOF_LOCK):
-            return replace(record, state=WAITING)
+        if os.path.exists(self.queue_file):  # one call of `stat` for a proof that is not queued
+            entry = typed.read_usable(self.queue_file, Queued)
+            waits = entry.kind == PROOF and entry.state != "running"
+            if waits and not locks.held(self.path / PROOF_LOCK):
+                return replace(record, state=WAITING)
         ended = record.state == "running" and not self.liveness(record).engine
         return replace(record, state="crashed") if ended else record
 
     @property
     def queue_file(self) -> Path:
         return self.path.parent.parent / QUEUE / f"{self.id}.json"
-
-    def _is_queued(self) -> bool:
-        # one call of `stat` for a proof that is not queued
-        if not os.path.exists(self.queue_file):
-            return False
-        entry = typed.read_usable(self.queue_file, Queued)
-        return entry.kind == PROOF and entry.state != "running"
 
     @property
     def data(self) -> dict[str, Any]:
@@ -102,19 +98,15 @@ class Proof:
         fields = vars(record)
         held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(fields), Process.read(fields)
         if place is not None and not place.is_here:
-            alive = held or (not (place.shares_kernel and held is False) and self._goes_on_elsewhere(record))
+            is_fresh = abs(time.time() - record.started_t - record.seconds) < liveness.FRESH_SECONDS
+            is_gone = place.shares_kernel and held is False
+            alive = held or (not is_gone and (is_fresh or any(run.liveness.host for run in self.trials[-1:])))
             return Liveness(engine=True, host=place.name) if alive else Liveness()
         if held is None:
             age = time.time() - record.started_t
             is_starting = record.state == "running" and 0 <= age < STARTING_SECONDS
             held = process.alive() if process else is_starting
         return Liveness(engine=held, starting=held and process is None)
-
-    def _goes_on_elsewhere(self, record: Record) -> bool:
-        written_t = record.started_t + record.seconds
-        return abs(time.time() - written_t) < liveness.FRESH_SECONDS or any(
-            run.liveness.host for run in self.trials[-1:]
-        )
 
 
 def _completed(content: Any, typed_value: Any) -> Any:
@@ -218,12 +210,11 @@ def start(
 
 @contextlib.contextmanager
 def _leased(request: Request, among: Collection[str] | None) -> Iterator[Devices]:
-    try:
-        options = request.baseline().options
-    except PresetError:  # the proof's process reports it
-        yield Devices(Options(), ())
-        return
-    if request.sweep is not None:  # the queue leases the devices of its trials
+    options = None
+    if request.sweep is None:  # the queue leases the devices of its trials
+        with contextlib.suppress(PresetError):  # the proof's process reports it
+            options = request.baseline().options
+    if options is None:
         yield Devices(Options(), ())
         return
     try:
@@ -237,21 +228,13 @@ def _leased(request: Request, among: Collection[str] | None) -> Iterator[Devices
 
 
 def proofs() -> list[Proof]:
-    try:
-        folders = [Proof(path) for path in proofs_folder().iterdir() if not path.name.startswith(".")]  # not if deleted
-    except FileNotFoundError:
-        return []
-    begun = {proof.id: begun_t for proof in folders if (begun_t := _begun_t(proof)) is not None}
-    listed = [proof for proof in folders if proof.id in begun]
-    return sorted(listed, key=lambda proof: (begun[proof.id], proof.id), reverse=True)
-
-
-def _begun_t(proof: Proof) -> float | None:
-    # None for a folder that is not a proof
-    try:
-        return (proof.path / "request.json").lstat().st_mtime
-    except OSError:
-        return None
+    begun: dict[Proof, float] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for path in proofs_folder().iterdir():
+            if not path.name.startswith("."):  # not if deleted
+                with contextlib.suppress(OSError):  # a folder that is not a proof
+                    begun[Proof(path)] = (path / "request.json").lstat().st_mtime
+    return sorted(begun, key=lambda proof: (begun[proof], proof.id), reverse=True)
 
 
 MAKERS = "gputui ab, diagnose --apply, tune, fit-batch, scaling and sweep make them"

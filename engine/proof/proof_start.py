@@ -9,6 +9,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -56,8 +57,8 @@ def overlap(ours: Collection[str], theirs: Collection[str]) -> bool:
 
 def other_training(ours: Collection[str], here: Machine, but: Path | None = None) -> str:
     """Return a training or proof, not the folder `but`, that shares a device with `ours`, in words."""
-    busy = (what for what, theirs in _active(here, but) if overlap(ours, theirs))
-    return next(busy, "")
+    active = chain(_of_this_home(here, but), _of_other_homes(here, but))
+    return next((what for what, theirs in active if overlap(ours, theirs)), "")
 
 
 def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
@@ -116,11 +117,6 @@ def begin(
     return launch(request)
 
 
-def _active(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
-    yield from _of_this_home(here, but)
-    yield from _of_other_homes(here, but)
-
-
 def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]]:
     for run in runs.all_runs():
         now = run.liveness  # a run on another machine shares no device
@@ -131,7 +127,10 @@ def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]
         if record.kind == "sweep":  # its runs use the devices
             continue
         if proof.path != but and record.state == "running" and not proof.liveness(record).host:
-            yield f"the {_kind(record)} {proof.id} is running", _of_proof(proof, here)
+            theirs: Names = frozenset()
+            with contextlib.suppress(PresetError, ProofError, OSError):
+                theirs = of_request(proof.request, here)
+            yield f"the {_kind(record)} {proof.id} is running", theirs
 
 
 def _of_run(run: Run, here: Machine) -> Names:
@@ -141,13 +140,6 @@ def _of_run(run: Run, here: Machine) -> Names:
     try:
         return of_options(presets.resolve(str(run.file("preset.yaml"))).options, here)
     except (PresetError, OSError):
-        return frozenset()
-
-
-def _of_proof(proof: Proof, here: Machine) -> Names:
-    try:
-        return of_request(proof.request, here)
-    except (PresetError, ProofError, OSError):
         return frozenset()
 
 
@@ -163,14 +155,11 @@ def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Name
             theirs = (
                 _of_run(Run(path), here) if os.access(path, os.R_OK | os.X_OK) else this_machine.gpus_of(process.pid)
             )
-            yield f"{_proof_at(path)} (process {process.pid}) is running", theirs
-
-
-def _proof_at(path: Path) -> str:
-    if path.parent.name != TRIALS:
-        return f"the training {runs.title(Run(path))}"
-    proof = Proof(path.parent.parent)
-    return f"the {_kind(proof.record)} {proof.id} of the home {proof.path.parent.parent}"
+            what = f"the training {runs.title(Run(path))}"
+            if path.parent.name == TRIALS:
+                proof = Proof(path.parent.parent)
+                what = f"the {_kind(proof.record)} {proof.id} of the home {proof.path.parent.parent}"
+            yield f"{what} (process {process.pid}) is running", theirs
 
 
 def _kind(record: Record) -> str:
@@ -197,26 +186,30 @@ def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collectio
     return newest
 
 
-def refuse_to_resume(
-    proof: Proof, kind: str, what: str, command: str, with_more: str = "", has_more: bool = False
-) -> None:
-    """Raise ProofError if the proof has another kind, runs, has ended (unless it gets more time), or cannot be read.
-    `what`, `command` and `with_more` are for the messages.
-    """
-    asked, record = proof.request, proof.record
-    if asked.kind != kind:
-        raise ProofError(f"{proof.id} is not {what}; only what {command} has started can be resumed")
+# The kinds that can be resumed, what they are called, and how one that has ended gets more time.
+RESUMED = {
+    "tune": ("a search", "gputui tune --resume {} --minutes N gives it N more minutes"),
+    "scaling": ("a measurement of scaling", "gputui proof {} shows it"),
+    "sweep": ("a sweep", "gputui sweep --resume ID --minutes N goes on with it"),
+}
+
+
+def refuse_to_resume(proof: Proof, kind: str, has_more: bool = False) -> None:
+    """Raise ProofError if the proof has another kind, runs, has ended (unless it gets more time), or cannot be read."""
+    record, (what, with_more) = proof.record, RESUMED[kind]
+    if proof.request.kind != kind:
+        raise ProofError(f"{proof.id} is not {what}; only what gputui {kind} has started can be resumed")
     if record.state == "running":
         raise ProofError(f"{proof.id} is running; gputui proof {proof.id} shows it")
     if record.state == WAITING:
         raise ProofError(f"{proof.id} waits in the queue; gputui queue shows why")
     if record.state == "done" and not has_more:
         because = f" ({record.ended_because})" if record.ended_because else ""
-        raise ProofError(f"{proof.id} has ended{because}; {with_more or f'gputui proof {proof.id} shows it'}")
+        raise ProofError(f"{proof.id} has ended{because}; {with_more.format(proof.id)}")
     if not record.is_read:
         raise ProofError(
             f"{proof.path / 'proof.json'} is damaged (it lacks the fields of a proof), so that nothing is known of its "
-            f"trials; start anew with {command} --preset NAME"
+            f"trials; start anew with gputui {kind} --preset NAME"
         )
 
 

@@ -94,12 +94,21 @@ class Request:
 
 def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Request:
     """Return a request about the preset `name` (name or path) with `KEY=VALUE` texts. Raises PresetError."""
-    return _of(kind, presets.resolve(name, settings), str(presets.find(name).resolve()), **more)
+    return of_opened(kind, presets.resolve(name, settings), presets.find(name), **more)
 
 
 def of_opened(kind: str, preset: Preset, source: Path | None, **more: Any) -> Request:
     """Return a request about a preset with unsaved changes, opened from the file `source` if there is one."""
-    return _of(kind, preset, None if source is None else str(source.resolve()), **more)
+    seed = preset.options.train.seed
+    return Request(
+        kind=kind,
+        preset_name=preset.name,
+        preset=preset.to_yaml(),
+        source=None if source is None else str(source.resolve()),
+        folder=str(Path.cwd()),
+        seed=secrets.randbelow(2**31) if seed is None else seed,
+        **more,
+    )
 
 
 def of_run(run: Run, **more: Any) -> Request:
@@ -109,7 +118,7 @@ def of_run(run: Run, **more: Any) -> Request:
     if not can_be_trained(run):
         raise ProofError(f"{run.name} {OWN_FIT}")
     name = run.id.split("-", 2)[-1]  # the id is date-time-name
-    return _of("loop", Preset(name, preset.options, preset.description), None, run=run.id, **more)
+    return of_opened("loop", Preset(name, preset.options, preset.description), None, run=run.id, **more)
 
 
 def can_be_trained(run: Run) -> bool:
@@ -133,20 +142,7 @@ def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
         if value == value_of(before, key):
             raise ProofError(f"--set {setting} changes nothing: {key} is {proof_sentences.value(value)} in {name}")
         changes[key] = value
-    return _of("ab", before, str(presets.find(name).resolve()), changes=changes, **more)
-
-
-def _of(kind: str, preset: Preset, source: str | None, **more: Any) -> Request:
-    seed = preset.options.train.seed
-    return Request(
-        kind=kind,
-        preset_name=preset.name,
-        preset=preset.to_yaml(),
-        source=source,
-        folder=str(Path.cwd()),
-        seed=secrets.randbelow(2**31) if seed is None else seed,
-        **more,
-    )
+    return of_opened("ab", before, presets.find(name), changes=changes, **more)
 
 
 def sides(request: Request) -> list[Preset]:

@@ -65,9 +65,9 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
             f"gputui scaling measures the devices of one machine, and the preset has strategy.kind="
             f"{options.strategy.kind}; give --set strategy.kind=mirrored"
         )
-    pool = list(options.strategy.devices)  # positions in the list of visible devices
-    if options.strategy.devices == "all":
-        pool = list(range(plan.devices(options, len(visible_gpus(options, here)))))
+    every = range(plan.devices(options, len(visible_gpus(options, here))))
+    # positions in the list of visible devices
+    pool = list(every if options.strategy.devices == "all" else options.strategy.devices)
     are_known = bool(visible_gpus(options, here)) or on_cpu(options, here)
     if are_known and len(pool) < 2:
         raise ProofError(_one_device(preset, here))
@@ -120,5 +120,5 @@ def _one_device(preset: Preset, here: Machine) -> str:
 
 def resumed(proof: Proof) -> Request:
     """Return the request of a resumed measurement. Raises ProofError."""
-    proof_start.refuse_to_resume(proof, "scaling", "a measurement of scaling", "gputui scaling")
+    proof_start.refuse_to_resume(proof, "scaling")
     return proof.request

@@ -162,10 +162,7 @@ def _refuse_combinations(made: Request) -> None:
 
 def resumed(proof: Proof, minutes: float | None = None) -> Request:
     """Return the request with which a sweep is resumed. Raises ProofError if it cannot be resumed."""
-    more = minutes is not None
-    proof_start.refuse_to_resume(
-        proof, "sweep", "a sweep", "gputui sweep", "gputui sweep --resume ID --minutes N goes on with it", more
-    )
+    proof_start.refuse_to_resume(proof, "sweep", has_more=minutes is not None)
     asked = proof.request
     if minutes is None or asked.sweep is None:
         return asked

@@ -27,43 +27,19 @@ NO_EARLY_END = {
     for info in OPTIONS
     if (info.group, info.about.part) in (("train", EARLY_STOPPING), ("run", BEST_MODELS))
 }
-# Every trial sets these options itself, so that changes of them cannot be measured.
-OWN = frozenset(
-    {
-        "train.epochs",
-        "train.steps_per_epoch",
-        "train.seed",
-        "run.checkpoint",
-        "run.keep",
-        "run.on_oom",
-        "run.save_model",
-        "run.profile",
-        "run.max_minutes",
-        "run.stop_signal",
-        "run.measure_seconds",
-        "notify.command",
-        "notify.url",
-        "notify.format",
-        "notify.when",
-        "run.follow",
-    }
-    | set(NO_EARLY_END)
-)
 ONE_BATCH = {"input.one_batch": True}  # the same batch is repeated, so that the input costs nothing
 
 # A trial saves nothing from which a training could continue, ends if it runs out of memory, and sends neither notices
 # nor figures.
 LEAVES_NOTHING = {
-    "run.checkpoint": "off",
-    "run.on_oom": "stop",
-    "run.save_model": False,
-    "run.follow": [],
-    **NO_EARLY_END,
-    "notify.command": None,
-    "notify.url": None,
-    "notify.format": None,
-    "notify.when": "never",
-}
+    "run.checkpoint": "off", "run.on_oom": "stop", "run.save_model": False, "run.follow": [], **NO_EARLY_END,
+    "notify.command": None, "notify.url": None, "notify.format": None, "notify.when": "never",
+}  # fmt: skip
+# Every trial sets these options itself, so that changes of them cannot be measured.
+OWN = frozenset({
+    "train.epochs", "train.steps_per_epoch", "train.seed", "run.keep", "run.profile", "run.max_minutes",
+    "run.stop_signal", "run.measure_seconds", *LEAVES_NOTHING,
+})  # fmt: skip
 
 
 def value_of(preset: Preset, key: str) -> Any:
@@ -97,19 +73,8 @@ def as_trial(
     minutes = preset.options.run.max_minutes
     start_and_warmup = min(minutes, LIMIT_MINUTES) if isinstance(minutes, int | float) else LIMIT_MINUTES
     limit = start_and_warmup + plan.MOST_TIMES * measure_seconds / 60
-    return with_changes(
-        preset,
-        {
-            "train.epochs": 1,  # the end of an epoch would evaluate
-            "train.steps_per_epoch": steps,
-            "train.decay_steps": decay_steps(preset.options, machine),
-            "train.seed": seed,
-            **LEAVES_NOTHING,
-            "run.profile": profile,
-            "run.max_minutes": min(limit, most_seconds / 60),
-            "run.measure_seconds": measure_seconds,
-        },
-    )
+    length = 1, steps  # the end of an epoch would evaluate
+    return _as_trial(preset, seed, length, machine, min(limit, most_seconds / 60), profile, measure_seconds)
 
 
 def as_training(
@@ -118,20 +83,22 @@ def as_training(
     """Return the preset for a trial that measures the loss, of `length` (epochs, and steps or None for a pass), and at
     most `most_seconds`. The learning rate at each step is that of the real run, if its length is known.
     """
-    epochs, steps = length
-    return with_changes(
-        preset,
-        {
-            "train.epochs": epochs,
-            "train.steps_per_epoch": steps,
-            "train.decay_steps": decay_steps(preset.options, machine),
-            "train.seed": seed,
-            **LEAVES_NOTHING,
-            "run.profile": "off",
-            "run.max_minutes": most_seconds / 60,
-            "run.measure_seconds": None,
-        },
-    )
+    return _as_trial(preset, seed, length, machine, most_seconds / 60, "off", None)
+
+
+def _as_trial(
+    preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_minutes: float, profile: str,
+    measure_seconds: float | None,
+) -> Preset:  # fmt: skip
+    return with_changes(preset, LEAVES_NOTHING | {
+        "train.epochs": length[0],
+        "train.steps_per_epoch": length[1],
+        "train.decay_steps": decay_steps(preset.options, machine),
+        "train.seed": seed,
+        "run.profile": profile,
+        "run.max_minutes": most_minutes,
+        "run.measure_seconds": measure_seconds,
+    })  # fmt: skip
 
 
 def decay_steps(options: Options, machine: Machine) -> int | None:
@@ -139,19 +106,12 @@ def decay_steps(options: Options, machine: Machine) -> int | None:
     train = options.train
     if train.decay_steps is not None or train.schedule in BY_NO_STEPS:
         return train.decay_steps
-    batches = _batches_per_pass(options, machine)
-    if batches is None and train.steps_per_epoch is None:
+    samples, batches = plan.training_samples(options.workload, train), 0
+    if samples is None and train.steps_per_epoch is None:
         return None
-    per_epoch = plan.steps_per_epoch(train, batches or 0)
+    if samples is not None:
+        replicas = checks.replicas(options, machine)
+        batch = plan.global_batch(options, replicas)
+        batches = max(1, plan.batches_per_pass(samples, batch, replicas, options.input.drop_remainder))
+    per_epoch = plan.steps_per_epoch(train, batches)
     return plan.decay_steps(train, per_epoch * train.epochs, per_epoch)
-
-
-def _batches_per_pass(options: Options, machine: Machine) -> int | None:
-    samples = plan.training_samples(options.workload, options.train)
-    if samples is None:
-        return None
-    replicas = checks.replicas(options, machine)
-    batches = plan.batches_per_pass(
-        samples, plan.global_batch(options, replicas), replicas, options.input.drop_remainder
-    )
-    return max(1, batches)

@@ -182,17 +182,9 @@ class RangeTest:
         self._record.versions = dict(started.versions)
         if why := started.inapplicable.get(KEY):
             raise BaselineFailed(rate_sentences.inapplicable(why))
-        self._read_curve(written.of(Progress))
-        if not test.rates and self._diverged(trial):
-            raise BaselineFailed(f"no loss of the ramp is a finite number: {trial.error}")
-        if not test.rates:
-            raise BaselineFailed("the model keeps no running mean of its loss, so that the loss of a step is not known")
-        return started
-
-    def _read_curve(self, reports: Sequence[Progress]) -> None:
-        test, settings = self._test, self._test.settings
-        rates, losses, before = [], [], 0
-        for report in reports:
+        before = 0
+        rates, losses = list[float](), list[float | None]()
+        for report in written.of(Progress):
             if report.step > before:
                 middle = (before + report.step - 1) / 2  # of the steps that the report is about, from 0
                 rates.append(rate_at(middle, settings.low, settings.high, self._steps))
@@ -201,6 +193,11 @@ class RangeTest:
                 before = report.step
         if any(loss is not None for loss in losses):
             test.rates, test.losses = rates, losses
+        if not test.rates and self._diverged(trial):
+            raise BaselineFailed(f"no loss of the ramp is a finite number: {trial.error}")
+        if not test.rates:
+            raise BaselineFailed("the model keeps no running mean of its loss, so that the loss of a step is not known")
+        return started
 
     def _diverged(self, trial: Trial) -> bool:
         error = (self._measurement.run_of(trial).result or {}).get("error") or {}

@@ -9,7 +9,6 @@ from typing import Any
 
 from .. import checks, options, presets
 from ..job import this_machine
-from ..job.machine_gpus import Machine
 from ..options import OPTIONS, by_key
 from ..options.catalogue import did_you_mean
 from ..presets import Preset
@@ -37,8 +36,7 @@ ONLY_OPTION = {
 
 def of_preset(name: str, settings: Sequence[str], limits: Limits, **more: Any) -> Request:
     """Return a request for a search of a preset by name or path. Raises PresetError and ProofError."""
-    asked = refuse(request.of_preset("tune", name, settings, search=checked(limits), **more))
-    return joined(asked) if limits.study else asked
+    return of_opened(presets.resolve(name, settings), presets.find(name), limits, **more)
 
 
 def of_opened(preset: Preset, source: Path | None, limits: Limits, **more: Any) -> Request:
@@ -62,7 +60,12 @@ def checked(limits: Limits) -> Limits:
     leave = [_key(key) for key in limits.leave]
     if not [stage for stage in limits.only if ONLY_OPTION.get(stage) not in leave]:
         raise ProofError(f"nothing is left to search: {', '.join(limits.only)} is both searched and left out")
-    return replace(limits, leave=leave, study=_study(limits))
+    if limits.wide is None and (limits.study or limits.study_name):
+        raise ProofError("a study belongs to a wide search: give --wide as well")
+    if limits.wide:
+        storage.require("wide searches need")
+    # as any folder can use it
+    return replace(limits, leave=leave, study=storage.located(limits.study) if limits.study else None)
 
 
 def _key(text: str) -> str:
@@ -77,25 +80,11 @@ def _key(text: str) -> str:
         raise ProofError(f"--leave {text}: {fault.args[0]}") from None
 
 
-def _study(limits: Limits) -> str | None:
-    # as any folder can use it
-    if limits.wide is None and (limits.study or limits.study_name):
-        raise ProofError("a study belongs to a wide search: give --wide as well")
-    if limits.wide:
-        storage.require("wide searches need")
-    return storage.located(limits.study) if limits.study else None
-
-
 def joined(asked: Request) -> Request:
     """Return the request, without an ordered search if its study has trials. Raises StudyError and ProofError."""
-    limits = asked.search or Limits()
-    trials = _finished_trials(asked, this_machine.read(), Path.cwd())
-    return replace(asked, search=replace(limits, wide="instead")) if trials else asked
-
-
-def _finished_trials(asked: Request, here: Machine, folder: Path) -> int:
     storage.require("wide searches need")
-    return Study.of(asked, here, folder).finished_trials()
+    trials = Study.of(asked, this_machine.read(), Path.cwd()).finished_trials()
+    return replace(asked, search=replace(asked.search or Limits(), wide="instead")) if trials else asked
 
 
 LEAST_TRIALS = 2  # the preset, and one change
@@ -111,9 +100,19 @@ def plan_of(
 
 
 def refuse(asked: Request) -> Request:
-    """Return the request. Raises ProofError if its limits exclude the preset, or its minutes two trials."""
-    limits = asked.search or Limits()
-    _refuse_larger_batch(asked, limits)
+    """Return the request. Raises ProofError if its limits exclude the preset, with which the search begins, or its
+    minutes two trials.
+    """
+    limits, built = asked.search or Limits(), asked.baseline().options
+    if limits.largest_batch is not None:
+        each, replicas = built.input.batch_size, max(1, checks.replicas(built, this_machine.read()))
+        if each * replicas > limits.largest_batch:
+            parts = f" ({each:,} on each of {replicas} devices)" if replicas > 1 else ""
+            raise ProofError(
+                f"the preset's batch of {each * replicas:,}{parts} is above the largest that is allowed, "
+                f"{limits.largest_batch:,}; begin with a smaller one "
+                f"(batch_size={max(1, limits.largest_batch // replicas)}), or raise the limit"
+            )
     plan = plan_of(limits, asked.preset_name, asked.repeats, asked.measure_seconds)
     needed = LEAST_TRIALS * plan.trial
     if plan.limit < needed and not limits.dry_run:
@@ -124,25 +123,9 @@ def refuse(asked: Request) -> Request:
     return asked
 
 
-def _refuse_larger_batch(asked: Request, limits: Limits) -> None:
-    """The search begins with the preset as it is."""
-    if limits.largest_batch is None:
-        return
-    built = asked.baseline().options
-    each, replicas = built.input.batch_size, max(1, checks.replicas(built, this_machine.read()))
-    if each * replicas > limits.largest_batch:
-        parts = f" ({each:,} on each of {replicas} devices)" if replicas > 1 else ""
-        raise ProofError(
-            f"the preset's batch of {each * replicas:,}{parts} is above the largest that is allowed, "
-            f"{limits.largest_batch:,}; begin with a smaller one "
-            f"(batch_size={max(1, limits.largest_batch // replicas)}), or raise the limit"
-        )
-
-
 def resumed(proof: Proof, minutes: float | None = None) -> Request:
     """Return the request of a resumed search, with `minutes` more if given. Raises ProofError."""
-    more = f"gputui tune --resume {proof.id} --minutes N gives it N more minutes"
-    proof_start.refuse_to_resume(proof, "tune", "a search", "gputui tune", more, minutes is not None)
+    proof_start.refuse_to_resume(proof, "tune", has_more=minutes is not None)
     asked, record = proof.request, proof.record
     limits = asked.search or Limits()
     if minutes is not None:
@@ -150,7 +133,8 @@ def resumed(proof: Proof, minutes: float | None = None) -> Request:
             raise ProofError(f"{proof.id}: {why}")
         limits = replace(limits, minutes=round(record.seconds / MINUTE + minutes, 1))
     if limits.wide:
-        _finished_trials(asked, this_machine.read(), proof.path)
+        storage.require("wide searches need")
+        Study.of(asked, this_machine.read(), proof.path).finished_trials()
     return replace(asked, search=limits)
 
 
