@@ -18,13 +18,13 @@ LINES = {
     "engine/interpreter": 1025, "engine/job": 1660, "engine/leases": 1130, "engine/notify": 375, "engine/options": 2180,
     "engine/prepare": 835, "engine/presets": 1030, "engine/process": 2315, "engine/profile": 590, "engine/proof": 2095,
     "engine/queue": 2610, "engine/runs": 3490, "engine/scaling": 405, "engine/sweep": 1850, "engine/system": 1095,
-    "engine/telemetry": 2365, "engine/trainer": 15330, "engine/trials": 2450, "engine/tune": 4365, "tui": 1000,
-    "tui/base": 1640, "tui/commands": 3800, "tui/drawing": 4620, "tui/form": 650, "tui/printing": 690,
-    "tui/reading": 2780, "tui/screens": 8650, "tui/upstream": 1220, "tui/widgets": 2800, "tui/wording": 500,
+    "engine/telemetry": 2365, "engine/trainer": 15330, "engine/trials": 2450, "engine/tune": 4365, "tui": 990,
+    "tui/base": 1540, "tui/commands": 3770, "tui/drawing": 4620, "tui/form": 640, "tui/printing": 690,
+    "tui/reading": 2770, "tui/screens": 8540, "tui/upstream": 1220, "tui/widgets": 2800, "tui/wording": 500,
 }  # fmt: skip
 COUNTS = {
     "lines": 87390, "files": 464, "files below 100 lines": 136, "lines of docstrings": 6765, "functions": 6937,
-    "imports in functions": 240, "class names in two modules": 42,
+    "imports in functions": 240, "class names in two modules": 39,
 }  # fmt: skip
 
 

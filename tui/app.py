@@ -172,7 +172,6 @@ class GputuiApp(BaseApp):
 
     @work
     async def open_form(self, preset_yaml_path: Path) -> None:
-        """Fill the form with the preset of a file, unless the user keeps unsaved changes or the file cannot be read."""
         if (state := await self._state_of(preset_yaml_path)) is not None:
             self.action_show("form")
             self.clear_notifications()  # about a file that could not be opened before
@@ -182,9 +181,6 @@ class GputuiApp(BaseApp):
 
     @work
     async def apply(self, path: Path, values: Mapping[str, Any], what: str, options: Options | None = None) -> None:
-        """Put `values`, by option key, into the form with the preset of the file; its other changes stay. If the form
-        holds another file, all values of `options` that differ are put in. Nothing changes if the user keeps the
-        present form."""
         present = self.form.state if self.form.state.path == path else None
         state = present or await self._state_of(path)
         if state is not None:

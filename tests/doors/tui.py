@@ -54,7 +54,7 @@ from gputui.tui.screens.proof.proofs import ProofsScreen
 from gputui.tui.screens.proof.screen import ProofScreen, ScalingScreen
 from gputui.tui.screens.proof.sweep import SweepScreen
 from gputui.tui.screens.runs import actions as runs_actions, screen as runs_screen, watch
-from gputui.tui.screens.runs.actions import QueueActions
+from gputui.tui.screens.runs.actions import RunActions
 from gputui.tui.screens.runs.run_table import RunsTable
 from gputui.tui.screens.runs.screen import RunsScreen, SideView
 from gputui.tui.screens.settings import SettingsRows

@@ -12,13 +12,13 @@ import pytest
 
 from tests.doors.engine import Run, Title, Trash, code_files, entries, resuming, titles
 from tests.doors.engine import runs as runs_module
-from tests.doors.tui import Entry, GputuiApp, QueueActions, RunsScreen, Waiting, runs_actions
+from tests.doors.tui import Entry, GputuiApp, RunActions, RunsScreen, Waiting, runs_actions
 from tests.support import queued, recorded
 from tests.support.answering import Answering, act
 from tests.support.tiny import wait_for
 
 
-class Shown(QueueActions):
+class Shown(RunActions):
     """A screen of some runs, which is not run. `seen` are those that it has shown again."""
 
     def __init__(self, *meant: Run) -> None:

@@ -15,50 +15,18 @@ _DARK_CURVES = {"curve5": "#b795ee", "curve6": "#4fcbd3", "curve7": "#ee8fce", "
 _LIGHT_CURVES = {"curve5": "#6d3fb0", "curve6": "#006a73", "curve7": "#a3246f", "curve8": "#a84300"}
 
 CALM = Theme(
-    name="gputui",
-    primary="#7aa2c8",
-    secondary="#9aa7b5",
-    accent="#8fc98f",
-    success="#8fc98f",
-    warning="#e0b860",
-    error="#ee7d7d",
-    foreground="#d6dbe0",
-    background="#14171a",
-    surface="#1a1e22",
-    panel="#22272c",
-    variables={
-        "footer-key-foreground": "#e0b860",
-        "foreground-muted": "#939ca5",
-        "border": "#3a4249",
-        "scrollbar-background": "#1a1e22",
-        "moderate": "#d8c35a",
-        "heavy": "#e8955a",
-        **_DARK_CURVES,
-    },
-)
+    name="gputui", primary="#7aa2c8", secondary="#9aa7b5", accent="#8fc98f", success="#8fc98f", warning="#e0b860",
+    error="#ee7d7d", foreground="#d6dbe0", background="#14171a", surface="#1a1e22", panel="#22272c",
+    variables={"footer-key-foreground": "#e0b860", "foreground-muted": "#939ca5", "border": "#3a4249",
+    "scrollbar-background": "#1a1e22", "moderate": "#d8c35a", "heavy": "#e8955a", **_DARK_CURVES},
+)  # fmt: skip
 
 LIGHT = Theme(
-    name="gputui-light",
-    primary="#1d5c94",
-    secondary="#51606e",
-    accent="#256b2d",
-    success="#256b2d",
-    warning="#805000",
-    error="#b3201c",
-    foreground="#1c2126",
-    background="#fbfaf7",
-    surface="#f2f0eb",
-    panel="#e7e4dd",
-    dark=False,
-    variables={
-        "footer-key-foreground": "#805000",
-        "foreground-muted": "#575f67",
-        "border": "#b5b0a6",
-        "moderate": "#6f5c00",
-        "heavy": "#a84300",
-        **_LIGHT_CURVES,
-    },
-)
+    name="gputui-light", primary="#1d5c94", secondary="#51606e", accent="#256b2d", success="#256b2d", warning="#805000",
+    error="#b3201c", foreground="#1c2126", background="#fbfaf7", surface="#f2f0eb", panel="#e7e4dd", dark=False,
+    variables={"footer-key-foreground": "#805000", "foreground-muted": "#575f67", "border": "#b5b0a6",
+    "moderate": "#6f5c00", "heavy": "#a84300", **_LIGHT_CURVES},
+)  # fmt: skip
 
 HIGH_CONTRAST = Theme(
     name="high-contrast",

@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -87,8 +87,8 @@ def prepare(preset: str, settings: Sequence[str], output: str, estimate: bool, a
         if estimate:
             _show_estimate(preparing.estimate(asked), asked, as_json)
             return DONE
-        with progress_view() as view:
-            manifest = preparing.prepare(asked, view.say, view.show)
+        with progress_view() as (say, show):
+            manifest = preparing.prepare(asked, say, show)
     except KeyboardInterrupt:
         if not estimate:
             _say_how_to_go_on(folder)
@@ -165,47 +165,28 @@ def _show(manifest: Manifest, asked: request.Request, as_json: bool) -> None:
 LINE_SECONDS = 10.0  # between two lines if there is no terminal
 
 
-class LineView:
-    """Prints a line about the progress at most every LINE_SECONDS."""
-
-    def __init__(self) -> None:
-        self._due: float | None = None  # LINE_SECONDS after the first progress
-
-    def say(self, text: str) -> None:
-        complain(text)
-
-    def show(self, progress: preparing.Progress) -> None:
-        now = time.monotonic()
-        if self._due is not None and now >= self._due:
-            complain(_figures(progress))
-        if self._due is None or now >= self._due:
-            self._due = now + LINE_SECONDS
-
-
-class BarView(LineView):
-    """Shows the progress as a bar in the last line."""
-
-    def __init__(self, bar: Progress) -> None:
-        super().__init__()
-        self._bar = bar
-        self._task = bar.add_task("", total=None, figures="")
-
-    def say(self, text: str) -> None:
-        self._bar.console.print(clean(text), markup=False, highlight=False)
-
-    def show(self, progress: preparing.Progress) -> None:
-        self._bar.update(self._task, completed=progress.samples, total=progress.all_samples, figures=_figures(progress))
-
-
 @contextmanager
-def progress_view() -> Iterator[LineView]:
-    """Yield the view for standard error as it is: a terminal or not."""
+def progress_view() -> Iterator[tuple[Callable[[str], None], Callable[[preparing.Progress], None]]]:
+    """Yield what prints a text, and what shows the progress: a bar on a terminal, else a line every LINE_SECONDS."""
     if not sys.stderr.isatty() or in_cell():
-        yield LineView()
+        due = time.monotonic() + LINE_SECONDS
+
+        def show_line(progress: preparing.Progress) -> None:
+            nonlocal due
+            if time.monotonic() >= due:
+                due = time.monotonic() + LINE_SECONDS
+                complain(_figures(progress))
+
+        yield complain, show_line
         return
     columns = BarColumn(bar_width=20), TextColumn("{task.fields[figures]}", markup=False), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=5) as bar:
-        yield BarView(bar)
+        task = bar.add_task("", total=None, figures="")
+
+        def show(progress: preparing.Progress) -> None:
+            bar.update(task, completed=progress.samples, total=progress.all_samples, figures=_figures(progress))
+
+        yield lambda text: bar.console.print(clean(text), markup=False, highlight=False), show
 
 
 def _figures(progress: preparing.Progress) -> str:

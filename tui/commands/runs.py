@@ -110,7 +110,7 @@ def _rows(chosen: Sequence[Entry], fold: bool) -> list[Entry]:
     if not sweeps:
         return rows
     from ..reading.sweep_rows import in_sweeps  # only if there is a sweep
-    from ..reading.trial_curves import SweepRecords  # only if there is a sweep
+    from ..reading.trial_curves import SweepRecords  # the same
 
     return in_sweeps(rows, SweepRecords().read(sweeps))
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -79,18 +79,6 @@ if is_called():
 POLL_SECONDS = 0.1
 Started = TypeVar("Started")
 LONGEST_FINDING = 400  # characters of a line: its words are gputui's own
-
-
-class View(Protocol):
-    """Shows the events of one run as they arrive."""
-
-    run: Run
-
-    def show(self, event: Event) -> None: ...
-
-    def stopping(self, more: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def run_preset(
@@ -326,7 +314,7 @@ def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
             time.sleep(POLL_SECONDS)
 
 
-def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> View:
+def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> LineView | JsonView:
     if as_json:
         say(findings)
         return JsonView(run)

@@ -53,24 +53,26 @@ class LimitTexts:
 
     def limits(self) -> Limits:
         """Return the limits. Raises WrongLimit for the first field with an invalid text."""
+        if (minutes := _number("minutes", "the time", self.minutes)) is None:
+            raise WrongLimit("minutes", "give the minutes that the search may take")
+        if not self.only:
+            raise WrongLimit("only", "choose at least one option to search")
         memory = _number("memory_gb", "memory", self.memory_gb)
+        # Only if the user has chosen several, all of them fast.
+        some = len(self.precisions) > 1 and self.precisions < self.suitable
+        avoided = self.suitable - self.precisions if some else ()
         return Limits(
-            minutes=_minutes(self.minutes),
-            only=self._only(),
+            minutes=minutes,
+            only=[stage for stage in STAGES if stage in self.only],
             leave=self.leave.replace(",", " ").split(),
             memory_bytes=None if memory is None else round(memory * 1e9),
             largest_batch=_whole("largest_batch", "the largest batch", self.largest_batch, least=1),
             precisions=self._precisions(),
-            avoid_precisions=self._avoided(),
+            avoid_precisions=[policy for policy in POLICIES if policy in avoided],
             learning_rate=self.learning_rate,
             warmup_steps=_whole("warmup_steps", "the warm-up", self.warmup_steps, least=0),
             allow_worse_loss=self.allow_worse_loss,
         )
-
-    def _only(self) -> list[str]:
-        if not self.only:
-            raise WrongLimit("only", "choose at least one option to search")
-        return [stage for stage in STAGES if stage in self.only]
 
     def _precisions(self) -> list[str] | None:
         # None if the search itself chooses among those that are fast on the devices.
@@ -80,18 +82,6 @@ class LimitTexts:
             return None
         allowed = [policy for policy in POLICIES if policy in self.precisions]
         return allowed if len(allowed) == 1 or not self.precisions <= self.suitable else None
-
-    def _avoided(self) -> list[str]:
-        # Empty if the user has chosen only one, or one that is not fast.
-        some = len(self.precisions) > 1 and self.precisions < self.suitable
-        return [policy for policy in POLICIES if policy in self.suitable - self.precisions] if some else []
-
-
-def _minutes(text: str) -> float:
-    minutes = _number("minutes", "the time", text)
-    if minutes is None:
-        raise WrongLimit("minutes", "give the minutes that the search may take")
-    return minutes
 
 
 def _number(name: str, what: str, text: str) -> float | None:
@@ -137,7 +127,9 @@ class SweepTexts:
         values: dict[str, Any] = {"metric": METRIC} | defaults | {"parallel": None} | given
         others = {key: values.get(parameter) for key, (parameter, *_) in swept_values.ENTRIES.items()}
         others["minutes"] = f"{values['minutes']:g}"
-        over = list(given.get(swept_values.OVER) or [_around(opened.options.train.learning_rate)])
+        rate = opened.options.train.learning_rate
+        around = f"learning_rate={rate / AROUND:.2g},{text_of(rate)},{rate * AROUND:.2g}"
+        over = list(given.get(swept_values.OVER) or [around])
         over += [""] * max(1, ROWS - len(over))
         return cls(opened, over, {key: "" if of is None else text_of(of) for key, of in others.items()})
 
@@ -158,7 +150,3 @@ class SweepTexts:
                 except ProofError as fault:
                     raise WrongLimit(f"{swept_values.OVER}{place}", str(fault)) from None
         return made
-
-
-def _around(rate: float) -> str:
-    return "learning_rate=" + f"{rate / AROUND:.2g},{text_of(rate)},{rate * AROUND:.2g}"

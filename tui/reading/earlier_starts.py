@@ -115,10 +115,6 @@ def usual(starts: Sequence[Mapping[str, float]]) -> EarlierStarts:
     """Return the median, the shortest and the longest time of each phase; NONE without starts."""
     if not starts:
         return NONE
-    phases = {phase: _usual(start.get(phase, 0.0) for start in starts) for phase in starts[0]}
+    times = {phase: [start.get(phase, 0.0) for start in starts] for phase in starts[0]}
+    phases = {phase: Usual(statistics.median(each), min(each), max(each)) for phase, each in times.items()}
     return EarlierStarts(len(starts), phases)
-
-
-def _usual(times: Iterable[float]) -> Usual:
-    values = list(times)
-    return Usual(statistics.median(values), min(values), max(values))

@@ -10,9 +10,9 @@ from ...engine.proof import folder
 from ...engine.proof.folder import Proof
 from ...engine.runs import Run
 from ...engine.trials.record import UNREAD, Record
+from .queue_places import written
 from .run.reader import RunReader
 from .run.snapshot import Snapshot
-from .run_list import written
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 
 from ...engine import runs
 from ...engine.files.reading import open_regular
@@ -93,3 +94,11 @@ def share_done(progress: Progress | None) -> float | None:
     if progress is None or progress.step is None or not progress.steps:
         return None
     return min(1.0, progress.step / progress.steps)
+
+
+def written(path: Path) -> float:
+    """Return the Unix time at which the file was written, 0 if there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -64,10 +64,6 @@ def _whole(figure: Figure, value: float | None) -> str:
     return next((candidate for candidate in shorter if len(candidate) <= figure.width), f"{value:.0e}")
 
 
-def _size(used: int | None) -> str:
-    return "" if used is None else units.size(used)
-
-
 def _words(key: str, about: str, width: int, show: Callable[[Entry], str]) -> RunColumn:
     return RunColumn(key, about, width, show, lambda entry: show(entry).casefold() or None, right=False)
 
@@ -118,7 +114,11 @@ _BY_LIST = (
         lambda entry: entry.validation[1],
     ),
     RunColumn(
-        "size", "what its folder takes on the disk", 8, lambda entry: _size(entry.size), lambda entry: entry.size
+        "size",
+        "what its folder takes on the disk",
+        8,
+        lambda entry: "" if entry.size is None else units.size(entry.size),
+        lambda entry: entry.size,
     ),
     RunColumn("when", "when it was started", 6, lambda entry: when_text(entry.when), lambda entry: entry.when),
     _words("tags", "your tags", 12, lambda entry: " ".join(f"#{tag}" for tag in entry.notes.tags)),

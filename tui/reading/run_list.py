@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine import figures, runs
@@ -22,7 +21,7 @@ from ...engine.runs.events import EpochEnd, Progress
 from ...engine.runs.run import STATE_LABELS, WAITING, StateName
 from ...engine.runs.titles import Notes, Title, title_of
 from ..word_search import Place, place
-from .queue_places import Queue, Waiting, last_event, newest_runs, share_done
+from .queue_places import Queue, Waiting, last_event, newest_runs, share_done, written
 
 if TYPE_CHECKING:
     from ...engine.trials.record import Record
@@ -197,14 +196,6 @@ def measured(entry: Entry) -> Entry:
 
 def changed(run: Run, name: str) -> float:
     return written(run.file(name))
-
-
-def written(path: Path) -> float:
-    """Return the Unix time at which the file was written, 0 if there is none."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def entry_of(run: Run, earlier: Entry | None = None) -> Entry:

@@ -13,8 +13,8 @@ from ...engine.runs.event_reading import events_of
 from ...engine.runs.events import EVENTS_FILE, EpochEnd
 from ...engine.trials.record import Record
 from ...engine.trials.sweep_record import IN_FLIGHT, SweepTrial
+from .queue_places import written
 from .run.series import Line
-from .run_list import written
 
 AGAIN_SECONDS = 3.0  # between two readings of a trial that trains
 

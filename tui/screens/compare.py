@@ -45,128 +45,6 @@ LEAST_HEIGHT, LEAST_CHART = 20, 5  # of the screen from which on there are curve
 HIGH = 30  # from here on the chart has a third of the rows
 
 
-class ComparedCurves(FollowingScreen[tuple[list[Run], Comparison]]):
-    """A screen with one chart of the curves of several runs. `comparison` is None until the runs have been compared."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        super().__init__()
-        self.runs = list(runs)
-        self.comparison: Comparison | None = None
-        self._curves: Mapping[str, Snapshot] = {}  # by the run's id, once they have been read
-        self._chosen = ""  # the key of the shown chart
-        self._numbers: dict[str, int | None] = {}  # by the run's id: read once, as each paint asks for the colours
-
-    def read_curves(self, runs: Sequence[Run], leaving: threading.Event) -> Iterator[None]:
-        """Read the first MOST_COMPARED runs' curves, in a thread; yield after each reading, about once per second."""
-        readers = [RunReader(run) for run in runs[: drawn_charts.MOST_COMPARED]]
-        while not leaving.is_set():
-            behind = [reader.poll() for reader in readers]
-            if not any(behind):
-                self._curves = {reader.run.id: reader.picture.snapshot for reader in readers}
-                yield
-                if all(reader.ended for reader in readers):
-                    return
-                leaving.wait(READ_SECONDS)
-
-    def _named(self) -> list[drawn_charts.Named]:
-        """The runs whose curves have been read, with names made of the differences between the runs."""
-        if (comparison := self.comparison) is None:
-            return []
-        names, short = self.names_of(comparison)
-        colours = self.colours()
-        return [
-            drawn_charts.Named(
-                names[at],
-                short[at],
-                colours[at],
-                self._curves[id_],
-                {row.key: row.values[at] for row in comparison.figures},
-            )
-            for at, id_ in enumerate(comparison.runs)
-            if id_ in self._curves
-        ]
-
-    @staticmethod
-    def names_of(comparison: Comparison) -> tuple[list[str], list[str]]:
-        """Return the names of the compared runs, made of their differences, and the same in SHORT_NAME characters."""
-        moments, titles = wording.moments_of(comparison.runs), wording.distinct(comparison.titles)
-        first = wording.short_names(comparison)
-        names = wording.distinct_names(titles, moments, first)
-        short = wording.in_brief(names, titles, moments, SHORT_NAME, first)
-        return list(map(clean, names)), list(map(clean, short))
-
-    def colours(self) -> list[int]:
-        """Return the number of the colour of each run, from 0; no two of the first MOST_COMPARED have the same."""
-        for run in self.runs:
-            if run.id not in self._numbers:
-                self._numbers[run.id] = run.number
-        numbers = [self._numbers[run.id] for run in self.runs]
-        drawn, others = numbers[: drawn_charts.MOST_COMPARED], numbers[drawn_charts.MOST_COMPARED :]
-        return [*in_one_chart(drawn), *map(colour_of, others)]
-
-    @property
-    def about(self) -> str:
-        left_out = len(self.runs) - drawn_charts.MOST_COMPARED
-        return f"{len(self.runs)} runs" + (f", without the last {left_out}" if left_out > 0 else "")
-
-    def charts(self, drawn: Charts) -> list[Plot]:
-        return drawn_charts.compared_plots(self._named(), drawn)
-
-    def axes(self) -> list[str]:
-        return drawn_charts.axes(self._named())
-
-    def foot(self, _width: int) -> Row:
-        return [("the time of each run begins with its first step", "label")]
-
-    @property
-    def hardly_seen(self) -> str:
-        """Say that a curve of the shown chart is too short to be seen; else empty."""
-        plots = self.charts(self.app.settings.charts)
-        plot = next((chart for chart in plots if chart.key == self._chosen), None)
-        return drawn_charts.hardly_seen(plot) if plot is not None else ""
-
-    @property
-    def rows_needed(self) -> int:
-        """The number of screen rows that everything except the chart needs; by default all."""
-        return self.size.height
-
-    def show_curves(self) -> None:
-        """Show the chosen chart or the first; none below LEAST_HEIGHT rows."""
-        chart = self.query_one(Chart)
-        charts = self.charts(self.app.settings.charts)
-        chart.display = bool(charts) and self.size.height >= LEAST_HEIGHT
-        if not charts:
-            return
-        names = [plot.key for plot in charts]
-        at = names.index(self._chosen) if self._chosen in names else 0
-        self._chosen = names[at]
-        least = self.size.height // 3 if self.size.height >= HIGH else LEAST_CHART
-        chart.styles.height = max(least, self.size.height - self.rows_needed)
-        chart.show(replace(charts[at], corner=page_corner(at + 1, len(charts), self.glyphs)))
-
-    def action_page(self, by: int) -> None:
-        names = [plot.key for plot in self.charts(self.app.settings.charts)]
-        if self._chosen in names:
-            self._chosen = names[(names.index(self._chosen) + by) % len(names)]
-            self.show_curves()
-
-    def action_chart(self) -> None:
-        from .chart import ChartScreen  # only when it is asked for
-
-        if self._chosen:
-            self.app.push_screen(ChartScreen(self, self._chosen))
-
-    @on(Chart.Turned)
-    def _page_clicked(self, event: Chart.Turned) -> None:
-        event.stop()
-        self.action_page(event.by)
-
-    @on(Chart.Opened)
-    def _chart_clicked(self, event: Chart.Opened) -> None:
-        event.stop()
-        self.action_chart()
-
-
 NOISE, NARROW_NOISE = "spread of repeats", "spread"
 BARS = 8
 HEAD_WIDTH = 28  # at least, if the names of runs are whole titles
@@ -174,7 +52,7 @@ LEAST_HEAD = 12
 LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of the other text next to a title
 
 
-class CompareScreen(ComparedCurves):
+class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
     """Compares `runs` in the order of the columns. If a baseline is pinned, it is the first column. If the user unpins
     it, this screen does not change: the run stays the first column and the baseline."""
 
@@ -190,8 +68,13 @@ class CompareScreen(ComparedCurves):
     ]
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        super().__init__(runs)
+        super().__init__()
         send_changed_cells(self)
+        self.runs = list(runs)
+        self.comparison: Comparison | None = None  # until the runs have been compared
+        self._curves: Mapping[str, Snapshot] = {}  # by the run's id, once they have been read
+        self._chosen = ""  # the key of the shown chart
+        self._numbers: dict[str, int | None] = {}  # by the run's id: read once, as each paint asks for the colours
         self._shown: tuple[list[Run], Comparison] | None = None
         self._pinning = threading.Lock()
         self._change_width = 0  # of the widest difference, so that values are aligned
@@ -336,10 +219,6 @@ class CompareScreen(ComparedCurves):
         below = len(self._remark_lines(self.size.width - 2, 0))
         return 2 + 1 + table.row_count + table.show_horizontal_scrollbar + below
 
-    def show_curves(self) -> None:
-        super().show_curves()
-        self._show_remarks()
-
     def _remark_lines(self, width: int, _height: int) -> list[Row]:
         brief = width if self.size.height < HIGH else 0
         remarked = wording.remarks(self.comparison, brief) if self.comparison is not None else []
@@ -411,6 +290,115 @@ class CompareScreen(ComparedCurves):
     def action_open(self) -> None:
         if (run := self.selected) is not None:
             self.app.open_run(run)
+
+    # ---- its curves ---------------------------------------------------------------------------------
+
+    def read_curves(self, runs: Sequence[Run], leaving: threading.Event) -> Iterator[None]:
+        """Read the first MOST_COMPARED runs' curves, in a thread; yield after each reading, about once per second."""
+        readers = [RunReader(run) for run in runs[: drawn_charts.MOST_COMPARED]]
+        while not leaving.is_set():
+            behind = [reader.poll() for reader in readers]
+            if not any(behind):
+                self._curves = {reader.run.id: reader.picture.snapshot for reader in readers}
+                yield
+                if all(reader.ended for reader in readers):
+                    return
+                leaving.wait(READ_SECONDS)
+
+    def _named(self) -> list[drawn_charts.Named]:
+        """The runs whose curves have been read, with names made of the differences between the runs."""
+        if (comparison := self.comparison) is None:
+            return []
+        names, short = self.names_of(comparison)
+        colours = self.colours()
+        return [
+            drawn_charts.Named(
+                names[at],
+                short[at],
+                colours[at],
+                self._curves[id_],
+                {row.key: row.values[at] for row in comparison.figures},
+            )
+            for at, id_ in enumerate(comparison.runs)
+            if id_ in self._curves
+        ]
+
+    @staticmethod
+    def names_of(comparison: Comparison) -> tuple[list[str], list[str]]:
+        """Return the names of the compared runs, made of their differences, and the same in SHORT_NAME characters."""
+        moments, titles = wording.moments_of(comparison.runs), wording.distinct(comparison.titles)
+        first = wording.short_names(comparison)
+        names = wording.distinct_names(titles, moments, first)
+        short = wording.in_brief(names, titles, moments, SHORT_NAME, first)
+        return list(map(clean, names)), list(map(clean, short))
+
+    def colours(self) -> list[int]:
+        """Return the number of the colour of each run, from 0; no two of the first MOST_COMPARED have the same."""
+        for run in self.runs:
+            if run.id not in self._numbers:
+                self._numbers[run.id] = run.number
+        numbers = [self._numbers[run.id] for run in self.runs]
+        drawn, others = numbers[: drawn_charts.MOST_COMPARED], numbers[drawn_charts.MOST_COMPARED :]
+        return [*in_one_chart(drawn), *map(colour_of, others)]
+
+    @property
+    def about(self) -> str:
+        left_out = len(self.runs) - drawn_charts.MOST_COMPARED
+        return f"{len(self.runs)} runs" + (f", without the last {left_out}" if left_out > 0 else "")
+
+    def charts(self, drawn: Charts) -> list[Plot]:
+        return drawn_charts.compared_plots(self._named(), drawn)
+
+    def axes(self) -> list[str]:
+        return drawn_charts.axes(self._named())
+
+    def foot(self, _width: int) -> Row:
+        return [("the time of each run begins with its first step", "label")]
+
+    @property
+    def hardly_seen(self) -> str:
+        """Say that a curve of the shown chart is too short to be seen; else empty."""
+        plots = self.charts(self.app.settings.charts)
+        plot = next((chart for chart in plots if chart.key == self._chosen), None)
+        return drawn_charts.hardly_seen(plot) if plot is not None else ""
+
+    def show_curves(self) -> None:
+        """Show the chosen chart or the first; none below LEAST_HEIGHT rows."""
+        chart = self.query_one(Chart)
+        charts = self.charts(self.app.settings.charts)
+        chart.display = bool(charts) and self.size.height >= LEAST_HEIGHT
+        if not charts:
+            self._show_remarks()
+            return
+        names = [plot.key for plot in charts]
+        at = names.index(self._chosen) if self._chosen in names else 0
+        self._chosen = names[at]
+        least = self.size.height // 3 if self.size.height >= HIGH else LEAST_CHART
+        chart.styles.height = max(least, self.size.height - self.rows_needed)
+        chart.show(replace(charts[at], corner=page_corner(at + 1, len(charts), self.glyphs)))
+        self._show_remarks()
+
+    def action_page(self, by: int) -> None:
+        names = [plot.key for plot in self.charts(self.app.settings.charts)]
+        if self._chosen in names:
+            self._chosen = names[(names.index(self._chosen) + by) % len(names)]
+            self.show_curves()
+
+    def action_chart(self) -> None:
+        from .chart import ChartScreen  # only when it is asked for
+
+        if self._chosen:
+            self.app.push_screen(ChartScreen(self, self._chosen))
+
+    @on(Chart.Turned)
+    def _page_clicked(self, event: Chart.Turned) -> None:
+        event.stop()
+        self.action_page(event.by)
+
+    @on(Chart.Opened)
+    def _chart_clicked(self, event: Chart.Opened) -> None:
+        event.stop()
+        self.action_chart()
 
 
 def _toggle(run: Run) -> str:

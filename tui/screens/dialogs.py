@@ -43,6 +43,21 @@ BOX = """
 """
 
 
+LIST_BOX = """
+{name} {{
+    align: center middle;
+    background: $background 60%;
+    Vertical {{ width: 76; max-width: 96%; height: auto; max-height: {most}; border: round $border;
+               border-title-color: $text-primary; background: $panel; padding: 0 1; }}
+    OptionList, OptionList:focus {{ height: auto; max-height: 70vh; border: none; background: $background;
+              background-tint: transparent; padding: 0; text-wrap: nowrap; text-overflow: ellipsis;
+              scrollbar-size-vertical: 1; }}
+    OptionList > .option-list--option-highlighted,
+    OptionList:focus > .option-list--option-highlighted {{ background: $picked; color: $foreground; }}
+}}
+"""
+
+
 @contextmanager
 def complaining(app: BaseApp, lead: str = "") -> Iterator[None]:
     """Say as a message, after the words `lead`, why the block that carries out a wish of the user has failed."""
@@ -115,15 +130,15 @@ class Ask(ModalScreen[str | None]):
 
 
 class AskText(ModalScreen[str | None]):
-    """Asks for a line of text. The result is the text, or None if the dialog was left. A subclass may reject a text in
-    `refuse`."""
+    """Asks for a line of text. The result is the text, or None if the dialog was left. `refuse` returns the reason why
+    a text is not accepted, empty if it is."""
 
     DEFAULT_CSS = BOX.format(name="AskText") + "\nAskText #box { width: 96; max-width: 98%; padding: 1 1; }"
     BINDINGS = [keys.bind("cancel", "dismiss(None)")]
 
-    def __init__(self, question: str, text: str = "") -> None:
+    def __init__(self, question: str, text: str = "", refuse: Callable[[str], str] = lambda _text: "") -> None:
         super().__init__()
-        self.question, self.text = question, text
+        self.question, self.text, self.refuse = question, text, refuse
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
@@ -136,10 +151,6 @@ class AskText(ModalScreen[str | None]):
     def below(self) -> ComposeResult:
         """Yield the widgets to show below the field, by default none."""
         yield from ()
-
-    def refuse(self, _text: str) -> str:
-        """Return the reason why the text is not accepted. Empty if it is accepted, as every text is by default."""
-        return ""
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         reason = self.refuse(event.value)
@@ -170,19 +181,7 @@ class CopyScreen(ModalScreen[Copyable | None]):
     """Offers texts to copy. The result is the chosen Copyable, or None if the dialog was left. A digit chooses a text
     at once. The key that opened the list chooses the first text."""
 
-    DEFAULT_CSS = """
-    CopyScreen {
-        align: center middle;
-        background: $background 60%;
-        Vertical { width: 76; max-width: 96%; height: auto; max-height: 80%; border: round $border;
-                   border-title-color: $text-primary; background: $panel; padding: 0 1; }
-        Choices, Choices:focus { height: auto; max-height: 70vh; background: $background;
-                  background-tint: transparent; padding: 0; text-wrap: nowrap; text-overflow: ellipsis;
-                  scrollbar-size-vertical: 1; }
-        OptionList > .option-list--option-highlighted,
-        OptionList:focus > .option-list--option-highlighted { background: $picked; color: $foreground; }
-    }
-    """
+    DEFAULT_CSS = LIST_BOX.format(name="CopyScreen", most="80%")
     TITLE = "Copy"
     BINDINGS = [keys.bind("copy", "take(0)", meaning="copy the first"), *keys.back("dismiss(None)")]
 

@@ -21,7 +21,7 @@ from ..base.themes import colour, painted_colour
 from ..drawing.rows import Row
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
-from ..widgets.table import Column, Table
+from ..widgets.table import Column, ReadTable, Table
 from ..wording.doctor import cells, conclusion, sign, terminal
 from .base import FollowingScreen, Header
 
@@ -31,13 +31,10 @@ POLL_SECONDS = 0.1
 LEAST_WIDTH = 20  # of the findings, however narrow the terminal
 
 
-class _Findings(Table):
-    """A table of findings with wrapped texts. Enter on a row has no effect."""
+class _Findings(ReadTable):
+    """A table of findings with wrapped texts."""
 
     ROW_HEIGHT = None
-
-    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        return action != "select_cursor"
 
 
 class DoctorScreen(FollowingScreen[list[Finding]]):

@@ -7,7 +7,7 @@ import textwrap
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -35,7 +35,7 @@ from ..upstream.partial_updates import send_changed_cells
 from ..widgets.gpu_cards import GpuCards
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
-from ..widgets.table import Table
+from ..widgets.table import ReadTable
 from .base import FollowingScreen, Header
 from .help import NOT_OFFERED
 from .table import TableColumn, TableScreen
@@ -43,20 +43,6 @@ from .table import TableColumn, TableScreen
 READ_SECONDS = 2.0
 LEASE_ROWS = 3
 RICH_EDGES, PLAIN_EDGES = ("│ ", "  ", "├ ", "└ "), ("| ", "  ", "|-", "`-")
-
-
-class Source(Protocol):
-    """The screen of the GPUs, as the screen of the processes sees it. `now` is its newest reading."""
-
-    @property
-    def now(self) -> Snapshot: ...
-
-
-class ProcessTable(Table):
-    """A table in which Enter on a row has no effect."""
-
-    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        return action != "select_cursor"
 
 
 class ProcessesScreen(TableScreen[Line], FollowingScreen[Users]):
@@ -86,14 +72,14 @@ class ProcessesScreen(TableScreen[Line], FollowingScreen[Users]):
     )
     BINDINGS: ClassVar[list[BindingType]] = [*keys.back()]
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: GpusScreen) -> None:
         super().__init__()
         self.source = source
 
     def compose(self) -> ComposeResult:
         yield Header()
         yield Panel(self._leases, id="leases")
-        yield ProcessTable(cursor_type="row", cell_padding=0)
+        yield ReadTable(cursor_type="row", cell_padding=0)
         yield Panel(self._status, id="detail")
         yield KeyFooter()
 

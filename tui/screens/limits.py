@@ -213,7 +213,7 @@ class TuneDialog(LimitDialog):
             limits = LimitTexts(minutes=minutes, only=set(only)).limits()
         except WrongLimit:
             limits = None
-        text = "" if limits is None or self._plan is None else buys(self._plan, limits)
+        text = "" if limits is None or self._plan is None else self._plan.with_limits(limits).in_words()
         self.query_one("#buys", Label).update(text)
 
     # ---- starting ---------------------------------------------------------------------------------
@@ -236,10 +236,15 @@ class TuneDialog(LimitDialog):
 async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
     """Ask for limits, start a search and open it. Return the limits of the next dialog: `texts` if it was left."""
     dialog = TuneDialog(state, deepcopy(texts))
+    return dialog.texts if await _has_started(app, dialog) else texts
+
+
+async def _has_started(app: BaseApp, dialog: LimitDialog) -> bool:
+    """Open the dialog, then the measurement that it has started. True also for one that was put in the queue."""
     made = await app.push_screen_wait(dialog)
     if made is not None:
         starting.open_measurement(app, *made)
-    return dialog.texts if made is not None or dialog.waits else texts
+    return made is not None or dialog.waits
 
 
 # ---- the request ---------------------------------------------------------------------------------
@@ -266,11 +271,6 @@ def time_plan(preset_name: str) -> TimePlan:
     from ...engine.tune import tune_request
 
     return tune_request.plan_of(Limits(), preset_name)
-
-
-def buys(plan: TimePlan, limits: Limits) -> str:
-    """Return in words for the user what a search with these limits can do in its minutes."""
-    return plan.with_limits(limits).in_words()
 
 
 PAUSE_SECONDS = 0.2  # after a key, before what is typed is read
@@ -376,7 +376,4 @@ async def sweep(app: BaseApp, state: FormState, texts: SweepTexts | None) -> Swe
         app.complain(str(fault))
         return texts
     dialog = SweepDialog(state, deepcopy(first))
-    made = await app.push_screen_wait(dialog)
-    if made is not None:
-        starting.open_measurement(app, *made)
-    return dialog.texts if made is not None or dialog.waits else texts
+    return dialog.texts if await _has_started(app, dialog) else texts

@@ -192,17 +192,10 @@ class AskName(AskText):
     or None if the dialog was left."""
 
     def __init__(self, text: str) -> None:
-        super().__init__("Save as: a name for your own folder, or a path that ends in .yaml", text)
+        super().__init__("Save as: a name for your own folder, or a path that ends in .yaml", text, _refuse)
 
     def below(self) -> ComposeResult:
         yield Label(id="target", markup=False)
-
-    def refuse(self, text: str) -> str:
-        try:
-            saving.place(text)
-        except SaveError as fault:
-            return str(fault)
-        return ""
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Show which file would be written, or why the text is not accepted. A thread checks whether the file
@@ -226,6 +219,14 @@ class AskName(AskText):
 
     def _show(self, text: Content) -> None:
         self.query_one("#target", Label).update(text)
+
+
+def _refuse(text: str) -> str:
+    try:
+        saving.place(text)
+    except SaveError as fault:
+        return str(fault)
+    return ""
 
 
 USUAL = ("vim", "vi", "nano")  # no wrapper such as sensible-editor, which may ask first

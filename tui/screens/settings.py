@@ -54,17 +54,6 @@ class SettingsRows(OptionList):
     ]
 
 
-class AskSetting(AskText):
-    """Asks for the value of a setting, and accepts only what it takes."""
-
-    def __init__(self, key: str, setting: Field[Any], text: str) -> None:
-        super().__init__(f"{key}: {takes(setting)}", text)
-        self._setting = setting
-
-    def refuse(self, text: str) -> str:
-        return wrong(self._setting, parsed(self._setting, text))
-
-
 class SettingsScreen(UndoActions):
     """Lists all settings with their values. Values that differ from their defaults are marked."""
 
@@ -162,10 +151,12 @@ class SettingsScreen(UndoActions):
 
     @work(exclusive=True, group="setting")
     async def _ask(self, key: str) -> None:
-        value = self._value(key)
-        text = await self.app.push_screen_wait(AskSetting(key, self._settings[key], str(value)))
-        if text is not None:
-            self._set(key, parsed(self._settings[key], text))
+        setting = self._settings[key]
+        asking = AskText(
+            f"{key}: {takes(setting)}", str(self._value(key)), lambda text: wrong(setting, parsed(setting, text))
+        )
+        if (text := await self.app.push_screen_wait(asking)) is not None:
+            self._set(key, parsed(setting, text))
 
     def action_reset(self) -> None:
         """Set the default of the setting under the cursor, unless it is changed elsewhere or is the theme."""

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...engine import checks, plan, presets
 from ...engine.finding import Finding, errors
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ...engine.process.launch import Warm
     from ...engine.proof.folder import Proof
     from ...engine.proof.request import Request
+    from ...engine.queue.entries import Entry
     from ...engine.runs import Run
     from ..base.base_app import BaseApp
 
@@ -72,17 +74,22 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
             app.warm = warm
             raise
 
-    def queue_it() -> str:
-        from ...engine.queue import adding
-        from ..reading import queue
-
+    def queue_it(adding: Any) -> Entry:
         _check(preset, adding.machine())
-        return queue.place_text(adding.queue_preset(preset), queue.title_of)
+        return cast("Entry", adding.queue_preset(preset))
 
     def in_the_way() -> str:
         return proof_start.in_the_way(preset.options, this_machine.read())
 
-    return Start(launch.title_of(preset), in_the_way, launch_it, queue_it)
+    return Start(launch.title_of(preset), in_the_way, launch_it, partial(_queued, queue_it))
+
+
+def _queued(add: Callable[[Any], Entry]) -> str:
+    """Call `add` with the module that puts things in the queue; return the place of the new entry, as text."""
+    from ...engine.queue import adding
+    from ..reading import queue
+
+    return queue.place_text(add(adding), queue.title_of)
 
 
 def code_changed(run: Run) -> str:
@@ -107,15 +114,10 @@ def resumed_run(run: Run, new_code: bool = False, from_copy: bool = False) -> St
             raise RunError(f"{run.name} cannot be resumed: {conflict}")
         return run, run_resuming.resume(run, new_code, from_copy=from_copy)
 
-    def queue_it() -> str:
-        from ...engine.queue import adding
-        from ..reading import queue
-
-        return queue.place_text(
-            adding.queue_resume(run, code="new" if new_code else "copy" if from_copy else ""), queue.title_of
-        )
-
-    return Start(with_name(run), in_the_way, launch_it, queue_it)
+    code = "new" if new_code else "copy" if from_copy else ""
+    return Start(
+        with_name(run), in_the_way, launch_it, partial(_queued, lambda adding: adding.queue_resume(run, code=code))
+    )
 
 
 def start(preset: Preset, warm: Warm | None) -> tuple[Run, Any]:
@@ -184,59 +186,40 @@ def open_measurement(app: BaseApp, proof: Proof, process: subprocess.Popen[bytes
 
 def new_measurement(app: BaseApp, title: str, request: Request) -> Start:
     """Return the start of a new proof, search or measurement of scaling. `title` names it for the user."""
-
-    def launch() -> tuple[Proof, subprocess.Popen[bytes]]:
-        return folder.launch(request)
-
-    def queue_it() -> str:
-        from ...engine.queue import adding
-        from ..reading import queue
-
-        return queue.place_text(adding.queue_proof(request), queue.title_of)
-
-    return _measurement(app, title, lambda: request, launch, queue_it)
+    return _measurement(
+        app, title, lambda: request, lambda: folder.launch(request), lambda adding: adding.queue_proof(request)
+    )
 
 
-def resumed_measurement(
-    app: BaseApp,
-    title: str,
-    proof: Proof,
-    resumed: Callable[[], Request],
-) -> Start:
+def resumed_measurement(app: BaseApp, title: str, proof: Proof, resumed: Callable[[], Request]) -> Start:
     """Return the start that resumes a measurement with the request `resumed`, now or in the queue."""
 
     def launch() -> tuple[Proof, subprocess.Popen[bytes]]:
         return proof, proof_start.start_again(proof, resumed(), anyway=True)
 
-    def queue_it() -> str:
-        from ...engine.queue import adding
-        from ..reading import queue
+    def add(adding: Any) -> Entry:
+        return cast("Entry", adding.queue_resumed_proof(proof, resumed()))
 
-        return queue.place_text(adding.queue_resumed_proof(proof, resumed()), queue.title_of)
-
-    return _measurement(app, title, lambda: proof.request, launch, queue_it, proof.path)
+    return _measurement(app, title, lambda: proof.request, launch, add, proof.path)
 
 
 def _measurement(
-    app: BaseApp,
-    title: str,
-    request: Callable[[], Request],
-    launch: Callable[[], tuple[Proof, subprocess.Popen[bytes]]],
-    queue: Callable[[], str],
-    but: Path | None = None,
-) -> Start:
-    """It ends the warm engine before the launch. `but`, the folder of a resumed one, does not count as another user."""
-
-    def in_the_way() -> str:
-        here = this_machine.read()
-        own = () if but is None else (but,)
-        return proof_start.blocks(request(), here, *own)
+    app: BaseApp, title: str, request: Callable[[], Request],
+    launch: Callable[[], tuple[Proof, subprocess.Popen[bytes]]], add: Callable[[Any], Entry], *own: Path,
+) -> Start:  # fmt: skip
+    """It ends the warm engine before the launch. `own`, the folder of a resumed one, does not count as another user."""
 
     def begin() -> tuple[Proof, subprocess.Popen[bytes]]:
         warm_engine.close(app)
         return launch()
 
-    return Start(title, in_the_way, begin, queue, measures=True)
+    return Start(
+        title,
+        lambda: proof_start.blocks(request(), this_machine.read(), *own),
+        begin,
+        partial(_queued, add),
+        measures=True,
+    )
 
 
 def _question(busy: str, measures: bool) -> str:

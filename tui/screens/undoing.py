@@ -66,28 +66,20 @@ class UndoActions(AppScreen):
         """Show the screen again after `act` was taken back."""
 
     @work(exclusive=True, group="undo")
-    async def action_take_back(self) -> None:
+    async def action_take_back(self, choosing: bool = False) -> None:
+        """Take back the newest act or, if `choosing`, the one that the user chooses."""
         acts = self.acts_here
         if not (listed := acts.newest_first):
             self.notify(acts.nothing)
             return
-        await self._take_back(listed[0])
-
-    @work(exclusive=True, group="undo")
-    async def action_undo_list(self) -> None:
-        acts = self.acts_here
-        if not (listed := acts.newest_first):
-            self.notify(acts.nothing)
+        number = await choose(self.app, [(act.what, act.at) for act in listed]) if choosing else 0
+        if number is None:
             return
-        number = await choose(self.app, [(act.what, act.at) for act in listed])
-        if number is not None:
-            await self._take_back(listed[number])
-
-    async def _take_back(self, act: Act) -> None:
+        act = listed[number]
         try:
-            reasons = await asyncio.to_thread(self.acts_here.take_back, act)
+            reasons = await asyncio.to_thread(acts.take_back, act)
         except (RunError, SaveError, OSError) as reason:
-            self.acts_here.postpone(act)
+            acts.postpone(act)
             self.app.complain(f"not taken back: {reason}")
             return
         if not reasons:
@@ -96,3 +88,6 @@ class UndoActions(AppScreen):
             self.app.complain(text)
         self.taken_back(act)
         self.refresh_bindings()
+
+    def action_undo_list(self) -> None:
+        self.action_take_back(True)

@@ -82,6 +82,13 @@ class Table(DataTable[Text]):
             self.move_cursor(row=list(rows).index(current), animate=False)
 
 
+class ReadTable(Table):
+    """A table in which Enter on a row has no effect."""
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        return action != "select_cursor"
+
+
 class OpeningTable(Table):
     """A table in which Enter opens the row or column under the cursor."""
 

@@ -24,9 +24,8 @@ ENDED = {
     "ok": "done", "oom": "out of memory", "error": "failed", "stopped": "stopped",
     "timeout": "ended by its time limit", "crashed": "crashed", "waiting": "waiting in the queue",
 }  # fmt: skip
-ENDLESS = (
-    900_000_000  # a trial has about this many steps or more, as it ends by its time (engine/trials/trial_runner.py)
-)
+# A trial has about this many steps or more, as it ends by its time (engine/trials/trial_runner.py).
+ENDLESS = 900_000_000
 ASKED_FOR = ("stopped", "timeout")  # ends that are no failure
 
 
@@ -42,15 +41,10 @@ def compiling(detail: str) -> str:
 
 
 _BRIEF = {
-    "starting": "engine",
-    "importing": "TensorFlow",
-    "configuring": "devices",
-    "building": "building",
-    "compiling": figures.of_run("first_step_seconds").label,
-    "training": "training",
-    "evaluating": "evaluation",
+    "starting": "engine", "importing": "TensorFlow", "configuring": "devices", "building": "building",
+    "compiling": figures.of_run("first_step_seconds").label, "training": "training", "evaluating": "evaluation",
     "saving": "saving",
-}
+}  # fmt: skip
 
 
 def brief(phase: str, detail: str = "") -> str:

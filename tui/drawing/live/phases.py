@@ -179,10 +179,6 @@ PURPOSE = "It starts by itself, also if you quit, and is then shown here."
 RELEASE = "It does not start until it is released, in the runs or by gputui queue release {run}"
 
 
-def waiting_state(waiting: Waiting) -> str:
-    return "held" if waiting.held else "waiting in the queue"
-
-
 def waiting_rows(waiting: Waiting, now: float, width: int, is_new: bool) -> list[Row]:
     """Return the rows about a waiting run: one row for each item of a new run, else one row in all."""
     if not is_new:

@@ -47,6 +47,7 @@ PURPOSE = (
 HIGH = 30  # from this height on: full remarks
 NAMES_KEYS = 80  # columns from which on the header names the keys of the places, and the description is cut for them
 ROWS_AROUND, HELP_ROWS = 3, 7  # rows around the options, and of the help below them
+CHECK_SECONDS = 0.15  # between a change and its check
 LOW = 20  # below this height the help leaves more rows to the options
 
 
@@ -58,8 +59,9 @@ class Offer(NamedTuple):
     what: str
 
 
-class FormView(AppScreen):
-    """The layout of the form: shows a state, facts about this machine and the findings of the checks."""
+class CheckedForm(AppScreen):
+    """The form without its keys: checks its options after each change, and shows the findings. `checked` is the preset
+    of these findings, None before the first check."""
 
     AUTO_FOCUS = None
 
@@ -74,6 +76,9 @@ class FormView(AppScreen):
         self._own_batch: int | None = None  # of the user's code, if it does not follow input.batch_size
         self._resumed = False
         self._introduces = False  # shows the first steps
+        self.checked: Preset | None = None
+        self._check_timer: Timer | None = None
+        self.history = History()
         self._offer: Offer | None = None  # a change that Enter starts, until the form no longer has it
 
     # ---- building -----------------------------------------------------------------------------
@@ -120,6 +125,8 @@ class FormView(AppScreen):
         else:
             self.options.last.focus(scroll_visible=False)
         self._show_all()
+        self.call_after_refresh(self._read_machine)
+        self.call_after_refresh(self.side.read)
 
     def on_resize(self) -> None:
         if not self._waits:
@@ -255,24 +262,7 @@ class FormView(AppScreen):
         elif offer is not None and self.query_one(StartBar).has_focus_within:
             self.options.focus_last()
 
-
-CHECK_SECONDS = 0.15
-
-
-class CheckedForm(FormView):
-    """The form that checks its options after each change, and shows the findings. `checked` is the preset of these
-    findings, None before the first check."""
-
-    def __init__(self, state: FormState, waits: bool = False) -> None:
-        super().__init__(state, waits)
-        self.checked: Preset | None = None  # the options of the findings
-        self._check_timer: Timer | None = None
-        self.history = History()
-
-    def _built(self) -> None:
-        super()._built()
-        self.call_after_refresh(self._read_machine)
-        self.call_after_refresh(self.side.read)
+    # ---- checking --------------------------------------------------------------------------------
 
     def load(self, state: FormState) -> None:
         before = Moment.of(self.state)

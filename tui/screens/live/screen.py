@@ -46,6 +46,7 @@ from ...reading.run.reader import Picture, RunReader
 from ...reading.run.snapshot import Snapshot
 from ...reading.run_list import description, queue_place
 from ...upstream.partial_updates import send_changed_cells
+from ...upstream.thread_imports import in_background
 from ...widgets.charts import Chart, ChartGrid, PlotArea
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.key_footer import KeyFooter
@@ -57,7 +58,7 @@ from ..base import AppScreen, FollowingScreen, Header
 from ..dialogs import Copyable
 from ..help import LOSS, NOT_OFFERED, QUEUE
 from ..runs import actions
-from ..runs.actions import NO_CHECKPOINT, QueueActions, put_into_form
+from ..runs.actions import NO_CHECKPOINT, RunActions, put_into_form
 
 if TYPE_CHECKING:
     from ..dialogs import Copyable
@@ -74,13 +75,70 @@ NOTHING_READ = Picture(Snapshot(phase=phases.READING))
 NOT_GIVEN = Picture()
 
 
-class LiveView(FollowingScreen[Picture]):
-    """The live view without its keys, for the run in the folder `run`. With `replay_speed`, the recorded events of the
-    run are replayed this many times as fast as they happened. `clock` returns the time in seconds and is replaced in
-    tests."""
+SPEED = (
+    "Figures of a run",
+    tuple(
+        (figures.of_run(key).label, figures.of_run(key).about)
+        for key in ("step_ms.p50", "step_ms.p95", "input_wait", "mfu", "goodput", "measured_steps")
+    ),
+)
+
+
+# Actions without a purpose on a waiting run that has never begun.
+NOTHING_BEFORE_IT_BEGINS = (
+    "again", "diagnosis", "zoom", "chart", "page", "move", "zoom_axis", "all", "search", "pick", "pick_edge",
+)  # fmt: skip
+
+
+class LiveScreen(FollowingScreen[Picture], RunActions):
+    """The live view of the run in the folder `run`, which may be running or finished. With `replay_speed`, its recorded
+    events are replayed this many times as fast as they happened. `clock` returns the time in seconds and is replaced
+    in tests."""
 
     CSS_PATH = "live.tcss"
     KEPT = 3  # each has the curves of its run
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *actions.BINDINGS,
+        keys.bind("stop", meaning="stop the run after its step; a second time: at once"),
+        keys.bind("resume"),
+        keys.bind("start", "again", "Run again", meaning="run the same preset again"),
+        keys.bind("edit", "change", "Edit options", meaning="open the options of the run in the form"),
+        keys.bind("note", show=False),
+        keys.bind("tags", show=False),
+        *undoing.BINDINGS,
+        keys.bind("copy", show=False, meaning="copy the run's id, folder, log or chart values, or the selection"),
+        keys.bind("apply", show=False),
+        keys.bind("compare", show=False, meaning="compare with the run before"),
+        keys.bind("why", "diagnosis", "Diagnosis"),
+        keys.bind("gpus_of_run", "zoom('gpus')"),
+        keys.bind("zoom", "zoom('charts')", show=False),
+        keys.bind("log", "zoom('log')", meaning="the log on the whole screen"),
+        keys.bind("messages", "zoom('messages')", meaning="errors and warnings of the run on the whole screen"),
+        keys.bind("open", "chart", "Chart alone", show=False, meaning="the first chart alone, with a cursor"),
+        keys.bind("page_on", "page(1)", "More charts", show=False, meaning="the next page of charts"),
+        keys.bind("page_back", "page(-1)", "Charts before", show=False, meaning="the page of charts before"),
+        keys.bind("cursor_right", "move(1)", "Cursor", show=False, without="l", meaning="the cursor to the right"),
+        keys.bind("cursor_left", "move(-1)", show=False, without="h"),
+        keys.bind("zoom_in", "zoom_axis(1)", show=False),
+        keys.bind("zoom_out", "zoom_axis(-1)", show=False),
+        keys.bind("zoom_all", "all", show=False),
+        keys.bind("search", label="Filter the log", show=False, meaning="filter the log"),
+        keys.bind("next_match", "found(1)", "Next found", show=False, meaning="the next match in the log"),
+        keys.bind("previous_match", "found(-1)", "Found before", show=False, meaning="the match in the log before"),
+        keys.bind("down", "pick(1)", "Next GPU", show=False, meaning="the next GPU"),
+        keys.bind("up", "pick(-1)", "Previous GPU", show=False, meaning="the GPU before"),
+        keys.bind("first", "pick_edge(0)", "First GPU", show=False, meaning="the first GPU"),
+        keys.bind("last", "pick_edge(-1)", "Last GPU", show=False, meaning="the last GPU"),
+        catalogue.left_out("live"),  # the live view is open already
+        *keys.back(),
+    ]
+
+    HELP_SECTIONS = (
+        ("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"), NOT_OFFERED)),
+        QUEUE,
+        LOSS,
+        SPEED,
+    )
 
     def __init__(
         self, run: Run, replay_speed: float | None = None, *, clock: Callable[[], float] | None = None
@@ -223,15 +281,16 @@ class LiveView(FollowingScreen[Picture]):
         time.sleep(CLOSER_SECONDS)
         if window is None or self.replay_speed or not is_due():
             return
-        for read in closer_lines.read(self.run_folder, self.now, axis, window, is_due):
-            self.app.call_from_thread(self._show_closer, read)
-            time.sleep(READ_SECONDS)
 
-    def _show_closer(self, read: closer_lines.Closer) -> None:
-        self._closer = read
-        self.latest = self.latest  # a chart alone over this screen shows it, too
-        if self.in_front:
-            self.show_now()
+        def show(read: closer_lines.Closer) -> None:
+            self._closer = read
+            self.latest = self.latest  # a chart alone over this screen shows it, too
+            if self.in_front:
+                self.show_now()
+
+        for read in closer_lines.read(self.run_folder, self.now, axis, window, is_due):
+            self.app.call_from_thread(show, read)
+            time.sleep(READ_SECONDS)
 
     @property
     def can_show_all(self) -> bool:
@@ -321,7 +380,7 @@ class LiveView(FollowingScreen[Picture]):
             note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"
         name = head.RunName(self.title_now, self.run_folder.id, self.description, self.number)
         if self.waiting is not None:
-            state: Row = [("  ", ""), (phases.waiting_state(self.waiting), "warn"), (" ", "")]
+            state: Row = [("  ", ""), ("held" if self.waiting.held else "waiting in the queue", "warn"), (" ", "")]
             first = spread(name.row(width - length(state), self.glyphs), state, width)
             return [first, *head.rows(name, note, self.now, width, self.glyphs, height)[1:]]
         return head.rows(name, note, self.now, width, self.glyphs, height)
@@ -376,67 +435,7 @@ class LiveView(FollowingScreen[Picture]):
         ended = self.now.outcome is not None
         self.query_one(GpuCards).show(self.now.gpus, end, layout.cards, layout.edges, turn, ended)
 
-
-SPEED = (
-    "Figures of a run",
-    tuple(
-        (figures.of_run(key).label, figures.of_run(key).about)
-        for key in ("step_ms.p50", "step_ms.p95", "input_wait", "mfu", "goodput", "measured_steps")
-    ),
-)
-
-
-# Actions without a purpose on a waiting run that has never begun.
-NOTHING_BEFORE_IT_BEGINS = (
-    "again", "diagnosis", "zoom", "chart", "page", "move", "zoom_axis", "all", "search", "pick", "pick_edge",
-)  # fmt: skip
-
-
-class LiveScreen(LiveView, QueueActions):
-    """The live view of a run, which may be running or finished, with its keys. The disk is accessed only in threads."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *actions.BINDINGS,
-        keys.bind("stop", meaning="stop the run after its step; a second time: at once"),
-        keys.bind("resume"),
-        keys.bind("start", "again", "Run again", meaning="run the same preset again"),
-        keys.bind("edit", "change", "Edit options", meaning="open the options of the run in the form"),
-        keys.bind("note", show=False),
-        keys.bind("tags", show=False),
-        *undoing.BINDINGS,
-        keys.bind("copy", show=False, meaning="copy the run's id, folder, log or chart values, or the selection"),
-        keys.bind("apply", show=False),
-        keys.bind("compare", show=False, meaning="compare with the run before"),
-        keys.bind("why", "diagnosis", "Diagnosis"),
-        keys.bind("gpus_of_run", "zoom('gpus')"),
-        keys.bind("zoom", "zoom('charts')", show=False),
-        keys.bind("log", "zoom('log')", meaning="the log on the whole screen"),
-        keys.bind("messages", "zoom('messages')", meaning="errors and warnings of the run on the whole screen"),
-        keys.bind("open", "chart", "Chart alone", show=False, meaning="the first chart alone, with a cursor"),
-        keys.bind("page_on", "page(1)", "More charts", show=False, meaning="the next page of charts"),
-        keys.bind("page_back", "page(-1)", "Charts before", show=False, meaning="the page of charts before"),
-        keys.bind("cursor_right", "move(1)", "Cursor", show=False, without="l", meaning="the cursor to the right"),
-        keys.bind("cursor_left", "move(-1)", show=False, without="h"),
-        keys.bind("zoom_in", "zoom_axis(1)", show=False),
-        keys.bind("zoom_out", "zoom_axis(-1)", show=False),
-        keys.bind("zoom_all", "all", show=False),
-        keys.bind("search", label="Filter the log", show=False, meaning="filter the log"),
-        keys.bind("next_match", "found(1)", "Next found", show=False, meaning="the next match in the log"),
-        keys.bind("previous_match", "found(-1)", "Found before", show=False, meaning="the match in the log before"),
-        keys.bind("down", "pick(1)", "Next GPU", show=False, meaning="the next GPU"),
-        keys.bind("up", "pick(-1)", "Previous GPU", show=False, meaning="the GPU before"),
-        keys.bind("first", "pick_edge(0)", "First GPU", show=False, meaning="the first GPU"),
-        keys.bind("last", "pick_edge(-1)", "Last GPU", show=False, meaning="the last GPU"),
-        catalogue.left_out("live"),  # the live view is open already
-        *keys.back(),
-    ]
-
-    HELP_SECTIONS = (
-        ("Marks", (("•", "a GPU that this run uses"), ("!", "throttled, and by what"), NOT_OFFERED)),
-        QUEUE,
-        LOSS,
-        SPEED,
-    )
+    # ---- keys -----------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         shows = action != "zoom" or parameters != ("messages",) or bool(self.now.warnings or self.now.error)
@@ -490,12 +489,7 @@ class LiveScreen(LiveView, QueueActions):
         if resumed:
             self.reader = None
             self.read_again()
-        self._name_anew()
-
-    @work(thread=True, group="reading")
-    def _name_anew(self) -> None:
-        self.read_names()
-        self.app.call_from_thread(self.show_now)
+        in_background(self, self.read_names, lambda _: self.show_now())
 
     @work(thread=True, group="comparing")
     def action_compare(self) -> None:
@@ -538,7 +532,6 @@ class LiveScreen(LiveView, QueueActions):
         self.query_one(GpuCards).pick_edge(number)
 
     def action_diagnosis(self) -> None:
-
         self.app.open_screen(DiagnosisScreen(self))
 
     def action_page(self, by: int) -> None:
@@ -605,7 +598,7 @@ class DiagnosisScreen(AppScreen):
         keys.bind("why", "back", "Back", show=False, meaning="back to the live view"),
     ]
 
-    def __init__(self, live: LiveView) -> None:
+    def __init__(self, live: LiveScreen) -> None:
         super().__init__()
         self.source, self.run_folder = live, live.run_folder
         self.kept_as, self._run_name = live.kept_as, clean(live.run_folder.name)
@@ -640,17 +633,13 @@ class DiagnosisScreen(AppScreen):
         now = self.now
         if now.outcome is not None and not now.diagnosis and not self._folder_read:
             self._folder_read = True
-            self._read_folder()
+            in_background(self, partial(of_run, self.run_folder), self._take)
         shown = (self.diagnosis, now.diagnosed_before_resume, now.input_stages, now.outcome, is_due(now))
         if any(new is not old for new, old in zip(shown, self._shown, strict=False)) or not self._shown:
             self._shown = shown
             self.query_one(Page).repaint()
             self.query_one(Panel).repaint()
             self.refresh_bindings()
-
-    @work(thread=True, group="reading")
-    def _read_folder(self) -> None:
-        self.app.call_from_thread(self._take, of_run(self.run_folder))
 
     def _take(self, diagnosis: Diagnosis) -> None:
         self._of_folder = diagnosis
@@ -684,8 +673,11 @@ class DiagnosisScreen(AppScreen):
     async def action_remedy(self, number: int) -> None:
         """Put a remedy's changes into the form; `number` counts from 1 those that change options."""
         remedies = changing(self.diagnosis)
-        if number > len(remedies):
-            self.app.notify(_no_such(number, len(remedies)))
+        if not remedies:
+            self.app.notify("there is no remedy that changes options")
+        elif number > len(remedies):
+            numbers = f"1 to {min(len(remedies), 9)}" if len(remedies) > 1 else "1"
+            self.app.notify(f"there is no remedy {number}, only {numbers}")
         else:
             await put_into_form(self.app, self.run_folder, remedies[number - 1]["changes"])
 
@@ -694,10 +686,3 @@ def _step_ms(now: Snapshot) -> float | None:
     if now.outcome is None:
         return now.progress.step_ms_p50 if now.progress else None
     return (now.summary.step_ms or {}).get("p50") if now.summary else None
-
-
-def _no_such(number: int, count: int) -> str:
-    if not count:
-        return "there is no remedy that changes options"
-    numbers = f"1 to {min(count, 9)}" if count > 1 else "1"
-    return f"there is no remedy {number}, only {numbers}"

@@ -70,7 +70,8 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
     }.get(data.kind, ("search", tune_request.resumed))  # fmt: skip
     limit, more = limit_seconds(data), tuple[float | None, ...]((None,) if what == "search" else ())
     if what == "search" and (data.state == "done" or (limit is not None and data.seconds >= limit)):
-        minutes = await app.push_screen_wait(AskMinutes("How many more minutes?", str(more_minutes(data))))
+        asking = AskText("How many more minutes?", str(more_minutes(data)), _no_minutes)
+        minutes = await app.push_screen_wait(asking)
         if minutes is None:
             return
         more = (float(minutes),)
@@ -81,15 +82,11 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
             app.notify(f"the {what} goes on")
 
 
-class AskMinutes(AskText):
-    """Asks for a number of minutes, from 0.1 to MOST_MINUTES; other texts are not accepted. The result is the text, or
-    None if the dialog was left."""
-
-    def refuse(self, text: str) -> str:
-        try:
-            return "" if 0.1 <= float(text) <= MOST_MINUTES else f"give minutes from 0.1 to {MOST_MINUTES:,}"
-        except ValueError:
-            return f"{text!r} is no number of minutes"
+def _no_minutes(text: str) -> str:
+    try:
+        return "" if 0.1 <= float(text) <= MOST_MINUTES else f"give minutes from 0.1 to {MOST_MINUTES:,}"
+    except ValueError:
+        return f"{text!r} is no number of minutes"
 
 
 async def open_improved(app: BaseApp, proof: Proof, preset_yaml: str) -> None:

@@ -51,8 +51,24 @@ STOP_NOW = (
 NEW_CODE, COPIED_CODE = "Go on with the new code", "Use the run's copy"
 
 
+TAKE_OUT, KEEP = "Take out", "Keep waiting"
+ENDS = "It has not begun, and ends as stopped; its folder stays."
+NOT_WAITING = "this run does not wait in the queue"
+NO_CHECKPOINT = "there is no stopped run with a checkpoint here"
+STAYS = "It has begun before: its result and its checkpoints stay."
+BINDINGS: list[BindingType] = [
+    keys.bind("queue_up", "move_waiting('up')"),
+    keys.bind("queue_down", "move_waiting('down')"),
+    keys.bind("queue_top", "move_waiting('top')"),
+    keys.bind("hold", "hold_waiting", meaning="hold the waiting run, so that it is not started"),
+    keys.bind("hold", "release_waiting", "Release", meaning="release the held run, so that it is started in its turn"),
+    keys.bind("stop", "take_out", "Take out", meaning="take the waiting run out of the queue"),
+]
+
+
 class RunActions(UndoActions):
-    """The actions on runs for a screen. Subclasses name the runs in `runs_meant`, and show the run again in `acted`."""
+    """The actions on runs, also on waiting ones, for a screen. Subclasses name the runs in `runs_meant` and the place
+    in the queue in `waiting_now`, and show the run again in `acted`."""
 
     @property
     def acts_here(self) -> Acts:
@@ -200,7 +216,8 @@ class RunActions(UndoActions):
         if (run := self.run_meant) is None:
             return
         before = await asyncio.to_thread(titles.read_notes, run)
-        note = await self.app.push_screen_wait(AskNote(f"Note on {await asyncio.to_thread(with_name, run)}", before))
+        question = f"Note on {await asyncio.to_thread(with_name, run)}"
+        note = await self.app.push_screen_wait(AskText(question, " ".join(before.note.split()), _too_long))
         if note is not None:
             await self._write([run], lambda each: titles.write_note(each, note), "changed the note of")
 
@@ -212,7 +229,8 @@ class RunActions(UndoActions):
         have = [await asyncio.to_thread(titles.read_notes, run) for run in meant]
         common = [tag for tag in have[0].tags if all(tag in other.tags for other in have)]
         of = f"{len(meant)} runs" if len(meant) > 1 else await asyncio.to_thread(with_name, meant[0])
-        text = await self.app.push_screen_wait(AskTags(f"Tags of {of}, with blanks between them", common))
+        asking = AskText(f"Tags of {of}, with blanks between them", " ".join(common), _no_tags)
+        text = await self.app.push_screen_wait(asking)
         if text is not None:
             tags = titles.tags_in(text.replace(",", " ").split())
             gone = [tag for tag in common if tag not in tags]
@@ -235,6 +253,90 @@ class RunActions(UndoActions):
             of = f"{len(changes)} runs" if len(changes) > 1 else await asyncio.to_thread(with_name, first)
             self.did(f"{did} {of}", partial(_restore, changes), key=first.id)
 
+    # ---- in the queue -----------------------------------------------------------------------------
+
+    @property
+    def waiting_now(self) -> Waiting | None:
+        """The place in the queue of the run to which the next action applies. None if it does not wait."""
+        raise NotImplementedError
+
+    def can(self, action: str) -> bool | str:
+        """Actions of the queue need a waiting run, and a waiting run cannot be stopped or resumed."""
+        now = self.waiting_now
+        match action:
+            case "move_waiting":
+                return (now is not None and now.place is not None) or NOT_WAITING  # Slurm orders its jobs
+            case "hold_waiting" | "release_waiting":
+                return (now is not None and now.held == (action == "release_waiting")) or NOT_WAITING
+            case "take_out":
+                return now is not None
+            case "stop":
+                return now is None
+            case "resume":
+                return now is None or NO_CHECKPOINT
+        return super().can(action)
+
+    @work(group="queue")
+    async def action_move_waiting(self, where: Any) -> None:
+        """Move the waiting run in the queue. `where` is `top`, or `up` or `down` for one place."""
+        from ....engine.queue import entry_changes
+        from ....engine.queue.entries import all_entries
+        from ...reading.queue import places_of
+
+        if (run := self.run_meant) is not None:
+            name, before = await asyncio.to_thread(lambda: (with_name(run), entry_changes.places()))
+            if await self._change(run, lambda: entry_changes.move(run.id, where)):
+                after = await asyncio.to_thread(entry_changes.places)
+                place = places_of(await asyncio.to_thread(all_entries)).get(run.id)
+                moved = {entry: place for entry, place in before.items() if after.get(entry, place) != place}
+                if moved:
+                    take_back = partial(entry_changes.restore_places, moved)
+                    self.did(f"moved {name} in the queue", take_back, key=run.id)
+                self.say(f"{name} {'now has' if moved else 'stays at'} place {place} in the queue")
+
+    @work(group="queue")
+    async def action_hold_waiting(self, act: str = "hold") -> None:
+        from ....engine.queue import entry_changes
+
+        if (run := self.run_meant) is not None:
+            await self._change(run, partial(getattr(entry_changes, act), run.id))
+
+    def action_release_waiting(self) -> None:
+        self.action_hold_waiting("release")
+
+    @work(group="queue")
+    async def action_take_out(self) -> None:
+        from ....engine.queue import entry_changes
+
+        if (run := self.run_meant) is None:
+            return
+        name, has_result = await asyncio.to_thread(lambda: (with_name(run), run.result is not None))
+        question = f"Take {name} out of the queue?\n{STAYS if has_result else ENDS}"
+
+        def moot() -> str:
+            return "" if run.state == WAITING else f"{with_name(run)} waits no more: it has begun, or was taken out"
+
+        answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), moot, "stop"))
+        removed: list[Removed | None] = []
+        if answer == TAKE_OUT and await self._change(run, lambda: removed.append(entry_changes.remove(run.id))):
+            back = ""
+            if removed[0] is not None:
+                put_back, done = removed[0].put_back, f"{name} waits in the queue again"
+                self.did(f"took {name} out of the queue", put_back, done, run.id)
+                back = f"; {self.app.key('undo')} puts it back"
+            self.say(f"{name} is taken out of the queue{back}")
+
+    async def _change(self, run: Run, act: Callable[[], Any]) -> bool:
+        """In a thread; then the run is shown again. False after a message with the error."""
+        try:
+            await asyncio.to_thread(act)
+        except (RunError, OSError) as reason:
+            self.say(str(reason), "error")
+            return False
+        finally:
+            self.acted(run)
+        return True
+
 
 def _restore(changes: Mapping[Run, tuple[Notes, Notes]]) -> list[str]:
     reasons = []
@@ -246,30 +348,16 @@ def _restore(changes: Mapping[Run, tuple[Notes, Notes]]) -> list[str]:
     return reasons
 
 
-class AskNote(AskText):
-    """Asks for the note on a run. The result is the text, of which an empty one removes the note, or None if the dialog
-    was left."""
-
-    def __init__(self, question: str, before: Notes) -> None:
-        super().__init__(question, " ".join(before.note.split()))
-
-    def refuse(self, text: str) -> str:
-        return f"give at most {titles.LONGEST_NOTE:,} characters" if len(text) > titles.LONGEST_NOTE else ""
+def _too_long(text: str) -> str:
+    return f"give at most {titles.LONGEST_NOTE:,} characters" if len(text) > titles.LONGEST_NOTE else ""
 
 
-class AskTags(AskText):
-    """Asks for tags, with the tags `common` in the field. A tag that the user removes from the line is removed from the
-    runs."""
-
-    def __init__(self, question: str, common: list[str]) -> None:
-        super().__init__(question, " ".join(common))
-
-    def refuse(self, text: str) -> str:
-        try:
-            titles.tags_in(text.replace(",", " ").split())
-        except RunError as fault:
-            return str(fault)
-        return ""
+def _no_tags(text: str) -> str:
+    try:
+        titles.tags_in(text.replace(",", " ").split())
+    except RunError as fault:
+        return str(fault)
+    return ""
 
 
 def why(run: Run, fault: Exception) -> str:
@@ -412,104 +500,3 @@ def until_quitting(count: int, used: int, undo: str) -> str:
     """Say that the key `undo` brings the items back, and that `used` bytes become free when gputui quits."""
     them = "them" if count > 1 else "it"
     return f"Until you quit gputui, {undo} brings {them} back.\nQuitting frees {size(used)}."
-
-
-TAKE_OUT, KEEP = "Take out", "Keep waiting"
-ENDS = "It has not begun, and ends as stopped; its folder stays."
-NOT_WAITING = "this run does not wait in the queue"
-NO_CHECKPOINT = "there is no stopped run with a checkpoint here"
-STAYS = "It has begun before: its result and its checkpoints stay."
-BINDINGS: list[BindingType] = [
-    keys.bind("queue_up", "move_waiting('up')"),
-    keys.bind("queue_down", "move_waiting('down')"),
-    keys.bind("queue_top", "move_waiting('top')"),
-    keys.bind("hold", "hold_waiting", meaning="hold the waiting run, so that it is not started"),
-    keys.bind("hold", "release_waiting", "Release", meaning="release the held run, so that it is started in its turn"),
-    keys.bind("stop", "take_out", "Take out", meaning="take the waiting run out of the queue"),
-]
-
-
-class QueueActions(RunActions):
-    """The actions on runs, and those on waiting runs, for a screen. Subclasses define `waiting_now`."""
-
-    @property
-    def waiting_now(self) -> Waiting | None:
-        """The place in the queue of the run to which the next action applies. None if it does not wait."""
-        raise NotImplementedError
-
-    def can(self, action: str) -> bool | str:
-        """Actions of the queue need a waiting run, and a waiting run cannot be stopped or resumed."""
-        now = self.waiting_now
-        match action:
-            case "move_waiting":
-                return (now is not None and now.place is not None) or NOT_WAITING  # Slurm orders its jobs
-            case "hold_waiting" | "release_waiting":
-                return (now is not None and now.held == (action == "release_waiting")) or NOT_WAITING
-            case "take_out":
-                return now is not None
-            case "stop":
-                return now is None
-            case "resume":
-                return now is None or NO_CHECKPOINT
-        return super().can(action)
-
-    @work(group="queue")
-    async def action_move_waiting(self, where: Any) -> None:
-        """Move the waiting run in the queue. `where` is `top`, or `up` or `down` for one place."""
-        from ....engine.queue import entry_changes
-        from ....engine.queue.entries import all_entries
-        from ...reading.queue import places_of
-
-        if (run := self.run_meant) is not None:
-            name, before = await asyncio.to_thread(lambda: (with_name(run), entry_changes.places()))
-            if await self._change(run, lambda: entry_changes.move(run.id, where)):
-                after = await asyncio.to_thread(entry_changes.places)
-                place = places_of(await asyncio.to_thread(all_entries)).get(run.id)
-                moved = {entry: place for entry, place in before.items() if after.get(entry, place) != place}
-                if moved:
-                    take_back = partial(entry_changes.restore_places, moved)
-                    self.did(f"moved {name} in the queue", take_back, key=run.id)
-                self.say(f"{name} {'now has' if moved else 'stays at'} place {place} in the queue")
-
-    @work(group="queue")
-    async def action_hold_waiting(self, act: str = "hold") -> None:
-        from ....engine.queue import entry_changes
-
-        if (run := self.run_meant) is not None:
-            await self._change(run, partial(getattr(entry_changes, act), run.id))
-
-    def action_release_waiting(self) -> None:
-        self.action_hold_waiting("release")
-
-    @work(group="queue")
-    async def action_take_out(self) -> None:
-        from ....engine.queue import entry_changes
-
-        if (run := self.run_meant) is None:
-            return
-        name, has_result = await asyncio.to_thread(lambda: (with_name(run), run.result is not None))
-        question = f"Take {name} out of the queue?\n{STAYS if has_result else ENDS}"
-
-        def moot() -> str:
-            return "" if run.state == WAITING else f"{with_name(run)} waits no more: it has begun, or was taken out"
-
-        answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), moot, "stop"))
-        removed: list[Removed | None] = []
-        if answer == TAKE_OUT and await self._change(run, lambda: removed.append(entry_changes.remove(run.id))):
-            back = ""
-            if removed[0] is not None:
-                put_back, done = removed[0].put_back, f"{name} waits in the queue again"
-                self.did(f"took {name} out of the queue", put_back, done, run.id)
-                back = f"; {self.app.key('undo')} puts it back"
-            self.say(f"{name} is taken out of the queue{back}")
-
-    async def _change(self, run: Run, act: Callable[[], Any]) -> bool:
-        """In a thread; then the run is shown again. False after a message with the error."""
-        try:
-            await asyncio.to_thread(act)
-        except (RunError, OSError) as reason:
-            self.say(str(reason), "error")
-            return False
-        finally:
-            self.acted(run)
-        return True

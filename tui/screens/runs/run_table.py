@@ -33,6 +33,7 @@ from ...widgets.table import Column, OpeningTable
 from ...word_search import Hit, best_first
 from ...wording.comparison import moments_of
 from ...wording.run import ASKED_FOR
+from ..dialogs import LIST_BOX
 
 if TYPE_CHECKING:
     from ....engine.trials.record import Record
@@ -48,19 +49,7 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
     """Lets the user choose columns. The result is their names in order, an empty list for the usual columns, or None
     for no change."""
 
-    DEFAULT_CSS = """
-    ColumnsScreen {
-        align: center middle;
-        background: $background 60%;
-        Vertical { width: 76; max-width: 96%; height: auto; max-height: 90%; border: round $border;
-                   background: $panel; padding: 0 1; }
-        OptionList, OptionList:focus { height: auto; max-height: 70vh; border: none; background: $background;
-                     background-tint: transparent; padding: 0;
-                     scrollbar-size-vertical: 1; text-wrap: nowrap; text-overflow: ellipsis; }
-        OptionList > .option-list--option-highlighted,
-        OptionList:focus > .option-list--option-highlighted { background: $picked; color: $foreground; }
-    }
-    """
+    DEFAULT_CSS = LIST_BOX.format(name="ColumnsScreen", most="90%")
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("mark", "show_or_hide", "Show or hide", meaning="show or hide the column"),
         *keys.moves("move(1)", "move(-1)", "edge(0)", "edge(-1)", "edge(-1)", "edge(0)"),

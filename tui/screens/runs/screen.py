@@ -42,7 +42,7 @@ from .. import catalogue, undoing
 from ..base import Header
 from ..help import LOSS, QUEUE
 from . import actions
-from .actions import NO_CHECKPOINT, DeletingScreen, QueueActions, listed, until_quitting
+from .actions import NO_CHECKPOINT, DeletingScreen, RunActions, listed, until_quitting
 from .run_table import ColumnsScreen, Order, RunsTable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ FILTERED_BY = "filter by words in title, id, #tag, note, description or state"
 FIRST = 200  # of the newest runs: there may be thousands, and more are read when the cursor comes near the last of them
 
 
-class RunsScreen(DeletingScreen[list[Entry]], QueueActions):
+class RunsScreen(DeletingScreen[list[Entry]], RunActions):
     """The table of runs. Marks stay when the table is updated. Columns, order and filter are stored in the settings."""
 
     CSS_PATH = "runs.tcss"
