@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..finding import Finding, errors, worst_first
 from ..interpreter import installed, interpreter
-from ..job.machine_gpus import Machine, training_gpus, visible_gpus
+from ..job.machine_gpus import Machine
 from ..options import Options
 from ..plan import KIND
 from ..presets import Preset, paths
@@ -20,7 +20,7 @@ from .gpu_checks import by_command, measured_alone, of_kind, on_cpu, replicas
 
 __all__ = [
     "RULES", "by_command", "check", "measured_alone", "of_kind", "of_options", "of_packages", "of_preset", "of_resumed",
-    "on_cpu", "on_screen", "own_batch", "replicas", "training_gpus", "visible_gpus",
+    "on_cpu", "on_screen", "own_batch", "replicas",
 ]  # fmt: skip
 
 Rule = Callable[[Options, Machine], Iterator[Finding]]

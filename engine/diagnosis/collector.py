@@ -6,7 +6,6 @@ engine process stays small.
 from __future__ import annotations
 
 import os
-import re
 import statistics
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -107,7 +106,7 @@ class Collector:
                     self._epochs_seen.take(event.epoch, event.step, event.metrics)
                     self._epochs += 1
                     if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
-                        self._device_memory.restart()
+                        self._device_memory.growth.restart()
                         self._host_growth.restart()
                 case WorkerReadings():
                     self._workers.append(event)
@@ -161,10 +160,6 @@ class Collector:
         steps = (self._progress[-1].step or 0) - (started.resumed_at_step or 0)
         return steps >= started.train_samples // started.global_batch_size
 
-    @property
-    def on_gpu_device(self) -> bool:
-        return self.started is not None and any("GPU" in name for name in self.started.devices)
-
     def measurements(self) -> Measurements:
         """Return the measurements up to now. If the run has ended, its speeds are those of the whole run."""
         state = self.state
@@ -172,7 +167,8 @@ class Collector:
         watched = self.started is not None and self.started.inapplicable.get("input.parallel_calls") == SCRIPT
         is_known = wait is not None and not (python is None and watched)  # Monitor knows only the wait
         compute = max(0.0, 1 - (wait or 0.0) - (python or 0.0)) if is_known else None
-        speeds = self._speeds()
+        speeds, paused = self._speeds(), self._pauses.seconds
+        whole = self._training_seconds() + paused
         return Measurements(
             options=self.options,
             **self._of_start(),
@@ -183,7 +179,7 @@ class Collector:
             python_share=python,
             compute_share=compute,
             transfer=self._recent("transfer"),
-            pauses=self._pause_share(),
+            pauses=paused / whole if whole > 0 else None,
             pauses_counted=self._pauses.most_often,
             traces=self._last("traces"),
             stages=tuple(state.input_stages.stages) if state.input_stages else (),
@@ -192,7 +188,7 @@ class Collector:
             **stragglers.worker_figures(self._workers),
             **stragglers.figures(state.exchange, self.started, speeds["step_ms"]),
             memory_peak=self._device_memory.peak(self.started),
-            memory_growth=self._device_memory.growth,
+            memory_growth=self._device_memory.growth.share,
             host_memory_growth=self._host_growth.share,
             **_host_figures(self._host),
             outcome=state.summary.outcome if state.summary else None,
@@ -206,7 +202,7 @@ class Collector:
         names = ("cpus", "train_samples", "sample_bytes", "global_batch_size", "steps_per_epoch", "inapplicable")
         return {
             **{name: getattr(started, name) for name in names},
-            "on_gpu": self.on_gpu_device,
+            "on_gpu": any("GPU" in name for name in started.devices),
             "device_batches": started.actual.get("device_batches"),
             "gpus": len(started.gpus),
             "compute_capability": _pair(started.compute_capability),
@@ -252,11 +248,6 @@ class Collector:
             "uneven": p95 / p50 if p50 and p95 else None,
             "mfu": self._last("mfu"),
         }
-
-    def _pause_share(self) -> float | None:
-        pauses = self._pauses.seconds
-        whole = self._training_seconds() + pauses
-        return pauses / whole if whole > 0 else None
 
 
 def _newest(started: Started) -> tuple[int, int] | None:
@@ -306,20 +297,8 @@ class Gpus:
             if trains:
                 self._totals.take(t, gpu)
 
-    def idle(self) -> int:
-        """Return the number of GPUs that could train in addition: visible, unused, of the same model."""
-        return len(self._idle())
-
-    def usable(self) -> tuple[int, ...] | None:
-        """Return the indexes of the GPUs that train or could in addition. None if these are all of the machine."""
-        usable = {readings[-1].index for readings in self._mine.values()} | self._idle()
-        return None if usable == self._all else tuple(sorted(usable))
-
-    def given(self) -> tuple[int, ...] | None:
-        """Return the indexes of the GPUs that are allocated to this training. None if it may use all."""
-        return None if self.variable_given is None else tuple(sorted(self._shown))
-
     def _idle(self) -> set[int]:
+        # indexes of those that could train in addition: visible, unused, of the same model
         # another model, such as the GPU of a screen, would slow down the training ones
         models = {readings[-1].name for readings in self._mine.values()} - {None}
         idle = [readings[-1] for readings in self._others.values() if _stands_idle(readings)]
@@ -340,7 +319,8 @@ class Gpus:
 
     def figures(self) -> dict[str, Any]:
         """Return the figures of the training GPUs over all readings, and of idle ones, as fields of Measurements."""
-        readings = [gpu for series in self._mine.values() for gpu in series]
+        readings, idle = [gpu for series in self._mine.values() for gpu in series], self._idle()
+        usable = {series[-1].index for series in self._mine.values()} | idle
         busy = numbers(readings, "busy")
         slowed = [[reason for reason in gpu.throttle or () if reason in SLOWING] for gpu in readings]
         hot = self._totals.mean("slowed_by_heat_seconds") or 0.0
@@ -348,9 +328,9 @@ class Gpus:
         reasons = tuple(dict.fromkeys(reason for reasons in slowed for reason in reasons))
         parts = statistics.quantiles(busy, n=20, method="inclusive") if len(busy) >= 20 else []
         return {
-            "idle_gpus": self.idle(),
-            "usable_gpus": self.usable(),
-            "given_gpus": self.given(),
+            "idle_gpus": len(idle),
+            "usable_gpus": None if usable == self._all else tuple(sorted(usable)),
+            "given_gpus": None if self.variable_given is None else tuple(sorted(self._shown)),
             "busy_mean": statistics.fmean(busy) if busy else None,
             "busy_p5": parts[0] if parts else None,
             "busy_p95": parts[-1] if parts else None,
@@ -410,7 +390,7 @@ class DeviceMemory:
         self._options, self._gpus = options, gpus
         self._peak_bytes: dict[int, float] = {}  # by the number of TensorFlow's logical device
         self._first_step_only = False
-        self._growth = Growth()
+        self.growth = Growth()
 
     def take(self, event: Allocator, started: Started | None, filled: bool) -> None:
         """Add an event of the allocator. Only those when all caches are full (`filled`) count as growth."""
@@ -419,7 +399,7 @@ class DeviceMemory:
         self._first_step_only = event.first_step
         shares = []
         for name, figures in event.devices.items():
-            place = _place(name)
+            place = TrainingGpu(name).place
             if place is None:
                 continue
             self._peak_bytes[place] = max(self._peak_bytes.get(place, 0.0), figures.get("peak_bytes", 0.0))
@@ -427,14 +407,7 @@ class DeviceMemory:
             if whole_bytes and current is not None:
                 shares.append(current / whole_bytes)
         if shares and filled:
-            self._growth.add(max(shares))
-
-    def restart(self) -> None:
-        self._growth.restart()
-
-    @property
-    def growth(self) -> float | None:
-        return self._growth.share
+            self.growth.add(max(shares))
 
     def peak(self, started: Started | None) -> float | None:
         """Return the highest peak as a share (0 to 1) of what TensorFlow can use on its device now. None: unknown."""
@@ -473,11 +446,6 @@ def limit_of(gpu: TrainingGpu, options: Mapping[str, Any], total_bytes: float | 
 
 def _parts(options: Mapping[str, Any]) -> int:
     return max(1, whole(options.get("device.logical_devices")) or 1)
-
-
-def _place(name: str) -> int | None:
-    match = re.search(r"GPU:(\d+)$", name)
-    return int(match.group(1)) if match else None
 
 
 def _device_at(place: int, started: Started | None) -> TrainingGpu:

@@ -1,8 +1,7 @@
-"""Appends whole lines to a file, and keeps them in memory while the disk refuses them.
-
-Appending never blocks and never fails. Lines that cannot be written wait in memory, the newest of them up to a limit,
-and are written when the disk accepts them again. The file is then opened again, since a handle on a network disk stays
-stale after its server was restarted. The file never holds part of a line for longer than a moment.
+"""Appends whole lines to a file, and keeps them in memory while the disk refuses them. Appending never blocks and never
+fails. Lines that cannot be written wait in memory, the newest of them up to a limit, and are written when the disk
+accepts them again. The file is then opened again, since a handle on a network disk stays stale after its server was
+restarted. The file never holds part of a line for longer than a moment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Reads a YAML file into values with their line numbers, so that every error can name its place.
-
-The text may come from anywhere: size and depth are limited, aliases and duplicate keys are refused. What presets mean
-is decided in presets/. PyYAML, which only yaml_nodes.py needs, is imported when the first text is read.
+"""Reads a YAML file into values with their line numbers, so that every error can name its place. The text may come from
+anywhere: size and depth are limited, aliases and duplicate keys are refused. What presets mean is decided in presets/.
+PyYAML, which only yaml_nodes.py needs, is imported when the first text is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Reads files that any program may have written: regular files, JSON objects, files of lines that grow.
-
-Only regular files are opened, so that reading never blocks, and whole files are only read if they fit in memory.
+"""Reads files that any program may have written: regular files, JSON objects, files of lines that grow. Only regular
+files are opened, so that reading never blocks, and whole files are only read if they fit in memory.
 """
 
 from __future__ import annotations
@@ -71,6 +70,14 @@ def read_bytes(path: Path, most: int = MAX_OBJECT_BYTES) -> bytes:
     if len(block) > most:
         raise OSError(errno.EFBIG, f"is larger than {size(most)}", str(path))
     return block
+
+
+def written_at(path: Path) -> float:
+    """The Unix time at which a file was written; 0 if it cannot be seen."""
+    try:
+        return path.stat().st_mtime
+    except (OSError, ValueError):
+        return 0.0
 
 
 class GrowingFile:

@@ -1,8 +1,7 @@
-"""The numbers of runs, from which their short names are made, such as `r42`.
-
-One file of the home has a line for each run, the name of its folder, in the order in which the runs were created. The
-number of a run is that of its line, so that it stays the same if the run is resumed, deleted or restored, and no other
-run ever gets it. A run without a line (of an older gputui, or copied from another home) has no number.
+"""The numbers of runs, from which their short names are made, such as `r42`. One file of the home has a line for each
+run, the name of its folder, in the order in which the runs were created. The number of a run is that of its line, so
+that it stays the same if the run is resumed, deleted or restored, and no other run ever gets it. A run without a line
+(of an older gputui, or copied from another home) has no number.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Returns a value from a file as a number or a whole number, or None if it is none.
-
-Any program can write to a file, so its content is tested here before it is used. JSON is written strictly: without NaN
-and Infinity, which other programs do not read.
+"""Returns a value from a file as a number or a whole number, or None if it is none. Any program can write to a file, so
+its content is tested here before it is used. JSON is written strictly: without NaN and Infinity, which other programs
+do not read.
 """
 
 from __future__ import annotations

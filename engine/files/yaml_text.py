@@ -1,5 +1,4 @@
 """The values of a YAML text with their lines (`Located`), its errors, and advice on words that YAML reads as numbers.
-
 Does not import PyYAML (30 ms): the first paint needs this module and reads no YAML.
 """
 
@@ -12,9 +11,8 @@ from ..frozen import dataclass
 
 
 class YamlFault(Exception):
-    """An error at a place in a YAML text, described by `message`.
-
-    `line` counts from 1. `key` is a key such as `input.batch_size`, or empty.
+    """An error at a place in a YAML text, described by `message`. `line` counts from 1. `key` is a key such as
+    `input.batch_size`, or empty.
     """
 
     def __init__(self, message: str, line: int = 1, key: str = "") -> None:
@@ -24,9 +22,8 @@ class YamlFault(Exception):
 
 @dataclass(frozen=True)
 class Located:
-    """A value and the number of its line, counted from 1. The value of a mapping is a dict of `Located` by key.
-
-    As text it is the value alone, as in messages about a wrong value.
+    """A value and the number of its line, counted from 1. The value of a mapping is a dict of `Located` by key. As text
+    it is the value alone, as in messages about a wrong value.
     """
 
     value: Any

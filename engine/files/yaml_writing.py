@@ -1,6 +1,5 @@
-"""Changes values and comments in a YAML text, and leaves its order and layout as a person wrote them.
-
-ruamel.yaml keeps the layout. Reading does not need it: only code that writes imports this module.
+"""Changes values and comments in a YAML text, and leaves its order and layout as a person wrote them. ruamel.yaml keeps
+the layout. Reading does not need it: only code that writes imports this module.
 """
 
 from __future__ import annotations

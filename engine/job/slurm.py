@@ -1,6 +1,5 @@
-"""Finds the hosts of a Slurm job step's tasks and the end of the job, from Slurm's variables.
-
-The variables and their forms are those of srun's manual, "OUTPUT ENVIRONMENT VARIABLES". Only `asked` asks Slurm.
+"""Finds the hosts of a Slurm job step's tasks and the end of the job, from Slurm's variables. The variables and their
+forms are those of srun's manual, "OUTPUT ENVIRONMENT VARIABLES". Only `asked` asks Slurm.
 """
 
 from __future__ import annotations
@@ -162,9 +161,8 @@ _LEFT = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P
 
 @dataclass(frozen=True)
 class Left:
-    """The seconds until the job ends; None if there is no limit or if it is not known.
-
-    `problem` is the reason why it is not known, else empty.
+    """The seconds until the job ends; None if there is no limit or if it is not known. `problem` is the reason why it
+    is not known, else empty.
     """
 
     seconds: float | None = None
@@ -230,9 +228,8 @@ _UNKNOWN_JOB = "Invalid job id"
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A job as Slurm shows it: its state, the reason why it waits, its expected start, and its nodes.
-
-    `starts` is a local time such as `2026-11-26T18:00:00`. Texts are empty if Slurm does not say them.
+    """A job as Slurm shows it: its state, the reason why it waits, its expected start, and its nodes. `starts` is a
+    local time such as `2026-11-26T18:00:00`. Texts are empty if Slurm does not say them.
     """
 
     state: str

@@ -1,5 +1,4 @@
 """Prepares this process to start one worker of a training on several machines: its GPUs, its port, the hosts' names.
-
 Workers on one host that are all shown its GPUs divide them. Before the start, this worker's own port and the names of
 all hosts are tested from this machine.
 """

@@ -1,12 +1,12 @@
-"""Reads what this process may use of this machine: GPUs by NVML, CPUs, memory and its job. No TensorFlow.
-
-`python -P -m gputui.engine.job.this_machine WHAT` prints it as JSON for a trainer. The trainer may run in an
-interpreter without the module that reads NVML (run.python), and a driver that hangs must not make the trainer hang.
-WHAT is `gpus`, `free INDEX` (bytes of memory) or `cpus INDEX ...` (the CPUs of each GPU's NUMA node).
+"""Reads what this process may use of this machine: GPUs by NVML, CPUs, memory and its job. No TensorFlow. `python -P -m
+gputui.engine.job.this_machine WHAT` prints it as JSON for a trainer. The trainer may run in an interpreter without the
+module that reads NVML (run.python), and a driver that hangs must not make the trainer hang. WHAT is `gpus`, `free
+INDEX` (bytes of memory) or `cpus INDEX ...` (the CPUs of each GPU's NUMA node).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -63,11 +63,8 @@ def _lists(gpu: Gpu, pid: int) -> bool:
 
 
 def _readings(processes: bool = False) -> list[Gpu]:
-    nvml = Nvml(processes=processes)
-    try:
+    with contextlib.closing(Nvml(processes=processes)) as nvml:
         return nvml.read()
-    finally:
-        nvml.close()
 
 
 def answers() -> dict[str, Any]:
@@ -84,15 +81,10 @@ def answers() -> dict[str, Any]:
 
 
 def _ask() -> dict[str, Any]:
-    nvml = Nvml()
-    try:
-        gpus = tuple(nvml.identities())
-        of_driver = {"gpus": gpus, "cuda": nvml.cuda(), "driver": nvml.driver()}
-        if gpus:
-            return of_driver
-        return of_driver | {"no_gpu_reason": NO_GPU, "fault": gpu_faults.driver_fault(NO_GPU, None)}
-    finally:
-        nvml.close()
+    with contextlib.closing(Nvml()) as nvml:
+        found = {"gpus": tuple(nvml.identities()), "cuda": nvml.cuda(), "driver": nvml.driver()}
+    none = {} if found["gpus"] else {"no_gpu_reason": NO_GPU, "fault": gpu_faults.driver_fault(NO_GPU, None)}
+    return found | none
 
 
 # ---- for a trainer -------------------------------------------------------------------------------

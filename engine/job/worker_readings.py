@@ -1,7 +1,5 @@
-"""Reads the figures of all workers of a training on several machines, for the chief (the first worker).
-
-This is a thread of the chief's engine, which reads the run folders of the workers, if it can. The workers do nothing
-for it.
+"""Reads the figures of all workers of a training on several machines, for the chief (the first worker). This is a
+thread of the chief's engine, which reads the run folders of the workers, if it can. The workers do nothing for it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Which GPUs are free, who uses the others, and the release of leases.
-
-A GPU is free if no process computes on it, less than 1 GiB of its memory is used, it was idle in each reading of
-idle_seconds (20 s by default), it works, and nobody has leased it. If the driver does not report the processes of
-others (in a container, or in WSL), only the other conditions decide. A GPU with a display (processes draw on it, or
-Windows does, in WSL) may be in use for a quarter of its memory and 30 % of the time.
+"""Which GPUs are free, who uses the others, and the release of leases. A GPU is free if no process computes on it, less
+than 1 GiB of its memory is used, it was idle in each reading of idle_seconds (20 s by default), it works, and nobody
+has leased it. If the driver does not report the processes of others (in a container, or in WSL), only the other
+conditions decide. A GPU with a display (processes draw on it, or Windows does, in WSL) may be in use for a quarter of
+its memory and 30 % of the time.
 """
 
 from __future__ import annotations
@@ -127,11 +126,8 @@ def _uses(readings: Callable[[], Sequence[Gpu]]) -> list[GpuUse]:
 
 
 def _readings() -> list[Gpu]:
-    nvml = Nvml(processes=True)
-    try:
+    with contextlib.closing(Nvml(processes=True)) as nvml:
         return nvml.read()
-    finally:
-        nvml.close()
 
 
 class GpuWatch:

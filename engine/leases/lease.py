@@ -1,15 +1,11 @@
 """Leases: which process of which user has a GPU, or the CPU, for itself, and which runs of a user's queue share a GPU.
-They hold for all users of a machine.
-
-A lease is a lock on a file of its own in a folder that all users can write. The kernel releases the lock when the
-process that holds it ends. A second file, which belongs to the holder, says who holds the lease. Each user can write
-only about their own leases, as the owner of the file is compared with the user in its name.
-
-A shared lease is the lease of one of the GPU's slots (1, 2 ...), which have files of their own. Of the lease of the
-whole GPU and those of its slots, a process locks its own first and then looks at the others, so that one of two
-processes at least sees the other.
-
-Leases are a courtesy between users of gputui. They do not keep other programs from using a GPU.
+They hold for all users of a machine. A lease is a lock on a file of its own in a folder that all users can write. The
+kernel releases the lock when the process that holds it ends. A second file, which belongs to the holder, says who holds
+the lease. Each user can write only about their own leases, as the owner of the file is compared with the user in its
+name. A shared lease is the lease of one of the GPU's slots (1, 2 ...), which have files of their own. Of the lease of
+the whole GPU and those of its slots, a process locks its own first and then looks at the others, so that one of two
+processes at least sees the other. Leases are a courtesy between users of gputui. They do not keep other programs from
+using a GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pwd
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +27,7 @@ from ..runs import RunError
 from ..system import locks
 from ..system.identity import Place, Process
 from ..system.locks import Lock
+from ..system.proc import user_name as user_name
 from ..units import since
 
 CPU = "cpu"  # the name of the lease on a machine without a GPU
@@ -341,14 +337,6 @@ def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
 def moment(since: float | None) -> float:
     """Return the Unix time of another user's record, 0 if it is not a time that has been."""
     return since if since is not None and 0 < since <= time.time() else 0.0
-
-
-def user_name(number: int) -> str:
-    """Return the name of the user with the id `number`, or `user NUMBER` if it has no name."""
-    try:
-        return pwd.getpwuid(number).pw_name
-    except (KeyError, OSError):
-        return f"user {number}"
 
 
 def _device(name: str) -> str:

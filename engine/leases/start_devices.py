@@ -40,7 +40,9 @@ WAIT_SECONDS = 5.0  # between two attempts of a start that waits
 
 @dataclass(frozen=True)
 class Devices:
-    """The leased devices of a start. `options` are those for the trainer, in which the chosen GPUs replace `free:N`."""
+    """The leased devices of a start. `options` are those for the trainer, in which the chosen GPUs replace `free:N`.
+    They are released if an exception leaves their context; else they must have been handed to the engine.
+    """
 
     options: Options
     leases: Sequence[Lease]
@@ -50,6 +52,13 @@ class Devices:
         for each in self.leases:
             each.write(str(each.fields.get("what", "")), run, pid)
             each.leave()
+
+    def __enter__(self) -> Devices:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self.release()
 
     def release(self) -> None:
         for each in self.leases:

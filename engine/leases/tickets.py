@@ -1,7 +1,6 @@
-"""Tickets: which users of this machine wait for devices, so that the queues of several users take turns.
-
-Each user writes one ticket into the folder of the leases. A ticket counts only while the process that has written it is
-alive, and only if the file belongs to the user in its name. Tickets are a courtesy: nothing enforces the turns.
+"""Tickets: which users of this machine wait for devices, so that the queues of several users take turns. Each user
+writes one ticket into the folder of the leases. A ticket counts only while the process that has written it is alive,
+and only if the file belongs to the user in its name. Tickets are a courtesy: nothing enforces the turns.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
 """Sends a notice: starts the command and posts to the address at the same time, and waits at most 10 s for both.
-
 Deferred imports: an engine that posts nothing need not load HTTP.
 """
 

@@ -160,7 +160,8 @@ class _Preparation:
         if manifest.data.get("shuffle_left_out"):
             self._say("the shuffle of your data is left out: shuffle the prepared samples in the training")
         manifest.write(self.folder)
-        self._start_more(estimate.workers)
+        for _ in range(estimate.workers - len(self._workers)):
+            self._workers.append(Worker(self._python, self.request.for_worker(), self.folder / LOG))
         manifest = self._write_files(manifest)
         if not manifest.samples:
             raise PrepareError("none of the samples can be read; the manifest names them with the reasons", began=True)
@@ -219,11 +220,6 @@ class _Preparation:
             return _good(worker.answer())
         except WorkerEnded as fault:
             raise PrepareError(f"{fault}\n{self.folder / LOG} has its whole output", began=True) from None
-
-    def _start_more(self, count: int) -> None:
-        for _ in range(count - len(self._workers)):
-            worker = Worker(self._python, self.request.for_worker(), self.folder / LOG)
-            self._workers.append(worker)
 
     def _write_files(self, manifest: Manifest) -> Manifest:
         missing = manifest.missing[::-1]

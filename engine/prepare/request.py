@@ -13,9 +13,8 @@ from .manifest import ARRAYS, RECORDS, Manifest
 
 
 class PrepareError(Exception):
-    """The data cannot be prepared. The text is one or two lines that say what to do.
-
-    `began`: files were written, or would have been, so that this is a failure and not a refusal.
+    """The data cannot be prepared. The text is one or two lines that say what to do. `began`: files were written, or
+    would have been, so that this is a failure and not a refusal.
     """
 
     def __init__(self, text: str, began: bool = False) -> None:

@@ -210,7 +210,9 @@ def _with_argument(arguments: Any, names: tuple[str, ...], value: Any) -> Any:
 def _refuse_unknown_arguments(preset: Preset, arguments: Any, settings: Iterable[str]) -> None:
     """Refuse those that neither the files nor the code names. Each word of the code counts as known."""
     named = [(setting, opts.argument_of(setting.partition("=")[0].strip())) for setting in settings]
-    text = _code_of(preset) if any(names for _, names in named) else None
+    workload, text = preset.options.workload, None
+    if workload.entry and any(names for _, names in named):
+        text = entry.source_text(workload.entry, Path(workload.folder or "."))
     if text is None:
         return
     words = set(re.findall(r"\w+", text))
@@ -225,11 +227,6 @@ def _refuse_unknown_arguments(preset: Preset, arguments: Any, settings: Iterable
                 place = f"--set {shorten(setting, 60)[1:-1]}"
                 raise PresetError([Problem(place, None, opts.ARGUMENTS, f"{what}{hint}")])
             inner = inner.get(name) if isinstance(inner, dict) else None
-
-
-def _code_of(preset: Preset) -> str | None:
-    workload = preset.options.workload
-    return entry.source_text(workload.entry, Path(workload.folder or ".")) if workload.entry else None
 
 
 def _validated(name: str, layers: _Layers) -> Preset:

@@ -1,5 +1,4 @@
 """How a run ended if the trainer left no result: the outcome by return code, log and counters, and the summary.
-
 `classify` is a pure function of the evidence, so that every kind of ending can be tested without making it happen.
 """
 

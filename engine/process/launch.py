@@ -21,15 +21,14 @@ from ..files.places import runs_folder
 from ..files.writing import write_atomically
 from ..interpreter import interpreter
 from ..job import cluster as clusters
-from ..leases import start_devices
 from ..leases.lease import environment
-from ..leases.start_devices import Devices
+from ..leases.start_devices import Devices, lease_devices
 from ..options import OPTIONS, Options, is_private, options_json
 from ..plan import MULTI_WORKER
 from ..presets import Preset, PresetError, paths
 from ..runs import Run, RunError, code_copy, run_cluster, titles
 from ..runs.run_cluster import Cluster
-from ..system import locks, stop_signals
+from ..system import child_process, locks, stop_signals
 from ..system.locks import ENGINE_LOCK, Lock
 from ..system.run_clock import VARIABLE, RunClock
 from .spawn import LOCK, WARM, addressed
@@ -55,28 +54,10 @@ def start(preset: Preset, tell: Callable[[str], None] = lambda _text: None) -> t
     """
     clock, joins = RunClock.launched(), cluster_of(preset)
     settled = settle(preset, Path.cwd())
-    with leased(settled.options, settled.name, tell) as devices:
+    with lease_devices(settled.options, settled.name, tell) as devices:
         run = create(settled, origin_of(preset), joins, devices.options)
         with starting(run) as lock:
             return run, spawn(run, lock, clock, devices)
-
-
-@contextlib.contextmanager
-def leased(
-    options: Options,
-    what: str,
-    tell: Callable[[str], None] = lambda _text: None,
-    *,
-    among: Collection[str] | None = None,
-    all_visible: bool = False,
-) -> Iterator[Devices]:
-    """`lease_devices`, released if an exception leaves the context; else they must have been handed to the engine."""
-    devices = start_devices.lease_devices(options, what, tell, among=among, all_visible=all_visible)
-    try:
-        yield devices
-    except BaseException:
-        devices.release()
-        raise
 
 
 class Warm:
@@ -105,7 +86,7 @@ class Warm:
         if self._line.fileno() >= 0 and interpreter.chosen(settled.options.run.python) != self.python:
             self.close()
             self._end()
-        with leased(settled.options, settled.name) as devices:
+        with lease_devices(settled.options, settled.name) as devices:
             run = create(settled, origin_of(preset), chosen=devices.options)
             with starting(run) as lock:
                 if self._line.fileno() < 0 or not self._take(run, lock, clock, devices):
@@ -192,17 +173,13 @@ def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None)
     """The engine holds the lock and the leases from its start: the caller may release the lock. Raises OSError."""
     leases, joined = devices.leases if devices else (), run_cluster.of_run(run)
     as_worker = {run_cluster.VARIABLE: joined.as_tf_config()} if joined else {}
-    with run.file("engine.log").open("ab") as log, stop_signals.held():
-        process = subprocess.Popen(
-            # -P: a file in the current folder must not replace one of gputui's modules.
-            [sys.executable, "-P", "-m", "gputui.engine", str(run.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=os.environ | {LOCK: str(lock.fd), VARIABLE: clock.as_text()} | as_worker | environment(leases),
-            pass_fds=[lock.fd, *(lease.lock.fd for lease in leases)],
-            start_new_session=True,
-        )
+    process = child_process.start_session(
+        run.file("engine.log"),
+        "gputui.engine",
+        str(run.path),
+        env=os.environ | {LOCK: str(lock.fd), VARIABLE: clock.as_text()} | as_worker | environment(leases),
+        pass_fds=[lock.fd, *(lease.lock.fd for lease in leases)],
+    )
     if devices is not None:
         devices.hand_over(process.pid, str(run.path))
     return process
@@ -211,7 +188,7 @@ def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None)
 def begin(run: Run, preset: Preset, among: Collection[str] | None) -> subprocess.Popen[bytes]:
     """Start a queued run from its first step. NotFree if too few of `among` are free, RunError if it is alive."""
     clock = RunClock.launched(not_before=run.last_date())
-    with _lock_of_new(run) as lock, leased(preset.options, preset.name, among=among) as devices:
+    with _lock_of_new(run) as lock, lease_devices(preset.options, preset.name, among=among) as devices:
         if run.liveness.trainer:
             raise RunError(f"{run.name} cannot be started: its trainer has not ended yet")
         write_atomically(run.file(options_json.FILE), options_json.to_json(devices.options))

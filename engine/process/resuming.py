@@ -17,6 +17,7 @@ from ..files import reading
 from ..files.writing import write_atomically
 from ..job import cluster as clusters
 from ..job import start_worker
+from ..leases.start_devices import lease_devices
 from ..options import options_json
 from ..presets import Preset, PresetError
 from ..runs import ACTIVE_STATES, Run, RunError, checkpoint_files, code_copy, code_files, run_cluster, waiting_error
@@ -57,7 +58,7 @@ def resume(
         if from_copy:
             options = preset.options
             preset = replace(preset, options=replace(options, run=replace(options.run, code="copy")))
-        devices = stack.enter_context(launch.leased(preset.options, title_of(run).preset, tell, among=among))
+        devices = stack.enter_context(lease_devices(preset.options, title_of(run).preset, tell, among=among))
         if from_copy:
             code_copy.link_data(run, preset.options)
         # Written with every option, as engine and trainer expect it, even if an older gputui wrote it.

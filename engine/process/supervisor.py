@@ -1,5 +1,4 @@
 """The engine process: watches the trainer, takes readings, ends the trainer if necessary, and records how it ended.
-
 TensorFlow can hang in C++, die by a signal, or hold GPU memory until it exits. The engine is a process of its own
 without TensorFlow, so that none of this loses the record of the run.
 """

@@ -1,9 +1,7 @@
-"""The time limits of a trainer: run.max_minutes, and run.hang_seconds for a trainer that hangs.
-
-A hang is detected from outside: by events, heartbeat and CPU time. While the trainer trains or evaluates, only finished
-steps count: TensorFlow polls a device that never answers, and NCCL spins, so that a hanging process uses CPU time. In
-all other phases the duration of the work is unknown, and the trainer counts as active while it or its child processes
-use CPU time.
+"""The time limits of a trainer: run.max_minutes, and run.hang_seconds for a trainer that hangs. A hang is detected from
+outside: by events, heartbeat and CPU time. While the trainer trains or evaluates, only finished steps count: TensorFlow
+polls a device that never answers, and NCCL spins, so that a hanging process uses CPU time. In all other phases the
+duration of the work is unknown, and the trainer counts as active while it or its child processes use CPU time.
 """
 
 from __future__ import annotations

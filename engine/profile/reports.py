@@ -314,7 +314,10 @@ def _report(run: Run, options: Mapping[str, Any], tools: Tools) -> ProfileReport
         raise ProfileError(_no_gpu(run))
     rows = step_rows(tools)
     if not rows:
-        raise ProfileError(_no_steps(options))
+        if (together := options.get("compile.steps_per_execution", 1)) != 1:
+            what = f"XProf cannot distinguish steps if {together} of them run in one execution"
+            raise ProfileError(f"{what}\nprofile with {ASK}")
+        raise ProfileError(f"XProf finds no complete step in the profile\nprofile more steps: {ASK}")
     distributed = options.get("strategy.kind", "single") != "single"
     where, longest = operations(tools)
     scopes = scopes_of(run.file("profile"))
@@ -358,13 +361,6 @@ def _no_gpu(run: Run) -> str:
         refusal = ""
     why = refusal or "usually because the driver allows only administrators to profile"
     return f"{problem}: {why}\n{RIGHTS}"
-
-
-def _no_steps(options: Mapping[str, Any]) -> str:
-    together = options.get("compile.steps_per_execution", 1)
-    if together != 1:
-        return f"XProf cannot distinguish steps if {together} of them run in one execution\nprofile with {ASK}"
-    return f"XProf finds no complete step in the profile\nprofile more steps: {ASK}"
 
 
 def _ask_xprof(files: Sequence[Path]) -> Tools:

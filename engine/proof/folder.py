@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
@@ -25,15 +24,14 @@ from ..files.values import LATEST_T
 from ..files.writing import write_atomically
 from ..leases import lease
 from ..leases.lease import NotFree
-from ..leases.start_devices import Devices
+from ..leases.start_devices import Devices, lease_devices
 from ..options import Options
 from ..presets import PresetError
-from ..process.launch import leased
 from ..process.spawn import LOCK
 from ..runs import Run, liveness
 from ..runs.liveness import Liveness
 from ..runs.run import PROOF, STARTING_SECONDS, WAITING, Queued
-from ..system import locks, stop_signals
+from ..system import child_process, locks, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import PROOF_LOCK
 from ..trials.record import UNREAD, Record
@@ -185,42 +183,29 @@ def start(
     own. Raises NotFree with `among`, else ProofError, if they are not free, locks.Taken if the proof runs, and OSError.
     """
     request = proof.request
-    log_file, lock_file = proof.path / "proof.log", proof.path / PROOF_LOCK
-    with (
-        log_file.open("ab") as log,
-        locks.take(lock_file) as lock,
-        _leased(request, among) as devices,
-        stop_signals.held(),
-    ):
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gputui.engine.proof", str(proof.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**(os.environ if environment is None else environment)}
-            | {LOCK: str(lock.fd)}
-            | lease.environment(devices.leases),
+    with locks.take(proof.path / PROOF_LOCK) as lock, _leased(request, among) as devices:
+        of_process = {LOCK: str(lock.fd)} | lease.environment(devices.leases)
+        process = child_process.start_session(
+            proof.path / "proof.log",
+            "gputui.engine.proof",
+            str(proof.path),
+            env={**(os.environ if environment is None else environment)} | of_process,
             pass_fds=[lock.fd, *(each.lock.fd for each in devices.leases)],
             cwd=directory,
-            start_new_session=True,
         )
         devices.hand_over(process.pid, str(proof.path))
         return process
 
 
-@contextlib.contextmanager
-def _leased(request: Request, among: Collection[str] | None) -> Iterator[Devices]:
+def _leased(request: Request, among: Collection[str] | None) -> Devices:
     options = None
     if request.sweep is None:  # the queue leases the devices of its trials
         with contextlib.suppress(PresetError):  # the proof's process reports it
             options = request.baseline().options
     if options is None:
-        yield Devices(Options(), ())
-        return
+        return Devices(Options(), ())
     try:
-        every = request.kind in ALL_GPUS
-        with leased(options, request.preset_name, among=among, all_visible=every) as devices:
-            yield devices
+        return lease_devices(options, request.preset_name, among=among, all_visible=request.kind in ALL_GPUS)
     except NotFree as fault:
         if among is not None:
             raise

@@ -15,17 +15,16 @@ from pathlib import Path
 import psutil
 
 from .. import presets, runs
-from ..checks import training_gpus, visible_gpus
 from ..files.places import TRIALS
 from ..files.writing import write_atomically
 from ..job import this_machine
-from ..job.machine_gpus import Machine
+from ..job.machine_gpus import Machine, training_gpus, visible_gpus
 from ..leases import start_devices
 from ..options import Options
 from ..presets import PresetError
 from ..runs import Run
-from ..runs.event_reading import read_events
-from ..runs.events import EVENTS_FILE, Started
+from ..runs.event_reading import last_of
+from ..runs.events import Started
 from ..runs.run import WAITING
 from ..system import locks
 from ..trials.record import Record
@@ -135,7 +134,7 @@ def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]
 
 def _of_run(run: Run, here: Machine) -> Names:
     # by the latest event `started`, or before it by its options; an unreadable run counts as one on the CPU
-    if started := read_events(run.path, [EVENTS_FILE]).last(Started):
+    if started := last_of(run.path, Started):
         return frozenset(started.gpus)
     try:
         return of_options(presets.resolve(str(run.file("preset.yaml"))).options, here)

@@ -12,6 +12,7 @@ from typing import Any
 from .. import checks, options, presets
 from ..files import typed
 from ..finding import errors
+from ..job import machine_gpus
 from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..presets.paths import OWN_FIT, names_workload
@@ -177,8 +178,8 @@ def refuse(request: Request, machine: Machine) -> None:
 def _refuse_same_devices(request: Request, machine: Machine) -> None:
     """Another check reports missing GPUs."""
     without, with_change, *_ = (side.options for side in sides(request))
-    gpus = [gpu.index for gpu in checks.training_gpus(with_change, machine)]
-    same = gpus == [gpu.index for gpu in checks.training_gpus(without, machine)]
+    gpus = [gpu.index for gpu in machine_gpus.training_gpus(with_change, machine)]
+    same = gpus == [gpu.index for gpu in machine_gpus.training_gpus(without, machine)]
     if same and (gpus or isinstance(with_change.device.visible, str)):
         where = f"GPU {', '.join(map(str, gpus))}" if gpus else f"the CPU ({machine.no_gpu_reason or 'no GPU is used'})"
         raise ProofError(

@@ -1,6 +1,5 @@
-"""The entries of the queue, each in a file of its own, and the lock that makes a process its runner.
-
-An entry is changed only under the lock of the queue. The module imports little, as the runner keeps it in memory.
+"""The entries of the queue, each in a file of its own, and the lock that makes a process its runner. An entry is
+changed only under the lock of the queue. The module imports little, as the runner keeps it in memory.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import glob
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,7 +25,7 @@ from ..job import slurm
 from ..options import gpu_choice
 from ..runs import Run, RunError, titles
 from ..runs.run import EntryOptions
-from ..system import locks, stop_signals
+from ..system import child_process, locks
 from ..system.locks import Lock
 from .jobs import Job, job_of
 
@@ -369,17 +367,14 @@ def ensure_runner() -> None:
     with contextlib.suppress(OSError, locks.Taken), locks.take(folder / RUNNER_LOCK) as lock:
         if not lock.works:
             return
-        with (folder / LOG).open("ab") as log, stop_signals.held():
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "gputui.engine.queue", str(lock.fd)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env=environment_to_keep() | {"GPUTUI_HOME": str(home())},
-                pass_fds=[lock.fd],
-                start_new_session=True,
-            )
+        process = child_process.start_session(
+            folder / LOG,
+            "gputui.engine.queue",
+            str(lock.fd),
+            cwd="/",
+            env=environment_to_keep() | {"GPUTUI_HOME": str(home())},
+            pass_fds=[lock.fd],
+        )
         _runners[:] = [*(runner for runner in _runners if runner.poll() is None), process]
 
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from statistics import median
 
 from ..files import typed
+from ..files.reading import written_at
 from ..leases import lease, tickets
 from ..leases.tickets import Ticket
 from ..runs import Run, titles
@@ -137,7 +138,7 @@ class Durations:
     def __init__(self, earlier: Iterable[Run]) -> None:
         self._seconds: dict[str, list[float]] = {}
         for run in earlier:
-            if (seconds := _seconds(run, _written(run, "result.json"))) is not None:
+            if (seconds := _seconds(run, written_at(run.file("result.json")))) is not None:
                 self._seconds.setdefault(_compared(run), []).append(seconds)
 
     def expected_seconds(self, run: Run) -> float | None:
@@ -147,7 +148,7 @@ class Durations:
 
 
 def _compared(run: Run) -> str:
-    return _compared_at(run, _written(run, titles.FILE))
+    return _compared_at(run, written_at(run.file(titles.FILE)))
 
 
 @lru_cache(4 * MOST_RUNS)
@@ -161,13 +162,6 @@ def _compared_at(run: Run, _written_at: float) -> str:
 @lru_cache(4 * MOST_RUNS)
 def _seconds(run: Run, written_at: float) -> float | None:
     return run.whole_result.get("seconds") if written_at and run.has_completed() else None
-
-
-def _written(run: Run, name: str) -> float:
-    try:
-        return run.file(name).stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 TURN_SECONDS = 60.0  # for which free devices are left to another user

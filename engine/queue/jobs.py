@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from ..files import typed
 from ..files.places import QUEUE, proofs_folder, runs_folder
-from ..files.reading import read_object
+from ..files.reading import read_object, written_at
 from ..files.writing import write_atomically
 from ..runs import ACTIVE_STATES, Run, events
 from ..runs.events import TELEMETRY_FILE
@@ -62,7 +62,7 @@ class Job(ABC):
         """Return True if the process started at `started_at` holds its lock or has written a file since."""
         if locks.held(self.path / self.lock_file):
             return True
-        return any(_written(self.path / name) >= started_at for name in self.begun_files)
+        return any(written_at(self.path / name) >= started_at for name in self.begun_files)
 
     @abstractmethod
     def is_alive(self) -> bool:
@@ -99,7 +99,7 @@ class RunJob(Job):
         state, result = self.run.state_without_queue(Liveness()), self.run.result
         error = (result or {}).get("error") or {}
         message = error.get("message") or STATE_LABELS.get(state, state)
-        at = _written(self.path / "result.json") or time.time()
+        at = written_at(self.path / "result.json") or time.time()
         return End(state, error.get("kind") or "", message, at, result is not None)
 
     def close(self, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
@@ -137,7 +137,7 @@ class ProofJob(Job):
         return typed.read_usable(self.path / "proof.json", ProofState)
 
     def end_of(self) -> End:
-        record, at = self._record(), _written(self.path / "proof.json") or time.time()
+        record, at = self._record(), written_at(self.path / "proof.json") or time.time()
         state = record.state if record.state not in ("", "running") else "crashed"
         return End(state, "", record.error or state, at, state != "crashed")
 
@@ -172,10 +172,3 @@ def state_if_not_ended(name: str) -> str:
     job = job_of(name)
     state = job.state() if job.exists() else ""
     return state if state in (*ACTIVE_STATES, WAITING) else ""
-
-
-def _written(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

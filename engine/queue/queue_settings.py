@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.places import config_folder
-from ..files.reading import why
+from ..files.reading import why, written_at
 
 FILE = "queue.yaml"
 LOCAL, SLURM = "local", "slurm"
@@ -57,10 +57,7 @@ def path() -> Path:
 
 def stamp() -> float:
     """The Unix time at which the file was written; 0 without a file."""
-    try:
-        return path().stat().st_mtime
-    except OSError:
-        return 0.0
+    return written_at(path())
 
 
 def read() -> Settings:

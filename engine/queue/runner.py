@@ -1,5 +1,4 @@
 """The runner of the queue: decides which entry is started next, and follows those that it has started to their end.
-
 There is one small process for each home. Its state is in the entries, so that another runner can go on if this runner
 is killed at any moment. An entry is `starting` until the process that launches its run has started the engine. Only
 that process changes it to `running`, under the lock of the queue and only if the entry is still that of this start.

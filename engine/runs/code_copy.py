@@ -1,5 +1,4 @@
 """The copy of a user's Python files in the run folder, made when the folder is created, and the commit they belong to.
-
 With the option run.code=copy the run trains the copy. Then the copy has links to the other files of the user's folder,
 so that code can open a file next to itself (`__file__`). Data and hidden files are not copied.
 """

@@ -193,7 +193,10 @@ class Follower:
         state = self.run.liveness
         alive = state.engine or state.trainer
         fresh = in_time(event for tail in self._tails for event in tail.read())
-        news = self._new_damage()
+        damages = [damage for tail in self._tails for damage in tail.damages]
+        new = [damage for damage in damages if damage not in self._reported and str(damage)]
+        self._reported.update(new)
+        news = [self._warning("damaged_file", str(damage)) for damage in new]
         for event in fresh:
             if isinstance(event, Finished):
                 self._finished = event
@@ -210,12 +213,6 @@ class Follower:
             self.outcome = last.outcome
             news.append(last)
         return news
-
-    def _new_damage(self) -> list[Event]:
-        damages = [damage for tail in self._tails for damage in tail.damages]
-        new = [damage for damage in damages if damage not in self._reported and str(damage)]
-        self._reported.update(new)
-        return [self._warning("damaged_file", str(damage)) for damage in new]
 
     def _warning(self, kind: str, message: str) -> Event:
         # It is not in the run's files.

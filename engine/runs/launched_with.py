@@ -1,6 +1,5 @@
-"""Reads from a run's folder the options and the Python that it was launched with, and its `started` event.
-
-It does not need pydantic.
+"""Reads from a run's folder the options and the Python that it was launched with, and its `started` event. It does not
+need pydantic.
 """
 
 from __future__ import annotations
@@ -8,11 +7,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ..entry import parse
 from ..files import located_yaml
-from ..files.reading import open_regular, read_object, why
+from ..files.reading import open_regular, read_object, why, written_at
 from ..files.values import harmless, harmless_in
 from ..interpreter import interpreter
 from ..options import Options, options_json
@@ -78,7 +78,7 @@ def of_same_code(options: Options) -> Started | None:
     for run in all_runs()[:_SEARCHED]:
         workload = option_groups(run).get("workload", {})
         if _code(workload.get("entry"), workload.get("folder")) == code and (event := started(run)):
-            return event if _changed(code[0]) <= event.t else None
+            return event if written_at(Path(code[0])) <= event.t else None
     return None
 
 
@@ -89,13 +89,6 @@ def _code(entry: Any, folder: Any) -> tuple[str, str] | None:
     called = parse(entry)
     file = os.path.expanduser(called.file) if called.file else f"{str(called.module).replace('.', '/')}.py"
     return os.path.abspath(os.path.join(os.path.expanduser(str(folder or ".")), file)), called.function
-
-
-def _changed(file: str) -> float:
-    try:
-        return os.stat(file).st_mtime
-    except (OSError, ValueError):
-        return 0.0
 
 
 def unapplied(event: Started | None) -> Mapping[str, str]:

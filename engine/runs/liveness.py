@@ -1,8 +1,6 @@
-"""Finds out if a run is alive, and on which machine.
-
-A run on this machine is alive while its engine holds its lock. If the file system has no locks, and for runs of an
-older gputui without locks, the processes in the status file are checked instead. A run on another machine is alive as
-long as its heartbeat continues.
+"""Finds out if a run is alive, and on which machine. A run on this machine is alive while its engine holds its lock. If
+the file system has no locks, and for runs of an older gputui without locks, the processes in the status file are
+checked instead. A run on another machine is alive as long as its heartbeat continues.
 """
 
 from __future__ import annotations

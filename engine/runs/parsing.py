@@ -1,7 +1,6 @@
-"""Writes events as lines of an event file, and reads such lines fast, as files may have many.
-
-A line with a field of another type than events.py declares is no event. Fields that are not declared are kept. An event
-of an unknown type is an `Unknown`. Text is made harmless to a terminal.
+"""Writes events as lines of an event file, and reads such lines fast, as files may have many. A line with a field of
+another type than events.py declares is no event. Fields that are not declared are kept. An event of an unknown type is
+an `Unknown`. Text is made harmless to a terminal.
 """
 
 from __future__ import annotations

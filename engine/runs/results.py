@@ -1,7 +1,6 @@
-"""Writes a run's result and last events to disk: in the trainer, or in the engine if the disk refuses.
-
-The trainer holds a GPU and waits only for a moment. It passes its unwritten result and events to its engine through a
-pipe, which needs no disk; the engine can wait longer.
+"""Writes a run's result and last events to disk: in the trainer, or in the engine if the disk refuses. The trainer
+holds a GPU and waits only for a moment. It passes its unwritten result and events to its engine through a pipe, which
+needs no disk; the engine can wait longer.
 """
 
 from __future__ import annotations

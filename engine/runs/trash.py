@@ -1,7 +1,6 @@
-"""Deletes runs and proofs: for good, or into a hidden folder next to them, from which they can be restored.
-
-Each screen has its own folder, held by a lock that the kernel releases however the screen ends. The folder is removed
-when the screen ends; the folder of a killed screen is removed by the next screen that starts.
+"""Deletes runs and proofs: for good, or into a hidden folder next to them, from which they can be restored. Each screen
+has its own folder, held by a lock that the kernel releases however the screen ends. The folder is removed when the
+screen ends; the folder of a killed screen is removed by the next screen that starts.
 """
 
 from __future__ import annotations
@@ -139,19 +138,15 @@ class Trash:
                     refused.append(f"{run.id} cannot be restored: it is no longer among the deleted ones")
                 continue  # restored before
             try:
-                self._bring_back(run)
+                if os.path.lexists(run.path):
+                    raise FileExistsError(0, "there is another folder of this name now")
+                (self._folder / run.id).rename(run.path)
             except OSError as fault:
                 refused.append(f"{run.id} cannot be restored: {fault.strerror or fault}")
             else:
                 back.append(run)
         self._deleted = [other for other in self._deleted if other is not group or refused]
         return back, refused
-
-    def _bring_back(self, run: Deletable) -> None:
-        assert self._folder is not None
-        if os.path.lexists(run.path):
-            raise FileExistsError(0, "there is another folder of this name now")
-        (self._folder / run.id).rename(run.path)
 
     def empty(self) -> str:
         """Delete this process' trash folder for good; a sentence if it could not be removed."""

@@ -22,8 +22,7 @@ from ..process import launch
 from ..proof import folder
 from ..proof.request import ProofError
 from ..runs import Run
-from ..runs.event_reading import read_events
-from ..runs.events import EVENTS_FILE, Progress
+from ..runs.events import Progress
 from ..trials import scaling_sentences
 from ..trials.record import Record, ScalingSettings, Setting, Trial
 from ..trials.trial_runner import TrialRunner
@@ -144,7 +143,7 @@ def together(runs: Sequence[Run]) -> tuple[float, float, float, float]:
     """Return begin and end (Unix time) of the seconds in which all runs trained after their warm-up, and the samples
     and steps per second of all in these. Speeds are 0, and the end not after the begin, if there are none.
     """
-    written = (read_events(run.path, [EVENTS_FILE]).of(Progress) for run in runs)
+    written = (events_of(run.path, Progress) for run in runs)
     of_runs = [[report for report in reports if report.samples_per_second] for reports in written]
     if not all(len(reports) > 1 for reports in of_runs):
         return 0.0, 0.0, 0.0, 0.0

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import checks, plan, presets
-from ..checks import visible_gpus
 from ..checks.gpu_checks import on_cpu, share_a_gpu
 from ..job import this_machine
-from ..job.machine_gpus import Machine
+from ..job.machine_gpus import Machine, visible_gpus
 from ..presets import Preset
 from ..proof import duration, proof_start, request
 from ..proof.folder import Proof

@@ -20,7 +20,7 @@ from ..process import launch
 from ..proof.request import Request
 from ..queue import adding, entries, entry_changes
 from ..runs import Run, RunError, code_files, launched_with, part_of_sweep, titles
-from ..runs.event_reading import Tail, read_events
+from ..runs.event_reading import Tail, events_of
 from ..runs.events import EVENTS_FILE, EpochEnd
 from ..runs.run import WAITING
 from ..trials.sweep_record import DONE, FAILED, PLANNED, RUNNING, STOPPED, SweepTrial
@@ -154,7 +154,7 @@ class QueuedTrainings:
 
     @staticmethod
     def _ended(run: Run, result: Mapping[str, Any]) -> Look:
-        by_epoch = {event.epoch: event for event in read_events(run.path, [EVENTS_FILE]).of(EpochEnd)}
+        by_epoch = {event.epoch: event for event in events_of(run.path, EpochEnd)}
         figures = [by_epoch[epoch].metrics for epoch in sorted(by_epoch)]
         seconds = run.whole_result.get("seconds")
         state, error = run.state, result.get("error") or {}

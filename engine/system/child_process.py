@@ -1,7 +1,6 @@
-"""Child processes: bound to the life of the process that starts them, or taken over from another program by exec.
-
-A child stays bound until it can watch for the end of its parent itself, as an interpreter can hang before it runs any
-of gputui's code, for example in a sitecustomize.py. Children are bound on Linux only.
+"""Child processes: bound to the life of the process that starts them, or taken over from another program by exec. A
+child stays bound until it can watch for the end of its parent itself, as an interpreter can hang before it runs any of
+gputui's code, for example in a sitecustomize.py. Children are bound on Linux only.
 """
 
 from __future__ import annotations
@@ -16,7 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+from . import stop_signals
 
 NOT_RUN = "gputui: cannot be run: "  # what a command that cannot be started prints if another program has become it
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of linux/prctl.h; the signal comes when the thread that has forked ends
@@ -43,6 +45,18 @@ def start(command: Sequence[str], **more: Any) -> subprocess.Popen[Any]:
     if bind is None and sys.platform == "linux":
         command = [own_python(), "-I", "-S", "-c", _BINDS, str(os.getpid()), *command]
     return subprocess.Popen(command, preexec_fn=bind, **more)
+
+
+def start_session(log: Path, *words: str, **more: Any) -> subprocess.Popen[bytes]:
+    """Start a module of gputui (`words`, with its arguments) in a session of its own, with its output at the end of
+    `log`. Requests to stop wait until it calls `let_through`. Raises OSError.
+    """
+    # -P: a file in the current folder must not replace one of gputui's modules.
+    command = [sys.executable, "-P", "-m", *words]
+    with log.open("ab") as out, stop_signals.held():
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, **more
+        )
 
 
 def binding() -> Callable[[], None] | None:

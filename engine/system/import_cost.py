@@ -1,13 +1,10 @@
 """Makes the import of TensorFlow cheaper: room for all Python frames, and no garbage collection of objects that stay.
-
 CPython 3.11 to 3.13 keep the frames of a thread in chunks of 16 KiB. A call whose frame does not fit into the last
 chunk maps a new chunk, and its return unmaps it (`_PyThreadState_PopFrame`). If a loop at the end of a chunk calls a
 function, each call maps and unmaps memory: a trainer did so 68,000 times while it imported TensorFlow, which took a
 second of CPU time. A frame that is larger than a chunk gets a chunk of its own, at least twice as large as the frame,
-and the calls below it use the rest of that chunk.
-
-Importing TensorFlow creates a million objects that stay until the process ends. Scanning them takes a fifth of the
-import's time, and would be repeated in each full collection later.
+and the calls below it use the rest of that chunk. Importing TensorFlow creates a million objects that stay until the
+process ends. Scanning them takes a fifth of the import's time, and would be repeated in each full collection later.
 """
 
 import contextlib

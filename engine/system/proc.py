@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,6 +69,15 @@ def open_files(pid: int) -> list[Path]:
     with suppress(OSError):
         return list(Path(f"/proc/{pid}/fd").iterdir())
     return []
+
+
+@cache
+def user_name(number: int) -> str:
+    """`user NUMBER` if the id has no name."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except (KeyError, OSError):
+        return f"user {number}"
 
 
 @cache

@@ -1,14 +1,12 @@
 """The peak dense FLOP/s of chips by number format, which MFU compares a training with; and which GPUs this machine has.
-
 Dense means without the factor of two for structured sparsity that data sheets print first. The peaks are from NVIDIA's
 data sheets (V100, T4, A100, A30, A10, A10G, A40, L4, L40, L40S, H100, H200, HGX B200, RTX A4000 to A6000, RTX 6000 Ada)
 and the appendices of its GA102, Ada and Blackwell white papers; another source stands on the chip's line. A chip that
-is not in the table has no known peak, nor has a number format that the chip does not compute in tensor cores.
-
-GeForce cards are listed by their float32 rate, which is two operations a clock in each CUDA core at the boost clock
-that NVIDIA specifies. With float32 accumulation, as TensorFlow multiplies, their tensor cores do twice that in 16 bits
-and as much in TF32, from Ampere to Blackwell alike: so the appendices print it for RTX 3090, 4090 and 5090. Laptop
-cards of the same names are slower, each by its power limit, and are left out.
+is not in the table has no known peak, nor has a number format that the chip does not compute in tensor cores. GeForce
+cards are listed by their float32 rate, which is two operations a clock in each CUDA core at the boost clock that NVIDIA
+specifies. With float32 accumulation, as TensorFlow multiplies, their tensor cores do twice that in 16 bits and as much
+in TF32, from Ampere to Blackwell alike: so the appendices print it for RTX 3090, 4090 and 5090. Laptop cards of the
+same names are slower, each by its power limit, and are left out.
 """
 
 from __future__ import annotations
@@ -39,9 +37,8 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True)
 class Peak:
-    """The peak of a chip in TFLOP/s. `half` is that of float16 and, if `bfloat16` is True, of bfloat16.
-
-    `tf32` is None if the chip does not have TF32.
+    """The peak of a chip in TFLOP/s. `half` is that of float16 and, if `bfloat16` is True, of bfloat16. `tf32` is None
+    if the chip does not have TF32.
     """
 
     float32: float
@@ -192,14 +189,10 @@ def devices_at(addresses: Iterable[str]) -> list[int]:
 
 def _is_gpu(device: Path) -> bool:
     try:
-        nvidia = (device / "vendor").read_text().strip() == NVIDIA
-        return nvidia and (device / "class").read_text().startswith(DISPLAY) and not _is_lent(device)
+        nvidia, lent = (device / "vendor").read_text().strip() == NVIDIA, (device / "driver").resolve().name == LENT
+        return nvidia and (device / "class").read_text().startswith(DISPLAY) and not lent
     except OSError:
         return False
-
-
-def _is_lent(device: Path) -> bool:
-    return (device / "driver").resolve().name == LENT
 
 
 def confined() -> bool:

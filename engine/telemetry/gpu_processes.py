@@ -1,20 +1,16 @@
-"""The processes on a GPU: who has started them, what they run, since when, and in what order they stand in
-trees.
-
-In a container the driver reports the host's process ids, which inside the container belong to no process or to a
-different one. Nothing here sends a signal to a process.
+"""The processes on a GPU: who has started them, what they run, since when, and in what order they stand in trees. In a
+container the driver reports the host's process ids, which inside the container belong to no process or to a different
+one. Nothing here sends a signal to a process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -60,19 +56,11 @@ def seen(ask: Any) -> Any:
 def user_of(process: psutil.Process) -> str | None:
     """Return the name of a process' user, also if the system hides all else (hidepid=1); None if it cannot be seen."""
     if (uids := seen(process.uids)) is not None:
-        return _user(uids.real)
+        return proc.user_name(uids.real)
     try:
-        return _user(os.stat(f"/proc/{process.pid}").st_uid)
+        return proc.user_name(os.stat(f"/proc/{process.pid}").st_uid)
     except OSError:
         return None
-
-
-@lru_cache
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except (KeyError, OSError):
-        return f"user {number}"
 
 
 def command_of(process: psutil.Process) -> str | None:

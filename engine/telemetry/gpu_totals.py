@@ -1,8 +1,7 @@
-"""Totals and means of the readings of GPUs: energy, power, clocks, and the time that power and heat cost.
-
-The driver counts energy and slowed time without gaps, so that two readings give the exact sum between them, also over a
-training of seconds. If it has no such counters, the figures are estimated from the power and the reasons for low clocks
-in the readings. A figure that is not known is None. Shares are 0 to 1.
+"""Totals and means of the readings of GPUs: energy, power, clocks, and the time that power and heat cost. The driver
+counts energy and slowed time without gaps, so that two readings give the exact sum between them, also over a training
+of seconds. If it has no such counters, the figures are estimated from the power and the reasons for low clocks in the
+readings. A figure that is not known is None. Shares are 0 to 1.
 """
 
 from __future__ import annotations

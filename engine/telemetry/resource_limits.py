@@ -1,6 +1,5 @@
-"""How much of the machine's memory and processors this process may use: the limits of its container or batch job.
-
-Reads control groups of both versions, at every level above this process. Without a limit the figures are those of the
+"""How much of the machine's memory and processors this process may use: the limits of its container or batch job. Reads
+control groups of both versions, at every level above this process. Without a limit the figures are those of the
 machine.
 """
 

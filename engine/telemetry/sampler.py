@@ -1,8 +1,7 @@
-"""The engine's readings of GPUs and host, each made in a thread of its own and written as events of the run.
-
-A call to the driver may take long or never return, and neither the screen nor the host's readings may wait for it.
-GpuReader opens NVML, reads it as often as the driver can answer, and closes it. Sampler reads the host, and warns if
-the driver hangs. Neither of them delays a stop or a heartbeat. A screen uses GpuReader alone if no run is active.
+"""The engine's readings of GPUs and host, each made in a thread of its own and written as events of the run. A call to
+the driver may take long or never return, and neither the screen nor the host's readings may wait for it. GpuReader
+opens NVML, reads it as often as the driver can answer, and closes it. Sampler reads the host, and warns if the driver
+hangs. Neither of them delays a stop or a heartbeat. A screen uses GpuReader alone if no run is active.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ ALL_LOST_HINT = (
 
 
 class GpuReader(threading.Thread):
-    """A thread that passes GpuReadings to `tell` every `interval_seconds`, or less often if the driver is slow.
-
-    If there are no readings, it passes the reason once. It also passes warnings about lost GPUs and errors of GPUs.
+    """A thread that passes GpuReadings to `tell` every `interval_seconds`, or less often if the driver is slow. If
+    there are no readings, it passes the reason once. It also passes warnings about lost GPUs and errors of GPUs.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from ..options import Options
 from ..presets import Preset
 from ..process.fork_client import ForkServer
 from ..runs import Run, RunError, results
-from ..runs.event_reading import Tail, read_events
+from ..runs.event_reading import Tail, last_of
 from ..runs.events import EVENTS_FILE, Progress, Started
 from ..units import share
 from .record import FIGURES, Trial, place
@@ -223,7 +223,7 @@ def outcome(run: Run, side: str, repeat: int, asked: bool = False, slower: bool 
     elif ended == "stopped" and not asked:
         ended, why = "crashed", "stopped from outside: its engine is gone"
     row = Trial(side=side, repeat=repeat, run=run.id, outcome=ended, error=None if ended == "ok" else why)
-    started = read_events(run.path, [EVENTS_FILE]).last(Started)
+    started = last_of(run.path, Started)
     if started is not None:
         row.replicas, row.global_batch_size = started.replicas, started.global_batch_size
     for name in FIGURES:

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import checks
 from ..diagnosis.measurements import ROOM_FOR_CACHE
+from ..job import machine_gpus
 from ..job.machine_gpus import Machine
 from ..presets import Preset
 from ..runs.events import Started
@@ -73,7 +74,7 @@ class Space:
         return max(1, checks.replicas(preset.options, self.machine))
 
     def _tried(self, stage: str, preset: Preset) -> Iterator[Settings]:
-        gpus, batch = checks.training_gpus(preset.options, self.machine), value_of(preset, BATCH)
+        gpus, batch = machine_gpus.training_gpus(preset.options, self.machine), value_of(preset, BATCH)
         samples, cpus = self.started.train_samples, self.machine.cpus
         if stage == "precision":
             capability = (self.started.compute_capability or (0, 0)) if gpus else None
@@ -90,7 +91,7 @@ class Space:
             for count in sorted({min(count, most) for count in STEPS_TOGETHER}):
                 yield {TOGETHER: count}
         elif stage == "strategy":
-            if len(checks.visible_gpus(preset.options, self.machine)) > 1:
+            if len(machine_gpus.visible_gpus(preset.options, self.machine)) > 1:
                 fitting = min(batch, self.most_batch(with_changes(preset, MIRRORED)))
                 yield MIRRORED if fitting == batch else MIRRORED | {BATCH: fitting}
         elif stage == "threads":  # on a GPU private threads launch its kernels, on the CPU its cores are divided

@@ -21,6 +21,7 @@ from tests.doors.engine import (
     MOST_ANSWERS,
     TELEMETRY_FILE,
     Answer,
+    Devices,
     Finished,
     ForkServer,
     Lock,
@@ -48,7 +49,6 @@ from tests.doors.engine import (
     runs,
     sending,
     spawn,
-    start_devices,
     stop_signals,
     supervisor,
 )
@@ -239,9 +239,9 @@ def test_a_run_that_cannot_be_started_leaves_no_folder(monkeypatch: pytest.Monke
     with pytest.raises(OSError, match="temporarily unavailable"):
         forks.start(preset, runs.runs_folder() / "trial", Path.cwd())
     released: list[bool] = []
-    devices = SimpleNamespace(options=preset.options, leases=(), release=lambda: released.append(True))
+    leased: Any = SimpleNamespace(release=lambda: released.append(True))
     with monkeypatch.context() as patched:
-        patched.setattr(start_devices, "lease_devices", lambda *_, **__: devices)
+        patched.setattr(launch, "lease_devices", lambda *_, **__: Devices(preset.options, (leased,)))
         patched.setattr(launch, "spawn", refuses)
         with pytest.raises(OSError, match="temporarily unavailable"):
             launch.start(preset)

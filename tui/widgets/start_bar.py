@@ -104,8 +104,9 @@ def outlook(options: Options, machine: Machine | None, brief: int = 0, own_batch
     if machine is None:
         return f"batch {size:,}  examining this machine ..."
     from ...engine import checks
+    from ...engine.job import machine_gpus
 
-    gpus = checks.visible_gpus(options, machine)
+    gpus = machine_gpus.visible_gpus(options, machine)
     count = checks.replicas(options, machine)
     batch = f"global batch {size * count:,}" + (f" = {size:,} x {count} replicas" if count > 1 else "")
     if own_batch is not None:

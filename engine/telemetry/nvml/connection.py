@@ -1,7 +1,5 @@
-"""Opens, reads and closes NVML through `pynvml`, the module of nvidia-ml-py.
-
-One thread must do all three. NVML must not be called after `close`, and an open NVML cannot be used in a forked child.
-gpu_reader.py reads a single GPU.
+"""Opens, reads and closes NVML through `pynvml`, the module of nvidia-ml-py. One thread must do all three. NVML must
+not be called after `close`, and an open NVML cannot be used in a forked child. gpu_reader.py reads a single GPU.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Activity and traffic of a GPU and of its MIG instances, from the best source that answers.
-
-The sources are GPM (NVIDIA's performance metrics, from Hopper on), else NVLink's counters and PCIe throughput. A source
-that the chip, the driver or the administrator refuses is not asked again until the GPU is opened again. A source that
-has only failed is asked again.
-
-GPM and the NVLink counters give differences of two readings. GPM reports activity, PCIe and NVLink traffic with one
-pair of calls and without blocking; two of its samples must be at least 100 ms apart.
+"""Activity and traffic of a GPU and of its MIG instances, from the best source that answers. The sources are GPM
+(NVIDIA's performance metrics, from Hopper on), else NVLink's counters and PCIe throughput. A source that the chip, the
+driver or the administrator refuses is not asked again until the GPU is opened again. A source that has only failed is
+asked again. GPM and the NVLink counters give differences of two readings. GPM reports activity, PCIe and NVLink traffic
+with one pair of calls and without blocking; two of its samples must be at least 100 ms apart.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -42,7 +40,7 @@ class Flow:
         """The figures, or a Reason for each: GPM_SHARES, `nvlink` and, if GPM reports it, PCIe. Unless `fresh`, GPM's
         are those of the last reading.
         """
-        answer = self._gpm.ask(Gpm.read if fresh else Gpm.last)
+        answer = self._gpm.ask(Gpm.read if fresh else lambda gpm: gpm.last)
         values: Values = dict.fromkeys(GPM_KEYS, answer) if isinstance(answer, Reason) else dict(answer)
         nvlink = self._nvlink(values.pop("nvlink_rx"), values.pop("nvlink_tx"))
         self.tells_pcie = not any(values[key] in REFUSED for key in PCIE.keys)
@@ -72,9 +70,8 @@ class Flow:
 
 
 class Source(Generic[T]):
-    """A reader of figures that `make` creates when the first figure is needed.
-
-    `refused` is the reason why the reader is not asked any more, else None.
+    """A reader of figures that `make` creates when the first figure is needed. `refused` is the reason why the reader
+    is not asked any more, else None.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -121,10 +118,11 @@ GPM_SHARES = tuple(_SHARES)
 GPM_KEYS = (*_SHARES, *_RATES)
 
 
-def ask_for_gpm(gpu: Handle) -> None:
-    """Raise NVMLError (not supported) if the chip has no performance metrics."""
+def ask_for_gpm(gpu: Handle) -> bool:
+    """True; raises NVMLError (not supported) if the chip has no performance metrics."""
     if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
         raise pynvml.NVMLError(Code.NOT_SUPPORTED)
+    return True
 
 
 class Gpm:
@@ -134,7 +132,7 @@ class Gpm:
 
     def __init__(self, gpu: Handle, instance: int | None = None) -> None:
         self._instance = instance
-        self._gpu, self._last = gpu, dict.fromkeys(GPM_KEYS, Reason.NOT_ASKED)
+        self._gpu, self.last = gpu, dict.fromkeys(GPM_KEYS, Reason.NOT_ASKED)  # the values of the last reading
         self._older, self._newer = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
         self._taken: float | None = None
         self._wanted = _SHARES | _RATES
@@ -143,26 +141,22 @@ class Gpm:
         for position, metric in enumerate(self._wanted.values()):
             self._request.metrics[position].metricId = metric
 
-    def last(self) -> Values:
-        """Return the values of the last reading, Reason.NOT_ASKED for each before the second reading."""
-        return self._last
-
     def read(self) -> Values:
         """For each of GPM_KEYS the mean since the last reading (a share or bytes per second), or a Reason; within 0.1 s
         those of the last reading.
         """
         now = time.monotonic()
         if self._taken is not None and now - self._taken < GPM_SECONDS:
-            return self._last
+            return self.last
         self._older, self._newer = self._newer, self._older
         if self._instance is None:
             pynvml.nvmlGpmSampleGet(self._gpu, self._newer)
         else:
             pynvml.nvmlGpmMigSampleGet(self._gpu, self._instance, self._newer)
         if self._taken is not None:
-            self._last = self._between()
+            self.last = self._between()
         self._taken = now
-        return self._last
+        return self.last
 
     def close(self) -> None:
         for sample in (self._older, self._newer):
@@ -230,7 +224,7 @@ class Instances:
 
     def __init__(self, gpu: Handle) -> None:
         self._gpu = gpu
-        self._chip = Source(self._has_gpm)  # asked once for all instances
+        self._chip = Source(functools.partial(ask_for_gpm, gpu))  # asked once for all instances
         self._sources: dict[int, Source[Gpm]] = {}  # by the id of the GPU instance, the next one to read first
         self._known: dict[int | None, Values] = {}
         self._left = 0  # instances to read before the turn of the whole GPU
@@ -271,11 +265,4 @@ class Instances:
             if reader is not None:
                 or_none(reader.close)
         for new in sorted(instances - self._sources.keys()):
-            self._sources[new] = self._source(new)
-
-    def _has_gpm(self) -> bool:
-        ask_for_gpm(self._gpu)
-        return True
-
-    def _source(self, instance: int) -> Source[Gpm]:
-        return Source(lambda: Gpm(self._gpu, instance))
+            self._sources[new] = Source(functools.partial(Gpm, self._gpu, new))

@@ -1,7 +1,6 @@
-"""The errors of GPUs that the driver reports during a run, by their Xid numbers (NVML's events).
-
-The same numbers are in the kernel's log, which a user may not be allowed to read. Platforms without events (WSL, most
-virtual GPUs, old drivers) have no such errors; nothing else changes there.
+"""The errors of GPUs that the driver reports during a run, by their Xid numbers (NVML's events). The same numbers are
+in the kernel's log, which a user may not be allowed to read. Platforms without events (WSL, most virtual GPUs, old
+drivers) have no such errors; nothing else changes there.
 """
 
 from __future__ import annotations
@@ -58,9 +57,8 @@ CLEANUP = 45  # follows another error, or the end of a program that was killed
 
 @dataclass(frozen=True)
 class DriverError:
-    """An error of a GPU that the driver has reported. `number` is the Xid.
-
-    `gpu` is NVML's index of the GPU, None if the driver names an unknown GPU.
+    """An error of a GPU that the driver has reported. `number` is the Xid. `gpu` is NVML's index of the GPU, None if
+    the driver names an unknown GPU.
     """
 
     gpu: int | None

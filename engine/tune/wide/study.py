@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ... import checks, units
+from ... import units
+from ...job import machine_gpus
 from ...job.machine_gpus import Machine
 from ...proof.process import processor
 from ...proof.request import Request
@@ -292,7 +293,7 @@ def common_properties(request: Request, machine: Machine, seconds: float) -> dic
     """Return what all members of a study must have in common, as else speeds cannot be compared."""
     limits, options = request.search or Limits(), request.baseline().options
     return {
-        "gpus": [gpu.name for gpu in checks.visible_gpus(options, machine)],
+        "gpus": [gpu.name for gpu in machine_gpus.visible_gpus(options, machine)],
         "processor": processor(),
         "cpus": machine.cpus,
         "tensorflow": storage.version("tensorflow"),

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ... import checks
+from ...job import machine_gpus
 from ...presets import Preset
 from ...proof.measurement import Measurement, OutOfTime
 from ...trials.comparing import Stopped
@@ -266,13 +266,13 @@ class Places:
         is faster on another model may be slower here.
         """
         preset = self._screening.best.preset
-        gpus = checks.visible_gpus(preset.options, self._machine)
+        gpus = machine_gpus.visible_gpus(preset.options, self._machine)
         if not self._trains_on_one(preset) or any(gpu.in_mig_mode for gpu in gpus):
             return []
         return [Place(gpu.uuid or gpu.index) for gpu in gpus if gpu.name == gpus[0].name]
 
     def _trains_on_one(self, preset: Preset) -> bool:
-        of_one = len(checks.training_gpus(preset.options, self._machine)) == 1
+        of_one = len(machine_gpus.training_gpus(preset.options, self._machine)) == 1
         return of_one and preset.options.strategy.kind == "single"
 
     def measure_ahead(self, proposals: Sequence[tuple[Mapping[str, Any], Judge]]) -> None:
