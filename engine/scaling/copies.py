@@ -22,6 +22,7 @@ from ..process import launch
 from ..proof import folder
 from ..proof.request import ProofError
 from ..runs import Run
+from ..runs.event_reading import events_of
 from ..runs.events import Progress
 from ..trials import scaling_sentences
 from ..trials.record import Record, ScalingSettings, Setting, Trial

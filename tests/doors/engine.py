@@ -126,7 +126,7 @@ from gputui.engine.sweep.shared_study import Alone, Claims, SharedStudy
 from gputui.engine.sweep.sweep_loop import SweepLoop, SweepTime
 from gputui.engine.sweep.trainings import ABSENT, Figures, Look, QueuedTrainings
 from gputui.engine.system import (
-    descendants, git_state, identity, import_cost, locks, proc, process_memory, stop_signals,
+    descendants, identity, import_cost, locks, proc, process_memory, stop_signals,
 )
 from gputui.engine.system.child_process import BackgroundCalls
 from gputui.engine.system.heartbeat import TrainerHeartbeat

@@ -18,7 +18,6 @@ from tests.doors.engine import (
     code_files,
     ending,
     examine,
-    git_state,
     launch,
     presets,
     resuming,
@@ -112,20 +111,20 @@ def test_commit_and_changes_of_python_files_are_recorded_without_other_files(min
     assert "SECRET" not in run.file("source.diff").read_text()
     assert before == {path: path.stat().st_mtime_ns for path in (mine / ".git").rglob("*")}
     git(mine, "checkout", "-q", "--detach")
-    detached = git_state.read(mine)
+    detached = code_copy.git_state(mine)
     assert detached is not None
     assert (detached.commit, detached.branch, detached.dirty) == (commit, None, True)
     empty = mine.parent / "empty"
     empty.mkdir()
-    assert git_state.read(empty) is None, "it is no repository"
+    assert code_copy.git_state(empty) is None, "it is no repository"
     git(empty, "init", "-q")
-    assert git_state.read(empty) is None, "there is no commit yet"
+    assert code_copy.git_state(empty) is None, "there is no commit yet"
 
 
 def test_a_git_that_hangs_or_fails_never_keeps_a_run_from_starting(
     mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(git_state, "SECONDS", 0.2)
+    monkeypatch.setattr(code_copy, "GIT_SECONDS", 0.2)
     program = tmp_path / "bin" / "git"
     write(tmp_path, "bin/git", "#!/bin/sh\nsleep 60\n")
     program.chmod(0o755)
