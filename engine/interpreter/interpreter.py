@@ -1,6 +1,8 @@
-"""The interpreter in which a trainer runs: gputui's own, or one of the user's (run.python). The interpreter itself
-reports what is installed for it, in a process that imports nothing that takes long. Deferred imports: most commands ask
-no other interpreter.
+"""The interpreter in which a trainer runs: gputui's own, or one of the user's (run.python).
+
+The interpreter itself reports what is installed for it, in a process that imports nothing that takes long.
+
+Deferred imports: most commands ask no other interpreter.
 """
 
 from __future__ import annotations

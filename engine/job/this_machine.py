@@ -82,9 +82,9 @@ def answers() -> dict[str, Any]:
 
 def _ask() -> dict[str, Any]:
     with contextlib.closing(Nvml()) as nvml:
-        found = {"gpus": tuple(nvml.identities()), "cuda": nvml.cuda(), "driver": nvml.driver()}
-    none = {} if found["gpus"] else {"no_gpu_reason": NO_GPU, "fault": gpu_faults.driver_fault(NO_GPU, None)}
-    return found | none
+        of_driver = {"gpus": tuple(nvml.identities()), "cuda": nvml.cuda(), "driver": nvml.driver()}
+    none = {} if of_driver["gpus"] else {"no_gpu_reason": NO_GPU, "fault": gpu_faults.driver_fault(NO_GPU, None)}
+    return of_driver | none
 
 
 # ---- for a trainer -------------------------------------------------------------------------------
