@@ -26,7 +26,7 @@ from ..job.machine_gpus import (
     training_gpus,
     visible_gpus,
 )  # fmt: skip
-from ..options import Options
+from ..options import Options, options_json
 from ..options.gpu_choice import GpuChoice
 from ..runs import Run, RunError
 from ..runs.launched_with import option_groups
@@ -306,6 +306,11 @@ def memory_need(options: Options) -> MemoryNeed:
         raise NotMeasuredError(NOT_MEASURED)
     *most, last = map(str, sorted(peaks))
     return MemoryNeed(_with_margin(line.at(batch)), f"predicted from batch sizes {', '.join(most)} and {last}")
+
+
+def memory_need_of(run: Run) -> MemoryNeed:
+    """As `memory_need`, by the run's own options."""
+    return memory_need(options_json.from_json(run.file(options_json.FILE).read_text(encoding="utf-8")))
 
 
 def _with_margin(peak_bytes: float) -> int:

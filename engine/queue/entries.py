@@ -302,9 +302,8 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
         )
     if needs.startswith("fits:"):
         from ..leases import start_devices  # only for a run that shares a GPU
-        from ..options import options_json  # the same
 
-        need = start_devices.memory_need(options_json.from_json(run.file("options.json").read_text(encoding="utf-8")))
+        need = start_devices.memory_need_of(run)
         return replace(entry, bytes=need.bytes, prediction=need.prediction)
     return entry
 
