@@ -13,18 +13,18 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1300, "engine/bootstrap": 26, "engine/checks": 1215, "engine/compare": 510, "engine/diagnosis": 2030,
-    "engine/doctor": 1470, "engine/export": 2230, "engine/figures": 430, "engine/files": 1550, "engine/follow": 1205,
-    "engine/interpreter": 1025, "engine/job": 1660, "engine/leases": 1130, "engine/notify": 375, "engine/options": 2180,
-    "engine/prepare": 835, "engine/presets": 1030, "engine/process": 2315, "engine/profile": 590, "engine/proof": 2095,
-    "engine/queue": 2610, "engine/runs": 3490, "engine/scaling": 405, "engine/sweep": 1850, "engine/system": 1095,
-    "engine/telemetry": 2365, "engine/trainer": 15330, "engine/trials": 2450, "engine/tune": 4365, "tui": 990,
-    "tui/base": 1540, "tui/commands": 3770, "tui/drawing": 4620, "tui/form": 640, "tui/printing": 690,
+    "engine": 1300, "engine/bootstrap": 26, "engine/checks": 1215, "engine/compare": 510, "engine/diagnosis": 2000,
+    "engine/doctor": 1470, "engine/export": 2230, "engine/figures": 430, "engine/files": 1545, "engine/follow": 1205,
+    "engine/interpreter": 1025, "engine/job": 1645, "engine/leases": 1130, "engine/notify": 375, "engine/options": 2180,
+    "engine/prepare": 830, "engine/presets": 1025, "engine/process": 2290, "engine/profile": 585, "engine/proof": 2095,
+    "engine/queue": 2585, "engine/runs": 3505, "engine/scaling": 405, "engine/sweep": 1850, "engine/system": 1050,
+    "engine/telemetry": 2320, "engine/trainer": 15330, "engine/trials": 2450, "engine/tune": 4365, "tui": 990,
+    "tui/base": 1540, "tui/commands": 3770, "tui/drawing": 4615, "tui/form": 640, "tui/printing": 690,
     "tui/reading": 2770, "tui/screens": 8540, "tui/upstream": 1220, "tui/widgets": 2800, "tui/wording": 500,
 }  # fmt: skip
 COUNTS = {
-    "lines": 87390, "files": 464, "files below 100 lines": 136, "lines of docstrings": 6765, "functions": 6937,
-    "imports in functions": 240, "class names in two modules": 39,
+    "lines": 86920, "files": 463, "files below 100 lines": 134, "lines of docstrings": 6670, "functions": 6890,
+    "imports in functions": 234, "class names in two modules": 39,
 }  # fmt: skip
 
 
