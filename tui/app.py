@@ -164,8 +164,9 @@ class GputuiApp(BaseApp):
 
     @work
     async def open_proof(self, proof: Proof) -> None:
-        kind = await asyncio.to_thread(lambda: proof.record.kind)
-        self._open(kind if kind in ("tune", "scaling", "sweep") else "proof", proof)
+        from ..engine.trials.kinds import kind  # not needed for the first paint
+
+        self._open(kind(await asyncio.to_thread(lambda: proof.record.kind)).screen, proof)
 
     def open_proofs(self) -> None:
         self.action_show("proofs")

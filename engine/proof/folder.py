@@ -34,11 +34,10 @@ from ..runs.run import PROOF, STARTING_SECONDS, WAITING, Queued
 from ..system import child_process, locks, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import PROOF_LOCK
+from ..trials.kinds import kind
 from ..trials.record import UNREAD, Record
 from ..trials.record import place as number_of
 from .request import ProofError, Request
-
-ALL_GPUS = ("tune", "scaling")  # kinds that may use every visible GPU
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,8 @@ def _leased(request: Request, among: Collection[str] | None) -> Devices:
     if options is None:
         return Devices(Options(), ())
     try:
-        return lease_devices(options, request.preset_name, among=among, all_visible=request.kind in ALL_GPUS)
+        every = kind(request.kind).uses_all_gpus
+        return lease_devices(options, request.preset_name, among=among, all_visible=every)
     except NotFree as fault:
         if among is not None:
             raise

@@ -12,20 +12,11 @@ from ..plan import LEAST_STEPS
 from ..profile import reports
 from ..text_table import Table, escaped
 from ..trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences, trial_tables
-from ..trials.record import Comparison, Record, Trial
+from ..trials.kinds import kind
+from ..trials.record import Comparison, Record, Section, Trial
 from ..trials.significance import LEAST_GAIN, spreads
 from ..trials.sweep_record import PROOF
 from ..units import amount, counted, seconds, share, size, times
-
-_TITLES = {
-    "tune": "The fastest settings",
-    "scaling": "How well it scales",
-    "ab": "Before and after",
-    "rate": "Which learning rate",
-    "sweep": "Which settings learn best",
-    "loop": "Faster, one change at a time",
-    "diagnosis": "What the input costs",
-}
 
 
 def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
@@ -47,6 +38,7 @@ def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
             for part in _comparison(number, comparison, data)
         ),
         *_before_and_after(data),
+        *(part for section in data.sections for part in _section(section)),
         *_ending(data),
         *_preset(data),
     ]
@@ -54,7 +46,7 @@ def as_markdown(data: Record, searched: Iterable[str] = ()) -> str:
 
 
 def _title(data: Record) -> str:
-    return "What memory it takes" if proof_sentences.only_predicts(data) else _TITLES.get(data.kind, "Proof")
+    return "What memory it takes" if proof_sentences.only_predicts(data) else kind(data.kind).title
 
 
 def _properties(data: Record) -> str:
@@ -114,17 +106,11 @@ def _question(data: Record) -> str:
         return f"`--preset {data.preset_name} {proof_sentences.settings(data.comparisons[0].changes)}`"
     if proof_sentences.only_predicts(data):
         return "what memory this training takes, and its largest batch; nothing else was searched (`--dry-run`)"
-    if data.kind == "tune":
-        return "the fastest settings of this training that this machine allows"
     if data.kind == "scaling":
         return f"how the speed grows with the number of {scaling_sentences.head(data)[0]}"
-    if data.kind == "rate":
-        return "with which learning rate the training learns best (`--learning-rate-test`)"
     if data.sweep is not None:
         return f"with which settings the training learns best: {sweep_sentences.swept(data.sweep.settings)}"
-    if data.kind == "diagnosis":
-        return "what limits the speed, and what its input costs"
-    return "what makes the training faster: the remedies of the diagnosis, one by one"
+    return kind(data.kind).question
 
 
 # ---- how the training was at first --------------------------------------------------------------
@@ -213,6 +199,14 @@ def _sweep(data: Record) -> Iterator[str]:
     yield sweep_sentences.groups_table(sweep).markdown(aligned=True)
     yield "## All trials"
     yield sweep_sentences.trials_table(sweep).markdown(aligned=True)
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield f"## {escaped(capital(section.title))}"
+    if section.rows:
+        yield Table(section.head, section.rows).markdown()
+    if section.sentences:
+        yield "\n".join(f"- {escaped(capital(line))}." for line in section.sentences)
 
 
 # ---- what was compared --------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from ..system.locks import PROOF_LOCK
 from ..system.run_clock import steady
 from ..trials import proof_sentences
 from ..trials.comparing import BaselineFailed, Stopped
+from ..trials.kinds import kind
 from ..trials.record import Record, Trial
 from ..trials.trial_runner import ORPHAN_SECONDS, POLL_SECONDS, Stop, TrialRunner, kill_trainer
 from . import proof_start
@@ -43,16 +44,11 @@ from .request import Request
 
 STAND = ("ok", "slower", "timeout")  # a resumed proof that had failed keeps its trials with these outcomes
 Work = Callable[[Measurement], None]  # may raise Stopped and BaselineFailed
-# The modules of the kinds of proofs, whose `measure` is called; those of the other kinds is proof_loop.py.
-STRATEGIES = {
-    "tune": "gputui.engine.tune.search", "rate": "gputui.engine.tune.rate_test",
-    "scaling": "gputui.engine.scaling.rounds", "sweep": "gputui.engine.sweep.sweep_loop",
-}  # fmt: skip
 
 
 def measure(measurement: Measurement) -> None:
     """Carry out a proof by the strategy of its kind."""
-    import_module(STRATEGIES.get(measurement.request.kind, "gputui.engine.proof.proof_loop")).measure(measurement)
+    import_module(kind(measurement.request.kind).module).measure(measurement)
 
 
 def main(path: Path, work: Work = measure) -> int:

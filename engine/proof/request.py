@@ -18,6 +18,7 @@ from ..presets import Preset, PresetError
 from ..presets.paths import OWN_FIT, names_workload
 from ..runs import Run, RunError
 from ..trials import LEAST_REPEATS, TRIAL_SECONDS, proof_sentences, record, sweep_record
+from ..trials.kinds import KINDS
 from ..trials.record import Limits
 from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, value_of, with_changes
 
@@ -30,7 +31,7 @@ class ProofError(RunError):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a proof of `kind` (KINDS in trials/record.py) measures. `preset` is YAML with every value, and relative
+    """What a proof of `kind` (KINDS in trials/kinds.py) measures. `preset` is YAML with every value, and relative
     paths start from `folder`. `ablation_repeats` are pairs with and without input, `limit_seconds` the time after which
     no comparison may end, and `run` the run whose remedies are tried.
     """
@@ -83,10 +84,7 @@ class Request:
     @property
     def command(self) -> str:
         """The beginning of a command that measures the same, such as `gputui tune --preset mine.yaml ...`."""
-        words = {"loop": "diagnose --apply", "diagnosis": "diagnose", "rate": "tune --learning-rate-test"}.get(
-            self.kind, self.kind
-        )
-        return f"gputui {words} --preset {self.source or self.preset_name} ..."
+        return f"gputui {KINDS[self.kind].command or self.kind} --preset {self.source or self.preset_name} ..."
 
     def baseline(self) -> Preset:
         preset = presets.resolve_text(self.preset, Path(self.folder) / f"{self.preset_name}.yaml")

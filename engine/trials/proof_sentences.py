@@ -13,6 +13,7 @@ from . import rate_sentences, scaling_sentences, sweep_sentences
 from .change_texts import changes as changes
 from .change_texts import settings as settings
 from .change_texts import value as value
+from .kinds import kind
 from .record import Ablation, Comparison, Learning, Record, Trial, search_of
 from .significance import WORSE
 
@@ -80,7 +81,7 @@ def conclusion(proof: Record) -> str:
 
 def result(proof: Record) -> str:
     """Return the result of the whole proof in one sentence, without the disturbed trials."""
-    what = {"tune": "search", "rate": "range test", "sweep": "sweep"}.get(proof.kind, "proof")
+    what = kind(proof.kind).noun
     if proof.state == "waiting":
         return f"the {what} waits in the queue; gputui queue shows why"
     if proof.state == "failed":
@@ -99,7 +100,7 @@ def result(proof: Record) -> str:
         return "; ".join(filter(None, (verdict(proof.comparisons[0]), learns(proof))))
     if proof.kind == "diagnosis":
         return input_cost(proof.ablation)
-    return _loop(proof)
+    return proof.answer or _loop(proof)
 
 
 def _loop(proof: Record) -> str:

@@ -340,7 +340,6 @@ class Scaling:
         return any(point.copies > 1 for point in self.points)
 
 
-KINDS = ("ab", "loop", "diagnosis", "tune", "scaling", "rate", "sweep")
 STATES = ("running", "done", "stopped", "failed")
 # Decisions of a loop; an `ab` has faster, slower, no difference and undecided instead of the first two.
 DECISIONS = ("kept", "rejected", "failed", "running", "stopped")
@@ -423,6 +422,16 @@ class Ablation:
     why: str = ""
 
 
+@dataclass
+class Section:
+    """A part of a report: a table of texts, then sentences without a full stop."""
+
+    title: str
+    head: list[str] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
+
+
 @dataclass(kw_only=True)
 class Record:
     """The record of a proof as its file `path` (proof.json) has it, which `write` replaces and viewers read."""
@@ -467,6 +476,8 @@ class Record:
     scaling: Scaling | None = None  # of a `scaling`
     rate: RateTest | None = None  # of a learning-rate range test
     sweep: Sweep | None = None  # of a sweep, whose trials are runs
+    answer: str = ""  # this and the sections: of a kind without figures of its own
+    sections: list[Section] = field(default_factory=list)
     earlier: list[Trial] = field(default_factory=list)  # trials from before the proof was resumed, until it has ended
     ended_because: str = ""
     error: str | None = None

@@ -28,6 +28,7 @@ if is_called():
     from ...engine.proof.request import ProofError, Request
     from ...engine.queue import adding
     from ...engine.trials import proof_sentences, sweep_sentences
+    from ...engine.trials.kinds import kind
     from ...engine.trials.record import Record
     from ...engine.tune import tune_request
     from ...engine.tune.report import markdown
@@ -43,13 +44,6 @@ if is_called():
 
 POLL_SECONDS = 0.1
 MOST_WIDTH = 100  # of a printed chart
-# Why no preset is saved with -o, by the kind of the proof, if it is not about speed.
-NOTHING = {
-    "rate": "no other rate was proved to learn better",
-    "sweep": "the sweep has not ended with a best setting",
-    "scaling": "no number of runs on one GPU was proved to pay",
-}
-NOUNS = {"tune": "search", "rate": "range test", "sweep": "sweep"}  # what a kind is called, if it is not a proof
 
 
 def to_resume(name: str, kind: str, noun: str, asks_for: str, any_ended: bool = False) -> Proof:
@@ -87,7 +81,7 @@ def measure(asked: Request, how: FollowOptions, resumes: Proof | None = None, tr
         proof_start.wait(asked, how.say, lambda: presses.count > 0)
         if presses.count:
             return errors.INTERRUPTED
-    noun = NOUNS.get(asked.kind, "proof")
+    noun = kind(asked.kind).noun
     if resumes is not None:
         proof = resumes
         process = proof_start.start_again(proof, asked, how.anyway)
@@ -173,10 +167,10 @@ def _show_end(proof: Proof, how: FollowOptions) -> None:
 
 def _why_nothing(data: Record) -> str:
     if data.state == "failed":
-        return f"the {NOUNS.get(data.kind, 'proof')} failed"
+        return f"the {kind(data.kind).noun} failed"
     if data.kind == "tune" and proof_sentences.learns_worse(data):
         return "what is faster learns clearly worse"
-    return NOTHING.get(data.kind, "nothing was proved to be faster")
+    return kind(data.kind).nothing
 
 
 def saved_text(output: str, data: Record) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from ...engine import figures
 from ...engine.figures import Figure, shown
 from ...engine.trials import LEAST_REPEATS, proof_sentences, rate_sentences, significance, sweep_sentences
+from ...engine.trials.kinds import kind
 from ...engine.trials.record import Comparison, Record, Trial
 from ...engine.units import NONE, amount, change, counted, seconds
 from ...engine.units import spread as spread_text
@@ -44,20 +45,27 @@ def head(data: Record, clock: float, width: int, glyphs: Glyphs, low: bool = Fal
 
 
 def _about(data: Record) -> str:
-    what = {
-        "ab": "one change",
-        "loop": "one change after another",
-        "diagnosis": "what the input costs",
-        "scaling": "how well it scales",
-        "rate": "which learning rate",
-        "sweep": "which settings learn best",
-    }
     repeats, measured = data.repeats, data.measure_seconds
     unit = "rounds" if data.kind == "scaling" else "pairs"
     pairs = "1 pair" if repeats == 1 else f"{repeats or 0:.0f} {unit}"
     each = f", {pairs} of trials of {measured:g} s" if repeats and measured else ""
     each = f", {pairs} of trainings" if data.kind == "rate" else "" if data.kind == "sweep" else each
-    return f"{what.get(data.kind, clean(data.kind))}{each}"
+    return f"{kind(data.kind).about or clean(data.kind)}{each}"
+
+
+def sections(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """Return the tables and sentences of a kind that has no figures of its own."""
+    rows: list[Row] = []
+    for section in data.sections:
+        lines = [section.head, *section.rows]
+        widths = [max(map(len, cells)) + 2 for cells in zip(*lines, strict=True)]
+        rows.append([(clean(section.title), "title")])
+        for at, line in enumerate(lines):
+            text = "".join(f"{clean(cell):<{wide}}" for cell, wide in zip(line, widths, strict=True))
+            rows.append(fit([(text, "value" if at else "label")], width))
+        for sentence in section.sentences:
+            rows += ([(line, "value")] for line in wrapped(clean(sentence), width, glyphs))
+    return rows[:height]
 
 
 def state_piece(data: Record, clock: float, glyphs: Glyphs) -> Piece:
@@ -77,6 +85,8 @@ def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> li
         return [[(clean(rate_sentences.suggestion(data.rate)) or "no rate is suggested so far", "value")]]
     if data.sweep is not None:
         return [[(fitting(clean(sweep_sentences.swept(data.sweep.settings)), width, glyphs), "value")]]
+    if before is None and data.sections:
+        return []
     if before is None:
         return [[("no speed has been measured so far" if data.is_read else "reading the proof ...", "label")]]
     text = amount(before) if after is None else f"{amount(before)} → {amount(after)}"

@@ -202,6 +202,12 @@ def show_result(data: Record, was_followed: bool = False) -> None:
     if data.kind not in ("diagnosis", "scaling") and data.before:
         show_table(_before_and_after(data))
         print()
+    for section in data.sections:
+        say(f"{section.title}:")
+        show_table(Table(section.head, section.rows))
+        for sentence in section.sentences:
+            say(sentence)
+        print()
     if data.kind == "tune":
         show_words(data, was_followed)
     for comparison in data.comparisons:

@@ -20,7 +20,7 @@ from ....engine.proof.folder import Proof
 from ....engine.proof.markdown import as_markdown
 from ....engine.runs import Run
 from ....engine.runs.events import Diagnosis
-from ....engine.trials import KEEPS, proof_sentences
+from ....engine.trials import KEEPS, kinds, proof_sentences
 from ....engine.trials.trial_preset import with_changes
 from ....engine.tune.report.search_results import limit_seconds
 from ....engine.tune.report.search_sentences import more_minutes
@@ -47,7 +47,7 @@ MOST_MINUTES = 100_000
 
 async def stop(app: BaseApp, proof: Proof, kind: str = "") -> None:
     """Ask the user whether to stop the proof, search or sweep (`kind`), then ask its process to stop."""
-    what = {"tune": "search", "sweep": "sweep"}.get(kind, "proof")
+    what = kinds.kind(kind).noun
 
     def moot() -> str:
         return "" if proof.state == "running" else f"the {what} has ended meanwhile"

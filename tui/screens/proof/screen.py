@@ -197,6 +197,8 @@ class ProofScreen(ProofView):
     def _detail(self, width: int, height: int) -> list[Row]:
         if self.data.rate is not None:
             return rate.detail(self.data.rate, width, height, self.glyphs)
+        if self.current is None and self.data.sections:
+            return comparisons.sections(self.data, width, height, self.glyphs)
         if self.current is None:
             nothing = "nothing has been compared so far" if self.data.is_read else "reading the proof ..."
             return [[(nothing, "label")]]

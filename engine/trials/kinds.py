@@ -1,0 +1,82 @@
+"""The kinds of measurements, each declared once: its module, what it is called, and what views say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A new kind needs an entry in KINDS, a module with `measure(measurement)`, and a command. If it fills `answer` and
+    `sections` of its record, the screen of a proof, the printed result and the report show them.
+    """
+
+    module: str = "gputui.engine.proof.proof_loop"  # its `measure` carries it out
+    noun: str = "proof"
+    title: str = "Proof"  # of its report
+    about: str = ""  # in the head of its screen
+    question: str = ""  # in its report
+    command: str = ""  # words after `gputui`, if not its name
+    screen: str = "proof"
+    nothing: str = "nothing was proved to be faster"  # why there is no improved preset
+    uses_all_gpus: bool = False  # also those on which a single training would not train
+    resumed: tuple[str, str] = ("", "")  # what can be resumed, and what shows or continues one that has ended
+
+
+KINDS = {
+    "ab": Kind(title="Before and after", about="one change", question="whether one change makes the training faster"),
+    "loop": Kind(
+        title="Faster, one change at a time",
+        about="one change after another",
+        question="what makes the training faster: the remedies of the diagnosis, one by one",
+        command="diagnose --apply",
+    ),
+    "diagnosis": Kind(
+        title="What the input costs",
+        about="what the input costs",
+        question="what limits the speed, and what its input costs",
+        command="diagnose",
+    ),
+    "tune": Kind(
+        "gputui.engine.tune.search",
+        noun="search",
+        title="The fastest settings",
+        about="the fastest settings",
+        question="the fastest settings of this training that this machine allows",
+        screen="tune",
+        uses_all_gpus=True,
+        resumed=("a search", "gputui tune --resume {} --minutes N gives it N more minutes"),
+    ),
+    "scaling": Kind(
+        "gputui.engine.scaling.rounds",
+        title="How well it scales",
+        about="how well it scales",
+        screen="scaling",
+        nothing="no number of runs on one GPU was proved to pay",
+        uses_all_gpus=True,
+        resumed=("a measurement of scaling", "gputui proof {} shows it"),
+    ),
+    "rate": Kind(
+        "gputui.engine.tune.rate_test",
+        noun="range test",
+        title="Which learning rate",
+        about="which learning rate",
+        question="with which learning rate the training learns best (`--learning-rate-test`)",
+        command="tune --learning-rate-test",
+        nothing="no other rate was proved to learn better",
+    ),
+    "sweep": Kind(
+        "gputui.engine.sweep.sweep_loop",
+        noun="sweep",
+        title="Which settings learn best",
+        about="which settings learn best",
+        screen="sweep",
+        nothing="the sweep has not ended with a best setting",
+        resumed=("a sweep", "gputui sweep --resume ID --minutes N goes on with it"),
+    ),
+}
+
+
+def kind(name: str) -> Kind:
+    """Return the declaration of a kind; of one that a newer version has written, what is said of any proof."""
+    return KINDS.get(name, Kind())
