@@ -9,10 +9,25 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.doors.engine import VERDICTS, About, Figure, Group, Run, catalogue, rules
+from tests.doors.engine import (
+    VERDICTS,
+    About,
+    Figure,
+    Group,
+    Kind,
+    Measurement,
+    Run,
+    as_markdown,
+    catalogue,
+    folder,
+    presets,
+    rules,
+)
 from tests.doors.engine import figures_of_run as of_run
 from tests.doors.engine import input as input_options
+from tests.doors.engine import proof_request as request
 from tests.doors.tui import SCREENS, ScreenEntry, base
+from tests.support.proving import HERE, Planted, PlantedBench
 from tests.support.tiny import Tiny, text_of, wait_for
 
 ROOT = Path(__file__).parent.parent
@@ -66,6 +81,21 @@ def test_the_example_of_a_verdict_is_its_declaration() -> None:
     verdict = eval(declaration, vars(rules))
     assert verdict == VERDICTS["memory_limit"]
     assert rules.RULES.count(replace(verdict.rules[0], verdict="memory_limit")) == 1
+
+
+def test_the_example_of_a_measurement_measures_and_its_kind_is_declared(tmp_path: Path) -> None:
+    module, entry, _command = blocks("Add a measurement")
+    names: dict[str, Any] = {"__name__": "gputui.engine.proof.steadiness", "__package__": "gputui.engine.proof"}
+    exec(compile(module, "steadiness", "exec"), names)
+    (kind,) = eval(entry, {"Kind": Kind}).values()
+    assert kind.module == names["__name__"]
+    asked = request.of_opened("steadiness", presets.defaults([]), None, repeats=4)
+    record = folder.empty_record(tmp_path, asked)
+    bench = PlantedBench(tmp_path, lambda _options, before: Planted(1000 + 100 * before))
+    names["measure"](Measurement(asked, record, bench, HERE))
+    assert record.answer == "the speed of 4 trials differs by 30 %"
+    assert record.sections[0].rows[3] == ["04-a", "1,300"]
+    assert "| 04-a | 1,300 |" in as_markdown(record)
 
 
 async def test_the_example_of_a_screen_shows_what_it_reads(tmp_path: Path) -> None:

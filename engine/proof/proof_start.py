@@ -27,6 +27,7 @@ from ..runs.event_reading import last_of
 from ..runs.events import Started
 from ..runs.run import WAITING
 from ..system import locks
+from ..trials.kinds import KINDS
 from ..trials.record import Record
 from .folder import Proof, launch, proofs, start
 from .request import ProofError, Request, refuse, sides
@@ -185,26 +186,18 @@ def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collectio
     return newest
 
 
-# The kinds that can be resumed, what they are called, and how one that has ended gets more time.
-RESUMED = {
-    "tune": ("a search", "gputui tune --resume {} --minutes N gives it N more minutes"),
-    "scaling": ("a measurement of scaling", "gputui proof {} shows it"),
-    "sweep": ("a sweep", "gputui sweep --resume ID --minutes N goes on with it"),
-}
-
-
 def refuse_to_resume(proof: Proof, kind: str, has_more: bool = False) -> None:
     """Raise ProofError if the proof has another kind, runs, has ended (unless it gets more time), or cannot be read."""
-    record, (what, with_more) = proof.record, RESUMED[kind]
+    record, declared = proof.record, KINDS[kind]
     if proof.request.kind != kind:
-        raise ProofError(f"{proof.id} is not {what}; only what gputui {kind} has started can be resumed")
+        raise ProofError(f"{proof.id} is not {declared.full_noun}; only what gputui {kind} has started can be resumed")
     if record.state == "running":
         raise ProofError(f"{proof.id} is running; gputui proof {proof.id} shows it")
     if record.state == WAITING:
         raise ProofError(f"{proof.id} waits in the queue; gputui queue shows why")
     if record.state == "done" and not has_more:
         because = f" ({record.ended_because})" if record.ended_because else ""
-        raise ProofError(f"{proof.id} has ended{because}; {with_more.format(proof.id)}")
+        raise ProofError(f"{proof.id} has ended{because}; {declared.ended.format(proof.id)}")
     if not record.is_read:
         raise ProofError(
             f"{proof.path / 'proof.json'} is damaged (it lacks the fields of a proof), so that nothing is known of its "

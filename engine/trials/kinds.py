@@ -20,7 +20,8 @@ class Kind:
     screen: str = "proof"
     nothing: str = "nothing was proved to be faster"  # why there is no improved preset
     uses_all_gpus: bool = False  # also those on which a single training would not train
-    resumed: tuple[str, str] = ("", "")  # what can be resumed, and what shows or continues one that has ended
+    full_noun: str = "a proof"
+    ended: str = "gputui proof {} shows it"  # what shows or continues one that has ended
 
 
 KINDS = {
@@ -45,7 +46,8 @@ KINDS = {
         question="the fastest settings of this training that this machine allows",
         screen="tune",
         uses_all_gpus=True,
-        resumed=("a search", "gputui tune --resume {} --minutes N gives it N more minutes"),
+        full_noun="a search",
+        ended="gputui tune --resume {} --minutes N gives it N more minutes",
     ),
     "scaling": Kind(
         "gputui.engine.scaling.rounds",
@@ -54,7 +56,7 @@ KINDS = {
         screen="scaling",
         nothing="no number of runs on one GPU was proved to pay",
         uses_all_gpus=True,
-        resumed=("a measurement of scaling", "gputui proof {} shows it"),
+        full_noun="a measurement of scaling",
     ),
     "rate": Kind(
         "gputui.engine.tune.rate_test",
@@ -72,7 +74,8 @@ KINDS = {
         about="which settings learn best",
         screen="sweep",
         nothing="the sweep has not ended with a best setting",
-        resumed=("a sweep", "gputui sweep --resume ID --minutes N goes on with it"),
+        full_noun="a sweep",
+        ended="gputui sweep --resume ID --minutes N goes on with it",
     ),
 }
 

@@ -181,7 +181,7 @@ async def test_every_key_that_the_help_names_has_an_effect_or_says_why_not(
     asked: list[str] = []
     for name in ("process.launch.start", "process.resuming.resume", "proof.proof_start.start_again"):
         monkeypatch.setattr(f"gputui.engine.{name}", lambda *_, name=name, **__: asked.append(name))
-    monkeypatch.setattr(runs_actions, "_stop", asked.append)
+    monkeypatch.setattr(runs_actions, "request_stop", lambda started, _: asked.append(started))
     tried = set[tuple[object, ...]]()
     async with Tiny(ProofsScreen).run_test(size=IN_SIZES[shown_in]) as pilot:
         monkeypatch.setattr(pilot.app, "notify", lambda message, **_: asked.append(message))
