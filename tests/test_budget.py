@@ -18,13 +18,13 @@ LINES = {
     "engine/interpreter": 1025, "engine/job": 1645, "engine/leases": 1130, "engine/notify": 375, "engine/options": 2180,
     "engine/prepare": 830, "engine/presets": 1025, "engine/process": 2290, "engine/profile": 585, "engine/proof": 2095,
     "engine/queue": 2585, "engine/runs": 3505, "engine/scaling": 405, "engine/sweep": 1850, "engine/system": 1050,
-    "engine/telemetry": 2320, "engine/trainer": 15330, "engine/trials": 2450, "engine/tune": 4365, "tui": 990,
-    "tui/base": 1540, "tui/commands": 3770, "tui/drawing": 4615, "tui/form": 640, "tui/printing": 690,
+    "engine/telemetry": 2320, "engine/trainer": 15330, "engine/trials": 2555, "engine/tune": 4365, "tui": 990,
+    "tui/base": 1540, "tui/commands": 3770, "tui/drawing": 4630, "tui/form": 640, "tui/printing": 700,
     "tui/reading": 2770, "tui/screens": 8540, "tui/upstream": 1220, "tui/widgets": 2800, "tui/wording": 500,
 }  # fmt: skip
 COUNTS = {
-    "lines": 86920, "files": 463, "files below 100 lines": 134, "lines of docstrings": 6670, "functions": 6890,
-    "imports in functions": 234, "class names in two modules": 39,
+    "lines": 87003, "files": 464, "files below 100 lines": 135, "lines of docstrings": 6677, "functions": 6890,
+    "imports in functions": 235, "class names in two modules": 39,
 }  # fmt: skip
 
 
