@@ -152,18 +152,15 @@ def _make(record: Record, work: Callable[[], None], stop: Stop) -> int:
         record.state, record.error = "failed", str(fault)
     except Exception as fault:  # noqa: BLE001 - the record says why the measurement failed
         traceback.print_exc()
-        record.state, record.error = "failed", _in_a_line(fault, record.path.parent)
+        record.state, record.error = "failed", f"{type(fault).__name__}: {' '.join(str(fault).split()) or 'no message'}"
+        if (number := writing.refusal(fault)) is not None:
+            where = writing.place(fault) or record.path.parent
+            record.error = f"{writing.describe(number, where)}: no trial can be started"
     for comparison in record.comparisons:
         if comparison.decision == "running":
             comparison.decision, comparison.why = "failed", "the proof ended before it was finished"
     record.budget_seconds = record.budget_most_seconds = None
     return int(not _is_reported(record, stop) or record.state == "failed")
-
-
-def _in_a_line(fault: Exception, folder: Path) -> str:
-    if (number := writing.refusal(fault)) is not None:
-        return f"{writing.describe(number, writing.place(fault) or folder)}: no trial can be started"
-    return f"{type(fault).__name__}: {' '.join(str(fault).split()) or 'no message'}"
 
 
 def _is_reported(record: Record, stop: Stop) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 
 from .. import plan, units
 from ..diagnosis import collector, diagnose
-from ..diagnosis.measurements import Measurements
 from ..plan import WARMUP_STEPS
 from ..presets import Preset, PresetError
 from ..profile import reports
@@ -255,18 +254,15 @@ def of_trial(
 ) -> dict[str, Any]:
     """Return the diagnosis of a trial with the preset's options; the costs are shares of a step (0 to 1)."""
     measurements = collector.read(run)
-    per_epoch = plan.steps_per_epoch(preset.options.train, _batches_per_pass(measurements, preset)) or None
-    real = replace(measurements, options=flat(preset), steps_per_epoch=per_epoch)
-    return asdict(diagnose(replace(real, ablation=input_cost, communication=communication)))
-
-
-def _batches_per_pass(measurements: Measurements, preset: Preset) -> int:
     samples, batch, drop = (
         measurements.train_samples,
         measurements.global_batch_size,
         preset.options.input.drop_remainder,
     )
-    return max(1, plan.batches_per_pass(samples, batch, measurements.replicas, drop)) if samples and batch else 0
+    batches = max(1, plan.batches_per_pass(samples, batch, measurements.replicas, drop)) if samples and batch else 0
+    per_epoch = plan.steps_per_epoch(preset.options.train, batches) or None
+    real = replace(measurements, options=flat(preset), steps_per_epoch=per_epoch)
+    return asdict(diagnose(replace(real, ablation=input_cost, communication=communication)))
 
 
 def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:

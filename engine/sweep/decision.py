@@ -117,11 +117,14 @@ def to_go_on(trials: Iterable[SweepTrial], ends: Sequence[int], factor: int, hig
     """Return the paused trial that goes on next, of the highest rung, None if none may. A setting without a metric is
     worse than all others, and one with a failed trial does not go on.
     """
-    settings = [group for group in sweep_record.groups(trials).values() if not any(map(_has_failed, group))]
+    settings = _without_failure(trials)
     for rung in reversed(range(len(ends))):
         reached = [group for group in settings if all(len(trial.rungs) > rung for trial in group)]
         best = sorted(reached, key=lambda group: _badness(group, rung, higher))[: len(reached) // factor]
-        for group in [group for group in reached if any(_is_beyond(trial, rung) for trial in group)] + best:
+        # a setting of which a trial is beyond this rung goes on with all its seeds
+        beyond = [group for group in reached
+                  if any(len(trial.rungs) > rung + 1 or trial.state != PAUSED for trial in group)]  # fmt: skip
+        for group in beyond + best:
             for trial in group:
                 if trial.state == PAUSED and len(trial.rungs) == rung + 1 and not trial.on:
                     return trial
@@ -130,7 +133,7 @@ def to_go_on(trials: Iterable[SweepTrial], ends: Sequence[int], factor: int, hig
 
 def best_paused(trials: Iterable[SweepTrial], higher: bool) -> SweepTrial | None:
     """Return a paused trial of the best setting at the highest rung, if else too few would be complete for a proof."""
-    settings = [group for group in sweep_record.groups(trials).values() if not any(map(_has_failed, group))]
+    settings = _without_failure(trials)
     paused = [(group, trial) for group in settings for trial in group if trial.state == PAUSED and not trial.on]
 
     def place(each: tuple[list[SweepTrial], SweepTrial]) -> tuple[int, float, int]:
@@ -155,12 +158,9 @@ def saved_epochs(trials: Iterable[SweepTrial], ends: Sequence[int], epochs: int)
     )
 
 
-def _has_failed(trial: SweepTrial) -> bool:
-    return trial.state == FAILED
-
-
-def _is_beyond(trial: SweepTrial, rung: int) -> bool:
-    return len(trial.rungs) > rung + 1 or trial.state != PAUSED
+def _without_failure(trials: Iterable[SweepTrial]) -> list[list[SweepTrial]]:
+    groups = sweep_record.groups(trials).values()
+    return [group for group in groups if not any(trial.state == FAILED for trial in group)]
 
 
 def _badness(group: Sequence[SweepTrial], rung: int, higher: bool) -> float:

@@ -7,7 +7,6 @@ Deferred imports: Optuna is an optional extra, and takes a second.
 from __future__ import annotations
 
 import json
-import random
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -47,7 +46,6 @@ BEAT_SECONDS, VANISHED_SECONDS = 20.0, 600.0
 SILENT_SECONDS = 150.0  # after that, the record shows when a member was last seen
 SYNC_SECONDS = 2.0  # between two readings of the study
 QUIET_SECONDS = 15.0  # a part of the sweep ends if no member has claimed or reported anything for so long
-TRIES = 5  # to open a database that other members are creating at the same moment
 
 
 def membership(study: str | None, name: str | None) -> dict[str, Any]:
@@ -147,22 +145,9 @@ class SharedStudy(Alone):
         self._alive: dict[str, float] = {}  # when a member has given a sign of life, since this one has joined
 
     def join(self) -> None:
-        import optuna
-
         mine = definition_of(self._request)
         direction = "maximize" if self._settings.higher else "minimize"  # for other programs that read the study
-        for attempt in range(TRIES):
-            try:
-                with storage.faults_of(self.location):
-                    opened = storage.opened(self.location)
-                    self._study = optuna.create_study(
-                        storage=opened, study_name=self.name, direction=direction, load_if_exists=True
-                    )
-                    break
-            except StudyError:
-                if attempt == TRIES - 1:
-                    raise
-                time.sleep(random.random())
+        self._study = storage.study(self.location, self.name, direction)
         self._read()
         if self._log.definition is None:
             self._add({"op": "begin", "definition": mine})
@@ -220,10 +205,6 @@ class SharedStudy(Alone):
     def _silent_seconds(self, member: str) -> float:
         return time.monotonic() - self._seen[member][1] if member in self._seen else 0.0
 
-    def _others(self) -> bool:
-        others = (member for member in self._seen if member != self._member)
-        return any(self._silent_seconds(member) < self._vanished_seconds for member in others)
-
     def _release(self, key: str, claim: Claim) -> None:
         self._add({"op": "release", "key": key, "token": claim.token, "member": self._member})
 
@@ -272,18 +253,14 @@ class SharedStudy(Alone):
                 vars(trial).update(vars(plain))
             return before if is_lost else None
         vars(trial).update({"state": claim.state} | dict(claim.report))
-        trial.run, trial.on = claim.run, self._in_words(claim)
+        trial.run, trial.on, silent = claim.run, claim.host, self._silent_seconds(claim.member)
+        if claim.state not in RESULTS and silent >= SILENT_SECONDS:
+            trial.on += f", last seen {units.estimate(silent)} ago"
         if claim.report.get("state") is None:
             trial.value, trial.rungs, trial.ended_t, trial.error, trial.cause = None, [], None, "", ""
         if trial.state == PAUSED and trial.part == SEARCH and self.choice is not None:
             trial.state = DROPPED
         return before if is_lost else None
-
-    def _in_words(self, claim: Claim) -> str:
-        silent = self._silent_seconds(claim.member)
-        if claim.state in RESULTS or silent < SILENT_SECONDS:
-            return claim.host
-        return f"{claim.host}, last seen {units.estimate(silent)} ago"
 
     def claim(self, trial: SweepTrial) -> bool:
         """Return True if the trial is now this member's, and False if it is another's or the study cannot be used."""
@@ -318,7 +295,9 @@ class SharedStudy(Alone):
         pausing = {claim.member for claim in self._log.claims.values() if claim.part == part and claim.state == PAUSED}
         if has_time and any(self._alive.get(member, 0.0) < self._news for member in pausing - {self._member}):
             return False
-        return not self._others() or time.monotonic() - self._news >= QUIET_SECONDS
+        others = (member for member in self._seen if member != self._member)
+        is_alone = all(self._silent_seconds(member) >= self._vanished_seconds for member in others)
+        return is_alone or time.monotonic() - self._news >= QUIET_SECONDS
 
     def other_code(self, files: Mapping[str, str]) -> str:
         """Return which file of own code another member trained with other content; `files` are hashes."""

@@ -218,7 +218,14 @@ def of_block(block: Mapping[str, Any], place: str = "") -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, given in block.items():
         if key == OVER:
-            made[OVER] = tuple(_over(place, given))
+            if not isinstance(given, dict) or not given:
+                raise ProofError(
+                    f"{place}{OVER}: give options with their values, such as {{learning_rate: [1e-3, 3e-3]}}"
+                )
+            made[OVER] = tuple(
+                f"{name}={','.join(map(_quoted, values)) if isinstance(values, list) else text_of(values)}"
+                for name, values in given.items()
+            )
             continue
         if key not in ENTRIES:
             near = nearest(key, [OVER, *ENTRIES])
@@ -228,16 +235,6 @@ def of_block(block: Mapping[str, Any], place: str = "") -> dict[str, Any]:
     if made.get("sampler", SAMPLERS[0]) not in SAMPLERS:
         raise ProofError(f"{place}sampler: give {', '.join(SAMPLERS[:-1])} or {SAMPLERS[-1]}")
     return made
-
-
-def _over(place: str, given: Any) -> list[str]:
-    if not isinstance(given, dict) or not given:
-        raise ProofError(f"{place}{OVER}: give options with their values, such as {{learning_rate: [1e-3, 3e-3]}}")
-    return [f"{key}={_listed(values)}" for key, values in given.items()]
-
-
-def _listed(values: Any) -> str:
-    return ",".join(map(_quoted, values)) if isinstance(values, list) else text_of(values)
 
 
 def _quoted(value: Any) -> str:
@@ -264,30 +261,25 @@ def proposed(
 ) -> dict[str, Any]:
     """Return the setting `number` (from 0) by TPE from earlier `results`, the same for the same arguments."""
     import optuna  # only a sweep that asks for it loads it
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    distributions = {axis.key: _distribution(axis) for axis in axes}
+    # the number of a value in the list, or the share of the range
+    distributions = {
+        axis.key: CategoricalDistribution(range(len(axis.values))) if axis.values else FloatDistribution(0.0, 1.0)
+        for axis in axes
+    }
     study = optuna.create_study(
         direction="maximize" if higher else "minimize",
         sampler=optuna.samplers.TPESampler(seed=seed + number, n_startup_trials=AT_RANDOM),
     )
     for changes, metric in results:
-        params = {axis.key: _place(axis, changes[axis.key]) for axis in axes}
+        params = {
+            axis.key: list(axis.values).index(value) if axis.values else share_of(axis, value)
+            for axis in axes
+            for value in [changes[axis.key]]
+        }
         study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=metric))
     params = study.ask(distributions).params
-    return {axis.key: _of_share(axis, params[axis.key]) for axis in axes}
-
-
-def _distribution(axis: Axis) -> Any:
-    # the number of a value in the list, or the share of the range
-    from optuna.distributions import CategoricalDistribution, FloatDistribution  # as above
-
-    return CategoricalDistribution(range(len(axis.values))) if axis.values else FloatDistribution(0.0, 1.0)
-
-
-def _place(axis: Axis, value: Any) -> Any:
-    return list(axis.values).index(value) if axis.values else share_of(axis, value)
-
-
-def _of_share(axis: Axis, place: Any) -> Any:
-    return axis.values[place] if axis.values else value_at(axis, place)
+    places = ((axis, params[axis.key]) for axis in axes)
+    return {axis.key: axis.values[place] if axis.values else value_at(axis, place) for axis, place in places}

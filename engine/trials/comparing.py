@@ -154,9 +154,8 @@ def compare(words: str, trials: Sequence[Trial], folder: Path) -> Learning:
     samples = min(curve[-1][0] for curve in curves.values())
     for trial in trials:
         trial.loss_at_samples = loss_at(curves[trial.run], samples)
-    return Learning(note=words, samples=round(samples), loss_a=_median(trials, "a"), loss_b=_median(trials, "b"))
-
-
-def _median(trials: Sequence[Trial], side: str) -> float | None:
-    losses_of_side = [t.loss_at_samples for t in trials if t.side == side and t.loss_at_samples is not None]
-    return statistics.median(losses_of_side) if losses_of_side else None
+    medians: dict[str, float | None] = {}
+    for side in "ab":
+        reached = [t.loss_at_samples for t in trials if t.side == side and t.loss_at_samples is not None]
+        medians[side] = statistics.median(reached) if reached else None
+    return Learning(note=words, samples=round(samples), loss_a=medians["a"], loss_b=medians["b"])

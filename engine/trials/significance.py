@@ -110,7 +110,8 @@ def verdict(values: Sequence[float]) -> tuple[str, str]:
     if agree_by_far(values) and median is not None:
         return "faster" if median > 0 else "slower", f"{units.change(median)} in both pairs, which agree by far"
     if median is None or spread is None or len(values) < LEAST_REPEATS:
-        return "undecided", f"only {_pairs(len(values))} measured, but {LEAST_REPEATS} are needed"
+        pairs = "1 pair was" if len(values) == 1 else f"{len(values)} pairs were"
+        return "undecided", f"only {pairs} measured, but {LEAST_REPEATS} are needed"
     change, least = units.change(median), detectable_gain(spread, len(values))
     if abs(math.log1p(median)) > math.log1p(max(LEAST_GAIN, least)):
         return "faster" if median > 0 else "slower", f"{change}, spread of the repeats {units.spread(spread)}"
@@ -130,7 +131,3 @@ def _may_be_chance(median: float, spread: float, count: int) -> str:
         return f"{text}; use a quieter machine or longer trials (--seconds on the command line)"
     further = units.counted(more, "more pairs")
     return f"{text}; about {further} would be needed (--repeats {count + more})"
-
-
-def _pairs(count: int) -> str:
-    return "1 pair was" if count == 1 else f"{count} pairs were"

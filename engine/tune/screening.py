@@ -30,11 +30,6 @@ from .search_space import BATCH, TOGETHER, Space
 LEAST_ERROR, SHARE_ERROR = 0.04, 0.5
 
 
-def leaves_the_work(tried: Mapping[str, Any]) -> bool:
-    """Return True if all options in `tried` (steps_per_execution, or of the input but the batch size) change waits."""
-    return all(key == TOGETHER or (key.startswith("input.") and key != BATCH) for key in tried)
-
-
 def gain(tried: Mapping[str, Any], trials: Sequence[Trial], before: Sequence[Trial]) -> float | None:
     """Return the gain by those waits that `tried` changes (0.05: 5 % faster). None if they were not read."""
     figures = ["python_share"] if TOGETHER in tried else []
@@ -88,18 +83,6 @@ def speed(trials: Sequence[Trial]) -> float:
     return statistics.fmean(trial.speed for trial in trials) if trials else 0.0
 
 
-def noise_of(candidates: Sequence[Candidate]) -> float:
-    """Return the relative spread (0.03: 3 %) of repeated measurements; FIRST_NOISE counts as one repetition."""
-    squares = freedom = 0.0
-    for candidate in candidates:
-        speeds = [trial.speed for trial in candidate.good]
-        if len(speeds) > 1:
-            squares += statistics.variance(speeds) / statistics.fmean(speeds) ** 2 * (len(speeds) - 1)
-            freedom += len(speeds) - 1
-    # The first guess counts as one repetition, so that two speeds that are equal by chance do not give 0.
-    return math.sqrt((squares + FIRST_NOISE**2) / (freedom + 1))
-
-
 def standard_error(noise: float, trials: int, others: int) -> float:
     """Return the standard error of the relative difference of two means; `noise` is the relative spread of a trial."""
     return noise * math.sqrt(1 / trials + 1 / others)
@@ -133,7 +116,8 @@ def waits_gain(candidate: Candidate) -> float:
 def decide(candidate: Candidate, best: Best, noise: float, may_take: float | None) -> None:
     """Store in a candidate whether it is kept or rejected; `may_take` is in bytes, None if not known."""
     gain, error = compare(candidate, best, noise)
-    reason, too_much = _gain_text(candidate, gain), takes_too_much(candidate, best, may_take)
+    by_waits, too_much = waits_gain(candidate), takes_too_much(candidate, best, may_take)
+    reason = units.change(gain) + (f" ({units.change(by_waits)} by its waits)" if by_waits > gain else "")
     if too_much:
         candidate.decision, candidate.why = "rejected", f"{reason}: {too_much}"
     elif gain > max(LEAST_GAIN, error):
@@ -141,11 +125,6 @@ def decide(candidate: Candidate, best: Best, noise: float, may_take: float | Non
     else:
         why = "slower" if gain < -LEAST_GAIN else f"not more than {units.share(max(LEAST_GAIN, error))}"
         candidate.decision, candidate.why = "rejected", f"{reason}: {why}"
-
-
-def _gain_text(candidate: Candidate, gain: float) -> str:
-    by_waits = waits_gain(candidate)
-    return units.change(gain) + (f" ({units.change(by_waits)} by its waits)" if by_waits > gain else "")
 
 
 def decide_failed(candidate: Candidate, best: Best) -> None:
@@ -309,7 +288,15 @@ class Screening:
 
     @property
     def noise(self) -> float:
-        return noise_of(self.search.candidates)
+        """The relative spread (0.03: 3 %) of repeated measurements."""
+        squares = freedom = 0.0
+        for candidate in self.search.candidates:
+            speeds = [trial.speed for trial in candidate.good]
+            if len(speeds) > 1:
+                squares += statistics.variance(speeds) / statistics.fmean(speeds) ** 2 * (len(speeds) - 1)
+                freedom += len(speeds) - 1
+        # The first guess counts as one repetition, so that two speeds that are equal by chance do not give 0.
+        return math.sqrt((squares + FIRST_NOISE**2) / (freedom + 1))
 
     def settings_with(self, tried: Mapping[str, Any]) -> dict[str, Any]:
         """Return the changes of the preset: those of the best settings together with `tried`."""
@@ -388,7 +375,9 @@ class Screening:
             candidate.gain_by_waits = gain(candidate.tried, candidate.good, self.best.trials)
 
     def _waits_count_of(self, candidate: Candidate) -> bool:
-        return self.waits_count and leaves_the_work(candidate.tried)
+        # if all options (steps_per_execution, or of the input but the batch size) change waits
+        of_waits = (key == TOGETHER or (key.startswith("input.") and key != BATCH) for key in candidate.tried)
+        return self.waits_count and all(of_waits)
 
     def best_once_more(self) -> None:
         """Measure the best settings (if measured) again, so that candidate and best are measured at the same time."""

@@ -4,11 +4,12 @@ first member, as Optuna's categories cannot change later and machines differ (in
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...presets import Preset, PresetError
@@ -124,24 +125,16 @@ class Combinations:
         given: dict[str, Any] = {}
         for axis in self.axes:
             given |= axis.settings(params[axis.name])
-        if BATCH in given and given[BATCH] > (most := self._most_batch(given)):
+        preset, samples = self._preset, self._space.started.train_samples
+        # the strategy decides the number of replicas; the attempt leaves out a combination that is refused
+        with contextlib.suppress(PresetError):
+            preset = with_changes(preset, {key: of for key, of in given.items() if key not in (BATCH, TOGETHER)})
+        if BATCH in given and given[BATCH] > (most := self._space.most_batch(preset)):
             given[BATCH] = rounded(most)
-        if TOGETHER in given:
-            given[TOGETHER] = min(given[TOGETHER], self._most_together(given))
+        if TOGETHER in given and samples:  # at most the steps of one pass
+            batch = given.get(BATCH, value_of(self._preset, BATCH))
+            given[TOGETHER] = min(given[TOGETHER], max(1, samples // batch))
         return {key: value for key, value in given.items() if value_of(self._preset, key) != value}
-
-    def _most_batch(self, given: Mapping[str, Any]) -> int:
-        # the strategy decides the number of replicas
-        try:
-            preset = with_changes(self._preset, {key: of for key, of in given.items() if key not in (BATCH, TOGETHER)})
-        except PresetError:  # the attempt leaves out such a combination
-            preset = self._preset
-        return self._space.most_batch(preset)
-
-    def _most_together(self, given: Mapping[str, Any]) -> int:
-        # the steps of one pass
-        samples, batch = self._space.started.train_samples, given.get(BATCH, value_of(self._preset, BATCH))
-        return max(1, samples // batch) if samples else int(given[TOGETHER])
 
     def params(self, settings: Settings) -> dict[str, Any] | None:
         """Return the parameters of the study for these settings. None if an option, or its value, is on no axis."""
@@ -151,12 +144,3 @@ class Combinations:
         effective = {key: settings.get(key, value_of(self._preset, key)) for key in keys}
         values = {axis.name: axis.value(effective) for axis in self.axes}
         return None if None in values.values() else values
-
-
-def as_plain(axes: Sequence[Axis]) -> list[dict[str, Any]]:
-    return [asdict(axis) for axis in axes]
-
-
-def from_plain(plain: Sequence[Mapping[str, Any]]) -> list[Axis]:
-    """Return the axes from the plain values in a study. Raises TypeError or ValueError if they are not axes."""
-    return [Axis(**fields) for fields in plain]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
@@ -18,6 +20,7 @@ from typing import Any
 from ...proof.request import ProofError
 
 SQLITE = "sqlite:///"
+TRIES = 5  # to open a database that other members are creating at the same moment
 _RECORD_START = b'{"op_code":'
 
 
@@ -84,6 +87,23 @@ def opened(location: str) -> Any:
         lock = JournalFileOpenLock(location)
         _mend(Path(location), lock)
         return JournalStorage(JournalFileBackend(location, lock))
+
+
+def study(location: str, name: str, direction: str) -> Any:
+    """Optuna's study, created if there is none. Raises StudyError."""
+    import optuna
+
+    for attempt in range(TRIES):
+        try:
+            with faults_of(location):
+                return optuna.create_study(
+                    storage=opened(location), study_name=name, direction=direction, load_if_exists=True
+                )
+        except StudyError:
+            if attempt == TRIES - 1:
+                raise
+            time.sleep(random.random())
+    return None
 
 
 def _refuse_foreign(path: Path) -> None:

@@ -22,9 +22,9 @@ from ...proof.process import processor
 from ...proof.request import Request
 from ...system.identity import Place, Process
 from ...trials import SCREENING_SECONDS
-from ...trials.record import Candidate, Limits
+from ...trials.record import Limits
 from ...trials.trial_runner import LEAST_REPORTS, SLOWER, Judge
-from . import search_axes, storage
+from . import storage
 from .search_axes import Axis, Params
 from .storage import StudyError
 
@@ -44,12 +44,6 @@ class SettingsResult:
     speed: float | None
     batch: int
     peak_bytes: int | None = None
-
-    @classmethod
-    def of(cls, candidate: Candidate, batch: int) -> SettingsResult:
-        last = candidate.trials[-1].outcome if candidate.trials else "left out"
-        outcome = "ok" if candidate.good else last
-        return cls(dict(candidate.settings), outcome, candidate.samples_per_second, batch, candidate.peak_bytes)
 
     @property
     def is_feasible(self) -> bool:
@@ -97,9 +91,7 @@ class Study:
         import optuna
 
         with storage.faults_of(self.location):
-            self._study = optuna.create_study(
-                storage=storage.opened(self.location), study_name=self.name, direction="maximize", load_if_exists=True,
-            )  # fmt: skip
+            self._study = storage.study(self.location, self.name, "maximize")
             self._study.sampler = optuna.samplers.TPESampler(seed=self.seed())
             if COMMON not in self._study.user_attrs:
                 self._study.set_user_attr(COMMON, dict(self._common))
@@ -140,8 +132,8 @@ class Study:
         """Return the axes of the study. If the study has no axes yet, `mine` are stored as its axes."""
         with storage.faults_of(self.location):
             if AXES not in self._study.user_attrs:
-                self._study.set_user_attr(AXES, search_axes.as_plain(mine))
-            return search_axes.from_plain(self._study.user_attrs[AXES])
+                self._study.set_user_attr(AXES, [asdict(axis) for axis in mine])
+            return [Axis(**fields) for fields in self._study.user_attrs[AXES]]
 
     def fail_abandoned_trials(self) -> None:
         """Mark trials of members that have ended as failed. Raises StudyError for other common properties."""
@@ -155,7 +147,14 @@ class Study:
 
     def known(self) -> list[Known]:
         with storage.faults_of(self.location):
-            return [_known(trial) for trial in self._study.get_trials(deepcopy=False) if SETTINGS in trial.user_attrs]
+            attributes = [trial.user_attrs for trial in self._study.get_trials(deepcopy=False)]
+        return [
+            Known(
+                str((of.get(MEMBER) or {}).get("search")), of[SETTINGS],
+                SettingsResult(**of[FOUND]) if of.get(FOUND) else None,
+            )
+            for of in attributes if SETTINGS in of
+        ]  # fmt: skip
 
     def of_this_search(self) -> list[Known]:
         return [result for result in self.known() if result.member == self._me]
@@ -180,7 +179,7 @@ class Study:
 
         good, slower = result.outcome == "ok", result.outcome == "slower"
         with storage.faults_of(self.location):
-            member = measuring(self.folder, 0.0)
+            member, plain = measuring(self.folder, 0.0), json.loads(json.dumps(vars(result)))
             self._study.add_trial(create_trial(
                 state=TrialState.COMPLETE if good else TrialState.PRUNED,
                 value=result.speed if good else None,
@@ -188,7 +187,7 @@ class Study:
                 distributions=_distributions(space),
                 intermediate_values={LEAST_REPORTS: result.speed} if slower and result.speed else {},
                 constraints=_constraints(result),
-                user_attrs={MEMBER: member, SETTINGS: dict(result.settings), FOUND: _plain(result)},
+                user_attrs={MEMBER: member, SETTINGS: dict(result.settings), FOUND: plain},
             ))  # fmt: skip
 
     def ask(
@@ -235,7 +234,7 @@ class Study:
         with storage.faults_of(self.location):
             for name, value in _constraints(result, excess).items():
                 proposal.trial.set_constraint(name, value)
-            proposal.trial.set_user_attr(FOUND, _plain(result))
+            proposal.trial.set_user_attr(FOUND, json.loads(json.dumps(vars(result))))
             self._study.tell(proposal.number, result.speed if good else None, state, skip_if_finished=True)
 
     def tell_twin(self, proposal: Proposal, result: SettingsResult) -> None:
@@ -250,17 +249,6 @@ class Study:
 
         with storage.faults_of(self.location):
             self._study.tell(proposal.number, state=TrialState.FAIL, skip_if_finished=True)
-
-
-def _known(trial: Any) -> Known:
-    plain, settings = trial.user_attrs.get(FOUND), trial.user_attrs[SETTINGS]
-    member = str((trial.user_attrs.get(MEMBER) or {}).get("search"))
-    return Known(member, settings, SettingsResult(**plain) if plain else None)
-
-
-def _plain(result: SettingsResult) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(result.__dict__))
-    return plain
 
 
 def _constraints(result: SettingsResult, excess: float = 1.0) -> dict[str, float]:

@@ -192,7 +192,11 @@ class WideSearch:
         return None if largest is None or batch <= largest else batch / max(1, largest) - 1
 
     def _settings_result(self, candidate: Candidate) -> SettingsResult:
-        return SettingsResult.of(candidate, self._batch(candidate.settings))
+        last = candidate.trials[-1].outcome if candidate.trials else "left out"
+        return SettingsResult(
+            dict(candidate.settings), "ok" if candidate.good else last, candidate.samples_per_second,
+            self._batch(candidate.settings), candidate.peak_bytes,
+        )  # fmt: skip
 
     def _batch(self, settings: Mapping[str, Any]) -> int:
         return int(settings.get(BATCH, value_of(self._preset, BATCH)))
