@@ -15,7 +15,7 @@ from ..files.writing import ExistsError, refuse_existing
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
 from ..trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences
-from ..trials.record import Candidate, Record, Search, search_of
+from ..trials.record import Candidate, Record, search_of
 from ..trials.trial_preset import values_of, with_changes
 from .folder import Proof
 from .request import ProofError
@@ -74,12 +74,8 @@ _LEARNING_RATE = {"linear": "in proportion to the batch size", "sqrt": "by the s
 
 def reasons(data: Record, before: Mapping[str, Any]) -> dict[str, str]:
     """Return, for each saved key with a known reason, the comment why its value was chosen."""
-    comments = {}
-    for key in proof_sentences.to_take(data):
-        reason = next(_reasons(key, data, before), "")
-        if reason:
-            comments[key] = reason
-    return comments
+    comments = {key: next(_reasons(key, data, before), "") for key in proof_sentences.to_take(data)}
+    return {key: reason for key, reason in comments.items() if reason}
 
 
 def in_total(data: Record) -> str:
@@ -105,68 +101,54 @@ def in_total(data: Record) -> str:
 def _reasons(key: str, data: Record, before: Mapping[str, Any]) -> Iterator[str]:
     """The most exact comment first; the gain of a candidate, from one short trial, is no proof."""
     value, search = proof_sentences.to_take(data)[key], search_of(data)
-    candidates = [candidate for candidate in search.candidates if candidate.decision == "kept" and candidate.tried]
+    limits, was = search.limits, proof_sentences.value(before.get(key))
     if data.rate is not None:
         yield data.rate.reason
-    yield from _followed(key, search)
+    # the learning rate and its schedule follow from the batch size, and no candidate tries them
+    if key.startswith("train.") and limits.learning_rate in _LEARNING_RATE:
+        if key == "train.learning_rate":
+            yield f"scaled {_LEARNING_RATE[limits.learning_rate]}"
+        elif key == "train.warmup_steps" and limits.warmup_steps is not None:
+            yield "asked for, with the scaled learning rate"
+        yield "as many samples as before, with another batch size"
     if key == BATCH:
-        yield from _learns_better(value, search)
+        worse = [check.settings.get(BATCH) for check in search.losses if check.decision == "worse"]
+        for check in search.losses:
+            if worse and check.settings.get(BATCH) == value and check.decision == "no worse":
+                losses = f"{check.of} loss {units.amount(check.loss_b)}, {units.amount(check.loss_a)} with the preset's"
+                yield f"{proof_sentences.value(worse[0])} is faster and learns worse; {losses}"
         if data.kind == "tune" and data.gain_total is None and data.changes_kept:
-            yield f"{proof_sentences.value(before.get(key))} runs out of memory"
-    yield from _proven(key, data, before, alone=True)
-    if chain := leading_to({key: value}, _about(key, candidates, before)):
+            yield f"{was} runs out of memory"
+    yield from _proven(key, data, was, alone=True)
+    kept = [candidate for candidate in search.candidates if candidate.decision == "kept" and candidate.tried]
+    # also candidates whose change of another option was taken back by one that tried `key`
+    of_key = [candidate for candidate in kept if key in candidate.tried]
+    taken_back = {
+        name for candidate in of_key for name, of in candidate.tried.items() if name != key and of == before.get(name)
+    }
+    about = [candidate for candidate in kept if candidate in of_key or taken_back & set(candidate.tried)]
+    if chain := leading_to({key: value}, about):
         tried = {name: of for candidate in chain for name, of in candidate.tried.items()}
         others = {name: of for name, of in tried.items() if name != key and of != before.get(name)}
         beside = f"with {proof_sentences.changes(others)}" if others else "alone"
         how = ", without input" if chain[-1].without_input else ""
-        yield f"tried {beside}: {_faster(before.get(key), *together(chain), how)}"
-    yield from _proven(key, data, before, alone=False)
+        yield f"tried {beside}: {_faster(was, *together(chain), how)}"
+    yield from _proven(key, data, was, alone=False)
 
 
-def _about(key: str, candidates: Sequence[Candidate], before: Mapping[str, Any]) -> list[Candidate]:
-    # also candidates whose change of another option was taken back by one that tried `key`
-    tried = [candidate for candidate in candidates if key in candidate.tried]
-    taken_back = {
-        name for candidate in tried for name, of in candidate.tried.items() if name != key and of == before.get(name)
-    }
-    return [candidate for candidate in candidates if candidate in tried or taken_back & set(candidate.tried)]
-
-
-def _proven(key: str, data: Record, before: Mapping[str, Any], alone: bool) -> Iterator[str]:
+def _proven(key: str, data: Record, was: str, alone: bool) -> Iterator[str]:
     for comparison in data.comparisons:
         if comparison.decision in ("kept", "faster") and key in comparison.changes and comparison.gain is not None:
             others = {name: of for name, of in comparison.changes.items() if name != key}
             beside = f", with {proof_sentences.changes(others)}" if others else ""
             if not (alone and others):
-                yield f"{_faster(before.get(key), comparison.gain, comparison.spread, ' of the pairs')}{beside}"
+                yield f"{_faster(was, comparison.gain, comparison.spread, ' of the pairs')}{beside}"
 
 
-def _faster(before: Any, gain: float | None, spread: float | None, how: str) -> str:
+def _faster(was: str, gain: float | None, spread: float | None, how: str) -> str:
     # `1.52 times as fast as 32 (spread 4.2 %)`
     noise = "" if spread is None else f" (spread {units.spread(spread)}{how})"
-    return f"{units.times(1 + (gain or 0.0))} as fast as {proof_sentences.value(before)}{noise}"
-
-
-def _followed(key: str, search: Search) -> Iterator[str]:
-    """The learning rate and its schedule follow from the batch size, and no candidate tries them."""
-    limits = search.limits
-    if not key.startswith("train.") or limits.learning_rate not in _LEARNING_RATE:
-        return
-    if key == "train.learning_rate":
-        yield f"scaled {_LEARNING_RATE[limits.learning_rate]}"
-    elif key == "train.warmup_steps" and limits.warmup_steps is not None:
-        yield "asked for, with the scaled learning rate"
-    else:
-        yield "as many samples as before, with another batch size"
-
-
-def _learns_better(value: Any, search: Search) -> Iterator[str]:
-    checks = search.losses
-    worse = [check.settings.get(BATCH) for check in checks if check.decision == "worse"]
-    for check in checks:
-        if worse and check.settings.get(BATCH) == value and check.decision == "no worse":
-            losses = f"{check.of} loss {units.amount(check.loss_b)}, {units.amount(check.loss_a)} with the preset's"
-            yield f"{proof_sentences.value(worse[0])} is faster and learns worse; {losses}"
+    return f"{units.times(1 + (gain or 0.0))} as fast as {was}{noise}"
 
 
 # ---- the gain of several kept candidates ---------------------------------------------------------

@@ -67,7 +67,6 @@ def place(run: str) -> tuple[int, str]:
     return int(number) if number.isascii() and number.isdigit() else 0, run
 
 
-CANDIDATE_DECISIONS = ("kept", "rejected", "failed", "left out", "measured", "running")  # measured: only its memory
 LOSS_DECISIONS = ("no worse", "worse", "not judged", "failed")
 
 
@@ -264,9 +263,6 @@ class RateTest:
     def changes(self) -> Mapping[str, Any]:
         """The suggestion as a change of the preset. Empty if there is none."""
         return {} if self.suggested is None else {KEY: self.suggested}
-
-
-SCALING_DECISIONS = ("measured", "failed", "running")
 
 
 @dataclass(frozen=True, kw_only=True)
