@@ -261,7 +261,7 @@ def proposed(
 ) -> dict[str, Any]:
     """Return the setting `number` (from 0) by TPE from earlier `results`, the same for the same arguments."""
     import optuna  # only a sweep that asks for it loads it
-    from optuna.distributions import CategoricalDistribution, FloatDistribution
+    from optuna.distributions import CategoricalDistribution, FloatDistribution  # the same
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     # the number of a value in the list, or the share of the range
