@@ -213,27 +213,21 @@ class CheckpointSaver:
     def save(self, step: int) -> bool:
         """Return False, with a warning, if the checkpoint cannot be written; the training goes on."""
         self._report.phase("saving", "checkpoint")
-        written = self._write(step)
-        self._report.phase("training")
-        return written
-
-    def _write(self, step: int) -> bool:
-        began = time.perf_counter()
+        began, message, hint = time.perf_counter(), "", ""
         try:
             self._checkpoints.save(step)
+            self._report.first_checkpoint_done(time.perf_counter() - began)
+            if self._left_out:
+                message = f"there is a checkpoint again, of step {step}; {self._left_out} were left out"
+            self._left_out = 0
         except NotWritten as reason:
             self._left_out += 1
             if self._left_out == 1:
-                self._warn(str(reason), "the training goes on, and the next one is tried again")
-            return False
-        self._report.first_checkpoint_done(time.perf_counter() - began)
-        if self._left_out:
-            self._warn(f"there is a checkpoint again, of step {step}; {self._left_out} were left out")
-            self._left_out = 0
-        return True
-
-    def _warn(self, message: str, hint: str = "") -> None:
-        self._report.writer.emit(events.Warn(kind="checkpoint", message=message, hint=hint))
+                message, hint = str(reason), "the training goes on, and the next one is tried again"
+        if message:
+            self._report.writer.emit(events.Warn(kind="checkpoint", message=message, hint=hint))
+        self._report.phase("training")
+        return not self._left_out
 
 
 # ---- of several machines --------------------------------------------------------------------------

@@ -105,7 +105,24 @@ class State:
         return entries
 
     def _host(self) -> dict[str, Any]:
-        return {_HOST: _Host(self._generators())} if self._find_more is not None else {}
+        # Random states that are not variables: the global ones of Python and NumPy, and those of the user's code.
+        generators = self._generators()
+
+        def write(states: Any) -> None:
+            if len(states) != len(read_random_states(generators)):
+                raise ValueError("your code has other random generators than when the checkpoint was written")
+            write_random_states(generators, states)
+
+        return {_HOST: _Json(lambda: read_random_states(generators), write)} if self._find_more is not None else {}
+
+    def _workers(self) -> dict[str, Any]:
+        # The state of each worker that differs from worker to worker, if several machines train.
+        def write(states: Any) -> None:
+            self.of_workers = [base64.b64decode(data) for data in states]
+
+        if self.of_workers is None:
+            return {}
+        return {_WORKERS: _Json(lambda: [base64.b64encode(data).decode() for data in self.of_workers or ()], write)}
 
     def _generators(self) -> list[Any]:
         return self._find_more().generators if self._find_more is not None else []
@@ -167,9 +184,9 @@ class State:
         names = {"variables": [entry.described() for entry in entries]}
         tf.train.Checkpoint(
             variables=[part for entry in entries for part in entry.saved],
-            **{_NAMES: _Text(json.dumps(names))},
+            **{_NAMES: _Json(lambda: names, lambda _: None)},
             **self._host(),
-            **({} if self.of_workers is None else {_WORKERS: _Workers(self)}),
+            **self._workers(),
         ).write(prefix)
 
     def _with_later(self) -> list[_Entry]:
@@ -207,7 +224,7 @@ class State:
         _require_fit(saved, entries)
         places = {str(place): part for place, part in self._places(saved, entries).items()}
         host = self._host() if _HOST in held else {}
-        workers = {} if self.of_workers is None or _WORKERS not in held else {_WORKERS: _Workers(self)}
+        workers = self._workers() if _WORKERS in held else {}
         checkpoint = tf.train.Checkpoint(variables=places, **host, **workers)
         checkpoint.read(prefix).assert_existing_objects_matched()
         matched = _matched(saved, entries)
@@ -247,7 +264,7 @@ class State:
             kept = [*(variable for _, variable in self._find_more().variables), *self._written]
             more = {id(part): part for variable in kept for part in _parts(variable)}
             listed |= {_MORE: [part for key, part in more.items() if key not in in_list], **self._host()}
-        return listed if self.of_workers is None else listed | {_WORKERS: _Workers(self)}
+        return listed | self._workers()
 
     def _restore_by_position(self, prefix: str) -> None:
         held, objects = _held(prefix), self._by_position()
@@ -398,44 +415,17 @@ class Later:
         versions.set_first_values(None)
 
 
-class _Host(tf.train.experimental.PythonState):
-    """Random states that are not variables: the global ones of Python and NumPy, and those of the user's code."""
+class _Json(tf.train.experimental.PythonState):
+    """A value for JSON in a checkpoint: `read` returns it, and `write` gets that of a checkpoint that is restored."""
 
-    def __init__(self, generators: list[Any]) -> None:
-        self._generators = generators
-
-    def serialize(self) -> str:
-        return json.dumps(read_random_states(self._generators))
-
-    def deserialize(self, text: Any) -> None:
-        states = json.loads(text)
-        if len(states) != len(read_random_states(self._generators)):
-            raise ValueError("your code has other random generators than when the checkpoint was written")
-        write_random_states(self._generators, states)
-
-
-class _Text(tf.train.experimental.PythonState):
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, read: Callable[[], Any], write: Callable[[Any], object]) -> None:
+        self._read, self._write = read, write
 
     def serialize(self) -> str:
-        return self.text
+        return json.dumps(self._read())
 
     def deserialize(self, text: Any) -> None:
-        self.text = text
-
-
-class _Workers(tf.train.experimental.PythonState):
-    """The state of each worker that differs from worker to worker, if several machines train."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-
-    def serialize(self) -> str:
-        return json.dumps([base64.b64encode(data).decode() for data in self._state.of_workers or ()])
-
-    def deserialize(self, text: Any) -> None:
-        self._state.of_workers = [base64.b64decode(data) for data in json.loads(text)]
+        self._write(json.loads(text))
 
 
 def _parts(variable: Any) -> list[tf.Variable]:
@@ -505,9 +495,9 @@ def _names_in(prefix: str) -> dict[str, Any] | None:
     # An older version has written none.
     if _NAMES not in _held(prefix):
         return None
-    names = _Text("")
-    tf.train.Checkpoint(**{_NAMES: names}).read(prefix).assert_existing_objects_matched()
-    return dict(json.loads(names.text))
+    names: list[dict[str, Any]] = []
+    tf.train.Checkpoint(**{_NAMES: _Json(dict, names.append)}).read(prefix).assert_existing_objects_matched()
+    return names[-1]
 
 
 def _counts(objects: dict[str, Any]) -> Counter[str]:

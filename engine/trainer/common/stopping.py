@@ -62,8 +62,8 @@ class StopSwitch:
         signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
         for number in stop_signals.NUMBERS:
             signal.signal(number, self.on_signal)
-        forks = _Forks(self)
-        os.register_at_fork(before=forks.hold, after_in_parent=forks.go_on, after_in_child=forks.forget)
+        self._forking = threading.local()  # the mask of the thread that forks
+        os.register_at_fork(before=self._hold, after_in_parent=self._go_on, after_in_child=self._forget)
         threading.Thread(target=self._hear_signals, args=(reader,), name="signals", daemon=True).start()
         threading.Thread(target=self._watch_engine, args=(lifeline,), name="lifeline", daemon=True).start()
         stop_signals.let_through()
@@ -120,30 +120,24 @@ class StopSwitch:
         self.leave_result(self.reason)
         self.exit(ENDED_BY_STOP)
 
+    # ---- forks: in a child, signals act as in any program -----------------------------------------
 
-class _Forks:
-    """Keeps the signal handling of `switch` out of forked children, in which signals act as in any program."""
+    def _hold(self) -> None:
+        # One that reaches the child before `_forget` would be reported to the trainer.
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals.NUMBERS)
 
-    def __init__(self, switch: StopSwitch) -> None:
-        self._switch = switch
-        self._mask = threading.local()  # of the thread that forks
+    def _go_on(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
 
-    def hold(self) -> None:
-        """Block signals before a fork: one that reaches the child before `forget` would be reported to the trainer."""
-        self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals.NUMBERS)
-
-    def go_on(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
-
-    def forget(self) -> None:
-        """Restore the default handlers in the child. Handlers that the user's code has set stay."""
+    def _forget(self) -> None:
+        # Restore the default handlers in the child. Handlers that the user's code has set stay.
         for number, default in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
-            if signal.getsignal(number) == self._switch.on_signal:
+            if signal.getsignal(number) == self.on_signal:
                 signal.signal(number, default)
         theirs = signal.set_wakeup_fd(-1)
-        if theirs not in (-1, self._switch.writer):
+        if theirs not in (-1, self.writer):
             signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
-        self.go_on()
+        self._go_on()
 
 
 THREADS_SECONDS = 10.0  # for threads that are not daemons

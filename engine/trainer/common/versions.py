@@ -27,22 +27,23 @@ from .training_errors import TrainerError
 
 try:
     # Traces a call without computing it: keras.ops has no function for it.
-    from keras.src.backend import compute_output_spec
+    from keras.src.backend import compute_output_spec as compute_output_spec
 
     # Where Keras keeps the generator of keras.random without a seed, for each thread.
-    from keras.src.backend.common.global_state import get_global_attribute, set_global_attribute
+    from keras.src.backend.common.global_state import get_global_attribute as get_global_attribute
+    from keras.src.backend.common.global_state import set_global_attribute as set_global_attribute
 
     # Which samples of a batch with a mask count. From its own module: keras.src.backend has it up to Keras 3.15,
     # and lacks it in the nightly builds of 3.16.
-    from keras.src.backend.common.masking import get_keras_mask
+    from keras.src.backend.common.masking import get_keras_mask as get_keras_mask
 
     # Since Keras 3.8 a loss under a strategy is scaled by its replicas within compute_loss, and unscaled for the logs.
-    from keras.src.losses.loss import unscale_loss_for_distribution
-    from keras.src.random.seed_generator import global_seed_generator
+    from keras.src.losses.loss import unscale_loss_for_distribution as unscale_loss_for_distribution
+    from keras.src.random.seed_generator import global_seed_generator as global_seed_generator
 
     # AutoGraph's rules for what it converts, and the module that writes what it has converted.
-    from tensorflow.python.autograph.core import config as autograph_config
-    from tensorflow.python.autograph.pyct import loader as autograph_loader
+    from tensorflow.python.autograph.core import config
+    from tensorflow.python.autograph.pyct import loader
 
     # Which operations have a state outside of their inputs.
     from tensorflow.python.framework import op_def_registry
@@ -56,24 +57,7 @@ except ImportError as fault:
         f"install {newest}, the newest that gputui has been tested with",
     ) from fault
 
-__all__ = [
-    "DTYPE_POLICY",
-    "GLOBAL_SEED_GENERATOR",
-    "autograph_config",
-    "autograph_loader",
-    "compute_output_spec",
-    "ended_step",
-    "get_global_attribute",
-    "get_keras_mask",
-    "global_seed_generator",
-    "is_stateful",
-    "memory_limits",
-    "of_packages",
-    "set_first_values",
-    "set_global_attribute",
-    "unscale_loss_for_distribution",
-]
-
+autograph_config, autograph_loader = config, loader
 # A constant of keras.src.random.seed_generator since Keras 3.13; up to 3.12 the same word stands in its functions
 # (importing it from Keras 3.12 fails).
 GLOBAL_SEED_GENERATOR = "global_seed_generator"
