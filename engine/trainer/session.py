@@ -58,37 +58,21 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
             return 0
         traceback.print_exc()
         noticed = time.monotonic()
-        if kind == MULTI_WORKER and stop.reason and _lost(fault) is not None:
-            _stopped(report, StopRequested(stop.reason), options)  # all were asked to stop, and one was a moment faster
-            stop.exit(0)
-        fault = _blamed(fault) if kind == MULTI_WORKER else fault
+        if kind == MULTI_WORKER:
+            from .cluster import exchange, tensorflow_cluster
+
+            of_peers = (each for each in (fault, fault.__cause__) if each is not None and exchange.is_of_peers(each))
+            if (failed := next(of_peers, None)) is not None and stop.reason:
+                _stopped(report, StopRequested(stop.reason), options)  # all were asked to, and one was a moment faster
+                stop.exit(0)
+            fault = fault if failed is None else exchange.blamed(failed, tensorflow_cluster.read())
         evidence |= {"device_batches": report.device_batches}
         outcome, error = _failed(fault, report.doing, batch_size, report.run.path, **evidence)
         report.finish(outcome, 1, error)
-        if kind == MULTI_WORKER:
-            _leave_the_others(noticed, stop)
+        if kind == MULTI_WORKER:  # TensorFlow may wait in its destructors, while the others wait for this worker
+            exchange.linger(noticed)
+            stop.exit(1)
     return 1
-
-
-def _blamed(fault: BaseException) -> BaseException:
-    from .cluster import exchange, tensorflow_cluster
-
-    failed = _lost(fault)
-    return fault if failed is None else exchange.blamed(failed, tensorflow_cluster.read())
-
-
-def _lost(fault: BaseException) -> BaseException | None:
-    from .cluster import exchange
-
-    return next((link for link in (fault, fault.__cause__) if link is not None and exchange.is_of_peers(link)), None)
-
-
-def _leave_the_others(noticed: float, stop: StopSwitch) -> None:
-    # TensorFlow may wait in its destructors, while the other workers wait for this one.
-    from .cluster import exchange
-
-    exchange.linger(noticed)
-    stop.exit(1)
 
 
 def _stopped(report: RunReport, request: StopRequested, options: Options, prepared: Prepared = NOTHING) -> None:

@@ -46,9 +46,7 @@ class Exchange:
         words = np.zeros(math.ceil(length / 4), np.int32)
         if self.index == 0 and data:
             words.view(np.uint8)[:length] = np.frombuffer(data, np.uint8)
-        for first in range(0, len(words), CHUNK_WORDS):
-            part = words[first : first + CHUNK_WORDS]
-            part[:] = self._summed(part, _BYTES + len(part))
+        self._sum_up(words)
         return words.tobytes()[:length]
 
     def of_all(self, data: bytes) -> list[bytes]:
@@ -56,11 +54,13 @@ class Exchange:
         lengths = self.rows([float(len(data))])[:, 0].astype(int)
         table = np.zeros((self.workers, math.ceil(max(lengths) / 4)), np.int32)
         table[self.index].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
-        words = table.reshape(-1)
+        self._sum_up(table.reshape(-1))
+        return [row.tobytes()[:length] for row, length in zip(table, lengths, strict=True)]
+
+    def _sum_up(self, words: np.ndarray[Any, Any]) -> None:
         for first in range(0, len(words), CHUNK_WORDS):
             part = words[first : first + CHUNK_WORDS]
             part[:] = self._summed(part, _BYTES + len(part))
-        return [row.tobytes()[:length] for row, length in zip(table, lengths, strict=True)]
 
     def wait(self) -> None:
         self.rows([0.0])

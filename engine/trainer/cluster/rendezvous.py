@@ -132,8 +132,13 @@ class Contacts:
     def watched(self, cluster: Cluster) -> Iterator[None]:
         """A context in which another process watches the connections, and kills this one if a worker ends."""
         control, ours = os.pipe()
+        called = {connection.fileno(): cluster.named(index) for index, connection in self.called.items()}
+        answered = [connection.fileno() for connection in self.answered.values()]
+        task = {"trainer": os.getpid(), "control": control, "watched": called, "answered": answered}
+        command = [sys.executable, "-I", "-S", str(Path(connection_watch.__file__)), json.dumps(task)]
+        nothing = subprocess.DEVNULL
         try:
-            process = self._start_watch(cluster, control)
+            process = subprocess.Popen(command, stdin=nothing, stdout=nothing, pass_fds=(control, *called, *answered))
         finally:
             os.close(control)
         try:
@@ -145,15 +150,6 @@ class Contacts:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_END_SECONDS)
             self.close()
-
-    def _start_watch(self, cluster: Cluster, control: int) -> subprocess.Popen[bytes]:
-        called = {connection.fileno(): cluster.named(index) for index, connection in self.called.items()}
-        answered = [connection.fileno() for connection in self.answered.values()]
-        task = {"trainer": os.getpid(), "control": control, "watched": called, "answered": answered}
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(connection_watch.__file__)), json.dumps(task)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(control, *called, *answered),
-        )  # fmt: skip
 
 
 class Meeting:

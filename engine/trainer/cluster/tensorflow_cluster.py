@@ -70,10 +70,10 @@ def meet(options: Options, run: Run, tell: Callable[[str], None], check: Callabl
     """The options, with the chief's seed. `tell` gets a text that names missing workers, and `check` is called while
     waiting. Raises TrainerError.
     """
-    cluster = read()
+    cluster, groups = read(), asdict(options)
     hello = {
-        "host": socket.gethostname(), "run": run.id, "folder": str(run.path.absolute()), "options": _flat(options),
-        "tensorflow": tf.__version__,
+        "host": socket.gethostname(), "run": run.id, "folder": str(run.path.absolute()), "tensorflow": tf.__version__,
+        "options": {info.key: groups[info.group][info.name] for info in OPTIONS if not is_private(info.key)},
     }  # fmt: skip
     meeting = Meeting(cluster, hello)
     hellos = meeting.hold(tell, check)
@@ -82,11 +82,6 @@ def meet(options: Options, run: Run, tell: Callable[[str], None], check: Callabl
     seed = hellos[0]["options"].get("train.seed")
     options = replace(options, train=replace(options.train, seed=seed))
     return options, Joined(cluster, hellos, Exchange(len(cluster.workers), cluster.index), meeting.connections)
-
-
-def _flat(options: Options) -> dict[str, Any]:
-    groups = asdict(options)
-    return {info.key: groups[info.group][info.name] for info in OPTIONS if not is_private(info.key)}
 
 
 def _compare(cluster: Cluster, mine: Mapping[str, Any], other: Hello, index: int) -> None:

@@ -138,7 +138,7 @@ class StageMeter:
 
     def _parts(self, place: Place, elements: float, name: str, left: list[Stage]) -> Iterator[Timed]:
         """The stages behind this place, which makes `elements` for a batch, then the place, with their times."""
-        op, children = place[-1][1], self._children(place)
+        op, children = place[-1][1], sorted(other for other in self._tallies if other[:-1] == place)
         stage = _match(left, op)
         if stage:
             name = stage.name
@@ -155,9 +155,6 @@ class StageMeter:
             tally = self._tallies[place]
             own = tally.nanoseconds / tally.elements / 1e6 if tally.elements else 0.0
             yield Timed(name, op, own * elements, tally.parallelism)
-
-    def _children(self, place: Place) -> list[Place]:
-        return sorted(other for other in self._tallies if other[:-1] == place)
 
     def _behind(self, place: Place, child: Place, elements: float) -> float:
         mine, its = self._tallies[place], self._tallies[child]

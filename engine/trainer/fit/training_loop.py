@@ -232,7 +232,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
                 is_needed = bool(self.built.joined.exchange.rows([is_needed]).any())
             if is_needed:
                 self.built.checkpoints.restore(self.step)
-            self.called.restore_again()
+            if self.called.saved is not None:
+                self.called.restore()
 
     # ---- an execution -------------------------------------------------------------------------
 
@@ -522,7 +523,7 @@ class CalledCallbacks:
         self.at_batches: dict[str, list[keras.callbacks.Callback]] = {}  # by a method that they override
         self._handed: list[keras.callbacks.Callback] = []
         self._begun: list[keras.callbacks.Callback] = []
-        self._saved: tuple[Any, Arrays] | None = None  # of the checkpoint, until its epoch has ended
+        self.saved: tuple[Any, Arrays] | None = None  # of the checkpoint, until its epoch has ended
         self._resumed = False
         self.held: list[Callable[[], None]] = []  # calls that wait until the checkpoint is restored
         self.epoch_logs: dict[str, Any] = {}  # of the last epoch that has ended
@@ -565,7 +566,7 @@ class CalledCallbacks:
 
     def epoch_ends(self, logs: dict[str, Any]) -> None:
         # without what the callbacks add, as Keras passes it to on_train_end
-        self._saved, self.epoch_logs = None, dict(logs)
+        self.saved, self.epoch_logs = None, dict(logs)
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
@@ -578,7 +579,7 @@ class CalledCallbacks:
 
     def resume_from(self, saved: tuple[Any, Arrays] | None) -> EndDue:
         """Take `state`'s result before the training begins, and return what was due. None: of an older gputui."""
-        self._saved, self._resumed = saved, saved is not None
+        self.saved, self._resumed = saved, saved is not None
         if saved is None:
             return EndDue()
         state, arrays = saved
@@ -589,17 +590,12 @@ class CalledCallbacks:
 
     def restore(self) -> list[str]:
         """When the model is restored. Returns a text for each callback that starts again."""
-        if self._saved is None:
+        if self.saved is None:
             older = "the checkpoint is of an older gputui"
             return [f"{type(callback).__name__} starts again: {older}" for callback in self.callbacks]
-        saved, arrays = self._saved
+        saved, arrays = self.saved
         lost = self._attributes.restore(saved["attributes"]["now"]) if "attributes" in saved else []
         return callback_state.restore(self.callbacks, saved["callbacks"], arrays) + lost
-
-    def restore_again(self) -> None:
-        """After a call that is made once more in a resumed epoch."""
-        if self._saved is not None:
-            self.restore()
 
     def call_held(self) -> None:
         """Call what has waited until the checkpoint was restored."""

@@ -35,7 +35,7 @@ from .iterated import Iterated, seed_torch
 from .model_checks import check_batches, check_evaluation, check_steps, custom_step, overrides_fit
 from .py_dataset import Indexed, workers
 from .returned import Returned
-from .streams import Batched, Samples, Stream, prefetches
+from .streams import Batched, Samples, prefetches
 from .unsaved_state import inexact_iterable
 from .user_code import UserCode, UserError
 from .user_pipeline import OwnPipeline, opened, user_functions
@@ -169,7 +169,7 @@ class Own:
     def warn(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
         """Warn of what has no effect on this training, and of state that is not resumed from `resumed_at`."""
         report.not_applied(self.not_applied(options))
-        if any(map(_wants_processes, self.pipeline.streams)):
+        if any(isinstance(each, Indexed) and each.data.use_multiprocessing for each in self.pipeline.streams):
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
         comparable = self.own_compile and options.train.steps_per_epoch is None and not self.xla.compiles
         if comparable and self._counts_further():  # else it is no training of fit
@@ -305,10 +305,6 @@ def build(
 
 def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[Any]:
     return distribution.scope() if distribution else contextlib.nullcontext()
-
-
-def _wants_processes(stream: Stream) -> bool:
-    return isinstance(stream, Indexed) and bool(stream.data.use_multiprocessing)
 
 
 def _check_floatx(options: Options) -> None:

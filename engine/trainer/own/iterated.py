@@ -41,6 +41,7 @@ class Passes:
     def peek(self, count: int) -> list[Any]:
         """Return up to `count` first batches. The training gets them too."""
         with self.whole() as batches:
+            self.state(batches)  # raises UserError for a state that cannot be saved
             return list(itertools.islice(batches, count))
 
     def whole(self) -> contextlib.AbstractContextManager[Iterator[Any]]:
@@ -97,11 +98,6 @@ class Anew(Passes):
     def __init__(self, make: Callable[[], Any], name: str, batches: int | None = None, stateful: bool = False) -> None:
         self.name, self.batches, self.exact = name, batches, stateful
         self._make = make
-
-    def peek(self, count: int) -> list[Any]:
-        with self.whole() as batches:
-            self.state(batches)  # raises UserError for a state that cannot be saved
-            return list(itertools.islice(batches, count))
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[Iterator[Any]]:
@@ -364,7 +360,10 @@ class Positions:
         """Yield from number `first` on. TensorFlow hands on only the text of a ValueError: see `fault`."""
         try:
             with self._reading:
-                self._go_to(first)
+                if self._iterator is None or self._drawn > first:
+                    self._reopen(first)
+                while self._drawn < first:
+                    self._next()
             while True:
                 with self._reading:
                     if self._closed:
@@ -401,12 +400,6 @@ class Positions:
                 self.passes.close(self._iterator)
         finally:
             self._reading.release()
-
-    def _go_to(self, number: int) -> None:
-        if self._iterator is None or self._drawn > number:
-            self._reopen(number)
-        while self._drawn < number:
-            self._next()
 
     def _reopen(self, number: int) -> None:
         with self._keeping:

@@ -49,7 +49,8 @@ class Indexed(Stream):
             )
         self.batches = int(batches)
         first = [_batch(data[i]) for i in range(min(LOOKED_AT, self.batches))]
-        self.spec = spec_of([tf.nest.map_structure(_array_or_none, batch) for batch in first], "the PyDataset")
+        arrays = tf.nest.map_structure(lambda leaf: None if leaf is None else as_array(leaf), first)
+        self.spec = spec_of(arrays, "the PyDataset")
         self.batch_size = int(as_array(tf.nest.flatten(first[0])[0]).shape[0])
         # Unless passes are loaded ahead of the training, `epoch_trained` ends one, instead of the load of its last
         # batch, and what the PyDataset keeps is that of the step.
@@ -185,7 +186,3 @@ def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
 def _batch(batch: Any) -> Any:
     nest = as_tuples(batch)
     return nest if isinstance(nest, tuple | dict) else (nest,)
-
-
-def _array_or_none(value: Any) -> np.ndarray | None:
-    return None if value is None else as_array(value)

@@ -123,11 +123,6 @@ class Samples(Pipeline, Stream):
         return self.arrays is not None and self.options.input.shuffle != "off" and not self._caches
 
     @property
-    def _whole_batches(self) -> bool:
-        # Gathered from the arrays by index: shuffled, not cached, and no function changes single samples.
-        return self._by_number and self.source.load is None and self.source.vary is None
-
-    @property
     def _elements(self) -> Elements:
         return replace(super()._elements, arrays=self.arrays, whole=self.kind == "arrays")
 
@@ -135,7 +130,8 @@ class Samples(Pipeline, Stream):
         stages = super().stages()
         if not self._by_number:
             return stages
-        kinds = {"shuffle": "Batch", "batch": "Map"} if self._whole_batches else {"shuffle": "Map"}
+        whole = self.source.load is None and self.source.vary is None  # no function changes single samples
+        kinds = {"shuffle": "Batch", "batch": "Map"} if whole else {"shuffle": "Map"}
         return tuple(replace(stage, kind=kinds.get(stage.name, stage.kind)) for stage in stages)
 
     def _augmented(self, batches: tf.data.Dataset) -> tf.data.Dataset:

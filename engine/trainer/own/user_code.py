@@ -228,14 +228,8 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int, str]]:
 def _what(fault: BaseException) -> str:
     if isinstance(fault, SyntaxError):
         return f"{type(fault).__name__}: {fault.msg}"
-    python_error = _after_places(str(fault))
-    if python_error:
-        return python_error[:300]
-    return f"{type(fault).__name__}: {first_line(fault)}"
-
-
-def _after_places(text: str) -> str:
-    lines = text.splitlines()
+    lines = str(fault).splitlines()  # after the places, there may be an error of Python
     last = max((i for i, line in enumerate(lines) if _PLACE.search(line)), default=len(lines))
     rest = (writing.without_nodes(line).strip() for line in lines[last + 1 :])
-    return next((line for line in rest if _KIND.match(line)), "")
+    python_error = next((line for line in rest if _KIND.match(line)), "")
+    return python_error[:300] or f"{type(fault).__name__}: {first_line(fault)}"

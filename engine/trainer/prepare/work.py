@@ -265,7 +265,8 @@ def join_files(given: Mapping[str, Any], folder: Path, seed: int) -> dict[str, A
             for name, of in sequences.items():
                 places = [(parts[part], number) for part in of for number in range(len(parts[part]))]
                 if TRAIN in of:  # the test part is not drawn
-                    places = [places[place] for place in _order(len(places), seed)]
+                    order = np.argsort(np.random.default_rng(seed).permutation(len(places)))
+                    places = [places[place] for place in order]
                 labels = np.array([rows.labels[number] for rows, number in places], "int64")
                 inputs = (rows.input(number) for rows, number in places)
                 _write_array(file, f"x{name}", dtype, (len(places), *shape), inputs)
@@ -278,11 +279,6 @@ def join_files(given: Mapping[str, Any], folder: Path, seed: int) -> dict[str, A
         with contextlib.suppress(OSError):
             draft.unlink()
     return facts
-
-
-def _order(samples: int, seed: int) -> Sequence[int]:
-    drawn: list[int] = np.argsort(np.random.default_rng(seed).permutation(samples)).tolist()
-    return drawn
 
 
 def _write_array(
