@@ -28,6 +28,7 @@ from .time_plan import TimePlan
 
 OF_WHAT_IS_LEFT = 0.5  # share of the remaining time for the first losses; the rest is for other settings
 SHORT = "the losses were compared after a part of a pass: that shows settings that fail, and no small difference"
+FASTEST = "the fastest settings"
 NO_TIME = "no time was left for further pairs"
 
 Settings = Mapping[str, Any]
@@ -43,7 +44,6 @@ class Deciding:
         self._measurement, self._record, self._report = measurement, measurement.record, report
         self._search, self._limits = measurement.record.search, measurement.request.search or Limits()
         self._baseline = measurement.preset
-        self._chosen = "the fastest settings"
 
     @property
     def plan(self) -> TimePlan:
@@ -64,10 +64,10 @@ class Deciding:
         if not best.settings:
             return
         measurement.reserved_seconds = self.plan.pairs_seconds
-        chosen = self._learning_well(best, started)
+        chosen, reason = self._learning_well(best, started)
         measurement.reserved_seconds, measurement.grace_seconds = 0.0, self.plan.grace_seconds
         safe = learns_alike(self._baseline, best.settings)
-        if chosen and self._is_kept(chosen, self._chosen):
+        if chosen and self._is_kept(chosen, reason):
             return
         if safe and safe != chosen:
             self._is_kept(safe, "the fastest settings that change nothing that is learnt")
@@ -86,11 +86,13 @@ class Deciding:
             self._search.unproved = self._search.unproved or dict(settings)
         return False
 
-    def _learning_well(self, best: Best, started: Started) -> dict[str, Any]:
-        """If they learn clearly worse, and the user does not allow that, they are settings nearer to the preset."""
+    def _learning_well(self, best: Best, started: Started) -> tuple[dict[str, Any], str]:
+        """The fastest settings or, if they learn clearly worse and the user does not allow that, some nearer to the
+        preset, and which of both they are in words.
+        """
         search, settings = self._search, self._scaled(best.settings, started)
         if not self._changes_learning(settings):
-            return settings
+            return settings, FASTEST
         plan = self.plan
         seconds = max(plan.learning_seconds, OF_WHAT_IS_LEFT * (self._measurement.seconds_left - plan.pairs_seconds))
         losses = Losses(self._measurement, self._report, seconds)
@@ -99,10 +101,10 @@ class Deciding:
             search.learning = "" if first.decision == "no worse" else "whether it learns as well is not known"
             if first.decision == "no worse" and first.passes is None:
                 search.learning = SHORT
-            return settings
+            return settings, FASTEST
         if first.decision == "worse" and self._limits.allow_worse_loss:
             search.learning = "the fastest settings learn clearly worse, which was allowed"
-            return settings
+            return settings, FASTEST
         instead = learns_alike(self._baseline, best.settings)
         for smaller in nearer(self._baseline, best.settings):
             tried = self._scaled(smaller, started)
@@ -117,11 +119,10 @@ class Deciding:
             if losses.check(tried, max(speeds, default=search.before_speed or best.speed)).decision == "no worse":
                 instead = tried
                 break
-        self._chosen = "the fastest settings that do not learn clearly worse"
         fault = "learn clearly worse" if first.decision == "worse" else f"cannot be trained ({first.why})"
         what = proof_sentences.changes(instead) if instead else "the preset as it is"
         search.learning = f"the fastest settings {fault} and are not chosen: {what} instead"
-        return instead
+        return instead, "the fastest settings that do not learn clearly worse"
 
     def _scaled(self, settings: Settings, started: Started) -> dict[str, Any]:
         self._search.rate_fixed = started.inapplicable.get(RATE, "")

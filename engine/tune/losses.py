@@ -58,18 +58,15 @@ def affordable(data: Data, largest_batch: int, seconds: float, per_sample: float
     """Return the longest training of both sides within `seconds`, None if it allows too few updates. `per_sample` is
     the time in seconds of a sample on both sides together, `largest_batch` the larger global batch.
     """
+    enough = LEAST_UPDATES * largest_batch
     if data.per_pass:
         passes = min(data.passes, int(seconds / (data.per_pass * per_sample + 2 * PASS_SECONDS)))
-        if passes and (passes == data.passes or _is_enough(passes * data.per_pass, largest_batch)):
+        if passes and (passes == data.passes or passes * data.per_pass >= enough):
             return Length(passes * data.per_pass, passes)
     samples = int(seconds / per_sample) // largest_batch * largest_batch
     if data.per_pass is not None and samples >= data.per_pass:
         return None  # whole passes do not make enough updates
-    return Length(samples, None) if _is_enough(samples, largest_batch) else None
-
-
-def _is_enough(samples: int, largest_batch: int) -> bool:
-    return samples >= LEAST_UPDATES * largest_batch
+    return Length(samples, None) if samples >= enough else None
 
 
 def epochs_and_steps(length: Length, preset: Preset, batch: int) -> tuple[int, int | None]:

@@ -196,10 +196,6 @@ class Screening:
         self._report("")
         return candidate
 
-    def begin_with(self, settings: Mapping[str, Any]) -> None:
-        """Use `settings` as the best settings without a measurement, because the preset itself cannot be measured."""
-        self.best = Best(with_changes(self.baseline, settings), dict(settings))
-
     def resume(self, best: Best) -> None:
         """Use settings that were measured before, with or without the input, as the best settings."""
         self.best, self.without_input = best, bool(best.measured and best.measured.without_input)

@@ -11,11 +11,11 @@ from ..proof.measurement import Measurement, OutOfTime
 from ..trials import SCREENING_SECONDS
 from ..trials.comparing import BaselineFailed
 from ..trials.record import Limits, Search, medians
-from ..trials.trial_preset import value_of
+from ..trials.trial_preset import value_of, with_changes
 from . import dry_run
 from .decision import Deciding
 from .memory_model import model_of
-from .screening import Screening
+from .screening import Best, Screening
 from .search_space import BATCH, Space
 from .stages import InputStage, in_order
 from .wide import storage
@@ -104,7 +104,9 @@ class Searcher:
                 most = memory.may_take
                 if not screening.best.settings or size == 1 or peak is None or most is None or peak <= most:
                     break
-            screening.begin_with({BATCH: size // 2})
+            # the preset itself cannot be measured: the best settings are a smaller batch
+            smaller_batch = {BATCH: size // 2}
+            screening.best = Best(with_changes(self.measurement.preset, smaller_batch), smaller_batch)
         if not screening.best.settings:
             self.search.before_speed = measured.samples_per_second
             self.record.before = medians(measured.good)

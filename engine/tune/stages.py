@@ -263,6 +263,8 @@ class InputStage:
         self._is_short = is_short
         self._screening, self._space, self._search = screening, screening.space, screening.search
         self._tried: list[Mapping[str, Any]] = []  # each is tried once, as a slow input limits all devices alike
+        self._is_to_try = "input" in self._space.limits.only
+        self._can_be_left_out = not ONE_BATCH.keys() & self._space.started.inapplicable.keys()
 
     def try_first(self) -> None:
         """Try the recommended settings of the input before any other option, if the training waits long for it."""
@@ -316,10 +318,6 @@ class InputStage:
             self._screening.attempt("input", settings)
 
     @property
-    def _is_to_try(self) -> bool:
-        return "input" in self._space.limits.only
-
-    @property
     def is_waited_for(self) -> bool:
         """True if the best settings wait at least HIGH (20 %) of the time for their input, which may be changed."""
         return self._is_to_try and (self._waited or 0.0) >= HIGH
@@ -327,10 +325,6 @@ class InputStage:
     @property
     def _waited(self) -> float | None:
         return self._screening.best.trials[-1].input_wait
-
-    @property
-    def _can_be_left_out(self) -> bool:
-        return not ONE_BATCH.keys() & self._space.started.inapplicable.keys()
 
     @property
     def is_harmless(self) -> bool:
