@@ -84,7 +84,7 @@ def test_the_example_of_a_verdict_is_its_declaration() -> None:
 
 
 def test_the_example_of_a_measurement_measures_and_its_kind_is_declared(tmp_path: Path) -> None:
-    module, entry, _command = blocks("Add a measurement")
+    module, entry, *_commands = blocks("Add a measurement")
     names: dict[str, Any] = {"__name__": "gputui.engine.proof.steadiness", "__package__": "gputui.engine.proof"}
     exec(compile(module, "steadiness", "exec"), names)
     (kind,) = eval(entry, {"Kind": Kind}).values()

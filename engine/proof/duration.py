@@ -16,6 +16,7 @@ from ..runs.parsing import parse_line
 from ..runs.titles import title_of
 from ..system.identity import Place
 from ..trials import SCREENING_SECONDS
+from ..trials.kinds import kind
 from ..trials.record import Record, place, search_of
 from .folder import proofs
 from .request import Request
@@ -69,7 +70,11 @@ def _measured(preset_name: str) -> TrialTimes | None:
         of_rounds = record.scaling.trials if record.scaling else []
         timed = [(trial, SCREENING_SECONDS) for trial in screened]
         timed += [(trial, record.measure_seconds) for trial in (*record.baseline_trials, *compared, *of_rounds)]
-        good = {trial.run: (trial, measured) for trial, measured in reversed(timed) if trial.good and trial.step_ms}
+        good = {
+            trial.run: (trial, measured)
+            for trial, measured in reversed(timed)
+            if trial.good and trial.step_ms and ":" not in trial.key
+        }  # not trained for the loss
         if good:
             steps = [(trial.step_ms or 0.0) / 1000 for trial, _ in good.values()]
             starts = [
@@ -128,8 +133,7 @@ def sure_trials(request: Request) -> int:
         return 1 + 2 * request.repeats
     if request.scaling is not None:
         return len(request.scaling.settings) * request.repeats
-    of_change = 0 if request.kind == "diagnosis" else 2 * request.repeats
-    return 2 * request.ablation_repeats + of_change + request.profile
+    return 2 * request.ablation_repeats + kind(request.kind).trials * request.repeats + request.profile
 
 
 def most_trials(request: Request) -> int:

@@ -75,6 +75,8 @@ def _properties(data: Record) -> str:
 def _method(data: Record) -> str:
     if proof_sentences.only_predicts(data):
         return "a line of memory over the batch size through short trials, each of a few steps in a process of its own"
+    if declared := kind(data.kind).method:
+        return declared
     pairs = counted(data.repeats, "pairs")
     each = (
         f"each in fresh processes, {data.measure_seconds:g} s and at least {LEAST_STEPS} steps measured after "

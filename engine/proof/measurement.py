@@ -143,6 +143,8 @@ class Measurement:
         if trial.outcome == "stopped":
             raise Stopped
         trial.key = key
+        if trial.good and not self.record.versions:
+            self.record.versions = dict(self.started(trial).versions)
         if not _may_be_chance(trial):
             self.known[key] = trial
         if trial.good and ":" not in key:

@@ -91,7 +91,6 @@ def _key(point: Point, number: int, attempt: int) -> str:
 
 def _note(measurement: Measurement, point: Point, trial: Trial) -> None:
     started = measurement.started(trial)
-    measurement.record.versions = measurement.record.versions or dict(started.versions)
     point.global_batch_size = started.global_batch_size
     compiled = started.actual.get("jit_compile")
     point.xla = compiled if isinstance(compiled, bool) else None

@@ -15,11 +15,15 @@ class Kind:
     noun: str = "proof"
     title: str = "Proof"  # of its report
     about: str = ""  # in the head of its screen
-    question: str = ""  # in its report
+    question: str = ""  # in its report, as the next
+    method: str = ""
+    extent: str = "pairs of trials of {:g} s"  # what its repeats are; {} are the measured seconds of each trial
+    trials: int = 2  # in a repeat
     command: str = ""  # words after `gputui`, if not its name
     screen: str = "proof"
     nothing: str = "nothing was proved to be faster"  # why there is no improved preset
     uses_all_gpus: bool = False  # also those on which a single training would not train
+    resumes: bool = False  # by `gputui NAME --resume`
     full_noun: str = "a proof"
     ended: str = "gputui proof {} shows it"  # what shows or continues one that has ended
 
@@ -37,6 +41,7 @@ KINDS = {
         about="what the input costs",
         question="what limits the speed, and what its input costs",
         command="diagnose",
+        trials=0,
     ),
     "tune": Kind(
         "gputui.engine.tune.search",
@@ -55,7 +60,9 @@ KINDS = {
         about="how well it scales",
         screen="scaling",
         nothing="no number of runs on one GPU was proved to pay",
+        extent="rounds of trials of {:g} s",
         uses_all_gpus=True,
+        resumes=True,
         full_noun="a measurement of scaling",
     ),
     "rate": Kind(
@@ -65,6 +72,7 @@ KINDS = {
         about="which learning rate",
         question="with which learning rate the training learns best (`--learning-rate-test`)",
         command="tune --learning-rate-test",
+        extent="pairs of trainings",
         nothing="no other rate was proved to learn better",
     ),
     "sweep": Kind(
@@ -73,6 +81,8 @@ KINDS = {
         title="Which settings learn best",
         about="which settings learn best",
         screen="sweep",
+        extent="",
+        resumes=True,
         nothing="the sweep has not ended with a best setting",
         full_noun="a sweep",
         ended="gputui sweep --resume ID --minutes N goes on with it",

@@ -179,7 +179,6 @@ class RangeTest:
         started = written.last(Started)
         if started is None or not (counts(trial) or self._diverged(trial)):
             raise BaselineFailed(f"the ramp could not be trained: {trial.outcome}: {trial.error}")
-        self._record.versions = dict(started.versions)
         if why := started.inapplicable.get(KEY):
             raise BaselineFailed(rate_sentences.inapplicable(why))
         before = 0

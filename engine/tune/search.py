@@ -110,7 +110,6 @@ class Searcher:
         if not screening.best.settings:
             self.search.before_speed = measured.samples_per_second
             self.record.before = medians(measured.good)
-        self.record.versions = dict(started.versions)
         screening.space, screening.memory = Space(limits, self.measurement.machine, started), memory
         screening.waits_count = all("CPU:" in name for name in started.devices)
 

@@ -159,7 +159,7 @@ def _show_end(proof: Proof, how: FollowOptions) -> None:
         if answers_first and not proof_sentences.only_predicts(data):
             print()
             proof_tables.show_result(data, was_followed=True)
-    elif data.kind in ("sweep", "scaling") and data.state in ("stopped", "crashed"):
+    elif kind(data.kind).resumes and data.state in ("stopped", "crashed"):
         how.say(f"gputui {data.kind} --resume {proof.id} goes on with it")
     elif data.changes_kept and not saved:
         how.say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset")

@@ -45,12 +45,10 @@ def head(data: Record, clock: float, width: int, glyphs: Glyphs, low: bool = Fal
 
 
 def _about(data: Record) -> str:
-    repeats, measured = data.repeats, data.measure_seconds
-    unit = "rounds" if data.kind == "scaling" else "pairs"
-    pairs = "1 pair" if repeats == 1 else f"{repeats or 0:.0f} {unit}"
-    each = f", {pairs} of trials of {measured:g} s" if repeats and measured else ""
-    each = f", {pairs} of trainings" if data.kind == "rate" else "" if data.kind == "sweep" else each
-    return f"{kind(data.kind).about or clean(data.kind)}{each}"
+    declared = kind(data.kind)
+    unit, _, each = declared.extent.partition(" ")
+    extent = f", {counted(data.repeats, unit)} {each.format(data.measure_seconds)}" if unit and data.repeats else ""
+    return f"{declared.about or clean(data.kind)}{extent}"
 
 
 def sections(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:

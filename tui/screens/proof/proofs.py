@@ -157,6 +157,8 @@ def _kept(entry: ProofEntry) -> str:
     if entry.data.sweep is not None:
         leading = kept or entry.data.sweep.best
         return f"sweep: {clean(proof_sentences.changes(leading)) if leading else 'nothing found so far'}"
+    if entry.data.answer:
+        return clean(entry.data.answer)
     if entry.data.kind == "scaling":
         return clean(scaled(entry.data))
     listed = entry.data.comparisons

@@ -185,7 +185,8 @@ class ProofScreen(ProofView):
         self.query_one("#head").styles.height = len(head)
         room = self.size.height - len(head) - 3  # the header, the footer and a blank row
         changes = min(len(entries) + 1, max(3, room // 2))
-        self.query_one("#detail").styles.height = max(3, room - max(4, changes))
+        self.table.display = bool(entries) or not self.data.sections
+        self.query_one("#detail").styles.height = max(3, room - max(4, changes) * self.table.display)
         super().show_table()
         if len(entries) != count:
             self.table.move_cursor(row=self.AT_NEW % max(1, len(entries)), animate=False)
