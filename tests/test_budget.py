@@ -23,7 +23,7 @@ LINES = {
     "tui/reading": 2770, "tui/screens": 8540, "tui/upstream": 1220, "tui/widgets": 2800, "tui/wording": 500,
 }  # fmt: skip
 COUNTS = {
-    "lines": 86818, "files": 464, "files below 100 lines": 135, "lines of docstrings": 6671, "functions": 6843,
+    "lines": 86834, "files": 464, "files below 100 lines": 135, "lines of docstrings": 6671, "functions": 6843,
     "imports in functions": 233, "class names in two modules": 39,
 }  # fmt: skip
 
