@@ -95,7 +95,7 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
 
 
 def cudnn(gpus: Iterable[Gpu], has_driver: bool) -> Iterator[Finding]:
-    """One that does not fit TensorFlow, or these GPUs with XLA; gpu_findings.py reports one without their code."""
+    """Report a cuDNN that does not fit TensorFlow, or these GPUs with XLA (without code for them: gpu_findings.py)."""
     if not _has_cuda():
         return
     chips = [gpu.compute_capability for gpu in gpus]
@@ -122,7 +122,7 @@ def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
 
 
 def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """ptxas and libdevice, which XLA needs. If over two packages are missing, installing them adds these."""
+    """Report missing ptxas and libdevice, which XLA needs, unless packages are missing that bring them."""
     if not _has_cuda() or len(set(missing.values())) > MOST_PACKAGES:
         return
     lacking = []

@@ -188,10 +188,10 @@ def _shape(hints: Mapping[str, Any], needed: Sequence[str] = (), **more: Any) ->
 def _checked(hint: Any) -> Any:
     """The type for msgspec. `Annotated[Mapping, KIND, NAMES]` has what KIND declares, always those NAMES."""
     origin, parts = get_origin(hint), get_args(hint)
-    if hint in (float, int):
+    if hint in (float, int):  # numbers that figures can have
         most = LARGEST if hint is float else LARGEST_WHOLE
         return Annotated[hint, _msgspec().Meta(ge=-most, le=most)]
-    if origin is Literal:
+    if origin is Literal:  # another version of gputui may have more words
         return str
     if is_dataclass(hint) or is_typeddict(hint):
         return _shape_of(hint, _without_default(hint))

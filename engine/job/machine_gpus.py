@@ -188,7 +188,7 @@ def visible(value: str | None, gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def named(value: str | None, gpus: Sequence[Gpu]) -> list[Gpu]:
-    """The GPUs and MIG instances that CUDA could show: those that `value` names (of a whole GPU all), or all."""
+    """The GPUs and MIG instances that CUDA could show: all, or those that `value` names, of a GPU all instances."""
     if value is None:
         return [part for gpu in gpus for part in gpu.parts]
     names = [name.strip() for name in value.split(",")]

@@ -66,7 +66,7 @@ class Devices:
 
 
 def wish_of(options: Options, machine: Machine) -> Wish | None:
-    """None if the options name their devices. NotMeasuredError if a run of `fits:N` is not known to fit."""
+    """None if the options name their devices. NotMeasuredError if it is not known how much memory `fits:N` needs."""
     choice = options.device.choice
     if choice is None:
         return None
@@ -87,9 +87,9 @@ def lease_devices(
     among: Collection[str] | None = None,
     all_visible: bool = False,
 ) -> Devices:
-    """Choose and lease the devices of a start. NotFree if too few are free, or if a queued run (`among` which the queue
-    has watched) names one that is leased; a run that is not queued uses those that it names anyway. RunError: see
-    per_gpu.
+    """Choose and lease the devices of a start. Devices that the options name are used even if others have leased them,
+    but by a queued run (`among` which the queue has watched). NotFree if too few are free, RunError if its part of a
+    GPU is too small.
     """
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:

@@ -62,7 +62,7 @@ def send_to(find: Callable[[], Targets], make: Callable[[], Notice]) -> list[str
 
 
 def after_run(run: Run, emit: Callable[[events.Event], None]) -> None:
-    """Of several machines only the chief sends one, and none if the run returns to the queue."""
+    """Send the notice of a run: of several machines the chief's alone, and none if it returns to the queue."""
     cluster = run_cluster.of_run(run)
     if (cluster is not None and not cluster.is_chief) or _returns_to_queue(run):
         return

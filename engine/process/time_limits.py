@@ -90,7 +90,9 @@ class Activity:
         return self._children.cores() > IDLE_CORES
 
     def hang(self, hang_seconds: float) -> str:
-        """What is missing; empty if it does not hang. Slow steps, compiling and saving may take multiples."""
+        """Which progress is missing; empty if the trainer does not hang. Slow steps, compiling and saving may take
+        longer.
+        """
         option = f"run.hang_seconds={hang_seconds:g}"
         if self.phase in STEPS and not self.heartbeat.in_user_code:
             gap, first = OF_LONGEST_GAP * self._longest_gap, OF_FIRST_STEP * self._first_step

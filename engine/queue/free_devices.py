@@ -148,7 +148,7 @@ def why_not(entry: Entry, device: Device) -> str:
 
 
 def has_room(entry: Entry, device: Device, begun: Sequence[Entry]) -> bool:
-    """None has `begun` on it, or fewer runs than share it in the same number, and nobody else is on it."""
+    """None has `begun` on the device, or fewer runs than share it in the same number, and nobody else is on it."""
     if not begun:
         return not why_not(entry, device)
     same = entry.per_gpu > 1 and device.gpu is not None and all(other.per_gpu == entry.per_gpu for other in begun)

@@ -143,8 +143,8 @@ class Run:
         return [content.damage for content in (self._status(), self.read_result()) if content.damage]
 
     def _result_in_events(self) -> Mapping[str, Any] | None:
-        # Of the latest launch: an event older than the preset is of an earlier one, as is one of a trainer that goes
-        # on.
+        # Of the latest launch: an event that is older than the preset is of an earlier one, and that of the trainer
+        # counts only as its last.
         ends = [event for event in self._last_events(EVENTS_FILE)[-1:] if isinstance(event, Finished)]
         ends += [event for event in self._last_events(TELEMETRY_FILE) if isinstance(event, Finished)]
         last = max(reversed(ends), key=lambda event: event.t, default=None)

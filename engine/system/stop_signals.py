@@ -59,7 +59,7 @@ class NotVerified(Exception):
 
 
 def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
-    """NotVerified, without a signal, unless `named_by` is this user's file and the process `is_at_work`."""
+    """NotVerified, without a signal, unless `named_by` is this user's file, and `is_at_work` knows the process."""
     if not _is_mine(named_by):
         raise NotVerified(f"{named_by.name} belongs to another user")
     try:

@@ -154,7 +154,7 @@ class GpuReader(threading.Thread):
             self._say_once(f"lost {index} {gpu.lost_since}", Warn(kind="gpu_lost", message=message, hint=hint))
 
     def _report_errors(self, errors: Sequence[DriverError], readings: Sequence[Gpu]) -> None:
-        """Keep all errors, and warn once for each GPU and kind. Xid 154 repeats the warning before it."""
+        """Keep all, and warn once for each GPU and kind; again if Xid 154 says what the GPU needs."""
         gpus = {gpu.index: gpu for gpu in readings}
         for error in errors:
             gpu = gpus.get(-1 if error.gpu is None else error.gpu, Gpu())

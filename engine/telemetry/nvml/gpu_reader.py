@@ -68,7 +68,7 @@ class Work:
         self._first, self._worked = {}, {}
 
     def of(self, processes: Sequence[GpuProcess], used: Mapping[int, float]) -> tuple[GpuProcess, ...]:
-        """The processes with `use`, and `idle_seconds` since it was last above 0; `used` is of `read`."""
+        """The processes with their `use` (the result of `read`), and for how long it has been 0."""
         now, pids = time.monotonic(), {process.pid for process in processes}
         self._first = {pid: self._first.get(pid, now) for pid in pids}
         self._worked = {pid: at for pid, at in self._worked.items() if pid in pids} | dict.fromkeys(
