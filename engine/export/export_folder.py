@@ -44,9 +44,7 @@ class Exported:
 
 
 def export(preset: Preset, target: Path, form: Form | None = None) -> Exported:
-    """Write the preset as the folder `target`, which must be new or empty. `form` is that of the user's data. Raises
-    ExistsError, EntryFault, SaveError or OSError.
-    """
+    """Write the folder `target`, new or empty. Raises ExistsError, EntryFault, SaveError or OSError."""
     refuse_existing(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".export-", dir=target.parent.resolve()))

@@ -40,9 +40,7 @@ class ForkServer:
         self._servers: dict[str, _Server] = {}
 
     def start(self, preset: Preset, path: Path, paths_from: Path) -> tuple[Run, Callable[[], bool]]:
-        """Start a run in the new folder `path`, with relative paths from `paths_from`. Return it, and whether its
-        engine is alive. Raises OSError; the folder is then removed.
-        """
+        """A run in the new folder `path`, and whether its engine is alive. OSError: the folder is removed."""
         clock = RunClock.launched()
         launch.cluster_of(preset)  # raises ClusterError
         settled = launch.settle(preset, paths_from)

@@ -187,9 +187,7 @@ class Follower:
         self.outcome = ""  # the outcome of a run that has ended
 
     def poll(self) -> list[Event]:
-        """Return the events since the last poll, and warnings about damaged files and a disk that refuses writing. Sets
-        `ended` if the last event ends the run.
-        """
+        """The events since the last poll, with warnings about files and disk. Sets `ended` at the last event."""
         state = self.run.liveness
         alive = state.engine or state.trainer
         fresh = in_time(event for tail in self._tails for event in tail.read())
