@@ -159,6 +159,13 @@ def discard_output() -> None:
         os.dup2(nowhere.fileno(), 1)
 
 
+def unheard(fault: OutputFault, goes_on: str) -> int:
+    """Say that standard output cannot be written, and what goes on nevertheless. Return the exit code."""
+    complain(f"standard output cannot be written ({fault})\n{goes_on}")
+    discard_output()
+    return NOT_WRITTEN
+
+
 def open_closed_streams() -> None:
     """Open the standard streams that were closed at the start, so that no other file gets their descriptors."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):

@@ -317,12 +317,9 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
             place = document[section]
         place[name] = yaml_writing.node(dict(value) if isinstance(value, Mapping) else value)
     text = yaml_writing.dump(yaml, document, before)
-    _put(path, text if located_yaml.has_content(before) else _comments(before) + text)
-
-
-def _comments(text: str) -> str:
-    # NEW, not an empty mapping, to which nothing can be added below it.
-    return "".join(f"{line}\n" for line in text.splitlines() if line.strip() != "{}") or NEW
+    # Comments, else NEW; not an empty mapping, to which nothing can be added below it.
+    comments = "".join(f"{line}\n" for line in before.splitlines() if line.strip() != "{}") or NEW
+    _put(path, text if located_yaml.has_content(before) else comments + text)
 
 
 def _put(path: Path, text: str) -> None:

@@ -96,11 +96,7 @@ def measure(asked: Request, how: FollowOptions, resumes: Proof | None = None, tr
             print(begun, flush=True)
         _follow(proof, process, presses, how)
     except errors.OutputFault as fault:
-        complain(
-            f"standard output cannot be written ({fault})\n{proof.id} goes on; show it with: gputui proof {proof.id}"
-        )
-        errors.discard_output()
-        return errors.NOT_WRITTEN
+        return errors.unheard(fault, f"{proof.id} goes on; show it with: gputui proof {proof.id}")
     _show_end(proof, how)
     return _code(proof.record, presses)
 

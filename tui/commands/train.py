@@ -18,14 +18,13 @@ from ...engine.follow_targets import FOLDER as FOLLOW_FOLDER
 from ..base.errors import (
     DONE,
     FAILED,
-    NOT_WRITTEN,
     OutputFault,
     Refused,
     clean,
     complain,
-    discard_output,
     error_text,
     report,
+    unheard,
 )
 from . import completion, is_called
 from .shared_options import (
@@ -296,10 +295,7 @@ def _unheard(run: Run, fault: OutputFault) -> int:
     # The run itself continues.
     running = f"{run.name} is still running; show it with: gputui watch {run.name}"
     has_ended = f"{run.name} has ended; everything is in {run.path}"
-    state = running if run.state in run_folders.ACTIVE_STATES else has_ended
-    complain(f"standard output cannot be written ({fault})\n{state}")
-    discard_output()
-    return NOT_WRITTEN
+    return unheard(fault, running if run.state in run_folders.ACTIVE_STATES else has_ended)
 
 
 def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:

@@ -105,19 +105,13 @@ def _of_steps(now: Snapshot, name: str) -> Plot:
 
 def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
     """Return the plot with the axis, its end, the scale and the smoothing that the settings request."""
-    axis = axis_of(plot, now, drawn)
+    axis = plot.x_unit if drawn.x_axis == "auto" else drawn.x_axis
+    axis = axis if axis in now.pace.axes() else plot.x_unit
     curves = tuple(replace(curve, line=along(curve.line, axis, now.pace)) for curve in plot.curves)
     joins = tuple(now.pace.place(axis, *moment) for moment in now.joins)
     best = tuple(now.pace.place(axis, *each.moment) for each in now.best.values())
     placed = replace(plot, curves=curves, x_unit=axis, x_end=_end(now, axis, curves), joins=joins, best=best)
     return as_drawn(replace(placed, final=_is_final(now, axis, placed.x_end)), drawn)
-
-
-def axis_of(plot: Plot, now: Snapshot, drawn: Charts) -> str:
-    """Return the name of the axis (time, step, epoch or samples): that of the settings if the run has it, else the
-    plot's."""
-    axis = plot.x_unit if drawn.x_axis == "auto" else drawn.x_axis
-    return axis if axis in now.pace.axes() else plot.x_unit
 
 
 def _end(now: Snapshot, axis: str, curves: tuple[Curve, ...]) -> float:

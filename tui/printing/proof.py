@@ -13,7 +13,7 @@ from ...engine import figures
 from ...engine.diagnosis import label
 from ...engine.figures import Figure, shown
 from ...engine.profile import reports
-from ...engine.profile.reports import InputTime, Operation, ProfileReport
+from ...engine.profile.reports import InputTime, ProfileReport
 from ...engine.text_table import Table
 from ...engine.trials import (
     proof_sentences,
@@ -72,7 +72,7 @@ def profile_lines(report: ProfileReport) -> list[str]:
 def _lines(report: ProfileReport) -> Iterator[str]:
     steps = counted(report.steps, "steps")
     yield f"profile of {steps} on the {report.device}, {amount(report.step_ms)} ms each, read by XProf"
-    yield from _shares(report)
+    yield from (f"  {share(value):>5}  {words}" for words, value in reports.shares(report))
     yield from _input(report)
     yield from _operations(report)
     yield from _layers(report)
@@ -81,11 +81,6 @@ def _lines(report: ProfileReport) -> Iterator[str]:
     if report.peak_memory_bytes is not None:
         yield f"{size(report.peak_memory_bytes)} of tensors at most"
     yield f"for TensorBoard and XProf: {report.path}"
-
-
-def _shares(report: ProfileReport) -> Iterator[str]:
-    for words, value in reports.shares(report):
-        yield f"  {share(value):>5}  {words}"
 
 
 def _input(report: ProfileReport) -> Iterator[str]:
@@ -113,12 +108,9 @@ def _operations(report: ProfileReport) -> Iterator[str]:
     if report.operations:
         yield f"{reports.PLACES[report.operations_on]} that take most, over the whole profile:"
     kernels = report.operations_on == "GPU kernels"
-    yield from (_operation(operation, kernels) for operation in report.operations)
-
-
-def _operation(operation: Operation, kernel: bool) -> str:
-    name = _shortened(operation.name, keep_front=kernel)
-    return f"  {amount(operation.ms):>7} ms {share(operation.share):>5}  {name}  {operation.type}".rstrip()
+    for operation in report.operations:
+        name = _shortened(operation.name, keep_front=kernels)
+        yield f"  {amount(operation.ms):>7} ms {share(operation.share):>5}  {name}  {operation.type}".rstrip()
 
 
 def _layers(report: ProfileReport) -> Iterator[str]:

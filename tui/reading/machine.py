@@ -170,7 +170,7 @@ class MachineReader:
                 if events := list(self._events()):
                     store.feed(events)
                     now = store.snapshot()
-                    yield replace(now, gpus=with_leases(now.gpus, notes))
+                    yield replace(now, gpus=tuple(_with_uses(gpu, notes.of(uses_of(gpu))) for gpu in now.gpus))
         finally:
             reader.stop()
 
@@ -189,13 +189,8 @@ class MachineReader:
 NOBODY = -1  # a process id that no process has
 
 
-def with_leases(gpus: Sequence[ShownGpu], notes: IdleNotes) -> tuple[ShownGpu, ...]:
-    """Return the GPUs with their leases, and with the longer of the idle times seen here and noted earlier. In a
-    thread."""
-    return tuple(_with_uses(gpu, notes.of(uses_of(gpu))) for gpu in gpus)
-
-
 def _with_uses(gpu: ShownGpu, uses: Sequence[GpuUse]) -> ShownGpu:
+    """Return the GPU with its lease, and with the longer of the idle times seen here and noted earlier."""
     words = "; ".join(f"{use.number} {_text(use)}" if gpu.instances else _text(use) for use in uses)
     idle = {process.pid: process.idle_seconds or 0.0 for use in uses for process in use.processes or ()}
     processes = gpu.processes and tuple(

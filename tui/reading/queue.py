@@ -86,7 +86,10 @@ class _Times:
         for device in self._devices:
             if device.holder:
                 leased.setdefault(Path(device.run).name or device.name, set()).add(device.name)
-        jobs = {Path(device.run).name: _job_at(Path(device.run)) for device in self._devices if device.run}
+        paths = [Path(device.run) for device in self._devices if device.run]
+        jobs: dict[str, Job] = {
+            path.name: ProofJob(path) if (path / ProofJob.first_file).exists() else RunJob(path) for path in paths
+        }
         begun = {}
         for entry in self._listed:
             if entry.state in entries.WAITS:
@@ -147,10 +150,6 @@ def _left_of(job: Job) -> float | None:
         return job.seconds_left()
     progress = last_event(Run(job.path), Progress)
     return progress.eta_seconds if progress else None
-
-
-def _job_at(path: Path) -> Job:
-    return ProofJob(path) if (path / ProofJob.first_file).exists() else RunJob(path)
 
 
 _reader, _times = ListingReader(), StartTimes()

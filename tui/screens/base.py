@@ -101,6 +101,7 @@ class AppScreen(StyledOnce, Keepable):
     app: BaseApp
     # Further verbs, which the screen does not have, of which it says why their keys have no effect.
     EXPLAINED: ClassVar[tuple[str, ...]] = ()
+    _offered_by: tuple[object, ...] = ()
 
     @property
     def glyphs(self) -> Glyphs:
@@ -126,6 +127,12 @@ class AppScreen(StyledOnce, Keepable):
     def can(self, _action: str) -> bool | str:
         """Return True if the action has an effect now, else the reason why not; False if that is obvious or unknown."""
         return True
+
+    def offer_by(self, *facts: object) -> None:
+        """Make the footer again if a fact has changed on which the offered keys depend."""
+        if facts != self._offered_by:
+            self._offered_by = facts
+            self.refresh_bindings()
 
     def on_key(self, event: events.Key) -> None:
         """Answer a key of this screen that has no effect now, as nothing else says that it was seen."""

@@ -103,7 +103,7 @@ class ProcessesScreen(TableScreen[Line], FollowingScreen[Users]):
         ]
 
     def style_of(self, line: Line) -> str:
-        return "title" if line.process is None else "" if line.gpus else "label"
+        return "bold" if line.process is None else "" if line.gpus else "label"
 
     def _process(self, line: Line) -> str:
         on, none, more, last = RICH_EDGES if self.glyphs.braille else PLAIN_EDGES
@@ -229,9 +229,8 @@ class GpusScreen(FollowingScreen[Snapshot]):
         self.query_one(GpuCards).show(now.gpus, soon(now.elapsed), cards, edges)
         for panel in self.query(Panel):
             panel.repaint()
-        if self._detailed != bool(cards.detail):
-            self._detailed = bool(cards.detail)
-            self.refresh_bindings()
+        self._detailed = bool(cards.detail)
+        self.offer_by(self._detailed)
 
     def _room(self, name: str, rows: int) -> None:
         part = self.query_one(name)

@@ -21,7 +21,8 @@ LEAST = 10  # cells of a column that gets the rest
 @dataclass(frozen=True)
 class TableColumn(Generic[Entry]):
     """A column of `width` cells; of 0 it gets the rest. `cell` returns what it shows of an entry: a text, also with its
-    style, which is cut so that a blank follows, or a row. A screen of fewer columns than `least` leaves it out."""
+    style (of painted rows, or `bold` with a colour), which is cut so that a blank follows, or a row. A screen of fewer
+    columns than `least` leaves it out."""
 
     head: str
     width: int
@@ -31,7 +32,8 @@ class TableColumn(Generic[Entry]):
 
 
 class TableScreen(AppScreen, Generic[Entry]):
-    """A screen with a table, and panels beside it, of which `#detail` is about the row under the cursor."""
+    """A screen with a table, and panels beside it, of which `#detail`, if there is one, is about the row under the
+    cursor."""
 
     AUTO_FOCUS = "DataTable"
 
@@ -78,7 +80,9 @@ class TableScreen(AppScreen, Generic[Entry]):
             drawn = drawn, self.style_of(entry)
         if isinstance(drawn, tuple):
             drawn = [(fitting(drawn[0], width - (column.side == "left"), self.glyphs), drawn[1])]
-        pieces = ((text, "bold" if style == "title" else painted_colour(self.app, style)) for text, style in drawn)
+        pieces = (
+            (text, style if style.startswith("bold") else painted_colour(self.app, style)) for text, style in drawn
+        )
         return Text.assemble(*pieces, no_wrap=True, justify=column.side)
 
     def theme_changed(self) -> None:
@@ -88,4 +92,5 @@ class TableScreen(AppScreen, Generic[Entry]):
         self.show_table()
 
     def on_data_table_row_highlighted(self) -> None:
-        self.query_one("#detail", Panel).repaint()
+        for panel in self.query("#detail").results(Panel):
+            panel.repaint()

@@ -198,17 +198,14 @@ def card(
 
 def _lost(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     reason = f"{glyphs.failed} no readings: {clean(gpu.missing)}"
-    lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [_in_a_line(reason, width - 7, glyphs)]
+    # In one line first its part in parentheses is left out.
+    brief = reason if len(reason) <= width - 7 else reason.partition(" (")[0]
+    lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [whole_words(brief, width - 7, glyphs)]
     lines += [""] * (height - len(lines))
     return [
         fit([*(_number(gpu, glyphs) if number == 0 else [(" " * 7, "")]), (line, "bad")], width)
         for number, line in enumerate(lines[:height])
     ]
-
-
-def _in_a_line(reason: str, width: int, glyphs: Glyphs) -> str:
-    # First its part in parentheses is left out.
-    return whole_words(reason if len(reason) <= width else reason.partition(" (")[0], width, glyphs)
 
 
 def _number(gpu: ShownGpu, glyphs: Glyphs) -> Row:

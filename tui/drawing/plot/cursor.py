@@ -40,16 +40,12 @@ def point_at(line: Line, x: float, anywhere: bool = False) -> At | None:
     before = max(0, after - 1)
     near = min((before, after), key=lambda index: abs(line.x[index] - x))
     in_gap = after in line.breaks and line.x[before] < x < line.x[after]
-    if not anywhere and (in_gap or _beyond(line, x)):
+    first, last = line.x[0], line.x[-1]
+    reach = _FAR * (last - first) / max(1, len(line) - 1)
+    if not anywhere and (in_gap or not first - reach <= x <= last + reach):
         return None
     y = line.y[near]
     return At(line.x[near], y, line.low[near] if len(line.low) else y, line.high[near] if len(line.high) else y)
-
-
-def _beyond(line: Line, x: float) -> bool:
-    first, last = line.x[0], line.x[-1]
-    reach = _FAR * (last - first) / max(1, len(line) - 1)
-    return not first - reach <= x <= last + reach
 
 
 def place_text(plot: Plot, x: float, near: float = 1.0) -> str:
@@ -153,7 +149,8 @@ def overlaid(
     body = drawn[:-1] if has_axis else drawn
     for number, row in enumerate(body):
         if len(columns) > 1:
-            row = _shaded(row, GUTTER + columns[0], GUTTER + columns[1])
+            before, inside, after = _cut(row, GUTTER + columns[0], GUTTER + columns[1] + 1)
+            row = [*before, *((text, "here" if style in _SHADED else style) for text, style in inside), *after]
         for column in columns:
             row = _put(row, GUTTER + column, glyphs.axis, "cursor", over_curves=False)
         drawn[number] = row
@@ -181,12 +178,6 @@ def _labelled(row: Row, at: int, text: str) -> Row:
         if label.start() < at + len(text) and at < label.end():
             row = _put(row, label.start(), " " * len(label[0]), "label")
     return _put(row, at, text, "here")
-
-
-def _shaded(row: Row, begin: int, end: int) -> Row:
-    before, inside, after = _cut(row, begin, end + 1)
-    shaded = [(text, "here" if style in _SHADED else style) for text, style in inside]
-    return [*before, *shaded, *after]
 
 
 def _cut(row: Row, begin: int, end: int) -> tuple[Row, Row, Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -27,13 +27,6 @@ def zoomed(window: Window | None, whole: Window, centre: float, factor: float, l
     share = (min(max(centre, low), high) - low) / (high - low)
     first = min(max(centre - share * span, whole[0]), whole[1] - span)
     return first, first + span
-
-
-def least_length(lines: Iterable[Line]) -> float:
-    """Return the shortest useful length of a window: four times the least median distance of a line's points; 0
-    without."""
-    apart = [median(after - before for before, after in pairwise(line.x)) for line in lines if len(line) > 1]
-    return POINTS_SEEN * min(apart, default=0.0)
 
 
 def holding(window: Window | None, whole: Window, place: float) -> Window | None:
@@ -122,7 +115,8 @@ class Viewport:
         """Multiply the visible length by `factor` (below 1: zoom in) around `centre`, by default the cursor or the
         newest point."""
         around = centre if centre is not None else self.cursor if self.cursor is not None else self.last
-        self.window = zoomed(self.window, self.whole, around, factor, least_length(self._lines))
+        apart = [median(after - before for before, after in pairwise(line.x)) for line in self._lines if len(line) > 1]
+        self.window = zoomed(self.window, self.whole, around, factor, POINTS_SEEN * min(apart, default=0.0))
         self._follows = True
 
     def select(self, begin: float, end: float) -> None:

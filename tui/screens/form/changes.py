@@ -3,10 +3,11 @@ form, the value in the file and the default of each changed option. Each change 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
-from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -18,12 +19,13 @@ from ....engine.units import counted
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import colour
-from ...drawing.rows import fitting
+from ...drawing.rows import Row, fitting
 from ...form.form_state import INFO, FormState, to_text
 from ...widgets.key_footer import KeyFooter
 from ...widgets.option_row import NOT_GIVEN
-from ...widgets.table import Column, Table
-from ..base import AppScreen, Header
+from ...widgets.table import Table
+from ..base import Header
+from ..table import TableColumn, TableScreen
 from .view import CheckedForm
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class ChangesTable(Table):
     ]
 
 
-class ChangesScreen(AppScreen):
+class ChangesScreen(TableScreen[str]):
     """Lists the options that differ from the file, then the options whose value in the file differs from the
     default."""
 
@@ -83,26 +85,16 @@ class ChangesScreen(AppScreen):
         yield ChangesTable(cursor_type="row", cell_padding=1)
         yield KeyFooter()
 
-    def on_mount(self) -> None:
-        self.query_one(Table).focus()
-        self._show()
+    @property
+    def entries(self) -> Mapping[str, str]:
+        return {key: key for key in self._listed}
 
-    def on_resize(self) -> None:
-        self._show()
-
-    # ---- showing ----------------------------------------------------------------------------------
-
-    def theme_changed(self) -> None:
-        self._show()
-
-    def _show(self) -> None:
+    def show_table(self) -> None:
         state = self.form.state
         changed = state.changed()
         self._listed += [key for key in changed if key not in self._listed]
-        table = self.query_one(Table)
-        columns = self._columns()
-        table.fill(columns, {key: self._cells(key, columns) for key in self._listed})
-        table.display, self.query_one("#nothing").display = bool(self._listed), not self._listed
+        super().show_table()
+        self.table.display, self.query_one("#nothing").display = bool(self._listed), not self._listed
         other = sum(not state.is_default(key) for key in changed)
         self.query_one("#title", Static).update(
             Content.assemble(
@@ -114,33 +106,34 @@ class ChangesScreen(AppScreen):
             )
         )
 
-    def _columns(self) -> list[Column]:
+    def columns(self) -> list[TableColumn[str]]:
         """The three columns of values share the width that the column of names leaves."""
-        values = (("now", "now"), ("file", "in the file"), ("default", "default"))
-        cells = [[label for _, label in values], *map(self._texts, self._listed)]
-        lengths = [[cell_len(text) for text in texts] for texts in cells]
-        longest = [max(column) for column in zip(*lengths, strict=True)]
-        widths = shared(self.size.width - MARK - OPTION - 2 * 5 - 1, longest) or [LEAST] * 3
+        heads = ("now", "in the file", "default")
+        texts = {key: self._texts(key) for key in self._listed}
+        longest = [max(map(cell_len, column)) for column in zip(heads, *texts.values(), strict=True)]
+        widths = shared(self.size.width - MARK - OPTION - 2 * 5 - 1, longest)
+        warning, accent = (f"bold {colour(self.app, name)}" for name in ("warning", "accent"))
+
+        def cell(at: int, key: str) -> Row:
+            style = warning if self.form.state.is_unsaved(key) else accent
+            return [(fitting(texts[key][at], widths[at], self.glyphs), style if self._mark(key) and not at else "")]
+
+        values = [TableColumn(head, widths[at], partial(cell, at)) for at, head in enumerate(heads)]
         return [
-            Column("mark", Text(""), MARK),
-            Column("option", Text("option"), OPTION),
-            *(Column(key, Text(label), width) for (key, label), width in zip(values, widths, strict=True)),
+            TableColumn("", MARK, lambda key: [(self._mark(key), warning)]),
+            TableColumn("option", OPTION, lambda key: [(key, "")]),
+            *values,
         ]
+
+    def _mark(self, key: str) -> str:
+        state = self.form.state
+        unsaved, default = state.is_unsaved(key), state.is_default(key)
+        return "!" if key in state.errors else "+" if unsaved else "" if default else "*"
 
     def _texts(self, key: str) -> list[str]:
         state = self.form.state
         texts = (state.texts[key], state.text_of_file(key), to_text(INFO[key].default))
         return [clean(text.strip()) or NOT_GIVEN for text in texts]
-
-    def _cells(self, key: str, columns: list[Column]) -> list[Text]:
-        state = self.form.state
-        unsaved = state.is_unsaved(key)
-        mark = "!" if key in state.errors else "+" if unsaved else "" if state.is_default(key) else "*"
-        widths = (column.width or LEAST for column in columns[2:])
-        texts = zip(self._texts(key), widths, strict=True)
-        now, file, default = (Text(fitting(text, width, self.glyphs)) for text, width in texts)
-        now.stylize(f"bold {colour(self.app, 'warning' if unsaved else 'accent')}" if mark else "")
-        return [Text(mark, style=f"bold {colour(self.app, 'warning')}"), Text(key), now, file, default]
 
     # ---- acting -----------------------------------------------------------------------------------
 
@@ -154,11 +147,11 @@ class ChangesScreen(AppScreen):
 
     def _put(self, key: str, text: str) -> None:
         self.form.put({key: text}, key)
-        self._show()
+        self.show_table()
 
     def action_take_back(self) -> None:
         """Put the file's value of the option into the form, and the changed value back at the next press."""
-        key, state = self.query_one(Table).current_key, self.form.state
+        key, state = self.current, self.form.state
         if key is None:
             return
         if state.is_unsaved(key):
@@ -171,16 +164,16 @@ class ChangesScreen(AppScreen):
             self.app.notify(message, markup=False)
 
     def action_default(self) -> None:
-        if key := self.query_one(Table).current_key:
+        if key := self.current:
             self._put(key, to_text(INFO[key].default))
 
     def action_undo(self) -> None:
         self.form.action_undo()
-        self._show()
+        self.show_table()
 
     def action_redo(self) -> None:
         self.form.action_redo()
-        self._show()
+        self.show_table()
 
 
 # ---- views of text --------------------------------------------------------------------------------

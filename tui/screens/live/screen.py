@@ -162,7 +162,6 @@ class LiveScreen(FollowingScreen[Picture], RunActions):
         self._layout_now: Layout | None = None
         self._charts_count = 0
         self._times_shown = -1
-        self._offered: tuple[object, ...] = ()
 
     @property
     def picture(self) -> Picture:
@@ -298,21 +297,10 @@ class LiveScreen(FollowingScreen[Picture], RunActions):
         return self.view.window is not None or (self.view.cursor is not None and not self.view.hovers)
 
     def _offer(self) -> None:
-        """Make the footer again if a fact has changed on which the offered keys depend."""
-        has_messages = bool(self.now.warnings or self.now.error)
-        held = self.waiting.held if self.waiting is not None else None
-        offered = (
-            self.now.outcome,
-            self.goes_on_at_first,
-            self.has_checkpoint,
-            has_messages,
-            self.pages > 1,
-            held,
-            self.can_show_all,
-        )
-        if offered != self._offered:
-            self._offered = offered
-            self.refresh_bindings()
+        now, held = self.now, self.waiting.held if self.waiting is not None else None
+        has_messages = bool(now.warnings or now.error)
+        facts = now.outcome, self.goes_on_at_first, self.has_checkpoint, has_messages, self.pages > 1, held
+        self.offer_by(*facts, self.can_show_all)
 
     # ---- its charts ---------------------------------------------------------------------------------
 

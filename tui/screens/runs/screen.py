@@ -107,7 +107,6 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.marked: dict[str, Run] = {}
         self._go_to = ""  # the run that gets the cursor once it is listed
         self._to_newest = False  # the cursor goes to the first row after the next reading
-        self._offered: tuple[object, ...] = ()  # what the keys in the footer depended on
 
     def compose(self) -> ComposeResult:
         kept = self.app.settings.runs
@@ -248,10 +247,8 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.query_one(SideView).show(self.current)
         now = self.waiting_now
         is_sweep = self.current is not None and bool(self.current.group)
-        offered = (now is not None, now is not None and now.held, is_sweep, bool(self.marked), self.keys_without_use)
-        if offered != self._offered:
-            self._offered = offered
-            self.refresh_bindings()
+        held = now is not None and now.held
+        self.offer_by(now is not None, held, is_sweep, bool(self.marked), self.keys_without_use)
 
     @property
     def _needs_all(self) -> bool:
