@@ -182,6 +182,8 @@ class GputuiApp(BaseApp):
 
     @work
     async def apply(self, path: Path, values: Mapping[str, Any], what: str, options: Options | None = None) -> None:
+        """Put `values`, by option key, into the form with the preset of the file; its other changes stay. If the form
+        holds another file, all values of `options` that differ are put in."""
         present = self.form.state if self.form.state.path == path else None
         state = present or await self._state_of(path)
         if state is not None:
