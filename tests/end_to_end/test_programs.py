@@ -81,7 +81,9 @@ REFUSED = {
     "python_in_an_eager_step": "Sequential is compiled with run_eagerly=True: here its steps run as a graph, in which "
     "Python code runs only once",
 }
-WARNS = {"output_of_16_bits": {"narrow_output"}, "table_filled_later": {"data_state"}}  # the resumed run
+WARNS = {  # the resumed run
+    "output_of_16_bits": {"narrow_output"}, "table_filled_later": {"data_state", "callbacks_anew"},
+}  # fmt: skip
 SETTINGS = {
     "ends_within_an_epoch": ("train.steps_per_epoch=4",),
     "multi_input": ("strategy.kind=mirrored", "input.cache=./cache"),

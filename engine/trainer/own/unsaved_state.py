@@ -128,8 +128,9 @@ def _of_functions(callback: keras.callbacks.Callback) -> Iterator[str]:
     for called, function in vars(callback).items():
         if isinstance(function, FunctionType) and not function.__module__.startswith("keras."):
             tree, file, first = _source(function)
-            for node in ast.walk(tree):
-                if isinstance(node, ast.FunctionDef | ast.Lambda) and node.args.args:
+            for node in ast.walk(tree):  # the lines of a lambda may be those of another function, whose argument it is
+                is_it = getattr(node, "name", "<lambda>") == function.__name__
+                if isinstance(node, ast.FunctionDef | ast.Lambda) and node.args.args and is_it:
                     body = node.body if isinstance(node.body, list) else [ast.Expr(node.body, lineno=node.lineno)]
                     method = ast.FunctionDef(called, node.args, [*body], [], lineno=node.lineno)
                     if place := next(_counting(method), None):
