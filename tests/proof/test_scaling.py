@@ -98,7 +98,9 @@ def told(record: Record) -> dict[str, Any]:
 def test_rounds_go_up_and_down_and_each_is_compared_with_its_own_single_replica(tmp_path: Path) -> None:
     speeds = {1: 1000.0, 2: 1900.0, 4: 3400.0}
     drift = [1.0, 0.8, 0.6]  # of a machine that gets slower: the same within a round
-    record, bench = measured(tmp_path / "p", asked(), lambda o, n: Planted(speeds[replicas(o)] * drift[n // 3]))
+    record, bench = measured(
+        tmp_path / "p", asked(limit_seconds=3600.0), lambda o, n: Planted(speeds[replicas(o)] * drift[n // 3])
+    )
     assert [replicas(options) for options in bench.asked] == [1, 2, 4, 4, 2, 1, 1, 2, 4]
     assert {options.input.batch_size for options in bench.asked} == {64}
     data = told(record)
