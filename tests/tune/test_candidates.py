@@ -293,7 +293,7 @@ def test_the_global_batch_stays_within_its_limit_on_several_gpus() -> None:
 def test_a_trial_ends_before_the_time_that_is_kept_and_one_that_hangs_long_before(tmp_path: Path) -> None:
     bench = PlantedBench(tmp_path / "trials", lambda options, before: Planted())
     trials = measurement(bench)
-    clock = vars(trials)["record"] = SimpleNamespace(elapsed=0.0)
+    clock = vars(trials)["record"] = SimpleNamespace(elapsed=0.0, versions={"python": "3.11"})
     trials.guess = 10.0
     trials.end_after(minutes=10)
     trials.reserved_seconds = 100.0
