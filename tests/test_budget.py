@@ -23,7 +23,7 @@ LINES = {
     "tui/reading": 2770, "tui/screens": 8530, "tui/upstream": 1220, "tui/widgets": 2800, "tui/wording": 500,
 }  # fmt: skip
 COUNTS = {
-    "lines": 86781, "files": 464, "files below 100 lines": 135, "lines of docstrings": 6670, "functions": 6840,
+    "lines": 86788, "files": 464, "files below 100 lines": 135, "lines of docstrings": 6670, "functions": 6840,
     "imports in functions": 233, "class names in two modules": 39,
 }  # fmt: skip
 

@@ -205,8 +205,8 @@ def _sweep(data: Record) -> Iterator[str]:
 
 def _section(section: Section) -> Iterator[str]:
     yield f"## {escaped(capital(section.title))}"
-    if section.rows:
-        yield Table(section.head, section.rows).markdown()
+    if section.head:
+        yield section.table.markdown()
     if section.sentences:
         yield "\n".join(f"- {escaped(capital(line))}." for line in section.sentences)
 

@@ -17,8 +17,7 @@ from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..presets.paths import OWN_FIT, names_workload
 from ..runs import Run, RunError
-from ..trials import LEAST_REPEATS, TRIAL_SECONDS, proof_sentences, record, sweep_record
-from ..trials.kinds import KINDS
+from ..trials import LEAST_REPEATS, TRIAL_SECONDS, kinds, proof_sentences, record, sweep_record
 from ..trials.record import Limits
 from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, value_of, with_changes
 
@@ -84,7 +83,7 @@ class Request:
     @property
     def command(self) -> str:
         """The beginning of a command that measures the same, such as `gputui tune --preset mine.yaml ...`."""
-        return f"gputui {KINDS[self.kind].command or self.kind} --preset {self.source or self.preset_name} ..."
+        return f"gputui {kinds.kind(self.kind).command or self.kind} --preset {self.source or self.preset_name} ..."
 
     def baseline(self) -> Preset:
         preset = presets.resolve_text(self.preset, Path(self.folder) / f"{self.preset_name}.yaml")

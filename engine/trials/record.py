@@ -19,6 +19,7 @@ from ..runs import events
 from ..runs.events import StageTiming, TrialFigures
 from ..system.identity import Place, Process
 from ..system.run_clock import steady
+from ..text_table import Table
 from . import KEEPS, STAGES
 from .significance import gain
 from .sweep_record import Sweep
@@ -426,6 +427,12 @@ class Section:
     head: list[str] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
+
+    @property
+    def table(self) -> Table:
+        """Each row has as many cells as the head, also of a damaged record."""
+        blanks = [""] * len(self.head)
+        return Table(self.head, [[*row, *blanks][: len(blanks)] for row in self.rows])
 
 
 @dataclass(kw_only=True)

@@ -55,7 +55,7 @@ def sections(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]
     """Return the tables and sentences of a kind that has no figures of its own."""
     rows: list[Row] = []
     for section in data.sections:
-        lines = [section.head, *section.rows]
+        lines = [section.head, *section.table.rows] if section.head else []
         widths = [max(map(len, cells)) + 2 for cells in zip(*lines, strict=True)]
         rows.append([(clean(section.title), "title")])
         for at, line in enumerate(lines):

@@ -196,7 +196,8 @@ def show_result(data: Record, was_followed: bool = False) -> None:
         print()
     for section in data.sections:
         say(f"{section.title}:")
-        show_table(Table(section.head, section.rows))
+        if section.head:
+            show_table(section.table)
         for sentence in section.sentences:
             say(sentence)
         print()
