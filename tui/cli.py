@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 
 HELP = ("-h", "--help")
-TRAINING = ("train", "run", "start", "fit")  # words with which other programs begin a training
 
 # By the headings of the help: each command with its module and its purpose, the first sentence of its own help.
 COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -99,7 +98,8 @@ class LazyGroup(click.Group):
             module, purpose = NAMED[name]
             only_declared = self.only_declares or ctx.resilient_parsing
             command = command_of(module, name.replace("-", "_"), only_declared)
-            command.help = f"{purpose}\n\n{cleandoc(command.help or '')}"
+            text = cleandoc(command.help or "")
+            command.help = text if text.startswith(purpose) else f"{purpose}\n\n{text}"  # a kept module gives it again
             if only_declared:
                 return command
             self.add_command(command, name)
@@ -150,7 +150,7 @@ def unknown(word: str, following: Sequence[str] = ()) -> str:
     for suffix in PRESET_SUFFIXES:
         if os.path.isfile(word + suffix):
             return f"there is no command or preset {word!r}, but there is a file: gputui {shlex.quote(word + suffix)}"
-    if word in TRAINING:
+    if word in ("train", "run", "start", "fit"):  # with these words, other programs begin a training
         name = shlex.quote(clean(following[0])) if following and names_preset(following[0]) else "NAME"
         return f"there is no command {word!r}: gputui --preset {name} trains a preset; gputui alone opens the form"
     meant = [f"the {what} {near}" for what, names in (("command", NAMED), ("preset", named_presets()))
