@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from .files.reading import read_bytes, why
-from .files.values import brief, harmless
+from .files.values import harmless
 from .frozen import dataclass
 from .options.workload import ENTRY
 
@@ -38,7 +38,7 @@ class EntryFault(Exception):
     """The user's code that workload.entry names cannot be used; `change` says what to do."""
 
     def __init__(self, message: str, change: str) -> None:
-        self.message, self.change = brief(harmless(message)), change
+        self.message, self.change = harmless(message), change
         super().__init__(self.message)
 
 

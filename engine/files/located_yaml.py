@@ -10,11 +10,11 @@ from typing import Any
 
 from ..units import size
 from .reading import open_regular
-from .yaml_text import Located, YamlFault, printable, shorten, trap
+from .yaml_text import Located, YamlFault, shorten, trap
 
 MAX_BYTES = 100 * 1024
 __all__ = [
-    "Located", "YamlFault", "about_settings", "has_content", "parse", "printable", "read", "read_settings", "read_text",
+    "Located", "YamlFault", "about_settings", "has_content", "parse", "read", "read_settings", "read_text",
     "scalar", "shorten", "stays_text", "trap",
 ]  # fmt: skip
 

@@ -15,8 +15,7 @@ EMPTY: Mapping[str, Any] = MappingProxyType({})
 NO_NAME = "contains control characters or is not UTF-8 text"
 LARGEST = 1e100  # far above any measurement; sums, squares and means of such numbers are still finite
 LARGEST_WHOLE = 2**63 - 1
-LONGEST_LINE = 200  # length of an error's line
-LONGEST_PLACE, LONGEST_WORD = 130, 50  # of the file name at its beginning, and of other words, if it is shortened
+LONGEST_FOREIGN = 200  # characters of an exception's text or a log line in a message
 MAX_DEPTH = 32  # nesting depth of values; a preset has 8 at most
 LATEST_T = 253402300799.0  # the end of the year 9999, in Unix seconds
 
@@ -42,35 +41,20 @@ def harmless(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "?" for c in text)
 
 
+def printable(text: str) -> str:
+    """Return the text with `?` for line breaks and for characters that control a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def nameable(path: str) -> bool:
     """Return True if presets and TensorFlow can use the path: it is UTF-8 text without control characters."""
     return not any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in path)
 
 
-def brief(line: str, limit: int = LONGEST_LINE) -> str:
-    """Return the line in at most `limit` characters: `...` replaces the middle of its longest words, then words in its
-    middle. The first word, which is mostly a file with a line number, is shortened last.
+def brief(text: str, limit: int = LONGEST_FOREIGN) -> str:
+    """Return a text of another program or a user, without its middle if it is longer. gputui's own sentences are never
+    cut: their paths and commands are to be used.
     """
-    place, _, rest = line.partition(" ")
-    while len(place) + 1 + len(rest) > limit and len(longest := max(rest.split(" "), key=len)) > LONGEST_WORD:
-        over = len(place) + 1 + len(rest) - limit
-        rest = rest.replace(longest, _without_middle(longest, max(LONGEST_WORD, len(longest) - over)), 1)
-    if len(place) + 1 + len(rest) > limit:
-        place = _without_middle(place, max(LONGEST_PLACE, limit - 1 - len(rest)))
-    return f"{place} {_whole_words(rest, limit - 1 - len(place))}" if rest else _without_middle(place, limit)
-
-
-def _whole_words(text: str, limit: int) -> str:
-    # It is cut within a word only if it has hardly any spaces.
-    if len(text) <= limit:
-        return text
-    front, mark, back = _without_middle(text, limit - 2).rpartition("...")
-    kept, _, _ = front.rpartition(" ")
-    _, _, end = back.partition(" ")
-    return f"{kept} {mark} {end}" if kept and end else _without_middle(text, limit)
-
-
-def _without_middle(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     front = 2 * (limit - 3) // 3

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from .values import brief
 from .yaml_text import Located, YamlFault, shorten, trap
 
 MAX_DEPTH = 8
@@ -139,4 +140,4 @@ _HINTS = {
 def _reason(fault: yaml.MarkedYAMLError) -> str:
     problem = " ".join(str(fault.problem or fault.context or "not valid YAML").split())
     hint = next((hint for part, hint in _HINTS.items() if part in problem), "")
-    return f"not valid YAML: {problem}{hint}"
+    return f"not valid YAML: {brief(problem)}{hint}"

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from ..frozen import dataclass
+from .values import printable
 
 
 class YamlFault(Exception):
@@ -71,8 +72,3 @@ def _as_yaml(value: object) -> str:
         return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
     except yaml.YAMLError:
         return repr(value)
-
-
-def printable(text: str) -> str:
-    """Return the text with `?` for line breaks and for characters that control a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import options as opts
-from ..files.located_yaml import printable
-from ..files.values import brief
+from ..files.values import brief, printable
 from ..frozen import dataclass
 
 SWEEP = "sweep"  # the entry with the options of `gputui sweep`, which a run ignores
@@ -30,7 +29,7 @@ class Problem:
     def __str__(self) -> str:
         where = f"{self.place}:{self.line}" if self.line is not None else self.place
         named = not self.key or self.place.startswith(f"--set {self.key}=")
-        return brief(printable(f"{where}: {self.message}" if named else f"{where}: {self.key}: {self.message}"))
+        return printable(f"{where}: {self.message}" if named else f"{where}: {brief(self.key)}: {self.message}")
 
 
 class PresetError(Exception):

@@ -274,7 +274,7 @@ def test_mutated_presets_are_answered_clearly(tmp_path: Path, content: bytes) ->
     path = tmp_path / "mutated.yaml"
     path.write_bytes(content)
     code, out, err = ran(("presets", "check", str(path)))
-    assert list(wrong_in(code, out, err, longest=200)) == []
+    assert list(wrong_in(code, out, err)) == []
     assert names_its_place(err.splitlines()[0], path) if code else f"{path}: good" in out, (out, err)
 
 
@@ -282,7 +282,7 @@ def test_mutated_presets_are_answered_clearly(tmp_path: Path, content: bytes) ->
 def test_odd_settings_are_answered_clearly(name: str, equals: str, value: str) -> None:
     setting = (name + equals + value).replace("\0", "")
     code, out, err = ran(("--preset", "quickstart", "--dry-run", "--set", setting))
-    assert list(wrong_in(code, out, err, longest=200)) == []
+    assert list(wrong_in(code, out, err)) == []
     assert code == 0 or "--set" in err or "quickstart" in err or err.startswith("Error"), err
 
 

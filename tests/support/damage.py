@@ -11,6 +11,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -264,7 +265,7 @@ def judged(command: tuple[str, ...]) -> Iterator[str]:
             yield f"no strict JSON: {fault}"
 
 
-def wrong_in(code: int, out: str, err: str, longest: int = 300) -> Iterator[str]:
+def wrong_in(code: int, out: str, err: str) -> Iterator[str]:
     """What no answer may have, whatever was asked."""
     if code not in (0, 2):
         yield f"exit code {code}: {err[:300]}"
@@ -274,7 +275,7 @@ def wrong_in(code: int, out: str, err: str, longest: int = 300) -> Iterator[str]
         yield err[:300]
     if odd := _steering(out + err):
         yield f"control characters {odd}"
-    if long := [line for line in err.splitlines() if len(line) > longest]:
+    if long := [line for line in err.splitlines() if len(re.sub(r"/\S+", "", line)) > 400]:  # paths are never cut
         yield f"a line of {len(long[0])} characters on stderr"
 
 

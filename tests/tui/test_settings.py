@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_understood_is_not_overwritten(tmp_path: Path) -> 
     settings.flush()
     assert path.read_text() == "theme: [\n"
     assert settings.log.wrap
-    assert ": log.wrap lasts until gputui ends: not " in settings.problems[-1]
+    assert settings.problems[-1].startswith(f"{path}:2: log.wrap lasts until gputui ends: not "), "a path is never cut"
     assert settings.problems[-1].endswith("found '<stream end>'")
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...engine.files.values import LONGEST_LINE, brief, harmless
+from ...engine.files.values import brief, harmless
 
 DONE, FAILED, WRONG, OUT_OF_MEMORY, INTERRUPTED = 0, 1, 2, 3, 130
 STDOUT = "-"  # as the name of an output file
@@ -56,11 +56,10 @@ def clean(text: object) -> str:
     return harmless(str(text))
 
 
-def complain(text: object, limit: int = LONGEST_LINE) -> None:
-    """Write lines to stderr without control characters. In a line longer than `limit` characters the middle is left
-    out."""
+def complain(text: object) -> None:
+    """Write lines to stderr without control characters."""
     with contextlib.suppress(OSError, ValueError):  # stderr may be closed
-        print("\n".join(brief(line, limit) for line in clean(text).split("\n")), file=sys.stderr, flush=True)
+        print(clean(text), file=sys.stderr, flush=True)
 
 
 def report(fault: Exception) -> int:
@@ -86,7 +85,7 @@ def report(fault: Exception) -> int:
         elsewhere = f"\n{ON_ANOTHER_DISK}" if fault.filename and writing.refusal(fault) else ""
         complain((f"{fault.strerror or fault}: {where}" if where else f"{fault.strerror or fault}") + elsewhere)
     else:
-        complain(f"unexpected {type(fault).__name__}: {fault}\nplease report it, with the command you gave")
+        complain(f"unexpected {type(fault).__name__}: {brief(str(fault))}\nplease report it, with the command you gave")
         return FAILED
     return WRONG
 

@@ -186,7 +186,7 @@ def remapped(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     for verb, keys in given.items():
         names = tuple(dict.fromkeys(_named(key) for key in keys.split(",")))
         if reason := _wrong(verb, keys, names):
-            problems.append(brief(f"keys: {verb}: {reason}"))
+            problems.append(f"keys: {brief(verb)}: {reason}")
         else:
             changed[verb] = names
     while clash := next(_clashes(changed), None):
@@ -243,7 +243,7 @@ def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
         return "these keys cannot be changed"
     for key in keys:
         if not _is_key(key):
-            return f"{given!r} is no key; write one letter, f7, ctrl+x or a name such as pagedown"
+            return f"{brief(given)!r} is no key; write one letter, f7, ctrl+x or a name such as pagedown"
         if key in TAKEN:
             return f"{key} moves the focus or copies the selection, and cannot be used"
     return ""

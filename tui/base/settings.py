@@ -183,7 +183,7 @@ class Settings:
         for key, line, value in given:
             if key not in settings:
                 near = ", ".join(name for name in settings if name.partition(".")[0] == key.partition(".")[0])
-                self._add_problem(line, f"there is no setting {key}; known: {near or ', '.join(settings)}")
+                self._add_problem(line, f"there is no setting {brief(key)}; known: {near or ', '.join(settings)}")
                 continue
             value = _as_declared(settings[key], value)
             if reason := wrong(settings[key], value):
@@ -193,7 +193,7 @@ class Settings:
         return values
 
     def _add_problem(self, line: int, text: str) -> None:
-        self.problems.append(brief(f"{self.path}:{line}: {text}" if line else f"{self.path}: {text}"))
+        self.problems.append(f"{self.path}:{line}: {text}" if line else f"{self.path}: {text}")
 
     def _write(self) -> None:
         """Write the changed values to the file until there are no more changes. This runs in a thread."""
@@ -208,7 +208,7 @@ class Settings:
                 write(self.path, changes)
             except SettingsFault as fault:
                 where = f"{self.path}:{fault.line}" if fault.line else self.path
-                self.complain(brief(f"{where}: {', '.join(changes)} lasts until gputui ends: {fault}"))
+                self.complain(f"{where}: {', '.join(changes)} lasts until gputui ends: {fault}")
 
 
 # ---- values -------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def shown(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return "[" + ", ".join(map(str, value)) + "]"
-    return repr(value)
+    return brief(repr(value))
 
 
 def _as_declared(setting_field: Field[Any], value: Any) -> Any:

@@ -47,7 +47,6 @@ if is_called():
     from ...engine import presets as preset_files
     from ...engine import runs as run_folders
     from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
-    from ...engine.files.values import LONGEST_LINE
     from ...engine.finding import Finding, errors
     from ...engine.gpu import Gpu
     from ...engine.job import slurm, start_worker
@@ -77,7 +76,6 @@ if is_called():
 
 POLL_SECONDS = 0.1
 Started = TypeVar("Started")
-LONGEST_FINDING = 400  # characters of a line: its words are gputui's own
 
 
 def run_preset(
@@ -132,7 +130,7 @@ def checked(
     findings = [*checks.of_preset(preset, here), *joined]
     if conflicts := errors(findings):
         more = f"\nand {len(conflicts) - 1} more conflict(s)" if len(conflicts) > 1 else ""
-        raise Refused(f"{_placed(preset, conflicts[0])}{more}")
+        raise Refused(f"{_refusal(place(preset, conflicts[0]), conflicts[0])}{more}")
     return preset, here, findings
 
 
@@ -147,16 +145,11 @@ def place(preset: Preset, finding: Finding, otherwise: str = "") -> str:
     return f"{where}:{line}" if line is not None else where
 
 
-def _placed(preset: Preset, finding: Finding) -> str:
-    where, text = place(preset, finding), str(finding)
-    (key, *others) = finding.options or ("",)
-    named = key and not others and where.startswith(f"--set {key}=")
-    return _in_lines(f"{where}: {text.removeprefix(f'{key}: ') if named else text}", finding)
-
-
-def _in_lines(line: str, finding: Finding) -> str:
-    """`line`, which ends with the finding's text, with the remedy on a second line if it is long."""
-    return line if len(line) <= LONGEST_LINE else f"{line.removesuffix(f'; {finding.remedy}')}\n{finding.remedy}"
+def _refusal(where: str, finding: Finding) -> str:
+    """The place and what is wrong, and on a second line the remedy, which may be a command."""
+    keys = ", ".join(finding.options)
+    what = finding.what if where.startswith(f"--set {keys}=") or not keys else f"{keys}: {finding.what}"
+    return "\n".join(filter(None, (f"{where}: {what}", finding.remedy)))
 
 
 def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[], Started]) -> Started:
@@ -211,7 +204,7 @@ def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool)
     python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
     findings = [*checks.of_kind(kind, here), *joined, *python]
     for conflict in errors(findings):
-        raise Refused(_in_lines(f"{run.name}: {conflict}", conflict))
+        raise Refused(_refusal(run.name, conflict))
     findings += start_worker.test_cluster(kind, here)
     follower = Follower(run, from_now=True, keep_lines=as_json)
     presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
@@ -229,7 +222,7 @@ def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool)
 
 def say(findings: Sequence[Finding]) -> None:
     for finding in findings:
-        complain(finding.line, LONGEST_FINDING)
+        complain(finding.line)
 
 
 def _follow(
@@ -436,7 +429,7 @@ class LineView:
         assert state.summary is not None  # of this event
         summary, error = state.summary, state.summary.error
         if error:
-            complain(error_text(error), limit=len(error_text(error)))
+            complain(error_text(error))
         self._say_workers()
         self.out.print(summary_table(summary, state.started.devices if state.started else ()))
         for sentence in best_epochs.sentences(summary):

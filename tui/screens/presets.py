@@ -373,7 +373,7 @@ def preview(path: Path, preset: Found) -> Content:
     """Return a preset's name, path, description and options that differ from defaults, or its errors."""
     head = Content.assemble((clean(path.stem), "bold $text-primary"), "\n", (clean(path), "$foreground-muted"))
     if isinstance(preset, PresetError):
-        wrong = "\n".join(clean(problem) for problem in preset.problems)
+        wrong = "\n".join(clean(each).replace(f"{path}:{each.line}:", f"line {each.line}:") for each in preset.problems)
         return Content.assemble(head, "\n\n", ("cannot be used\n", "bold $text-error"), wrong)
     rows = [(key, shown(preset.options, INFO[key]), to_text(INFO[key].default)) for key in preset.changed()]
     names, values = (max((len(row[i]) for row in rows), default=0) + 2 for i in (0, 1))
