@@ -13,7 +13,7 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1300, "engine/bootstrap": 26, "engine/checks": 1215, "engine/compare": 510, "engine/diagnosis": 2000,
+    "engine": 1300, "engine/bootstrap": 26, "engine/checks": 1035, "engine/compare": 510, "engine/diagnosis": 2000,
     "engine/doctor": 1470, "engine/export": 2225, "engine/figures": 430, "engine/files": 1545, "engine/follow": 1205,
     "engine/interpreter": 1025, "engine/job": 1645, "engine/leases": 1130, "engine/notify": 375, "engine/options": 2180,
     "engine/prepare": 830, "engine/presets": 1025, "engine/process": 2290, "engine/profile": 585, "engine/proof": 2050,

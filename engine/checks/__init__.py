@@ -23,17 +23,13 @@ __all__ = [
     "on_cpu", "on_screen", "own_batch", "replicas",
 ]  # fmt: skip
 
-Rule = Callable[[Options, Machine], Iterator[Finding]]
-
 
 def of_preset(preset: Preset, machine: Machine) -> list[Finding]:
     """Return the findings of `check`, and a warning if much training has no checkpoint. An error about a relative path
     says if the path would exist in the current folder.
     """
-    return [
-        *(_with_remedy(finding, preset) for finding in check(preset.options, machine)),
-        *option_rules.unkept(preset),
-    ]
+    findings = [_with_remedy(finding, preset) for finding in check(preset.options, machine)]
+    return [*findings, *option_rules.unkept(preset)]
 
 
 def on_screen(preset: Preset, machine: Machine) -> list[Finding]:
@@ -64,17 +60,12 @@ def of_options(options: Options, machine: Machine) -> list[Finding]:
     return errors(finding for rule in rules for finding in rule(options, machine))
 
 
-RULES: tuple[Rule, ...] = (
-    file_rules.packages, file_rules.follow_targets, gpu_checks.others, gpu_checks.together,
-    gpu_checks.on_one_node, option_rules.time_limit, option_rules.stop_signal, gpu_checks.none_shown,
-    gpu_checks.missing_gpus, gpu_checks.allocation, gpu_checks.usable, gpu_checks.too_old, gpu_checks.alike,
-    gpu_checks.memory_modes, gpu_checks.partitions, gpu_checks.per_gpu, gpu_checks.gpu_only, gpu_checks.precision,
-    gpu_checks.build, gpu_checks.driver, gpu_checks.cudnn, gpu_checks.xla_on_the_chip, gpu_checks.xla,
-    gpu_checks.strategy, gpu_checks.devices, gpu_checks.communication, option_rules.determinism,
-    option_rules.clipping, option_rules.accumulation, option_rules.micro_batches, option_rules.give_way,
-    gpu_checks.allocator, gpu_checks.launching_threads, gpu_checks.xla_flags, option_rules.cast,
-    option_rules.optimizer, option_rules.scaling, option_rules.early_stop, option_rules.keep_best,
-    option_rules.plateau, file_rules.validation, option_rules.without_effect, option_rules.steps,
-    option_rules.large_batch, option_rules.shuffle, option_rules.one_batch, file_rules.entry_alone,
-    file_rules.entry, file_rules.copied_code, file_rules.data_and_cache, option_rules.data_fits_model,
+RULES: tuple[Callable[[Options, Machine], Iterator[Finding]], ...] = (
+    file_rules.packages, file_rules.follow_targets, gpu_checks.others, gpu_checks.workers, option_rules.job_end,
+    gpu_checks.none_shown, gpu_checks.missing_gpus, gpu_checks.allocation, gpu_checks.usable, gpu_checks.too_old,
+    gpu_checks.alike, gpu_checks.memory, gpu_checks.per_gpu, gpu_checks.without_effect, gpu_checks.precision,
+    gpu_checks.build, gpu_checks.chip, gpu_checks.cudnn, gpu_checks.xla, gpu_checks.strategy, option_rules.determinism,
+    option_rules.clipping, option_rules.accumulation, option_rules.micro_batches, option_rules.cast,
+    option_rules.optimizer, option_rules.scaling, option_rules.watched, file_rules.validation,
+    option_rules.misfits, option_rules.steps, file_rules.entry, file_rules.data_and_cache,
 )  # fmt: skip

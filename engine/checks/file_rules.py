@@ -4,6 +4,7 @@ Faults of data sets are found without TensorFlow, by their files; the trainer re
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import itertools
 import os
@@ -31,33 +32,23 @@ from ..runs import launched_with
 from ..units import counted
 
 
-def entry_alone(options: Options, _machine: Machine) -> Iterator[Finding]:
-    if options.workload.entry is None:
-        for name in ("args", "folder"):
-            if getattr(options.workload, name):
-                what = "does nothing without workload.entry"
-                yield warning((f"workload.{name}",), what, "remove it, or set workload.entry")
+def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
+    """What the code takes the place of, what needs it, and whether it can be imported."""
+    workload, copies = options.workload, options.run.code == "copy"
+    if workload.entry is None:
+        alone = {"workload.args": bool(workload.args), "workload.folder": bool(workload.folder), "run.code": copies}
+        for key in [key for key, is_set in alone.items() if is_set]:
+            what = f"{'copy ' * (key == 'run.code')}does nothing without workload.entry"
+            yield warning(key, what, "remove it, or set workload.entry")
         return
     for info in OPTIONS:
         about: About = info.about
-        if about.own == "replaced" and getattr(options.workload, info.name) != info.default:
+        if about.own == "replaced" and getattr(workload, info.name) != info.default:
             yield error((info.key, "workload.entry"), "your own code takes the place of gputui's model and data",
                         f"remove one of the two: {info.name} or entry")  # fmt: skip
-
-
-def copied_code(options: Options, _machine: Machine) -> Iterator[Finding]:
-    workload, key = options.workload, "run.code"
-    if options.run.code == "copy" and workload.entry is None:
-        yield warning(key, "copy does nothing without workload.entry", "remove it, or set workload.entry")
-    elif options.run.code == "copy" and workload.entry and entries.parse(workload.entry).file is None:
+    if copies and entries.parse(workload.entry).file is None:
         what = "the code of a module is not copied: the run trains the module as it is"
-        yield warning((key, "workload.entry"), what, "name a file in workload.entry, such as train.py:build")
-
-
-def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
-    workload = options.workload
-    if workload.entry is None:
-        return
+        yield warning(("run.code", "workload.entry"), what, "name a file in workload.entry, such as train.py:build")
     folder = Path(os.path.expanduser(workload.folder or "."))
     if not nameable(f"{folder.absolute()}{workload.entry}"):
         yield error("workload.folder", f"{folder} {NO_NAME}", "move your code to another folder")
@@ -74,10 +65,6 @@ def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
     except entries.EntryFault as fault:
         yield error("workload.entry", fault.message, fault.change)
         return
-    yield from _no_effect(options)
-
-
-def _no_effect(options: Options) -> Iterator[Finding]:
     earlier = launched_with.of_same_code(options)
     for info in OPTIONS if earlier else ():
         why = earlier.inapplicable.get(info.key) if earlier else None
@@ -98,45 +85,36 @@ def data_and_cache(options: Options, _machine: Machine) -> Iterator[Finding]:
     for key, path in {"workload.data": place, "input.cache": options.input.cache}.items():
         if not nameable(path):
             yield error(key, f"{paths.near(path)} {NO_NAME}", "give another path")
-    cache = options.input.cache
-    if cache not in WORDS and (what := _no_folder(cache)):
+    cache, what = options.input.cache, ""
+    if cache in WORDS:
+        return
+    try:
+        what = "" if stat.S_ISDIR(os.stat(cache).st_mode) else "is a file"
+    except FileNotFoundError:
+        if word := nearest(os.path.basename(cache), WORDS):
+            taken = f"{paths.near(cache)} is taken as a folder, which will be made"
+            yield warning("input.cache", taken, f"did you mean {word}?")
+    except (OSError, ValueError) as fault:
+        what = f"cannot be a folder: {getattr(fault, 'strerror', None) or fault}"
+    if what:
         yield error("input.cache", f"{paths.near(cache)} {what}", "give a folder, off or memory")
-    elif not (cache in WORDS or os.path.isdir(cache)) and (word := nearest(os.path.basename(cache), WORDS)):
-        what = f"{paths.near(cache)} is taken as a folder, which will be made"
-        yield warning("input.cache", what, f"did you mean {word}?")
 
 
 def validation(options: Options, _machine: Machine) -> Iterator[Finding]:
-    workload = options.workload
+    workload, keys, missing = options.workload, ("train.validation", "workload.data"), list[str]()
+    kind, place = workload.source
     if options.train.validation == "split" or workload.entry is not None:
         return
-    kind, place = workload.source
     if kind not in TESTED_SOURCES:
-        yield error(("train.validation", "workload.data"), f"{kind} has no test part",
-                    f"set train.validation=split, or use {', '.join(TESTED_SOURCES)}")  # fmt: skip
-    elif kind == "npz" and (missing := _missing_test_part(place)):
-        yield error(("train.validation", "workload.data"),
-                    f"{paths.near(place)} has no array {' and no array '.join(missing)}",
-                    "add it, or set train.validation=split")  # fmt: skip
-
-
-def _missing_test_part(place: str) -> list[str]:
-    """None also of a file that cannot be read, which another rule reports."""
-    try:
-        there = arrays_of_npz(place)
-    except (OSError, *NO_ZIP):
-        return []
-    return [name for name in ("x_test", "y_test") if name not in there]
-
-
-def _no_folder(path: str) -> str:
-    """The end of a sentence; empty if it is a folder or does not exist."""
-    try:
-        return "" if stat.S_ISDIR(os.stat(path).st_mode) else "is a file"
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError) as fault:
-        return f"cannot be a folder: {getattr(fault, 'strerror', None) or fault}"
+        change = f"set train.validation=split, or use {', '.join(TESTED_SOURCES)}"
+        yield error(keys, f"{kind} has no test part", change)
+    elif kind == "npz":
+        with contextlib.suppress(OSError, *NO_ZIP):  # which another rule reports
+            there = arrays_of_npz(place)
+            missing = [name for name in ("x_test", "y_test") if name not in there]
+    if missing:
+        what = f"{paths.near(place)} has no array {' and no array '.join(missing)}"
+        yield error(keys, what, "add it, or set train.validation=split")
 
 
 # ---- files of data sets --------------------------------------------------------------------------
@@ -150,22 +128,16 @@ _DATA = "workload.data"
 
 def dataset_faults(kind: str, place: str) -> Iterator[Finding]:
     """Those that are seen without reading the data; `kind` and `place` are parts of workload.data."""
-    if kind in KERAS_FILES:
-        yield from _download(kind)
-        return
+    if kind in KERAS_FILES and not any(keras_folder().glob(KERAS_FILES[kind][1])):
+        needs = "Keras will download it at the start, which needs a network connection"
+        remedy = "run once with a network connection, or copy the files there"
+        yield warning(_DATA, f"{kind} is not in {keras_folder()}: {needs}", remedy)
     try:
         if kind in _LOOKS:
             yield from _LOOKS[kind](place)
     except OSError as fault:
         what = f"{near(place)} cannot be read: {fault.strerror or fault}"
         yield error(_DATA, what, "check its owner and permissions")
-
-
-def _download(name: str) -> Iterator[Finding]:
-    if not any(keras_folder().glob(KERAS_FILES[name][1])):
-        needs = "Keras will download it at the start, which needs a network connection"
-        remedy = "run once with a network connection, or copy the files there"
-        yield warning(_DATA, f"{name} is not in {keras_folder()}: {needs}", remedy)
 
 
 def arrays_of_npz(place: str) -> list[str]:
@@ -250,15 +222,9 @@ def of_packages(option: str | None) -> list[Finding]:
 def of_resumed(python: str, preset_file: str) -> list[Finding]:
     """Return the findings for a run that is resumed in the Python of its own preset: remedies name `preset_file`."""
     where = f"{KEY} in {preset_file}"
-    return [replace(finding, remedy=_of_resumed(finding, where)) for finding in of_packages(python)]
-
-
-def _of_resumed(finding: Finding, where: str) -> str:
-    if finding.level == "note":
-        return "the run's preset names it"
-    if finding.level == "error" and finding.options:
-        return f"change {where}"
-    return finding.remedy.replace(_WAYS, where)
+    remedies = {"note": "the run's preset names it", "error": f"change {where}"}  # if the finding is about the option
+    findings = ((finding, remedies.get(finding.level if finding.options else "")) for finding in of_packages(python))
+    return [replace(each, remedy=remedy or each.remedy.replace(_WAYS, where)) for each, remedy in findings]
 
 
 def packages(options: Options, _machine: Machine) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from .. import plan
 from ..finding import Finding, error, note, on_options, warning
-from ..gpu import Gpu, sole_holder
+from ..gpu import sole_holder
 from ..interpreter import compatibility, installed, supported_versions
 from ..interpreter.compatibility import dotted
 from ..job import cluster, gpu_faults, machine_gpus
@@ -36,12 +36,8 @@ def on_cpu(options: Options, machine: Machine) -> bool:
     """No GPU trains for certain: not if the driver fails, or if a MIG instance is named, which it may not know."""
     visible = options.device.visible
     stopped = machine.fault is not None and machine.fault.level == "error"
-    unknown = (
-        machine.missing
-        or stopped
-        or (isinstance(visible, list) and any(str(name).startswith("MIG-") for name in visible))
-    )
-    return visible == "none" or not (unknown or visible_gpus(options, machine))
+    names_instance = isinstance(visible, list) and any(str(name).startswith("MIG-") for name in visible)
+    return visible == "none" or not (machine.missing or stopped or names_instance or visible_gpus(options, machine))
 
 
 def share_a_gpu(options: Options, machine: Machine) -> bool:
@@ -119,25 +115,18 @@ def too_old(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:
-    visible = options.device.visible
-    if isinstance(visible, str):
-        yield from _too_few(options, machine)
-        return
-    for name in dict.fromkeys(visible):
+    """Named GPUs; for a choice such as `free:2` too few, or shared ones without a limit of their memory."""
+    visible, choice = options.device.visible, options.device.choice
+    for name in () if isinstance(visible, str) else dict.fromkeys(visible):
         if not machine.missing and not machine.finds(name) and not str(name).startswith("MIG-"):
-            have = f"this machine has {len(machine.gpus)}" if machine.gpus else machine.no_gpu_reason
-            yield error(KEY, f"there is no GPU {name} ({have})",
+            reason = f"this machine has {len(machine.gpus)}" if machine.gpus else machine.no_gpu_reason
+            yield error(KEY, f"there is no GPU {name} ({reason})",
                         "set it to all, none, or the numbers of existing GPUs")  # fmt: skip
-    if len(set(visible)) != len(visible):
+    if isinstance(visible, list) and len(set(visible)) != len(visible):
         yield error(KEY, "names a GPU twice", "name each once")
-    if len({str(name)[:4] if isinstance(name, str) else "" for name in visible}) > 1:
-        yield error("device.visible", "mixes indices and UUIDs; CUDA reads only those of the same kind as the first",
+    if isinstance(visible, list) and len({name[:4] if isinstance(name, str) else "" for name in visible}) > 1:
+        yield error(KEY, "mixes indices and UUIDs; CUDA reads only those of the same kind as the first",
                     "use only indices, or only UUIDs")  # fmt: skip
-
-
-def _too_few(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Report too few GPUs for a choice such as `free:2`, and shared GPUs without a limit of their memory."""
-    choice = options.device.choice
     if choice is None or machine.missing:
         return
     if not machine.gpus:
@@ -176,20 +165,18 @@ def allocation(options: Options, machine: Machine) -> Iterator[Finding]:
 def precision(options: Options, machine: Machine) -> Iterator[Finding]:
     needed = {"mixed_float16": FLOAT16_CAPABILITY, "mixed_bfloat16": BFLOAT16_CAPABILITY}.get(options.precision.policy)
     for gpu in training_gpus(options, machine):
-        if needed and gpu.compute_capability and tuple(gpu.compute_capability) < needed:
-            yield _too_old(gpu, gpu.compute_capability, needed)
+        if not needed or not (has := gpu.compute_capability) or tuple(has) >= needed:
+            continue
+        if needed == FLOAT16_CAPABILITY and has in chips.FAST_FLOAT16_WITHOUT_TENSOR_CORES:
+            message = f"GPU {gpu.index} (compute capability {dotted(has)}) has no tensor cores: float16 gains little"
+            yield warning("precision.policy", message, "compare with float32: gputui ab measures both")
+        else:
+            change = "set it to float32" if needed == FLOAT16_CAPABILITY else "set it to mixed_float16 or float32"
+            message = f"it needs compute capability {dotted(needed)}, but GPU {gpu.index} has {dotted(has)}"
+            yield error("precision.policy", message, change)
     if options.precision.policy == "mixed_float16" and on_cpu(options, machine):
         yield warning("precision.policy", "float16 is slower than float32 on a CPU",
                       "use mixed_bfloat16, which is faster on CPUs with AVX-512 BF16 or AMX")  # fmt: skip
-
-
-def _too_old(gpu: Gpu, capability: tuple[int, int], needed: tuple[int, int]) -> Finding:
-    if needed == FLOAT16_CAPABILITY and capability in chips.FAST_FLOAT16_WITHOUT_TENSOR_CORES:
-        message = f"GPU {gpu.index} (compute capability {dotted(capability)}) has no tensor cores: float16 gains little"
-        return warning("precision.policy", message, "compare with float32: gputui ab measures both")
-    return error("precision.policy",
-        f"it needs compute capability {dotted(needed)}, but GPU {gpu.index} has {dotted(capability)}",
-        "set it to float32" if needed == FLOAT16_CAPABILITY else "set it to mixed_float16 or float32")  # fmt: skip
 
 
 def compiled(options: Options, machine: Machine) -> bool:
@@ -201,60 +188,41 @@ def compiled(options: Options, machine: Machine) -> bool:
     return single and bool(gpus) and not any(compatibility.xla_aborts(gpu.compute_capability) for gpu in gpus)
 
 
-def xla_on_the_chip(options: Options, machine: Machine) -> Iterator[Finding]:
-    if options.compile.xla is not True:
-        return
+def chip(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Driver and XLA have no code for it."""
     for gpu in training_gpus(options, machine):
-        if compatibility.xla_aborts(gpu.compute_capability):
+        capability = gpu.compute_capability
+        if lacks := compatibility.lacks_code(capability) or compatibility.driver_lacks(capability, machine.cuda):
+            yield error(KEY, f"GPU {gpu.index}: {lacks.what}", f"{lacks.remedy}, or {_OTHER}")
+        if options.compile.xla is True and compatibility.xla_aborts(capability):
             built = dotted(installed.cuda_version() or (0, 0))
-            yield error(
-                "compile.xla",
-                f"XLA of this TensorFlow, built with CUDA {built}, crashes on GPU {gpu.index} "
-                f"(compute capability {dotted(gpu.compute_capability or ())})",
-                "set it to auto or false: without XLA the GPU works",
-            )
+            crashes = f"crashes on GPU {gpu.index} (compute capability {dotted(capability or ())})"
+            yield error("compile.xla", f"XLA of this TensorFlow, built with CUDA {built}, {crashes}",
+                        "set it to auto or false: without XLA the GPU works")  # fmt: skip
 
 
 def cudnn(options: Options, machine: Machine) -> Iterator[Finding]:
-    gpus = training_gpus(options, machine)
+    """XLA fails at convolutions, which a user's model may have."""
+    gpus, own = training_gpus(options, machine), options.workload.entry is not None
+    has_convolutions = not own and options.workload.model in _WITH_CUDNN
     of_each = [gpu.compute_capability for gpu in gpus]
     if gpus and (old := compatibility.old_cudnn(of_each)):
         yield error(KEY, old.what, f"{old.remedy}; or set it to none to train on the CPU")
         return
     lacking = [gpu for gpu in gpus if compatibility.lacks_cudnn(gpu.compute_capability)]
     for gpu in lacking:
-        version = dotted(installed.cudnn_version() or ())
-        yield on_options(
-            "error" if _has_convolutions(options) else "warning",
-            KEY,
-            f"the installed cuDNN {version} has no code for GPU {gpu.index} (compute capability "
-            f"{dotted(gpu.compute_capability or ())}): convolutions and other layers crash",
-            f"{compatibility.right_cudnn([gpu.compute_capability])}, or {_OTHER}",
-        )
-    if not lacking and compiled(options, machine) and (fails := compatibility.xla_fails(of_each)):
-        yield from _convolutions(options, fails)
-
-
-def _convolutions(options: Options, fails: Finding) -> Iterator[Finding]:
-    """XLA fails at convolutions: if the model has some, or is a user's, which may have some."""
-    has_convolutions = _has_convolutions(options)
-    if not has_convolutions and options.workload.entry is None:
+        chip = f"GPU {gpu.index} (compute capability {dotted(gpu.compute_capability or ())})"
+        what = f"the installed cuDNN {dotted(installed.cudnn_version() or ())} has no code for {chip}: "
+        yield on_options("error" if has_convolutions else "warning", KEY,
+                         f"{what}convolutions and other layers crash",
+                         f"{compatibility.right_cudnn([gpu.compute_capability])}, or {_OTHER}")  # fmt: skip
+    if lacking or not (has_convolutions or own) or not compiled(options, machine):
         return
-    explicit = options.compile.xla is True
-    level = ("error" if has_convolutions else "warning") if explicit else "warning" if has_convolutions else "note"
-    is_active = "" if explicit else ": the training then begins again without XLA"
-    yield on_options(level, "compile.xla", f"{fails.what}{is_active}", fails.remedy)
-
-
-def _has_convolutions(options: Options) -> bool:
-    return options.workload.entry is None and options.workload.model in _WITH_CUDNN
-
-
-def driver(options: Options, machine: Machine) -> Iterator[Finding]:
-    for gpu in training_gpus(options, machine):
-        capability = gpu.compute_capability
-        if lacks := compatibility.lacks_code(capability) or compatibility.driver_lacks(capability, machine.cuda):
-            yield error(KEY, f"GPU {gpu.index}: {lacks.what}", f"{lacks.remedy}, or {_OTHER}")
+    if fails := compatibility.xla_fails(of_each):
+        explicit = options.compile.xla is True
+        level = ("error" if has_convolutions else "warning") if explicit else "warning" if has_convolutions else "note"
+        is_active = "" if explicit else ": the training then begins again without XLA"
+        yield on_options(level, "compile.xla", f"{fails.what}{is_active}", fails.remedy)
 
 
 def build(options: Options, machine: Machine) -> Iterator[Finding]:
@@ -265,42 +233,17 @@ def build(options: Options, machine: Machine) -> Iterator[Finding]:
         yield error("device.visible", message, f"{installed.with_cuda()}{otherwise}")
 
 
-def allocator(options: Options, _machine: Machine) -> Iterator[Finding]:
+def memory(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Its limit and partitions, and options that do not go with them."""
     device = options.device
-    if device.allocator == "default":
-        return
-    for key in device.divided:
+    for key in device.divided if device.allocator != "default" else ():
         yield error(("device.allocator", key),
                     "cuda_malloc_async supports neither a memory limit nor partitions of a GPU",
                     "set device.allocator=default")  # fmt: skip
-
-
-def launching_threads(options: Options, _machine: Machine) -> Iterator[Finding]:
-    device = options.device
-    if device.gpu_thread_count != "auto" and device.gpu_thread_mode == "global":
-        yield warning(("device.gpu_thread_count", "device.gpu_thread_mode"),
-                      "it has no effect with gpu_thread_mode=global, which has no threads of its own for GPUs",
-                      "set device.gpu_thread_mode=gpu_private, or device.gpu_thread_count=auto")  # fmt: skip
-
-
-def xla_flags(options: Options, _machine: Machine) -> Iterator[Finding]:
-    if options.compile.xla_flags and options.compile.xla is False:
-        yield warning(("compile.xla_flags", "compile.xla"), "XLA compiles nothing, so its flags have no effect",
-                      "set compile.xla=true, or remove compile.xla_flags")  # fmt: skip
-
-
-def memory_modes(options: Options, machine: Machine) -> Iterator[Finding]:
-    device = options.device
-    if device.memory_growth is not True or on_cpu(options, machine):
-        return
-    for key in device.divided:
+    for key in device.divided if device.memory_growth is True and not on_cpu(options, machine) else ():
         yield error(("device.memory_growth", key),
                     "TensorFlow ignores memory growth when memory is limited or partitioned",
                     "set device.memory_growth=auto")  # fmt: skip
-
-
-def partitions(options: Options, machine: Machine) -> Iterator[Finding]:
-    device = options.device
     for gpu in training_gpus(options, machine):
         total = gpu.memory_total_bytes or 0
         limit = (device.memory_limit_mb or 0) * 1024**2
@@ -332,10 +275,17 @@ def per_gpu(options: Options, machine: Machine) -> Iterator[Finding]:
             yield error(key, str(fault), f"set {key}=1")
 
 
-def gpu_only(options: Options, machine: Machine) -> Iterator[Finding]:
-    if not on_cpu(options, machine):
-        return
-    for info in OPTIONS:
+def without_effect(options: Options, machine: Machine) -> Iterator[Finding]:
+    """On a GPU because of another option, or because there is none."""
+    device = options.device
+    if device.gpu_thread_count != "auto" and device.gpu_thread_mode == "global":
+        yield warning(("device.gpu_thread_count", "device.gpu_thread_mode"),
+                      "it has no effect with gpu_thread_mode=global, which has no threads of its own for GPUs",
+                      "set device.gpu_thread_mode=gpu_private, or device.gpu_thread_count=auto")  # fmt: skip
+    if options.compile.xla_flags and options.compile.xla is False:
+        yield warning(("compile.xla_flags", "compile.xla"), "XLA compiles nothing, so its flags have no effect",
+                      "set compile.xla=true, or remove compile.xla_flags")  # fmt: skip
+    for info in OPTIONS if on_cpu(options, machine) else ():
         about: About = info.about
         value = getattr(getattr(options, info.group), info.name)
         if about.gpu_only and value != info.default:
@@ -383,20 +333,19 @@ def strategy(options: Options, machine: Machine) -> Iterator[Finding]:
             other, change = "strategy.devices", "name several devices in strategy.devices"
         yield warning(("strategy.kind", other), "mirrored over one device is no faster than single",
                       f"use strategy.kind=single, or {change}")  # fmt: skip
-    if options.strategy.communication == "nccl":
-        yield from _nccl(options, machine)
-    if options.strategy.communication != "auto" and kind not in plan.SEVERAL_REPLICAS:
-        yield warning("strategy.communication", f"strategy {kind} exchanges no gradients, so this has no effect",
-                      "set it to auto")  # fmt: skip
-
-
-def _nccl(options: Options, machine: Machine) -> Iterator[Finding]:
-    if on_cpu(options, machine):
-        yield error("strategy.communication", "nccl works between GPUs only", "set it to auto")
-    elif options.strategy.kind == "mirrored" and share_a_gpu(options, machine):
-        yield error(("strategy.communication", "device.logical_devices"),
-                    "NCCL does not support two replicas on one GPU",
+    way = options.strategy.communication
+    if way == "nccl" and on_cpu(options, machine):
+        yield error(_COMMUNICATION, "nccl works between GPUs only", "set it to auto")
+    elif way == "nccl" and kind == "mirrored" and share_a_gpu(options, machine):
+        yield error((_COMMUNICATION, "device.logical_devices"), "NCCL does not support two replicas on one GPU",
                     "set strategy.communication=auto, or device.logical_devices=1")  # fmt: skip
+    if way != "auto" and kind not in plan.SEVERAL_REPLICAS:
+        what = f"strategy {kind} exchanges no gradients, so this has no effect"
+        yield warning(_COMMUNICATION, what, "set it to auto")
+    if kind == MULTI_WORKER and way in WITHIN_A_MACHINE:
+        yield error(_COMMUNICATION, f"{way} exchanges within one machine", "set it to auto, ring or nccl")
+    if kind == "mirrored" and way == "ring":
+        yield error(_COMMUNICATION, f"ring exchanges between machines (strategy.kind={MULTI_WORKER})", "set it to auto")
 
 
 # ---- several machines -----------------------------------------------------------------------------
@@ -426,53 +375,36 @@ def others(options: Options, machine: Machine) -> Iterator[Finding]:
     return of_kind(options.strategy.kind, machine)
 
 
-def together(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """One worker that runs out of memory cannot continue alone."""
-    if options.strategy.kind == MULTI_WORKER and options.run.on_oom != "stop":
-        yield error(("run.on_oom", KIND),
-                    "one worker whose memory has run out cannot go on alone: all have to begin again together",
-                    "set run.on_oom=stop")  # fmt: skip
-
-
 def measured_alone(kind: str) -> str:
     """Return why a proof or a search cannot measure the strategy `kind`; empty if it can."""
-    if kind != MULTI_WORKER:
-        return ""
-    return f"strategy.kind=multi_worker: its trials would have to be started on all machines; {_RUN_OF_ITS_OWN}"
+    why = f"strategy.kind=multi_worker: its trials would have to be started on all machines; {_RUN_OF_ITS_OWN}"
+    return why if kind == MULTI_WORKER else ""
 
 
 def by_command(kind: object) -> list[Finding]:
     """A training on several machines cannot be started from a screen."""
-    if kind != MULTI_WORKER:
-        return []
     change = "save the preset, and start it on every machine: gputui --preset P; gputui resume RUN resumes it there"
-    return [error(KIND, "a training on several machines is started by its command, not from a screen", change)]
+    message = "a training on several machines is started by its command, not from a screen"
+    return [error(KIND, message, change)] if kind == MULTI_WORKER else []
 
 
-def on_one_node(options: Options, machine: Machine) -> Iterator[Finding]:
-    """NCCL must see all GPUs of a node to find every NVLink between them (github.com/NVIDIA/nccl/issues/1066)."""
-    here = len(machine.cluster.on_this_host) if machine.cluster else 0
-    if options.strategy.kind == MULTI_WORKER and here > 1 and not on_cpu(options, machine):
-        message = f"{here} workers share this host, and each sees only its own GPUs: NCCL may not find their NVLinks"
-        yield warning(KIND, message, "start one worker on each node (srun --ntasks-per-node=1) for all its GPUs")
-
-
-def devices(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Each worker uses all of its visible GPUs, or its CPU as one device."""
+def workers(options: Options, machine: Machine) -> Iterator[Finding]:
+    """Each worker uses all of its visible GPUs, or its CPU as one device. NCCL must see all GPUs of a node to find
+    every NVLink between them (github.com/NVIDIA/nccl/issues/1066).
+    """
     if options.strategy.kind != MULTI_WORKER:
         return
+    if options.run.on_oom != "stop":
+        yield error(("run.on_oom", KIND),
+                    "one worker whose memory has run out cannot go on alone: all have to begin again together",
+                    "set run.on_oom=stop")  # fmt: skip
+    here = len(machine.cluster.on_this_host) if machine.cluster else 0
+    if here > 1 and not on_cpu(options, machine):
+        message = f"{here} workers share this host, and each sees only its own GPUs: NCCL may not find their NVLinks"
+        yield warning(KIND, message, "start one worker on each node (srun --ntasks-per-node=1) for all its GPUs")
     if options.strategy.devices != "all":
         change = "set it to all, and name GPUs in device.visible"
         yield error("strategy.devices", f"{MULTI_WORKER} takes all visible GPUs", change)
     if options.device.logical_devices > 1:
         message = f"{MULTI_WORKER} takes each GPU as a whole, and a CPU as one device"
         yield error("device.logical_devices", message, "set it to 1, or strategy.kind=mirrored to try a strategy here")
-
-
-def communication(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Some values are only for one machine, and `ring` is only for several machines."""
-    kind, way = options.strategy.kind, options.strategy.communication
-    if kind == MULTI_WORKER and way in WITHIN_A_MACHINE:
-        yield error(_COMMUNICATION, f"{way} exchanges within one machine", "set it to auto, ring or nccl")
-    if kind == "mirrored" and way == "ring":
-        yield error(_COMMUNICATION, f"ring exchanges between machines (strategy.kind={MULTI_WORKER})", "set it to auto")

@@ -28,7 +28,6 @@ from ..options.training import (
 )
 from ..options.workload import BYTE_ENCODINGS, STRIDES
 from ..presets import Preset
-from ..runs import Run
 from ..runs.launched_with import options_of
 from ..runs.titles import title_of
 from ..system.identity import Place
@@ -63,9 +62,6 @@ def micro_batches(options: Options, _machine: Machine) -> Iterator[Finding]:
         yield note(("run.on_oom", "run.checkpoint"),
                    "without checkpoints a training whose memory runs out begins again",
                    "set run.checkpoint=epoch, unless the training is short")  # fmt: skip
-
-
-def give_way(options: Options, _machine: Machine) -> Iterator[Finding]:
     if options.run.give_way and options.run.checkpoint == "off":
         yield error(("run.give_way", "run.checkpoint"),
                     "a run without checkpoints would begin again each time it gives way",
@@ -127,8 +123,8 @@ def optimizer(options: Options, _machine: Machine) -> Iterator[Finding]:
                       "set another train.schedule, or remove train.hold_steps")  # fmt: skip
 
 
-def without_effect(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Because of the value of another option."""
+def misfits(options: Options, _machine: Machine) -> Iterator[Finding]:
+    """Options and data that are not for the model."""
     workload = options.workload
     if workload.entry is not None:
         return
@@ -145,9 +141,15 @@ def without_effect(options: Options, _machine: Machine) -> Iterator[Finding]:
         yield warning(("input.parallel_reads", "workload.data"),
                       f"{workload.source[0]} data is not read from TFRecord files",
                       "remove input.parallel_reads; input.parallel_calls applies to other data")  # fmt: skip
+    images = workload.model in ("cnn", "separable_cnn", "resnet50")
+    if workload.source[0] == "synthetic" and images and len(workload.shape) != 3:
+        yield error(("workload.model", "workload.shape"),
+                    f"{workload.model} needs images, but the shape is {workload.shape}",
+                    "give [height, width, channels], or use workload.model=mlp")  # fmt: skip
 
 
-def steps(options: Options, _machine: Machine) -> Iterator[Finding]:
+def steps(options: Options, machine: Machine) -> Iterator[Finding]:
+    """A batch that is larger than data whose number is not known here is reported by the trainer (session.py)."""
     per_epoch, together = options.train.steps_per_epoch, options.compile.steps_per_execution
     if per_epoch is not None and together > per_epoch:
         yield warning(("compile.steps_per_execution", "train.steps_per_epoch"),
@@ -157,40 +159,17 @@ def steps(options: Options, _machine: Machine) -> Iterator[Finding]:
         yield note(("compile.steps_per_execution", "train.steps_per_epoch"),
             f"the last execution of each epoch has {counted(per_epoch % together, 'steps')} instead of {together}",
             "choose a divisor of the steps of an epoch to avoid that")  # fmt: skip
-
-
-def shuffle(options: Options, _machine: Machine) -> Iterator[Finding]:
     buffer, samples = options.input.shuffle, plan.training_samples(options.workload, options.train)
     if isinstance(buffer, int) and buffer < min(options.input.batch_size, samples or options.input.batch_size):
         yield warning(("input.shuffle", "input.batch_size"), f"a shuffle buffer of {buffer} is smaller than one batch",
                       "make it several batches, or the whole data set")  # fmt: skip
-
-
-def large_batch(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Larger than the named data. Of other data the trainer says it (session.py)."""
-    samples, count = plan.training_samples(options.workload, options.train), replicas(options, machine)
+    count = replicas(options, machine)
     batch = plan.global_batch(options, count)
     if samples is not None and batch > samples and not options.input.drop_remainder:
-        message, change = too_large_batch(batch, samples, count)
-        yield warning("input.batch_size", message, change)
-
-
-def one_batch(options: Options, _machine: Machine) -> Iterator[Finding]:
+        yield warning("input.batch_size", *too_large_batch(batch, samples, count))
     if options.input.one_batch:
         yield warning("input.one_batch", "nothing useful is learnt from one batch again and again",
                       "set input.one_batch=false, unless you only measure the speed")  # fmt: skip
-
-
-def data_fits_model(options: Options, _machine: Machine) -> Iterator[Finding]:
-    workload, source = options.workload, options.workload.source[0]
-    images = workload.model in ("cnn", "separable_cnn", "resnet50")
-    if workload.entry is None and source == "synthetic" and images and len(workload.shape) != 3:
-        yield error(("workload.model", "workload.shape"),
-                    f"{workload.model} needs images, but the shape is {workload.shape}",
-                    "give [height, width, channels], or use workload.model=mlp")  # fmt: skip
-
-
-# ---- the learning rate ---------------------------------------------------------------------------
 
 
 _RATE_SCALING = "train.learning_rate_scaling"
@@ -215,66 +194,41 @@ def scaling(options: Options, machine: Machine) -> Iterator[Finding]:
 _SCHEDULE = "train.schedule"
 
 
-def early_stop(options: Options, _machine: Machine) -> Iterator[Finding]:
-    train, key = options.train, EARLY_STOP
-    figure = train.stops_by
-    if figure is None:
-        yield from _without(options, key, OFF, EARLY_STOPPING)
-        return
-    yield from _of_gputui(options, key, figure)
-    if train.early_stop_patience >= train.epochs:
-        yield warning(
-            ("train.early_stop_patience", "train.epochs"),
-            f"a training of {train.epochs} epochs cannot end early after {train.early_stop_patience} without "
-            "improvement",
-            "raise train.epochs, or lower train.early_stop_patience",
-        )
-
-
-def keep_best(options: Options, _machine: Machine) -> Iterator[Finding]:
-    figure, key = options.run.keeps_best_by, KEEP_BEST
-    if figure is None:
-        yield from _without(options, key, OFF, BEST_MODELS)
-    else:
-        yield from _of_gputui(options, key, figure)
-
-
-def plateau(options: Options, _machine: Machine) -> Iterator[Finding]:
+def watched(options: Options, _machine: Machine) -> Iterator[Finding]:
+    """The figures of a user's own code are known only when it trains."""
     train = options.train
-    figure = train.reduces_rate_by
-    if figure is None:
-        yield from _without(options, _SCHEDULE, train.schedule, ON_PLATEAU)
-        return
-    yield from _of_gputui(options, PLATEAU_FIGURE, figure)
-    if train.warmup_steps:
+    for figure, named_by, key, value, part in (
+        (train.stops_by, EARLY_STOP, EARLY_STOP, OFF, EARLY_STOPPING),
+        (options.run.keeps_best_by, KEEP_BEST, KEEP_BEST, OFF, BEST_MODELS),
+        (train.reduces_rate_by, PLATEAU_FIGURE, _SCHEDULE, train.schedule, ON_PLATEAU),
+    ):
+        if figure is None:  # options of this part of the group have no effect while `key` has this `value`
+            group = key.partition(".")[0]
+            instead = f"set {key}={PLATEAU}" if key == _SCHEDULE else f"set {key}=val_loss or another figure"
+            for info in OPTIONS:
+                is_part = info.group == group and info.about.part == part and info.key != key
+                if is_part and getattr(getattr(options, group), info.name) != info.default:
+                    what = f"{info.name} has no effect while {key} is {value}"
+                    yield error((info.key, key), what, f"{instead}, or remove {info.key}")
+        elif lack := lacks_figure(options, figure):
+            why, others = lack
+            if figure.name not in OF_OWN_MODELS:
+                yield error(named_by, why, f"set it to one of {', '.join(others)}")
+            else:
+                instead = f"set train.validation_split, or {named_by}={others[0]}"
+                yield error((named_by, "train.validation_split"), why, instead)
+    if train.stops_by is not None and train.early_stop_patience >= train.epochs:
+        patience = f"after {train.early_stop_patience} without improvement"
+        yield warning(("train.early_stop_patience", "train.epochs"),
+                      f"a training of {train.epochs} epochs cannot end early {patience}",
+                      "raise train.epochs, or lower train.early_stop_patience")  # fmt: skip
+    if train.reduces_rate_by is not None and train.warmup_steps:
         yield error((_SCHEDULE, "train.warmup_steps"),
                     f"{PLATEAU} follows a figure, and cannot follow a warm-up by steps",
                     "set train.warmup_steps=0, or another train.schedule")  # fmt: skip
-    if train.decay_steps is not None:
+    if train.reduces_rate_by is not None and train.decay_steps is not None:
         yield warning((_SCHEDULE, "train.decay_steps"), f"{PLATEAU} does not follow the steps",
                       "remove train.decay_steps")  # fmt: skip
-
-
-def _without(options: Options, key: str, value: str, part: str) -> Iterator[Finding]:
-    """Options of this part of the group have no effect while `key` has this `value`."""
-    group = key.partition(".")[0]
-    infos = [info for info in OPTIONS if info.group == group and info.about.part == part and info.key != key]
-    for info in infos:
-        if getattr(getattr(options, group), info.name) != info.default:
-            instead = f"set {key}={PLATEAU}" if key == _SCHEDULE else f"set {key}=val_loss or another figure"
-            what = f"{info.name} has no effect while {key} is {value}"
-            yield error((info.key, key), what, f"{instead}, or remove {info.key}")
-
-
-def _of_gputui(options: Options, key: str, figure: WatchedFigure) -> Iterator[Finding]:
-    """The figures of a user's own code are known only when it trains."""
-    if lack := lacks_figure(options, figure):
-        why, others = lack
-        if figure.name not in OF_OWN_MODELS:
-            yield error(key, why, f"set it to one of {', '.join(others)}")
-        else:
-            instead = f"set train.validation_split, or {key}={others[0]}"
-            yield error((key, "train.validation_split"), why, instead)
 
 
 def lacks_figure(options: Options, figure: WatchedFigure) -> tuple[str, tuple[str, ...]] | None:
@@ -317,61 +271,39 @@ def unkept(preset: Preset) -> Iterator[Finding]:
 
 def expected_seconds(preset: Preset) -> float | None:
     """By one of the 20 newest runs here with the same options, but for those without effect on an epoch."""
-    mine, here = _what_matters(_values(preset.options)), Place.here().host
+    values = {info.key: getattr(getattr(preset.options, info.group), info.name) for info in OPTIONS}
+    mine, here = _what_matters(values), Place.here().host
     for run in runs.all_runs()[:LOOKED_AT]:
         if title_of(run).preset != preset.name or run.status.get("host", here) != here:
             continue
-        if (measured := _times(run)) is not None and _what_matters(options_of(run)) == mine:
-            start, epoch = measured
-            return start + epoch * preset.options.train.epochs
+        result = run.whole_result  # over all launches, as the epochs are counted
+        whole, start, epochs = (at(result, key) for key in ("seconds", "startup_seconds", "epochs"))
+        if whole and epochs and _what_matters(options_of(run)) == mine:
+            start = start or 0.0
+            return start + max(0.0, whole - start) / epochs * preset.options.train.epochs
     return None
-
-
-def _times(run: Run) -> tuple[float, float] | None:
-    """Seconds from the launch to the end of the first step, and the mean of an epoch."""
-    result = run.whole_result  # over all launches, as the epochs are counted
-    whole, start, epochs = (at(result, key) for key in ("seconds", "startup_seconds", "epochs"))
-    if not whole or not epochs:
-        return None
-    start = start or 0.0
-    return start, max(0.0, whole - start) / epochs
-
-
-def _values(options: Options) -> dict[str, Any]:
-    return {info.key: getattr(getattr(options, info.group), info.name) for info in OPTIONS}
 
 
 def _what_matters(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if not key.startswith(_WITHOUT_EFFECT)}
 
 
-# ---- the job's time limit and its signal ---------------------------------------------------------
-
-
-def time_limit(options: Options, machine: Machine) -> Iterator[Finding]:
-    """The effect of run.max_minutes=auto on this machine."""
-    key, job = "run.max_minutes", machine.job_id
-    if options.run.max_minutes != "auto":
-        return
+def job_end(options: Options, machine: Machine) -> Iterator[Finding]:
+    """The effect of run.max_minutes=auto on this machine, and what is left of a run that its job ends."""
+    key, job, by = "run.max_minutes", machine.job_id, []
     ends, usable = machine.job_ends, machine.job_ends.usable_seconds if machine.job_ends else None
-    if not job:
-        message, change = "outside of a Slurm job auto is no limit", "for a limit here give minutes"
-    elif ends is None or usable is None:
-        message, change = f"squeue is asked for the end of the Slurm job {job}", f"the run ends itself {slurm.MARGIN}"
-    else:
-        message = f"the Slurm job {job} ends in {clock(max(0.0, ends.seconds or 0.0))}"
-        change = f"the run ends itself after {clock(usable)}"
-    yield note(key, message, change)
-    if job and options.run.checkpoint == "off":
-        yield _nothing_kept(key)
-
-
-def stop_signal(options: Options, _machine: Machine) -> Iterator[Finding]:
-    """Without checkpoints nothing is left of the run."""
-    if options.run.stop_signal != "none" and options.run.checkpoint == "off":
-        yield _nothing_kept("run.stop_signal")
-
-
-def _nothing_kept(key: str) -> Finding:
-    message = "without checkpoints a run that is ended with its job cannot be resumed"
-    return warning((key, "run.checkpoint"), message, "set run.checkpoint=epoch, or every so many steps")
+    if options.run.max_minutes == "auto":
+        if not job:
+            message, change = "outside of a Slurm job auto is no limit", "for a limit here give minutes"
+        elif ends is None or usable is None:
+            message = f"squeue is asked for the end of the Slurm job {job}"
+            change = f"the run ends itself {slurm.MARGIN}"
+        else:
+            message = f"the Slurm job {job} ends in {clock(max(0.0, ends.seconds or 0.0))}"
+            change = f"the run ends itself after {clock(usable)}"
+        yield note(key, message, change)
+        by += [key] if job else []
+    by += ["run.stop_signal"] if options.run.stop_signal != "none" else []
+    for key in by if options.run.checkpoint == "off" else ():
+        message = "without checkpoints a run that is ended with its job cannot be resumed"
+        yield warning((key, "run.checkpoint"), message, "set run.checkpoint=epoch, or every so many steps")

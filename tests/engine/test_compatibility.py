@@ -65,10 +65,10 @@ def test_the_memory_limit_that_is_proposed_fits_the_gpu() -> None:
     for on in (VOLTA, TWO, BLACKWELL):
         for parts in (1, 2, 3, 4):
             together = f"memory_growth=off logical_devices={parts} memory_limit_mb="
-            (finding, *_) = found_by("partitions", on, f"{together}999999")
+            (finding, *_) = found_by("memory", on, f"{together}999999")
             most = finding.remedy.removeprefix("give at most ")
-            assert found_by("partitions", on, together + most) == [], (parts, finding)
-            assert found_by("partitions", on, f"{together}{int(most) * 5 // 4}"), "it is most of what there is"
+            assert found_by("memory", on, together + most) == [], (parts, finding)
+            assert found_by("memory", on, f"{together}{int(most) * 5 // 4}"), "it is most of what there is"
 
 
 # ---- Chips and the kernel's files about them -----------------------------------------------------
