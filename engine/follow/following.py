@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -55,8 +55,10 @@ class Following:
                 if self._is_all_written(run, has_ended):
                     return "done"
             except Exception as fault:  # noqa: BLE001 - libraries of targets raise anything
-                if self._fail(run, fault, has_ended):
+                if self._gives_up(run, fault, has_ended):
                     return "given_up"
+                time.sleep(self._retry_seconds)
+                self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS)
 
     def _is_all_written(self, run: Run, has_ended: bool) -> bool:
         """Write the next batch; without one wait, or note the end if the run had ended: then True."""
@@ -66,12 +68,14 @@ class Following:
                 self._say(f"all is written already, {counted(self._place.number, 'rows')}")
                 return True
             self._open(run)
-        if self._write_batch(run):
-            self._recover(run)
-            return False
-        if not has_ended:
-            self._recover(run)
-            time.sleep(POLL_SECONDS)
+        wrote = self._write_batch(run)
+        if wrote or not has_ended:
+            if self._place.problem:
+                self._say("goes on")
+            self._failing_since, self._retry_seconds = None, RETRY_SECONDS
+            self._note(run, "following")
+            if not wrote:
+                time.sleep(POLL_SECONDS)
             return False
         outcome: Outcome = (run.result or {}).get("outcome") or "crashed"
         self._call(lambda: self._target.end(about_run(run), outcome))
@@ -85,10 +89,9 @@ class Following:
         has = self._call(lambda: self._target.open(about_run(run), place.key))
         self._has = place.number if has is None else has
         if self._has < place.number:
-            self._say(
-                f"the target has only {counted(self._has, 'rows')} of {place.number:,}: the rest is written again"
-            )
-            place.advance({}, PointMaker())  # back to the first event
+            lacks = f"the target has only {counted(self._has, 'rows')} of {place.number:,}"
+            self._say(f"{lacks}: the rest is written again")
+            place = self._place = replace(place, offsets={}, sending=None, **vars(PointMaker()))
         place.remote, place.where = self._target.remote, self._target.where
         self._save(run)
         self._is_open = True
@@ -104,23 +107,22 @@ class Following:
         if self._is_at(batch):
             place.sending = None
             return False
-        maker = place.maker
-        points = [point for point in maker.points(batch.events) if point.number >= self._has]
+        after = replace(place, offsets=dict(batch.ends), sending=None)
+        points = [point for point in after.points(batch.events) if point.number >= self._has]
         if points:
             place.sending = dict(batch.ends)
             self._save(run)
             self._call(lambda: self._target.write(points))
-        self._has = max(self._has, maker.number)
-        place.advance(dict(batch.ends), maker)
-        place.remote = self._target.remote
+        self._has = max(self._has, after.number)
+        after.remote, self._place = self._target.remote, after
         self._save(run)
         return True
 
     def _call(self, call: Callable[[], T]) -> T:
         return self._calls.result(call, CALL_SECONDS)
 
-    def _fail(self, run: Run, fault: Exception, has_ended: bool) -> bool:
-        """Wait before the next attempt. True if there is to be none."""
+    def _gives_up(self, run: Run, fault: Exception, has_ended: bool) -> bool:
+        """Notes the problem. True if there is to be no further attempt."""
         self._is_open = False
         words = str(fault)
         if isinstance(fault, OSError) and fault.strerror:  # without its number
@@ -134,27 +136,21 @@ class Following:
         self._note(run, "given_up" if gives_up else "waiting", problem)
         if gives_up:
             self._say(f"gives up; gputui follow {run.name} --to {self._name} goes on from here")
-            return True
-        time.sleep(self._retry_seconds)
-        self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS)
-        return False
-
-    def _recover(self, run: Run) -> None:
-        if self._place.problem:
-            self._say("goes on")
-        self._failing_since, self._retry_seconds = None, RETRY_SECONDS
-        self._note(run, "following")
+        return gives_up
 
     def _note(self, run: Run, state: State, problem: str = "") -> None:
-        if (state, problem) != (self._place.state, self._place.problem):
-            self._place.change(state, problem)
+        place = self._place
+        if (state, problem) != (place.state, place.problem):
+            place.since = place.since if state == place.state else time.time()
+            place.state, place.problem = state, problem
             try:
                 self._save(run)
             except OSError as fault:  # the disk is full; what is written does not depend on the state
                 self._say(f"cannot note its state: {fault.strerror or fault}")
 
     def _save(self, run: Run) -> None:
-        self._place.save(file_of(run.path, self._name))
+        """Raises OSError."""
+        write_atomically(file_of(run.path, self._name), json.dumps(plain(asdict(self._place))), durable=False)
 
 
 State = Literal["starting", "following", "waiting", "done", "given_up"]
@@ -164,17 +160,13 @@ class FollowError(Exception):
     """A run cannot be followed, or not by this target: what the user can do."""
 
 
-@dataclass
-class Place:
-    """The place of one follower."""
+@dataclass(kw_only=True)
+class Place(PointMaker):
+    """The place of one follower. Up to the bytes `offsets` of the event files everything is written."""
 
     key: str  # of the run at the target
-    offsets: dict[str, int] = field(default_factory=dict)  # bytes of each event file that are written
+    offsets: dict[str, int] = field(default_factory=dict)
     sending: dict[str, int] | None = None  # up to here they may be written
-    number: int = 0  # this and the next three: the state of the PointMaker there
-    step: int = 0
-    readings: dict[str, float] = field(default_factory=dict)
-    goes_back_to: int | None = None
     remote: dict[str, Any] = field(default_factory=dict)  # the target's own, such as the id of the remote run
     state: State = "starting"
     problem: str = ""  # why the follower waits or has given up
@@ -183,27 +175,7 @@ class Place:
 
     @classmethod
     def new(cls) -> Place:
-        return cls(os.urandom(8).hex())
-
-    @property
-    def maker(self) -> PointMaker:
-        return PointMaker(self.number, self.step, dict(self.readings), self.goes_back_to)
-
-    def advance(self, offsets: dict[str, int], maker: PointMaker) -> None:
-        """Everything up to `offsets` is written."""
-        self.offsets, self.sending = offsets, None
-        self.number, self.step = maker.number, maker.step
-        self.readings, self.goes_back_to = maker.readings, maker.goes_back_to
-
-    def change(self, state: State, problem: str = "") -> None:
-        """`since` is the time of the last change of the state."""
-        if state != self.state:
-            self.since = time.time()
-        self.state, self.problem = state, problem
-
-    def save(self, path: Path) -> None:
-        """Raises OSError."""
-        write_atomically(path, json.dumps(plain(asdict(self))), durable=False)
+        return cls(key=os.urandom(8).hex())
 
 
 def file_of(folder: Path, target: str, ending: str = "json") -> Path:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,7 +46,7 @@ _LOGIN = re.compile(r"//[^/?#\s]*@")  # in an address; a password may have an @
 
 
 def without_login(text: str) -> str:
-    """User names and passwords taken out of addresses."""
+    """Return the text without the user names and passwords in addresses."""
     return _LOGIN.sub("//", text)
 
 
@@ -98,33 +99,22 @@ class PointMaker:
         maker = RowMaker(self.readings)
         self.readings = maker.readings
         for event in events:
-            if isinstance(event, Started):
-                self._note_return(event.resumed_at_step or 0)
-            elif isinstance(event, OptionChanged):
-                self._note_return(event.resumes_at_step or 0)
+            step, values = self.step, None
+            if isinstance(event, Started | OptionChanged):
+                begins_at = event.resumed_at_step if isinstance(event, Started) else event.resumes_at_step
+                if (begins_at or 0) < self.step:
+                    self.goes_back_to = begins_at or 0
             elif isinstance(event, Finished):
-                if result := result_figures(event.summary):
-                    yield self._next(event.t, event.summary.get("steps") or self.step, result, True)
+                step, keys = event.summary.get("steps") or step, [figure.key for figure in figures.RUN]
+                result = {key: figures.at(event.summary, key) for key in keys if not key.startswith("metrics.")}
+                result |= {f"metrics.{name}": value for name, value in (event.summary.get("metrics") or {}).items()}
+                values = {RESULT + key: value for key, value in result.items() if value is not None} or None
             elif (row := maker.row(event)) is not None:
+                step = int(row.get("step", step))
                 values = {name: value for name, value in row.items() if name == "epoch" or name not in PLACE}
-                yield self._next(event.t, int(row.get("step", self.step)), values)
-
-    def _note_return(self, step: int) -> None:
-        if step < self.step:
-            self.goes_back_to = step
-
-    def _next(self, t: float, step: int, values: Mapping[str, float], is_result: bool = False) -> Point:
-        point = Point(self.number, t, step, values, is_result, self.goes_back_to)
-        self.number, self.step, self.goes_back_to = self.number + 1, step, None
-        return point
-
-
-def result_figures(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures by their names at a target, which begin with `result/`."""
-    keys = [figure.key for figure in figures.RUN if not figure.key.startswith("metrics.")]
-    values = {key: value for key in keys if (value := figures.at(summary, key)) is not None}
-    metrics = {f"metrics.{name}": value for name, value in (summary.get("metrics") or {}).items()}
-    return {RESULT + key: value for key, value in (values | metrics).items() if value is not None}
+            if values is not None:
+                yield Point(self.number, event.t, step, values, isinstance(event, Finished), self.goes_back_to)
+                self.number, self.step, self.goes_back_to = self.number + 1, step, None
 
 
 BLOCK_BYTES = 1 << 18  # of each file in a batch
@@ -145,47 +135,32 @@ def read_batch(folder: Path, begin: Offsets, ends: Offsets | None = None) -> Bat
     """The events after `begin`, up to `ends` or else from at most 256 kB of each file; those for whose time the other
     file has not been read are left for the next batch. Raises OSError.
     """
-    read = {
-        name: _read(folder / name, begin.get(name, 0), None if ends is None else ends.get(name, 0))
-        for name in EVENT_FILES
+    lines, until = dict[str, list[tuple[Event | None, int]]](), math.inf
+    for name in EVENT_FILES:
+        lines[name], goes_on = _read(folder / name, begin.get(name, 0), None if ends is None else ends.get(name, 0))
+        if goes_on:  # nothing is known of the time after the block's last event
+            until = min(until, next((event.t for event, _ in reversed(lines[name]) if event is not None), math.inf))
+    taken = {
+        name: list(takewhile(lambda pair: pair[0] is None or pair[0].t <= until, pairs))
+        for name, pairs in lines.items()
     }
-    # A file that goes on after its block: nothing is known of the time after the block's last event.
-    until = min((block.last_t for block in read.values() if block.goes_on), default=math.inf)
-    taken = {name: list(block.until(until)) for name, block in read.items()}
     events = in_time(event for pairs in taken.values() for event, _ in pairs if event is not None)
     return Batch(events, {name: pairs[-1][1] if pairs else begin.get(name, 0) for name, pairs in taken.items()})
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Lines of a file (None: no event), and the offset after each."""
-
-    lines: list[tuple[Event | None, int]]
-    goes_on: bool  # the file has further lines
-
-    @property
-    def last_t(self) -> float:
-        return next((event.t for event, _ in reversed(self.lines) if event is not None), math.inf)
-
-    def until(self, t: float) -> Iterator[tuple[Event | None, int]]:
-        for event, end in self.lines:
-            if event is not None and event.t > t:
-                return
-            yield event, end
-
-
-def _read(path: Path, begin: int, end: int | None) -> _Block:
+def _read(path: Path, begin: int, end: int | None) -> tuple[list[tuple[Event | None, int]], bool]:
+    """Lines of a file (None: no event) with the offset after each, and whether it has further lines."""
     file = GrowingFile(path, begin)
     try:
         block = file.block(BLOCK_BYTES if end is None else end - begin)
         if end is None and not block and file.size - begin > BLOCK_BYTES:
             block = file.block(LONGEST_BYTES)
     except FileNotFoundError:
-        return _Block([], False)
+        return [], False
     if not block and end != begin and file.size - begin > LONGEST_BYTES:
-        return _Block([(None, begin + LONGEST_BYTES)], end is None)
+        return [(None, begin + LONGEST_BYTES)], end is None
     lines, at = [], begin
     for event, line in parse_block(block):
         at += len(line) + 1
         lines.append((event, at))
-    return _Block(lines, end is None and file.size - begin > BLOCK_BYTES)
+    return lines, end is None and file.size - begin > BLOCK_BYTES

@@ -1,18 +1,28 @@
-"""The target `tensorboard`: one file of TensorBoard's events in the folder `tensorboard` of the run."""
+"""The target `tensorboard`: one file of TensorBoard's events in the folder `tensorboard` of the run, written without
+TensorFlow and TensorBoard. A file is a sequence of records (TFRecord: length, checksum of the length, data, checksum of
+the data), each an `Event` in the format of Protocol Buffers, with the fields of event.proto and what it imports.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+import struct
+from array import array
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..runs import Run
 from ..runs.events import Outcome
-from . import tfevents
+from ..runs.history import about as about_column
 from .target import AboutRun, Offsets, Point, PointMaker, about_run, read_batch
 
 FOLDER = "tensorboard"  # in a run folder
+_DT_STRING = 7  # TensorFlow's number of the type
+_START = 1  # SessionLog.START
+_LARGEST = 3.4028234e38  # of a float of 32 bits
+_CASTAGNOLI = 0x82F63B78  # the polynomial of CRC-32C, bits reversed
 
 
 class TensorBoard:
@@ -45,7 +55,16 @@ class TensorBoard:
         described = set(self.remote["described"])
         with self.path.open("r+b" if self.remote["bytes"] else "wb") as stream:
             stream.seek(self.remote["bytes"])
-            _append(stream, self._about, points, described)
+            if not stream.tell():
+                t, options = points[0].t, self._about.options
+                title = f"**{self._about.title}** {' '.join(f'#{tag}' for tag in self._about.tags)}"
+                rows = [f"| {key} | {str(value).replace('|', '/')} |" for key, value in options.items()]
+                table = [title, "", self._about.note, "", "| option | value |", "| --- | --- |", *rows]
+                stream.write(header(t) + text(t, "options", "\n".join(table)))
+            for point in points:
+                if point.goes_back_to is not None:
+                    stream.write(goes_back_to(point.t, point.goes_back_to))
+                stream.write(scalars(point.t, point.step, point.figures, described))
             stream.truncate()
             stream.flush()
             self.remote.update(bytes=stream.tell(), described=sorted(described))
@@ -71,16 +90,97 @@ def write_all(run: Run, folder: Path) -> Path | None:
     return target.path if target.remote else None
 
 
-def _table(about: AboutRun) -> str:
-    head = [f"**{about.title}** {' '.join(f'#{tag}' for tag in about.tags)}", "", about.note, ""]
-    rows = [f"| {key} | {str(value).replace('|', '/')} |" for key, value in about.options.items()]
-    return "\n".join([*head, "| option | value |", "| --- | --- |", *rows])
+# ---- records ---------------------------------------------------------------------------------------
 
 
-def _append(stream: BinaryIO, about: AboutRun, points: Sequence[Point], described: set[str]) -> None:
-    if not stream.tell():
-        stream.write(tfevents.header(points[0].t) + tfevents.text(points[0].t, "options", _table(about)))
-    for point in points:
-        if point.goes_back_to is not None:
-            stream.write(tfevents.goes_back_to(point.t, point.goes_back_to))
-        stream.write(tfevents.scalars(point.t, point.step, point.figures, described))
+def header(t: float) -> bytes:
+    """The record with which a file begins."""
+    return _record(_event(t, 0) + _text(3, "brain.Event:2"))
+
+
+def scalars(t: float, step: int, values: Mapping[str, float], described: set[str]) -> bytes:
+    """A figure that is not in `described` gets its description, which TensorBoard reads from a tag's first value."""
+    parts = []
+    for name, value in values.items():
+        meta = b"" if name in described else _bytes(1, _text(1, "scalars")) + _text(3, about_column(name))
+        described.add(name)
+        figure = struct.pack("<f", max(-_LARGEST, min(_LARGEST, value)))
+        parts.append(_bytes(1, _text(1, name) + b"\x15" + figure + (_bytes(9, meta) if meta else b"")))
+    return _record(_event(t, step) + _bytes(5, b"".join(parts)))
+
+
+def text(t: float, name: str, markdown: str) -> bytes:
+    """TensorBoard shows it under the tab Text."""
+    meta = _bytes(1, _text(1, "text"))
+    tensor = _number(1, _DT_STRING) + _bytes(2, b"") + _text(8, markdown)
+    return _record(_event(t, 0) + _bytes(5, _bytes(1, _text(1, name) + _bytes(8, tensor) + _bytes(9, meta))))
+
+
+def goes_back_to(t: float, step: int) -> bytes:
+    """TensorBoard forgets the figures after `step`, from which the training continues."""
+    return _record(_event(t, step + 1) + _bytes(7, _number(1, _START)))
+
+
+def _record(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", _masked(length)) + data + struct.pack("<I", _masked(data))
+
+
+def _masked(data: bytes) -> int:
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def crc32c(data: bytes) -> int:
+    """RFC 3720, appendix B.4."""
+    of_word, crc, even = _of_word(), 0xFFFFFFFF, len(data) & ~1
+    for word in struct.unpack(f"<{even // 2}H", data[:even]):
+        crc = of_word[(crc ^ word) & 0xFFFF] ^ crc >> 16
+    for byte in data[even:]:
+        crc = _of_byte()[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+@functools.cache
+def _of_byte() -> Sequence[int]:
+    table = list(range(256))
+    for _ in range(8):
+        table = [crc >> 1 ^ (_CASTAGNOLI if crc & 1 else 0) for crc in table]
+    return table
+
+
+@functools.cache
+def _of_word() -> Sequence[int]:
+    """Return how each two bytes change the checksum, which needs half as many steps as byte by byte."""
+    of_byte = _of_byte()
+    return array(
+        "I", [of_byte[(first := of_byte[word & 0xFF] ^ word >> 8) & 0xFF] ^ first >> 8 for word in range(65536)]
+    )
+
+
+# ---- Protocol Buffers ---------------------------------------------------------------------------
+
+
+def _event(t: float, step: int) -> bytes:
+    return b"\x09" + struct.pack("<d", t) + _number(2, step)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _text(field: int, value: str) -> bytes:
+    return _bytes(field, value.encode())
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

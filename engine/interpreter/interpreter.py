@@ -1,19 +1,35 @@
 """The interpreter in which a trainer runs: gputui's own, or one of the user's (run.python).
 
-The interpreter itself reports what is installed for it, in a process that imports nothing that takes long.
-
-Deferred imports: most commands ask no other interpreter.
+The interpreter itself reports what is installed for it, in a process that imports nothing that takes long, whose answer
+is waited for at most 10 s and can be given up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
+import re
+import selectors
 import shlex
+import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any
 
+from ..files import typed
+from ..files.reading import written_at
 from ..frozen import dataclass
+from ..system import child_process
 from . import supported_versions
 
 VARIABLE = "GPUTUI_PYTHON"  # environment variable: the interpreter if run.python is not set
@@ -86,26 +102,22 @@ class Interpreter:
         return ".".join(map(str, self.version))
 
     def install(self, requirement: str) -> str:
-        """The shell command, which first removes packages with files in the same folder, or none would work."""
-        add, remove = self._commands()
-        in_the_way = " ".join(self._in_the_way(requirement))
-        return f"{remove} {in_the_way} && {add} '{requirement}'" if in_the_way else f"{add} '{requirement}'"
-
-    def _commands(self) -> tuple[str, str]:
+        """The shell command, which first removes packages with files in the same folder, or none would work: those of
+        Keras, for TensorFlow of both, unless it is only the usual one, which pip replaces.
+        """
         python = shlex.quote(self.python)
-        if is_own(self.python) and _is_active("pip"):
-            return "pip install", "pip uninstall -y"
-        if "pip" in self.packages:
-            return f"{python} -m pip install", f"{python} -m pip uninstall -y"
-        return f"uv pip install --python {python}", f"uv pip uninstall --python {python}"
-
-    def _in_the_way(self, requirement: str) -> Iterator[str]:
-        """Installed packages of Keras, for TensorFlow of both, unless it is only the usual one, which pip replaces."""
-        kinds = [kind for kind in (TENSORFLOW, KERAS) if requirement.startswith((kind[0], "tensorflow"))]
-        for kind in kinds:
+        if is_own(self.python) and os.path.dirname(shutil.which("pip") or "") == os.path.dirname(sys.executable):
+            add, remove = "pip install", "pip uninstall -y"
+        elif "pip" in self.packages:
+            add, remove = f"{python} -m pip install", f"{python} -m pip uninstall -y"
+        else:
+            add, remove = f"uv pip install --python {python}", f"uv pip uninstall --python {python}"
+        in_the_way: list[str] = []
+        for kind in (TENSORFLOW, KERAS):
             there = [name for name in kind if name in self.packages]
-            if there not in ([], [kind[0]]):
-                yield from there
+            if requirement.startswith((kind[0], "tensorflow")) and there not in ([], [kind[0]]):
+                in_the_way += there
+        return f"{remove} {' '.join(in_the_way)} && {add} '{requirement}'" if in_the_way else f"{add} '{requirement}'"
 
     def __str__(self) -> str:
         versions = f"TensorFlow {self.tensorflow or 'of unknown version'}, Keras {self.keras or 'of unknown version'}"
@@ -128,33 +140,28 @@ def file_of(text: str, folder: str = "") -> str:
     kept, as a Python recognizes its environment by the path with which it is started.
     """
     path = os.path.join(os.path.abspath(folder), os.path.expanduser(text))
-    if "/" not in text and not os.path.exists(path) and (program := _on_path(text)) is not None:
+    if "/" not in text and not os.path.exists(path) and (program := shutil.which(text)) is not None:
         return program
     if os.path.isdir(path):
         path = os.path.join(path, "bin", "python")
     return os.path.normpath(path)
 
 
-def _is_active(name: str) -> bool:
-    return os.path.dirname(_on_path(name) or "") == os.path.dirname(sys.executable)
-
-
-def _on_path(name: str) -> str | None:
-    import shutil
-
-    return shutil.which(name)
-
-
-def _no_notice(python: str) -> None:
-    pass
-
-
-# Called, in any thread, if an interpreter has not answered for a second.
-notice: Callable[[str], None] = _no_notice
-
-
 def is_own(python: str) -> bool:
     return python == sys.executable
+
+
+@functools.cache
+def own() -> Interpreter:
+    """Read only once."""
+    packages, places = {}, {}
+    for name in ASKED:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            distribution = metadata.distribution(name)
+            packages[name], places[name] = distribution.version, str(distribution.locate_file(""))
+    if not any(name in places for name in TENSORFLOW) and (spec := find_spec("tensorflow")) is not None:
+        places["tensorflow"] = os.path.dirname(next(iter(spec.submodule_search_locations or [""])))
+    return Interpreter(sys.executable, sys.version_info[:3], packages, places, tuple(sys.path))
 
 
 def examine(python: str) -> Interpreter:
@@ -163,57 +170,39 @@ def examine(python: str) -> Interpreter:
     """
     if is_own(python):
         return own()
-    if (absent := _absent(python)) is not None:
-        raise absent
-    earlier = _known.get(python)
-    if earlier is None or earlier.state != _state(python, earlier.search_path):
-        earlier = _known[python] = _query(python)
-    if earlier.interpreter is None:
-        raise Unusable(*earlier.fault)
-    return earlier.interpreter
+    if not os.path.exists(python):
+        folder = os.path.dirname(os.path.dirname(python))
+        if python.endswith("/bin/python") and os.path.isdir(folder):
+            raise Unusable(f"{folder} has no bin/python, so it is not a Python environment", NAME_ANOTHER)
+        raise Unusable(f"{python} does not exist", NAME_ANOTHER)
+    if not os.access(python, os.X_OK):
+        raise Unusable(f"{python} cannot be executed", NAME_ANOTHER)
+    state, answer = _known.get(python, ((), None))
+    if answer is None or state != _state(python, answer):
+        try:
+            answer = _answer(python)
+        except NotWaitedFor:
+            raise
+        except Unusable as fault:
+            answer = str(fault)
+        _known[python] = _state(python, answer), answer
+    if isinstance(answer, str):
+        raise Unusable(answer, NAME_ANOTHER)
+    return answer
+
+
+# By path: an interpreter, or why it cannot be used, with its state at that time.
+_known: dict[str, tuple[tuple[float, ...], Interpreter | str]] = {}
+
+
+def _state(python: str, answer: Interpreter | str) -> tuple[float, ...]:
+    return tuple(written_at(Path(path)) for path in (python, *(() if isinstance(answer, str) else answer.search_path)))
 
 
 def forget_failures() -> None:
     """The user may have repaired them."""
-    for python, answer in list(_known.items()):
-        if answer.interpreter is None:
-            _known.pop(python, None)
-
-
-def ask_with(tell: Callable[[str], None]) -> None:
-    """`tell` gets, in any thread, the path of an interpreter that has not answered for 1 s. Allows questions."""
-    global notice
-    notice = tell
-    if (inquiry := sys.modules.get(f"{__package__}.installed_query")) is not None:
-        inquiry.begin()
-
-
-def give_up() -> None:
-    """End all questions until `ask_with`, so that the program can end at once. Callers get NotWaitedFor."""
-    from . import installed_query as inquiry
-
-    inquiry.give_up()
-
-
-def slow() -> str | None:
-    """An interpreter that has not answered for 1 s."""
-    inquiry = sys.modules.get(f"{__package__}.installed_query")
-    return None if inquiry is None else inquiry.slow()
-
-
-def _query(python: str) -> _Answer:
-    from . import installed_query as inquiry
-
-    try:
-        answer = inquiry.answer(python, ASKED, notice)
-    except inquiry.NotWaitedFor as fault:
-        raise NotWaitedFor(str(fault), NAME_ANOTHER) from None
-    except inquiry.NoAnswer as fault:
-        return _Answer(_state(python, ()), (), None, (str(fault), NAME_ANOTHER))
-    described = Interpreter(
-        python, tuple(answer["version"]), answer["packages"], answer["places"], tuple(answer["path"])
-    )
-    return _Answer(_state(python, described.search_path), described.search_path, described)
+    for python in [python for python, (_, answer) in _known.items() if isinstance(answer, str)]:
+        _known.pop(python, None)
 
 
 def require(python: str) -> Interpreter:
@@ -232,58 +221,167 @@ def require(python: str) -> Interpreter:
     return described
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """The interpreter, or why it has none and the remedy (`fault`); `state` is that of `_state` at that time."""
-
-    state: tuple[int, ...]
-    search_path: tuple[str, ...]
-    interpreter: Interpreter | None
-    fault: tuple[str, str] = ("", "")
+# ---- what is installed --------------------------------------------------------------------------
 
 
-_known: dict[str, _Answer] = {}  # by the path of the interpreter
-
-
-def _state(python: str, search_path: Sequence[str]) -> tuple[int, ...]:
-    return tuple(_changed(path) for path in (python, *search_path))
-
-
-def _changed(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
-
-
-def _absent(python: str) -> Unusable | None:
-    """The error if the path is no program that can be started."""
-    if not os.path.exists(python):
-        folder = os.path.dirname(os.path.dirname(python))
-        if python.endswith("/bin/python") and os.path.isdir(folder):
-            return Unusable(f"{folder} has no bin/python, so it is not a Python environment", NAME_ANOTHER)
-        return Unusable(f"{python} does not exist", NAME_ANOTHER)
-    if not os.access(python, os.X_OK):
-        return Unusable(f"{python} cannot be executed", NAME_ANOTHER)
-    return None
-
-
-@functools.cache
-def own() -> Interpreter:
-    """Read only once."""
-    from importlib import metadata
-    from importlib.util import find_spec
-
-    packages, places = {}, {}
-    for name in ASKED:
+ANSWER_SECONDS = 10.0  # a first start from a network disk
+MOST_BYTES = 1 << 20  # of an answer: many times what any Python prints
+NOTICE_SECONDS = 1.0  # without an answer; then `notice` is called
+MARK = "gputui: "  # before the answer: other programs may print something before and after it
+# The program must run in any Python, so that an old Python can be refused by its version. It removes the current folder
+# from sys.path, as a trainer does not have it there either.
+PROGRAM = """
+import sys
+if sys.path and sys.path[0] == "":
+    del sys.path[0]
+import json
+found, places = {}, {}
+try:
+    from importlib import metadata, util
+except ImportError:
+    pass
+else:
+    for name in sys.argv[2:]:
         try:
-            distribution = metadata.distribution(name)
+            one = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        packages[name], places[name] = distribution.version, str(distribution.locate_file(""))
-    if not any(name in places for name in TENSORFLOW) and (spec := find_spec("tensorflow")) is not None:
-        places["tensorflow"] = os.path.dirname(next(iter(spec.submodule_search_locations or [""])))
-    return Interpreter(sys.executable, sys.version_info[:3], packages, places, tuple(sys.path))
+        found[name], places[name] = one.version, str(one.locate_file(""))
+    for name in ("tensorflow", "keras", "numpy"):
+        spec = util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations:
+            places.setdefault(name, list(spec.submodule_search_locations)[0].rpartition("/")[0])
+told = {"version": list(sys.version_info[:3]), "packages": found, "places": places, "search_path": sys.path}
+print("\\n" + sys.argv[1] + json.dumps(told))
+"""
+# The lines of output that explain why a Python cannot be used: from Python itself, or from the loader of its libraries.
+_TELLING = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b|^Fatal Python error|error while loading shared librar|GLIBC")
+_lock = Lock()
+_under_way: dict[str, _Inquiry] = {}
+_ends = False  # True after `give_up`: no interpreter is asked
+# Called, in any thread, with the path of an interpreter that has not answered for a second.
+notice: Callable[[str], object] = str
+
+
+class _Inquiry:
+    """One process that asks `python`."""
+
+    def __init__(self, python: str) -> None:
+        self.python = python
+        self.answer: Future[Interpreter] = Future()
+        self.is_slow = self.is_given_up = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self) -> Interpreter:
+        """Raises Unusable."""
+        python = self.python
+        try:
+            # In a group of its own, which is ended as a whole: it may be a script that has started something.
+            self._process = child_process.start(
+                [python, "-c", PROGRAM, MARK, *ASKED], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, process_group=0,
+            )  # fmt: skip
+        except OSError as fault:
+            raise Unusable(f"{python} cannot be run: {fault.strerror}", NAME_ANOTHER) from None
+        with self._process:
+            try:
+                output, log = self._output(self._process)
+            except subprocess.TimeoutExpired:
+                raise Unusable(f"{python} does not answer within {ANSWER_SECONDS:g} s", NAME_ANOTHER) from None
+            finally:
+                self.end()
+        if self.is_given_up:
+            raise NotWaitedFor(f"{python} was not waited for", NAME_ANOTHER)
+        if log.startswith(child_process.NOT_RUN):
+            why = log.removeprefix(child_process.NOT_RUN).strip()
+            raise Unusable(f"{python} cannot be run: {why}", NAME_ANOTHER)
+        try:
+            answer, _ = json.JSONDecoder().raw_decode(output[output.rindex(MARK) + len(MARK) :])
+            return typed.convert(answer | {"python": python}, Interpreter)
+        except (ValueError, TypeError, RecursionError):
+            lines = [line.strip() for line in log.splitlines() if line.strip()]
+            telling = lines[-1:] if len(lines) == 1 else [line for line in lines if _TELLING.search(line)][-1:]
+            shown = ["".join(each if each.isprintable() else " " for each in line)[:120] for line in telling]
+            why = "".join(shown) or "it does not answer as a Python does"
+            raise Unusable(f"{python} is not a usable Python: {why}", NAME_ANOTHER) from None
+
+    def _output(self, process: subprocess.Popen[bytes]) -> tuple[str, str]:
+        """Raises TimeoutExpired after 10 s, or Unusable if an output is longer than 1 MiB."""
+        if self.is_given_up:
+            self.end()
+        began = time.monotonic()
+        printed: dict[Any, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
+        with selectors.DefaultSelector() as streams:
+            for stream in printed:
+                streams.register(stream, selectors.EVENT_READ)
+            while streams.get_map():
+                passed = time.monotonic() - began
+                if passed >= ANSWER_SECONDS:
+                    raise subprocess.TimeoutExpired(process.args, ANSWER_SECONDS)
+                if passed >= NOTICE_SECONDS and not self.is_slow:
+                    self.is_slow = True
+                    notice(self.python)
+                for key, _ in streams.select((ANSWER_SECONDS if self.is_slow else NOTICE_SECONDS) - passed):
+                    block = os.read(key.fd, MOST_BYTES)
+                    printed[key.fileobj] += block
+                    if not block:
+                        streams.unregister(key.fileobj)
+                    if len(printed[key.fileobj]) > MOST_BYTES:
+                        what = f"{self.python} is not a usable Python: it prints without end"
+                        raise Unusable(what, NAME_ANOTHER)
+        process.wait(ANSWER_SECONDS)
+        output, log = (block.decode("utf-8", "replace") for block in printed.values())
+        return output, log
+
+    def end(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _answer(python: str) -> Interpreter:
+    """Callers that ask the same interpreter meanwhile wait for the same answer. Raises Unusable."""
+    with _lock:
+        if _ends:
+            raise NotWaitedFor(f"{python} is not asked any more", NAME_ANOTHER)
+        under_way = _under_way.get(python)
+        inquiry = under_way or _under_way.setdefault(python, _Inquiry(python))
+    if under_way is None:
+        try:
+            inquiry.answer.set_result(inquiry.ask())
+        except BaseException as fault:  # noqa: BLE001 - raised again as the answer is read
+            inquiry.answer.set_exception(fault)
+        finally:
+            with _lock:
+                del _under_way[python]
+    else:
+        with contextlib.suppress(TimeoutError):
+            return inquiry.answer.result(NOTICE_SECONDS)
+        notice(python)
+    return inquiry.answer.result()
+
+
+def slow() -> str | None:
+    """An interpreter that has not answered for 1 s."""
+    with _lock:
+        return next((inquiry.python for inquiry in _under_way.values() if inquiry.is_slow), None)
+
+
+def ask_with(tell: Callable[[str], object]) -> None:
+    """`tell` gets, in any thread, the path of an interpreter that has not answered for 1 s. Allows questions."""
+    global notice, _ends
+    notice, _ends = tell, False
+
+
+def give_up() -> None:
+    """End all questions until `ask_with`, so that the program can end at once. Callers get NotWaitedFor."""
+    global _ends
+    with _lock:
+        _ends = True
+        inquiries = list(_under_way.values())
+    for inquiry in inquiries:
+        inquiry.is_given_up = True
+        inquiry.end()
 
 
 # ---- its command ----------------------------------------------------------------------------------
@@ -294,19 +392,17 @@ _SCRIPT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 def command(python: str, module: str, *words: str) -> list[str]:
     """-P, or bootstrap/run_module.py in another one: a file in the current folder replaces no module of gputui."""
-    start = ["-P"] if python == sys.executable else [_SCRIPT]
+    start = ["-P"] if is_own(python) else [_SCRIPT]
     return [python, *start, "-m", module, *words]
 
 
 def environment(python: str) -> dict[str, str]:
     """The programs of another interpreter than gputui's are put on PATH, as if its environment was activated."""
-    from ..system.child_process import OWN_PYTHON
-
     variables = dict(os.environ)
-    variables.pop(OWN_PYTHON, None)
-    if python == sys.executable:
+    variables.pop(child_process.OWN_PYTHON, None)
+    if is_own(python):
         return variables
     programs, path = os.path.dirname(python), variables.get("PATH", "")
     if programs not in path.split(os.pathsep):
         variables["PATH"] = os.pathsep.join([programs, path] if path else [programs])
-    return variables | {OWN_PYTHON: sys.executable}
+    return variables | {child_process.OWN_PYTHON: sys.executable}

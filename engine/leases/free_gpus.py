@@ -8,16 +8,12 @@ its memory and 30 % of the time.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
 from ..files import typed
-from ..files.writing import write_atomically
 from ..gpu import Gpu, GpuProcess, extended
 from ..system.child_process import BackgroundCall, BackgroundCalls
 from ..system.descendants import descends
@@ -71,12 +67,10 @@ class GpuUse(Gpu):
 
     @property
     def computing(self) -> tuple[GpuProcess, ...]:
-        """The processes that compute on the GPU."""
         return tuple(process for process in self.processes or () if process.computes)
 
     @property
     def has_display(self) -> bool:
-        """True if the GPU draws a screen."""
         return chips.is_wsl() or any("G" in (process.type or "") for process in self.processes or ())
 
     @property
@@ -115,19 +109,19 @@ class GpuUse(Gpu):
 
 def read() -> list[GpuUse]:
     """Return every GPU of the machine as it is now. Raises NotFree if NVML cannot be read."""
-    return _uses(lambda: BackgroundCall(_readings).result(PATIENCE_SECONDS))
+
+    def readings() -> list[Gpu]:
+        with contextlib.closing(Nvml(processes=True)) as nvml:
+            return nvml.read()
+
+    return _uses(lambda: BackgroundCall(readings).result(PATIENCE_SECONDS))
 
 
 def _uses(readings: Callable[[], Sequence[Gpu]]) -> list[GpuUse]:
     try:
-        return [use for reading in readings() for use in uses_of(reading)]
+        return [use for gpu in readings() for use in uses_of(gpu)]
     except (NvmlUnavailable, TimeoutError) as fault:
         raise NotFree(f"the GPUs cannot be read: {fault}") from None
-
-
-def _readings() -> list[Gpu]:
-    with contextlib.closing(Nvml(processes=True)) as nvml:
-        return nvml.read()
 
 
 class GpuWatch:
@@ -152,8 +146,7 @@ class GpuWatch:
     def _readings(self) -> list[Gpu]:
         if self._nvml is None:
             self._nvml, self._slow_due = Nvml(processes=True), 0.0
-        is_slow = time.monotonic() >= self._slow_due
-        if is_slow:
+        if is_slow := time.monotonic() >= self._slow_due:
             self._slow_due = time.monotonic() + SLOW_SECONDS
         readings = self._nvml.read(is_slow)
         if not readings:  # a driver without a GPU may get one
@@ -190,25 +183,24 @@ def give_back(leases: Sequence[Lease]) -> list[str]:
     """Release the leases of a run whose processes have ended, each as soon as the GPU's memory is free. After 10 s it
     is released as `stuck`: a line for each is returned.
     """
-    left = {each.name: each for each in leases if each.name != lease.CPU}
     for each in leases:
         if each.name == lease.CPU:
             each.release()
-    until, uses = time.monotonic() + GIVE_BACK_SECONDS, list[GpuUse]()
+    left = {each.name: each for each in leases if each.name != lease.CPU}
+    until, uses = time.monotonic() + GIVE_BACK_SECONDS, dict[str, GpuUse]()
     while left:
         try:
-            uses = read()
+            uses = {use.key: use for use in read()}
         except NotFree:  # it is not known whether they are free
-            uses = []
-        for name in [name for name, each in left.items() if _is_back(name, each, uses)]:
+            uses = {}
+        for name in [name for name, each in left.items() if _is_back(each, uses.get(name))]:
             left.pop(name).release()
-        if left and time.monotonic() >= until:
+        if not left or time.monotonic() >= until:
             break
-        if left:
-            time.sleep(min(0.5, LOOK_SECONDS))
+        time.sleep(min(0.5, LOOK_SECONDS))
     lines = []
     for name, each in left.items():
-        use = next(use for use in uses if use.key == name)
+        use = uses[name]
         who = f", by {use.computing[0]}" if use.computing else ""
         reason = f"its run has ended, and {size(use.memory_used_bytes)} of its memory are still in use{who}"
         each.release(stuck=reason)
@@ -216,16 +208,15 @@ def give_back(leases: Sequence[Lease]) -> list[str]:
     return lines
 
 
-def _is_back(name: str, of: Lease, uses: Sequence[GpuUse]) -> bool:
-    use = next((use for use in uses if use.key == name), None)
-    if of.is_shared_now():  # the memory is that of the other runs, too
-        return True
-    if use is None or use.memory_used_bytes is None or of.used_bytes is None:
+def _is_back(of: Lease, use: GpuUse | None) -> bool:
+    # The memory of a shared GPU is also that of the other runs.
+    if use is None or use.memory_used_bytes is None or of.used_bytes is None or of.is_shared_now():
         return True
     is_display = use.has_display and not use.computing and use.memory_used_bytes < use.limit_bytes
     return is_display or use.memory_used_bytes <= of.used_bytes + LEFT_BYTES
 
 
+_RECORD = "idle"
 NOTED_SECONDS = 60.0  # between two notes
 HOW_IDLE = "at no look of gputui since then did the process use the GPU, and in between it used nearly no CPU time"
 CPU_SECONDS, CPU_SHARE = 0.5, 0.003  # that an idle process may use between two notes: Python wakes up now and then
@@ -253,9 +244,7 @@ class _Notes:
 
 
 class IdleNotes:
-    """Keeps notes on which processes are idle. `of` may be called often: the file is read and written about once a
-    minute.
-    """
+    """Keeps notes on which processes are idle. The file is read and written about once a minute."""
 
     def __init__(self) -> None:
         self._notes: dict[str, _Note] = {}
@@ -270,19 +259,21 @@ class IdleNotes:
         before, names = self._notes, dict[int, str]()
         self._notes = {}
         for pid, places in _places(gpus).items():
-            cpu_seconds = places[0][1].cpu_seconds
-            if cpu_seconds is None or any(_is_idle(*place) is None for place in places):
+            cpu_seconds, are_idle = places[0][1].cpu_seconds, [_is_idle(*place) for place in places]
+            if cpu_seconds is None or None in are_idle:
                 continue
             names[pid] = f"{pid} {Process.of(pid).start_ticks}"
             note = before.get(names[pid])
-            if note is None or not _rests(note, now, cpu_seconds) or not all(_is_idle(*place) for place in places):
+            most = note.cpu_seconds + CPU_SECONDS + CPU_SHARE * (now - note.noted_at) if note else 0.0
+            if note is None or cpu_seconds > most or not all(are_idle):
                 note = _Note(now, now, cpu_seconds)
             elif now - note.noted_at >= NOTED_SECONDS:
                 note = replace(note, noted_at=now, cpu_seconds=cpu_seconds)
             self._notes[names[pid]] = note
         works = (note.idle_since - before[name].idle_since for name, note in self._notes.items() if name in before)
         if is_due or self._notes.keys() != before.keys() or max(works, default=0.0) >= NOTED_SECONDS:
-            _write(self._notes)
+            plain = {name: asdict(note) for name, note in self._notes.items()}
+            lease.write_record(_RECORD, Place.here().as_fields() | {"notes": plain})
         idle = {pid: now - self._notes[name].idle_since for pid, name in names.items()}
         return [
             replace(gpu, processes=gpu.processes and tuple(
@@ -307,27 +298,11 @@ def _is_idle(gpu: GpuUse, process: GpuProcess) -> bool | None:
     return None if gpu.busy is None else gpu.busy <= BUSY
 
 
-def _rests(note: _Note, now: float, cpu_seconds: float) -> bool:
-    return cpu_seconds - note.cpu_seconds <= CPU_SECONDS + CPU_SHARE * (now - note.noted_at)
-
-
 def _read() -> dict[str, _Note]:
     with contextlib.suppress(OSError):
-        path = _path()
-        about = path.lstat()
-        if about.st_uid == os.geteuid() and stat.S_ISREG(about.st_mode):
+        path = lease.record_file(_RECORD)
+        if lease.belongs_to(path, os.geteuid()):
             content = typed.read_usable(path, _Notes)
             if (place := Place.read(vars(content))) is not None and place.is_here:
                 return dict(content.notes)
     return {}
-
-
-def _write(notes: dict[str, _Note]) -> None:
-    # A folder that cannot be written is no error: then nothing is known the next time.
-    plain = {name: asdict(note) for name, note in notes.items()}
-    with contextlib.suppress(OSError):
-        write_atomically(_path(), json.dumps(Place.here().as_fields() | {"notes": plain}), durable=False)
-
-
-def _path() -> Path:
-    return lease.folder() / f"idle.{os.geteuid()}.json"

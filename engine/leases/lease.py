@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from ..files import typed
 from ..files.places import runs_folder
@@ -34,7 +34,7 @@ CPU = "cpu"  # the name of the lease on a machine without a GPU
 FOLDER = "GPUTUI_LEASES"  # environment variable: the folder of the leases, such as one that containers share
 _FOLDERS = ("/dev/shm/gputui", "/tmp/gputui-leases")  # the first is emptied when the machine is started
 _ALL_USERS = 0o1777  # everyone may add files, and remove only their own
-_LOCK, _HOLDER = ".lock", ".json"
+_LOCK, _RECORD = ".lock", ".json"
 _SLOT = "~"  # between the name of a GPU and the number of a slot
 MOST_SHARING = 16  # runs on one GPU
 _CHOOSING = "choosing.lock"
@@ -83,7 +83,7 @@ class Holder:
 
     @property
     def places(self) -> str:
-        """How many of the places of a shared GPU are taken, such as `1 of 2 runs`; empty if the GPU is not shared."""
+        """`1 of 2 runs`, of a shared GPU; else empty."""
         return f"{len(self.sharers)} of {self.per_gpu} runs" if self.sharers else ""
 
     def can_be_joined(self, per_gpu: int) -> bool:
@@ -117,24 +117,18 @@ class Lease:
         return bool(self.slot) and any(slot != self.slot for slot, _ in _sharers(self.name))
 
     def write(self, what: str, run: str = "", pid: int | None = None) -> None:
-        """Record as holder the process `pid`, by default this one. A file that cannot be written is no error."""
+        """Record as holder the process `pid`, by default this one."""
         process = Process.of(pid or os.getpid())
         about = {"what": what, "run": run, "since": time.time(), "used_bytes": self.used_bytes, "per_gpu": self.per_gpu}
         self.fields = about | process.as_fields() | Place.here().as_fields()
-        with contextlib.suppress(OSError):  # the lock alone keeps others off
-            path = _holder_file(self.key)
-            write_atomically(path, json.dumps(self.fields), durable=False)
-            path.chmod(0o644)
+        write_record(self.key, self.fields)
 
     def release(self, stuck: str = "") -> None:
         """Give the device back; `stuck` is recorded as the reason why others still cannot use it."""
-        with contextlib.suppress(OSError):
-            if stuck:
-                path = _holder_file(self.name)  # also of a slot: the whole GPU is stuck
-                write_atomically(path, json.dumps(self.fields | {"stuck": stuck}), durable=False)
-                path.chmod(0o644)
-            if self.slot or not stuck:
-                _holder_file(self.key).unlink()
+        if stuck:  # also of a slot: the whole GPU is stuck
+            write_record(self.name, self.fields | {"stuck": stuck})
+        if self.slot or not stuck:
+            remove_record(self.key)
         self.lock.release()
 
     def leave(self) -> None:
@@ -151,7 +145,7 @@ def take(
     taken: list[Lease] = []
     for name in sorted(set(names)):
         try:
-            taken.append(_take_slot(name, per_gpu, used or {}) if per_gpu > 1 else _take_whole(name, used or {}))
+            taken.append(_taken(name, per_gpu, (used or {}).get(name)))
         except (locks.Taken, OSError) as fault:
             for lease in taken:
                 lease.release()
@@ -163,27 +157,21 @@ def take(
     return taken
 
 
-def _take_whole(name: str, used: Mapping[str, int | None]) -> Lease:
-    lock = locks.take(_file(name, _LOCK), _LOOK_ATTEMPTS, of_all_users=True)
-    if any(True for _ in _sharers(name)):
-        lock.release()
-        raise locks.Taken
-    return Lease(name, lock, used.get(name))
-
-
-def _take_slot(name: str, per_gpu: int, used: Mapping[str, int | None]) -> Lease:
-    for slot in range(1, per_gpu + 1):
+def _taken(name: str, per_gpu: int, used_bytes: int | None) -> Lease:
+    """The lease of the device, or with `per_gpu` that of its first free slot. Raises Taken or OSError."""
+    for slot in range(1, per_gpu + 1) if per_gpu > 1 else (0,):
         path = _file(_key(name, slot), _LOCK)
-        if locks.held(path):
+        if slot and locks.held(path):
             continue
         lock = locks.take(path, _LOOK_ATTEMPTS, of_all_users=True)
         others = tuple(holder for number, holder in _sharers(name) if number != slot)
-        if locks.held(_file(name, _LOCK)) or (others and not replace(others[0], sharers=others).can_be_joined(per_gpu)):
+        joins = slot and (not others or replace(others[0], sharers=others).can_be_joined(per_gpu))
+        if (others and not joins) or (slot and locks.held(_file(name, _LOCK))):
             lock.release()
             break
-        with contextlib.suppress(OSError):
-            _holder_file(name).unlink()  # it says that the GPU was stuck
-        return Lease(name, lock, others[0].used_bytes if others else used.get(name), slot=slot, per_gpu=per_gpu)
+        if slot:
+            remove_record(name)  # it says that the GPU was stuck
+        return Lease(name, lock, others[0].used_bytes if others else used_bytes, slot=slot, per_gpu=per_gpu)
     raise locks.Taken
 
 
@@ -215,8 +203,7 @@ def holder(name: str) -> Holder | None:
         return _recorded(name, name)
     if sharers:
         return replace(sharers[0], sharers=sharers)
-    records = sorted(_records_of(name), key=lambda each: each[0].since)
-    return next((about for about, _ in reversed(records) if about.stuck), None)
+    return max((about for about, _ in _records_of(name) if about.stuck), key=lambda each: each.since, default=None)
 
 
 def _sharers(name: str) -> Iterator[tuple[int, Holder]]:
@@ -229,9 +216,8 @@ def _sharers(name: str) -> Iterator[tuple[int, Holder]]:
 
 
 def _recorded(name: str, key: str) -> Holder:
-    records = sorted(_records_of(key), key=lambda each: each[0].since)
-    alive = [about for about, process in records if process is None or process.alive()]
-    return replace(alive[-1], name=name) if alive else Holder(name)
+    alive = (about for about, process in _records_of(key) if process is None or process.alive())
+    return replace(max(alive, key=lambda each: each.since, default=Holder(name)), name=name)
 
 
 def holders() -> dict[str, Holder]:
@@ -257,10 +243,9 @@ def inherited(variable: str | None) -> list[Lease]:
         number, _, key = entry.partition(" ")
         with contextlib.suppress(ValueError, locks.Taken, OSError):
             name, _, slot = key.partition(_SLOT)
-            fields = dict(typed.read_entries(_holder_file(key), _HolderRecord).value)
-            lease = Lease(name, locks.inherited(int(number)), fields.get("used_bytes"), fields)
-            lease.slot, lease.per_gpu = int(slot or 0), fields.get("per_gpu") or 1
-            leases.append(lease)
+            fields = dict(typed.read_entries(record_file(key), _HolderRecord).value)
+            used_bytes, per_gpu = fields.get("used_bytes"), fields.get("per_gpu") or 1
+            leases.append(Lease(name, locks.inherited(int(number)), used_bytes, fields, int(slot or 0), per_gpu))
     return leases
 
 
@@ -307,36 +292,62 @@ def _file(name: str, suffix: str) -> Path:
     return folder() / f"{name.replace('/', '_')}{suffix}"
 
 
-def _holder_file(name: str) -> Path:
-    return _file(name, f".{os.geteuid()}{_HOLDER}")
-
-
 def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
     """Each holder on record, with its process if it is not in another container; none from before the last boot."""
-    for path in folder().glob(f"{name.replace('/', '_')}.*{_HOLDER}"):
-        number = path.name.removesuffix(_HOLDER).rpartition(".")[2]
-        with contextlib.suppress(OSError):
-            about = path.lstat()
-            if not number.isdigit() or about.st_uid != int(number) or not stat.S_ISREG(about.st_mode):
-                continue
-            fields = typed.read_entries(path, _HolderRecord).value
-            place = Place.read(fields)
-            process = Process.read(fields) if place is not None and place.is_here else None
-            if place is not None and not place.shares_kernel:
-                continue  # a record from before the last start of the machine
-            used_bytes, per_gpu = fields.get("used_bytes"), fields.get("per_gpu", 1)
-            yield Holder(
-                name, user_name(about.st_uid), fields.get("pid", 0), moment(fields.get("since")),
-                " ".join(fields.get("what", "").split())[:LONGEST_WHAT], fields.get("run", ""),
-                " ".join(fields.get("stuck", "").split())[:LONGEST_WHAT],
-                used_bytes if used_bytes is None or used_bytes >= 0 else None,
-                min(max(per_gpu, 1), MOST_SHARING),
-            ), process  # fmt: skip
+    for user, fields in records(name, _HolderRecord):
+        place = Place.read(fields)
+        process = Process.read(fields) if place is not None and place.is_here else None
+        if place is not None and not place.shares_kernel:
+            continue
+        used_bytes, per_gpu = fields.get("used_bytes"), fields.get("per_gpu", 1)
+        yield Holder(
+            name, user, fields.get("pid", 0), moment(fields.get("since")),
+            " ".join(fields.get("what", "").split())[:LONGEST_WHAT], fields.get("run", ""),
+            " ".join(fields.get("stuck", "").split())[:LONGEST_WHAT],
+            used_bytes if used_bytes is None or used_bytes >= 0 else None,
+            min(max(per_gpu, 1), MOST_SHARING),
+        ), process  # fmt: skip
 
 
 def moment(since: float | None) -> float:
     """Return the Unix time of another user's record, 0 if it is not a time that has been."""
     return since if since is not None and 0 < since <= time.time() else 0.0
+
+
+# ---- records: files by which the users of a machine tell each other -------------------------------
+
+
+def record_file(name: str) -> Path:
+    """Return the path of this user's. Raises OSError."""
+    return _file(name, f".{os.geteuid()}{_RECORD}")
+
+
+def write_record(name: str, fields: Mapping[str, object]) -> None:
+    """A file that cannot be written is no error: the lock of a lease alone keeps others off."""
+    with contextlib.suppress(OSError):
+        path = record_file(name)
+        write_atomically(path, json.dumps(fields), durable=False)
+        path.chmod(0o644)
+
+
+def remove_record(name: str) -> None:
+    with contextlib.suppress(OSError):
+        record_file(name).unlink()
+
+
+def records(name: str, kind: type) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each user with the entries of their record that the TypedDict `kind` declares. Raises OSError."""
+    for path in sorted(folder().glob(f"{name.replace('/', '_')}.*{_RECORD}")):
+        number = path.name.removesuffix(_RECORD).rpartition(".")[2]
+        with contextlib.suppress(OSError):
+            if number.isdigit() and belongs_to(path, int(number)):
+                yield user_name(int(number)), typed.read_entries(path, kind).value
+
+
+def belongs_to(path: Path, user_id: int) -> bool:
+    """Return True for a regular file of the user. Raises OSError."""
+    about = path.lstat()
+    return about.st_uid == user_id and stat.S_ISREG(about.st_mode)
 
 
 def _device(name: str) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +68,7 @@ class Devices:
 def wish_of(options: Options, machine: Machine) -> Wish | None:
     """None if the options name their devices. NotMeasuredError if it is not known how much memory `fits:N` needs."""
     choice = options.device.choice
-    if choice is None:
-        return None
-    return Wish.of(choice, machine, memory_need(options) if choice.shared else None)
+    return Wish.of(choice, machine, memory_need(options) if choice.shared else None) if choice else None
 
 
 def names_of(options: Options, machine: Machine, all_visible: bool = False) -> list[str]:
@@ -94,9 +92,13 @@ def lease_devices(
     machine = this_machine.read()
     if (wish := wish_of(options, machine)) is None:
         used = {gpu.key: gpu.memory_used_bytes for gpu in (*machine.gpus, *machine.parts)}
-        names = names_of(options, machine, all_visible)
-        take = _those_not_leased if among is None else lease.take
-        return Devices(options, list(take(names, what, used)))
+        names, taken = names_of(options, machine, all_visible), list[Lease]()
+        if among is not None:
+            return Devices(options, lease.take(names, what, used))
+        for name in names:
+            with contextlib.suppress(NotFree, OSError):
+                taken += lease.take([name], what, used)
+        return Devices(options, taken)
     if among is not None:
         wish = replace(wish, names=tuple(name for name in wish.names if name in among), per_gpu=options.run.per_gpu)
     if wish.prediction:
@@ -112,12 +114,6 @@ def lease_devices(
             each.release()
         raise RunError(f"{fault}: set run.per_gpu to less than {wish.per_gpu}") from None
     return Devices(replace(placed, device=replace(placed.device, **part)), leases)
-
-
-def _those_not_leased(names: Sequence[str], what: str, used: Mapping[str, int | None]) -> Iterator[Lease]:
-    for name in names:
-        with contextlib.suppress(NotFree, OSError):
-            yield from lease.take([name], what, used)
 
 
 def in_use(options: Options, machine: Machine) -> str:
@@ -152,8 +148,7 @@ def why_not(options: Options, machine: Machine) -> str:
     wish = wish_of(options, machine)
     if wish is not None:
         return wish.missing(free_gpus.read())
-    names = names_of(options, machine)
-    if names == [CPU]:
+    if names_of(options, machine) == [CPU]:
         who = lease.holder(CPU)
         return f"the CPU is used by {who}" if who is not None else ""
     return in_use(options, machine)
@@ -211,43 +206,31 @@ def choose(
     one lock, so that two starts never get the same GPU. NotFree if too few. `what` tells other users what the leases
     are for.
     """
-    idle = None if wish.choice.shared or idle_known else _idle_in_readings(wish, tell)
-    with lease.choosing():
+    idle = set(wish.names)
+
+    def able() -> list[GpuUse]:
+        """Those that can be used now, and could at each look before. NotFree if they are too few."""
         gpus = free_gpus.read()
-        able = [gpu for gpu in wish.fitting(gpus) if idle is None or gpu.key in idle]
-        if len(able) < wish.choice.count:
-            raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
-        chosen = able[: wish.choice.count]
+        usable = [gpu for gpu in wish.fitting(gpus) if gpu.key in idle]
+        if len(usable) < wish.choice.count:
+            before = f"needs {wish.choice.kind}; GPUs that are free now were in use a moment ago"
+            raise NotFree(wish.missing(gpus) or before)
+        idle.intersection_update(gpu.key for gpu in usable)
+        return usable
+
+    if not (wish.choice.shared or idle_known):
+        seconds = free_gpus.idle_seconds()
+        until, gpus = time.monotonic() + seconds, able()
+        if seconds:
+            which, stays = ", ".join(gpu.number for gpu in gpus), "stays" if len(gpus) == 1 else "stay"
+            tell(f"looking for {seconds:.0f} s whether GPU {which} {stays} idle")
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_SECONDS))
+            able()
+    with lease.choosing():
+        chosen = able()[: wish.choice.count]
         used = {gpu.key: gpu.memory_used_bytes for gpu in chosen}
         return chosen, lease.take(used, what, used, wish.per_gpu)
-
-
-def _a_moment_ago(wish: Wish) -> str:
-    return f"needs {wish.choice.kind}; GPUs that are free now were in use a moment ago"
-
-
-def _idle_in_readings(wish: Wish, tell: Callable[[str], None]) -> set[str]:
-    """Those that were free in every reading during idle_seconds. NotFree as soon as they are too few."""
-    idle: set[str] | None = None
-    seconds, looks = free_gpus.idle_seconds(), 0
-    until = time.monotonic() + seconds
-    while True:
-        gpus = free_gpus.read()
-        free = {gpu.key for gpu in wish.fitting(gpus)}
-        idle = free if idle is None else idle & free
-        if len(idle) < wish.choice.count:
-            raise NotFree(wish.missing(gpus) or _a_moment_ago(wish))
-        if (left := until - time.monotonic()) <= 0:
-            return idle
-        if not looks:
-            stays = "stays" if len(idle) == 1 else "stay"
-            tell(f"looking for {seconds:.0f} s whether {_named(gpus, idle)} {stays} idle")
-        looks += 1
-        time.sleep(min(left, LOOK_SECONDS))
-
-
-def _named(gpus: Sequence[GpuUse], names: set[str]) -> str:
-    return "GPU " + ", ".join(gpu.number for gpu in gpus if gpu.key in names)
 
 
 # ---- the memory that a run needs ----------------------------------------------------------------
@@ -289,7 +272,8 @@ def memory_need(options: Options) -> MemoryNeed:
     """
     values, peaks = step_settings(asdict(options)), dict[int, int]()
     batch = options.input.batch_size
-    for run in _earlier():
+    trials = (Run(path) for proof in _newest(proofs_folder()) for path in _newest(proof / TRIALS))
+    for run in chain(runs.all_runs()[:MOST_RUNS], islice(trials, MOST_RUNS)):
         earlier = step_settings(option_groups(run))
         of_run = earlier.get(BATCH)
         if not isinstance(of_run, int) or of_run in peaks:
@@ -315,12 +299,6 @@ def memory_need_of(run: Run) -> MemoryNeed:
 
 def _with_margin(peak_bytes: float) -> int:
     return round(max(0.0, peak_bytes) * MARGIN) + CONTEXT_BYTES
-
-
-def _earlier() -> Iterator[Run]:
-    yield from runs.all_runs()[:MOST_RUNS]
-    trials = (Run(path) for proof in _newest(proofs_folder()) for path in _newest(proof / TRIALS))
-    yield from islice(trials, MOST_RUNS)
 
 
 def _newest(folder: Path) -> list[Path]:

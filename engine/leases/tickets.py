@@ -6,21 +6,16 @@ and only if the file belongs to the user in its name. Tickets are a courtesy: no
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypedDict
 
-from ..files import typed
-from ..files.writing import write_atomically
 from ..system.identity import Place, Process
 from . import lease
 
-_BEFORE, _AFTER = "ticket.", ".json"
+_NAME = "ticket"
 
 
 class _TicketRecord(TypedDict, total=False):
@@ -46,55 +41,33 @@ class Ticket:
 
 
 def write(ticket: Ticket) -> None:
-    """Show this user's ticket to the others. A folder that cannot be written is no error."""
-    about = {"entries": ticket.entries, "devices": ticket.devices, "since": ticket.since, "on_cpu": ticket.on_cpu}
-    with contextlib.suppress(OSError):
-        path = _own()
-        fields = about | Process.current().as_fields() | Place.here().as_fields()
-        write_atomically(path, json.dumps(fields), durable=False)
-        path.chmod(0o644)
+    """Show this user's ticket to the others."""
+    about: dict[str, object] = {name: value for name, value in vars(ticket).items() if name != "user"}
+    lease.write_record(_NAME, about | Process.current().as_fields() | Place.here().as_fields())
 
 
 def remove() -> None:
-    """Remove this user's ticket, if there is one and it can be removed."""
-    with contextlib.suppress(OSError):
-        _own().unlink()
+    lease.remove_record(_NAME)
 
 
 def is_shown() -> bool:
     """Return True if this user has a ticket. It may be that of the runner of another home."""
     with contextlib.suppress(OSError):
-        return _own().exists()
+        return lease.record_file(_NAME).exists()
     return False
-
-
-def _own() -> Path:
-    return lease.folder() / f"{_BEFORE}{os.geteuid()}{_AFTER}"
 
 
 def of_others() -> list[Ticket]:
     """Return the tickets of the other users whose runners are alive."""
-    try:
-        paths = sorted(lease.folder().glob(f"{_BEFORE}*{_AFTER}"))
-    except OSError:
-        return []
     tickets = []
-    for path in paths:
-        number = path.name.removeprefix(_BEFORE).removesuffix(_AFTER)
-        with contextlib.suppress(OSError):
-            about = path.lstat()
-            is_theirs = number.isdigit() and about.st_uid == int(number) and about.st_uid != os.geteuid()
-            if not is_theirs or not stat.S_ISREG(about.st_mode):
-                continue
-            fields = typed.read_entries(path, _TicketRecord).value
+    with contextlib.suppress(OSError):
+        for user, fields in lease.records(_NAME, _TicketRecord):
             process = Process.read(fields)
-            if process is not None and process.alive() and fields.get("devices", 0) > 0:
-                tickets.append(
-                    Ticket(
-                        lease.user_name(about.st_uid), fields.get("entries", 1), fields["devices"],
-                        lease.moment(fields.get("since")) or time.time(), fields.get("on_cpu", False),
-                    )
-                )  # fmt: skip
+            is_others = user != lease.user_name(os.geteuid()) and fields.get("devices", 0) > 0
+            if is_others and process is not None and process.alive():
+                since = lease.moment(fields.get("since")) or time.time()
+                on_cpu = fields.get("on_cpu", False)
+                tickets.append(Ticket(user, fields.get("entries", 1), fields["devices"], since, on_cpu))
     return tickets
 
 

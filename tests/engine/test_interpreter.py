@@ -18,7 +18,6 @@ from tests.doors.engine import (
     Run,
     checks,
     installed,
-    installed_query,
     interpreter,
     launch,
     on_options,
@@ -36,10 +35,10 @@ def stand_in(path: Path, version: str = "3.12.1", packages: dict[str, str] = VER
         "version": [int(part) for part in version.split(".")],
         "packages": packages,
         "places": dict.fromkeys(packages, str(path.parent)),
-        "path": [str(path.parent)],
+        "search_path": [str(path.parent)],
     }
     # the last word is that of a program that prints something when it ends
-    return script(path, f"echo '{installed_query.MARK}{json.dumps(told)}'; echo bye")
+    return script(path, f"echo '{interpreter.MARK}{json.dumps(told)}'; echo bye")
 
 
 def script(path: Path, line: str) -> Path:
@@ -51,7 +50,7 @@ def script(path: Path, line: str) -> Path:
 
 def says(path: Path, answer: str) -> Path:
     """An interpreter with this answer to what is installed."""
-    path.with_suffix(".answer").write_text(f"{installed_query.MARK}{answer}\n")
+    path.with_suffix(".answer").write_text(f"{interpreter.MARK}{answer}\n")
     return script(path, f"cat {path.with_suffix('.answer')}")
 
 
@@ -99,8 +98,8 @@ def test_an_interpreter_is_asked_again_when_its_packages_have_changed(tmp_path: 
 def test_nobody_waits_for_an_answer_that_was_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = script(tmp_path / "python", f"echo >> {tmp_path}/asked; exec sleep 600")
     told: list[str] = []
-    monkeypatch.setattr(installed_query, "ANSWER_SECONDS", 3600.0)
-    monkeypatch.setattr(installed_query, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(interpreter, "ANSWER_SECONDS", 3600.0)
+    monkeypatch.setattr(interpreter, "NOTICE_SECONDS", 0.01)
     monkeypatch.setattr(interpreter, "notice", told.append)
     with ThreadPoolExecutor() as threads:
         waiting = [threads.submit(interpreter.examine, str(python)) for _ in range(2)]
@@ -172,8 +171,8 @@ def test_a_python_that_does_not_answer_in_time_is_ended_and_told(
 ) -> None:
     python = script(tmp_path / "python", f"echo $$ > {tmp_path}/pid; exec sleep 600")
     told: list[str] = []
-    monkeypatch.setattr(installed_query, "ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr(installed_query, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(interpreter, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(interpreter, "NOTICE_SECONDS", 0.01)
     monkeypatch.setattr(interpreter, "notice", told.append)
     (finding,) = checks.of_packages(str(python))
     assert (finding.level, finding.what) == ("error", f"{python} does not answer within 0.5 s")

@@ -16,6 +16,7 @@ import pytest
 
 from tests.doors.engine import (
     AboutRun,
+    Following,
     MemoryAnswer,
     Point,
     PointMaker,
@@ -29,14 +30,12 @@ from tests.doors.engine import (
     read_events,
     read_place,
     runs,
-    tfevents,
     to_tensorboard,
     without_login,
 )
 from tests.doors.engine import events_Progress as Progress
 from tests.doors.engine import follow_start as process
 from tests.doors.engine import follow_start as start
-from tests.doors.engine import place_Place as Place
 from tests.doors.engine import target as batches
 from tests.support.followed import Written, follow
 
@@ -114,15 +113,15 @@ def test_no_row_is_lost_or_doubled_by_kills_at_any_moment(
     """The training goes on meanwhile. The targets are one that counts its rows, one that knows them, and a file."""
     chance, kept = random.Random(seed), list[Point]()
     monkeypatch.setattr(batches, "BLOCK_BYTES", chance.choice([400, 1500, 1 << 18]))
-    save, is_over = Place.save, [False]
+    save, is_over = Following._save, [False]
 
     def maybe_die() -> None:
         if not is_over[0] and chance.random() < 0.12:
             raise Killed
 
-    def save_or_die(place: Place, path: Path) -> None:
+    def save_or_die(follower: Following, run: runs.Run) -> None:
         maybe_die()
-        save(place, path)
+        save(follower, run)
         maybe_die()
 
     def undisturbed_write(target: TensorBoard, points: Any, write: Any = TensorBoard.write) -> None:
@@ -130,10 +129,10 @@ def test_no_row_is_lost_or_doubled_by_kills_at_any_moment(
         write(target, points)
         maybe_die()
 
-    monkeypatch.setattr(Place, "save", save_or_die)
+    monkeypatch.setattr(Following, "_save", save_or_die)
     monkeypatch.setattr(TensorBoard, "write", undisturbed_write)
     # Kills come out of the calls as they are: no thread, as a BaseException would end that alone.
-    monkeypatch.setattr(following.Following, "_call", lambda _self, call: call())
+    monkeypatch.setattr(Following, "_call", lambda _self, call: call())
     name, kills, step = ("kept", "kept", "tensorboard")[seed % 3], 0, 0
     while True:
         written.train(range(step + 1, step := step + chance.randrange(1, 9)), is_late=name == "kept")
@@ -320,7 +319,7 @@ def test_what_a_killed_follower_has_written_too_much_is_written_over(written: Wr
     again = TensorBoard(dict(target.remote))
     assert again.open(about_run(written.run), "") is None
     again.write([Point(3, 5.0, 9, {"loss": 0.5})])
-    record = tfevents.scalars(5.0, 9, {"loss": 0.5}, {"loss"})
+    record = to_tensorboard.scalars(5.0, 9, {"loss": 0.5}, {"loss"})
     assert target.path.read_bytes() == whole + record
 
 
