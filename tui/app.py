@@ -22,9 +22,10 @@ from textual.screen import ModalScreen, Screen
 from textual.theme import Theme
 
 from ..engine.files.places import proofs_folder, runs_folder
+from ..engine.finding import errors
 from ..engine.interpreter import interpreter
 from ..engine.presets import Preset, PresetError
-from .base import keys, warm_engine
+from .base import keys
 from .base.base_app import BaseApp
 from .base.errors import clean
 from .base.themes import CALM, HIGH_CONTRAST, MONOCHROME, THEMES
@@ -35,21 +36,14 @@ from .screens.form.screen import FormScreen
 from .screens.runs.watch import RunWatch
 
 if TYPE_CHECKING:
-    from textual.command import Provider
-
     from ..engine.options import Options
     from ..engine.proof.folder import Proof
     from ..engine.runs import Run
 
 
-def _palette() -> type[Provider]:
-    from .screens.palette import Commands  # needed only once the palette is opened
-
-    return Commands
-
-
 GARBAGE_AFTER = 10_000  # new objects; Python's own is 700
 PALETTE_SECONDS = 0.1  # by then the palette has gone
+WARM_AFTER_SECONDS = 1.0  # by then the user has first looked at the form
 UNDER_WAY = ("running", "starting")  # a run that is stopping is not offered
 
 
@@ -60,7 +54,7 @@ class GputuiApp(BaseApp):
     TITLE = "gputui"
     # The style of the form: as the screen at the bottom it is never pushed, so that Textual would not load it.
     CSS_PATH = Path(__file__).with_name("screens") / "form" / "form.tcss"
-    COMMANDS = {_palette}
+    COMMANDS = {catalogue.Commands}
     BINDINGS = [
         keys.bind("help"),
         *catalogue.key_bindings(),
@@ -116,7 +110,12 @@ class GputuiApp(BaseApp):
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         interpreter.ask_with(partial(self.call_from_thread, self._asking))
         self.settings.complain = partial(self.call_from_thread, self.complain)
-        self._notify_faults()
+        faults = self.settings.problems
+        if len(faults) > 1:
+            message = f"{len(faults)} faults in {self.settings.path.name}: {self.key('palette')} faults lists them"
+            self.notify(message, severity="error", markup=False, timeout=10)
+        elif faults:
+            self.complain(faults[0])
         self.call_after_refresh(self._collect_seldom)
         self.call_after_refresh(self._sweep)
         self.call_after_refresh(self.run_watch.start)
@@ -124,7 +123,7 @@ class GputuiApp(BaseApp):
             self.open_run(self.watched)
         else:
             self.call_after_refresh(self._offer_running)
-            self.set_timer(warm_engine.AFTER_SECONDS, self.warm_up)
+            self.set_timer(WARM_AFTER_SECONDS, self.warm_up)
 
     @staticmethod
     def _collect_seldom() -> None:
@@ -135,14 +134,6 @@ class GputuiApp(BaseApp):
     def _asking(self, python: str) -> None:
         self.notify(clean(f"asking {python} what is installed for it ..."), markup=False)
 
-    def _notify_faults(self) -> None:
-        faults = self.settings.problems
-        if len(faults) > 1:
-            message = f"{len(faults)} faults in {self.settings.path.name}: {self.key('palette')} faults lists them"
-            self.notify(message, severity="error", markup=False, timeout=10)
-        elif faults:
-            self.complain(faults[0])
-
     def action_faults(self) -> None:
         from .screens.help import ListScreen
 
@@ -151,7 +142,7 @@ class GputuiApp(BaseApp):
     def on_unmount(self) -> None:
         interpreter.give_up()  # a thread that waits for an answer would keep the process
         self.run_watch.close()
-        warm_engine.close(self)
+        self.close_warm()
 
     # ---- what other screens call ----------------------------------------------------------------
 
@@ -227,9 +218,11 @@ class GputuiApp(BaseApp):
         run."""
         entry = catalogue.entry(name)
         waits = name == "live" and getattr(self.screen, "waiting", None) is not None  # another run may train
-        if not waits and self._uncover(entry.screen_class):
-            return
-        if name == "live":
+        opened = [at for at, screen in enumerate(self.screen_stack) if isinstance(screen, entry.screen_class)]
+        if opened and not waits:
+            while len(self.screen_stack) > opened[0] + 1:
+                self.pop_screen()
+        elif name == "live":
             self._open_latest()
         else:
             self.open_screen(entry.screen_class())
@@ -244,15 +237,6 @@ class GputuiApp(BaseApp):
         while isinstance(self.screen, ModalScreen):
             self.screen.dismiss(None)
         self.action_show(name)
-
-    def _uncover(self, screen_class: type[Screen[Any]]) -> bool:
-        stack = list(self.screen_stack)
-        at = next((i for i, screen in enumerate(stack) if isinstance(screen, screen_class)), None)
-        if at is None:
-            return False
-        for _ in stack[at + 1 :]:
-            self.pop_screen()
-        return True
 
     @work(thread=True, exclusive=True, group="latest")
     def _open_latest(self) -> None:
@@ -310,7 +294,17 @@ class GputuiApp(BaseApp):
 
     @work(thread=True, exclusive=True, group="warm")
     def warm_up(self) -> None:
-        warm_engine.start(self, lambda: bool(self.going_on() or self.measuring()))
+        if self.is_headless or os.environ.get("GPUTUI_WARM") == "0" or self.warm is not None:
+            return
+        if self.going_on() or self.measuring():
+            return
+        from ..engine import checks
+        from ..engine.process.launch import Warm
+
+        python = self.training_python
+        # An interpreter that does not answer is not started: it would outlive this application.
+        if not errors(checks.of_packages(python)) and self.is_running:
+            self.warm = Warm(interpreter.chosen(python))
 
     def going_on(self) -> list[Run]:
         from .reading.queue_places import newest_runs

@@ -39,7 +39,7 @@ from gputui.tui.reading.run_list import Ended, Entry, RunList, entry_of, queue_f
 from gputui.tui.reading.sweep_rows import SweepEntry
 from gputui.tui.screens import base, presets as screens_presets, saving as screens_saving, starting
 from gputui.tui.screens.base import AppScreen, FollowingScreen, Header
-from gputui.tui.screens.catalogue import SCREENS, ScreenEntry, offers_all
+from gputui.tui.screens.catalogue import SCREENS, ScreenEntry
 from gputui.tui.screens.chart import ChartScreen
 from gputui.tui.screens.compare import CompareScreen
 from gputui.tui.screens.dialogs import Ask, AskText, ChoiceScreen, CopyScreen, SEEN_AFTER_SECONDS
@@ -59,8 +59,8 @@ from gputui.tui.screens.runs.run_table import RunsTable
 from gputui.tui.screens.runs.screen import RunsScreen, SideView
 from gputui.tui.screens.settings import SettingsRows
 from gputui.tui.screens.tune import TuneScreen
-from gputui.tui.upstream import terminal_input, typeahead
-from gputui.tui.upstream.partial_updates import ChangedCellsUpdate, Codes, Shown
+from gputui.tui.upstream import typeahead
+from gputui.tui.upstream.partial_updates import ChangedCellsUpdate
 from gputui.tui.upstream.terminal_input import PIECE_SECONDS, TerminalDriver, TerminalInput
 from gputui.tui.upstream.thread_imports import in_background
 from gputui.tui.widgets.charts import BigChart, Chart

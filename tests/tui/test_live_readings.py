@@ -26,18 +26,18 @@ def test_while_a_run_goes_on_every_second_picture_is_painted_whole_and_its_end_a
 ) -> None:
     monkeypatch.setattr(LiveScreen, "app", Answering())
     screen, painted = LiveScreen(run), list[Any]()
-    monkeypatch.setattr(LiveScreen, "show_now", lambda screen, turn=None: painted.append(turn))
+    monkeypatch.setattr(LiveScreen, "show_now", lambda screen: painted.append("whole"))
     head = SimpleNamespace(repaint=lambda: painted.append("head"))
     monkeypatch.setattr(LiveScreen, "query_one", lambda screen, name, kind: head if name == "#head" else None)
     screen.set_reactive(cast("Any", LiveScreen).latest, A)
     for _ in range(5):
         screen.show_latest()
-    assert painted == [0, "head", 1, "head", 2]
+    assert painted == ["whole", "head", "whole", "head", "whole"]
     painted.clear()
     screen.show_again()
     screen.show_latest()
-    assert painted == [None, 0], "a screen that comes back is whole"
+    assert painted == ["whole", "whole"], "a screen that comes back is whole"
     screen.set_reactive(cast("Any", LiveScreen).latest, B)
     for _ in range(3):
         screen.show_latest()
-    assert painted[2:] == [None] * 3
+    assert painted[2:] == ["whole"] * 3

@@ -23,27 +23,25 @@ from tests.doors.tui import (
     STYLES,
     THEMES,
     ChangedCellsUpdate,
-    Codes,
     Painted,
     Panel,
     RunReader,
-    Shown,
     card,
     plain,
 )
 from tests.support import recorded
 from tests.support.tiny import Tiny
 
-TOKEN = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|(\x08)|(\n)|([^\x1b\x08\n]+)")
-PLAIN = Codes("", "", "")
+TOKEN = re.compile(r"\x1b\[([0-9;]*)([Hm])|(\n)|([^\x1b\n]+)")
 
 
 class Drawn:
-    """What a terminal shows that was sent escape sequences; what it does not know is an error."""
+    """What a terminal shows that was sent escape sequences: each cell with its look; what it does not know is an
+    error."""
 
     def __init__(self) -> None:
-        self.cells: dict[tuple[int, int], tuple[str, Codes]] = {}
-        self.x, self.y, self.look = 0, 0, PLAIN
+        self.cells: dict[tuple[int, int], tuple[str, str]] = {}
+        self.x, self.y, self.look = 0, 0, ""
 
     def send(self, text: str) -> None:
         at = 0
@@ -51,46 +49,15 @@ class Drawn:
             token = TOKEN.match(text, at)
             assert token, repr(text[at : at + 20])
             at = token.end()
-            numbers, final, back, line, written = token.groups()
-            if final:
-                self._sequence(numbers, final)
-            elif back:
-                self.x -= 1
+            numbers, final, line, written = token.groups()
+            if final == "H":
+                self.y, self.x = (int(number) - 1 for number in numbers.split(";"))
+            elif final:
+                self.look = numbers.removeprefix("0").removeprefix(";")
             elif not line:
-                self._write(written)
-
-    def _sequence(self, numbers: str, final: str) -> None:
-        first = int(numbers.partition(";")[0] or 1) if final != "m" else 0
-        if final == "H":
-            self.y, self.x = (int(number) - 1 for number in numbers.split(";"))
-        elif final == "m":
-            self._colours([int(number or 0) for number in numbers.split(";")])
-        else:
-            dx, dy = {"A": (0, -1), "B": (0, 1), "C": (1, 0), "D": (-1, 0)}[final]
-            self.x, self.y = self.x + dx * first, self.y + dy * first
-
-    def _colours(self, codes: list[int]) -> None:
-        while codes:
-            code = codes.pop(0)
-            if code == 0:
-                self.look = PLAIN
-            elif code in (38, 48):
-                taken = [codes.pop(0) for _ in range(4 if codes[0] == 2 else 2)]
-                self._colour(code == 38, str(taken))
-            elif 30 <= code <= 49 or 90 <= code <= 107:
-                self._colour(code // 10 in (3, 9), "" if code in (39, 49) else str(code))
-            else:
-                self.look = self.look._replace(attributes=f"{self.look.attributes};{code}")
-
-    def _colour(self, front: bool, colour: str) -> None:
-        self.look = self.look._replace(**{"foreground" if front else "background": colour})
-
-    def _write(self, text: str) -> None:
-        for character in text:
-            blank = character == " " and self.look.plain
-            look = Codes("", "", self.look.background) if blank else self.look
-            self.cells[self.x, self.y] = (character, look)
-            self.x += cell_len(character)
+                for character in written:
+                    self.cells[self.x, self.y] = character, self.look
+                    self.x += cell_len(character)
 
 
 CONSOLE = Console(color_system="truecolor", force_terminal=True)
@@ -119,16 +86,17 @@ def test_changed_cells_look_as_the_strips_they_are_of(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(30):
         ours, theirs = Drawn(), Drawn()
-        shown = []
+        spans, chops = [], [dict[int, Strip | None]() for _ in range(20)]
         for y in rng.sample(range(20), rng.randint(1, 5)):
             at = rng.randint(0, 5)
             whole = strip(rng, WIDTH - at)
             ends = sorted(rng.sample(range(at, WIDTH + 1), 4))
             for begin, end in (ends[:2], ends[2:]):
-                shown.append(Shown(y, begin, end, whole, at))
+                spans.append((y, begin, end))
+                chops[y] = {0: None, at: whole} if at else {0: whole}
                 theirs.send(f"\x1b[{y + 1};{begin + 1}H{whole.crop(begin - at, end - at).render(CONSOLE)}")
-        shown.sort(key=lambda part: part[:2])
-        ours.send(ChangedCellsUpdate([part[:3] for part in shown], shown, WIDTH).render_segments(CONSOLE))
+        ends_of = [[*list(line)[1:], WIDTH] for line in chops]
+        ours.send(ChangedCellsUpdate(chops, sorted(spans), ends_of).render_segments(CONSOLE))
         assert ours.cells == theirs.cells
 
 

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -87,7 +87,7 @@ class BaseApp(UpstreamApp):
     theme: Reactive[str] = Reactive(Initialize(_first_theme))
     engines: list[Any]  # processes started here, kept so that their exit status is collected
     not_deleted = ""  # why deleted runs could not be removed at the end
-    warm: Warm | None = None  # the engine that waits for the form's run: warm_engine.py
+    warm: Warm | None = None  # an engine that has imported TensorFlow, and waits for the form's run
     running_count: var[int] = var(0)  # number of running runs
     queue_words: var[tuple[str, ...]] = var(())  # measurements and the queue, the longest text first
 
@@ -99,28 +99,24 @@ class BaseApp(UpstreamApp):
         self.settings = Settings()  # Textual asks for the theme, which they name
         self.stopping_runs: dict[str, Process | None] = {}  # the engines that were asked to stop, by the run's id
         self.acts = {place: Acts(nothing) for place, nothing in NOTHING_TO_UNDO.items()}
+        self._trashes: dict[str, Trash] = {}
         super().__init__()
         self._acted_at = 0.0  # when the latest key or click took effect, as `time.time`
-        opens_place, starts = partial(keys.opens_place, self), partial(keys.starts, self)
-        self.typeahead = Typeahead(self, self._act, opens_place, starts, self._name_unused, self.keys_answered)
+        self.typeahead = Typeahead(self, self._act, partial(keys.starts, self), self._name_unused)
         ScrollBar.renderer = ScrollBarRender if glyphs_of(self).braille else PlainBar
 
     def is_stopping(self, run: Run) -> bool:
         """Return True if the present engine of the run was asked to stop in this application. Reads the folder."""
         return run.id in self.stopping_runs and self.stopping_runs[run.id] == run.process("engine")
 
-    @cached_property
-    def trash(self) -> Trash:
-        from ...engine.runs.trash import Trash  # not needed for the first paint
-
-        return Trash()
-
-    @cached_property
-    def proof_trash(self) -> Trash:
+    def trash(self, place: str) -> Trash:
+        """Return the trash of `runs` or `proofs`. What is in it can be brought back until the application ends."""
         from ...engine.proof.folder import reserved  # not needed for the first paint
         from ...engine.runs.trash import Trash  # the same
 
-        return Trash(reserved)
+        if place not in self._trashes:
+            self._trashes[place] = Trash(reserved) if place == "proofs" else Trash()
+        return self._trashes[place]
 
     def theme_at_start(self) -> str:
         """Return the name of the theme of the first paint. Textual calls this before the application has a console."""
@@ -146,8 +142,8 @@ class BaseApp(UpstreamApp):
         self.withdraw(self._acted_at)
 
     def on_unmount(self) -> None:
-        for name in {"trash", "proof_trash"} & {*vars(self)}:
-            self.not_deleted = getattr(self, name).empty() or self.not_deleted
+        for trash in self._trashes.values():
+            self.not_deleted = trash.empty() or self.not_deleted
 
     async def on_event(self, event: events.Event) -> None:
         """Hold keys and clicks back until a screen that is being opened is ready, and pass all other events to
@@ -155,7 +151,7 @@ class BaseApp(UpstreamApp):
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.typeahead.take(event)
         elif isinstance(event, events.MouseUp) and not event.is_forwarded:
-            await self.typeahead.click(event)
+            await self.typeahead.act(event)
         else:
             await super().on_event(event)
 
@@ -243,16 +239,25 @@ class BaseApp(UpstreamApp):
         does this."""
         raise NotImplementedError
 
+    def take_warm(self) -> Warm | None:
+        """Return the engine that was started in advance, and remove it from here; None if there is none."""
+        warm, self.warm = self.warm, None
+        return warm
+
+    def close_warm(self) -> None:
+        if (warm := self.take_warm()) is not None:
+            warm.close()
+
     def copy(self, text: str, what: str) -> None:
         """Copy text to the clipboard of the terminal, and show `what` it is and a second place from which it can be
         taken."""
-        self.copy_to_clipboard(text)
-        self.run_worker(partial(self._keep_copied, text, what), thread=True, group="copying")
 
-    def _keep_copied(self, text: str, what: str) -> None:
-        # In a thread.
-        message = clean(f"{what}; {keep(text)}")
-        self.call_from_thread(self.notify, message, title="Copied", markup=False)
+        def store() -> None:
+            message = clean(f"{what}; {keep(text)}")
+            self.call_from_thread(self.notify, message, title="Copied", markup=False)
+
+        self.copy_to_clipboard(text)
+        self.run_worker(store, thread=True, group="copying")
 
     def notify(
         self, message: str, *, title: str = "", severity: SeverityLevel = "information",
@@ -280,8 +285,12 @@ def file() -> Path:
 def keep(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """Store the text in tmux' buffer or else in a file, and name the place; waits for the disk. tmux passes OSC 52 on
     to the terminal only if its `set-clipboard` is on, but takes the text for its own buffer."""
-    if environment.get("TMUX") and _to_tmux(text):
-        return "tmux has it as well: its prefix, then ] pastes it"
+    if environment.get("TMUX"):
+        command = ["tmux", "load-buffer", "-w", "-"]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            ended = subprocess.run(command, input=text.encode(), capture_output=True, timeout=TMUX_SECONDS, check=False)
+            if ended.returncode == 0:
+                return "tmux has it as well: its prefix, then ] pastes it"
     kept = file()
     try:
         places.make(kept.parent, exist_ok=True)
@@ -289,14 +298,6 @@ def keep(text: str, environment: Mapping[str, str] = os.environ) -> str:
     except OSError as fault:
         return f"if the terminal does not take it (OSC 52), there is no other way: {kept}: {fault.strerror}"
     return f"if the terminal does not take it (OSC 52), it is in {kept}"
-
-
-def _to_tmux(text: str) -> bool:
-    command = ["tmux", "load-buffer", "-w", "-"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        ended = subprocess.run(command, input=text.encode(), capture_output=True, timeout=TMUX_SECONDS, check=False)
-        return ended.returncode == 0
-    return False
 
 
 TOO_MANY, WITHIN_SECONDS = 5, 10.0  # this many faults of a screen within this time close it
@@ -330,15 +331,23 @@ class Faults:
             return False
         else:
             self.log(cause)
-            self._say(cause)
+            frames = traceback.extract_tb(cause.__traceback__)
+            where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+            line = clean(f"a part of gputui failed ({type(cause).__name__}{where}); the rest goes on; please report ")
+            if line not in self.lines:
+                self.lines.append(line)
+                self._app.notify(f"{line}{places.home() / 'tui.log'}", severity="error", markup=False)
         return True
 
     def _can_go_on(self, node: MessagePump) -> bool:
         """True if a screen is still usable after a fault of `node`. Closes one that fails too often or cannot be
         built."""
-        screen = _screen_of(node)
+        above = node.ancestors_with_self if isinstance(node, DOMNode) else []
+        screen = next((each for each in above if isinstance(each, Screen)), None)
         being_built = node in (screen, self._app) and not is_built(node)
-        if not self._is_too_much(screen or node, being_built):
+        times = self._recent.setdefault(screen or node, deque(maxlen=TOO_MANY))
+        times.append(now := time.monotonic())
+        if not being_built and (len(times) < TOO_MANY or now - times[0] >= WITHIN_SECONDS):
             return True
         if screen is None or screen is self._app.screen_stack[0]:
             return False
@@ -355,19 +364,6 @@ class Faults:
                 file.write(time.strftime("%Y-%m-%d %H:%M:%S\n") + "".join(traceback.format_exception(error)) + "\n")
         return path
 
-    def _is_too_much(self, node: MessagePump, at_once: bool) -> bool:
-        times = self._recent.setdefault(node, deque(maxlen=TOO_MANY))
-        times.append(now := time.monotonic())
-        return at_once or (len(times) == TOO_MANY and now - times[0] < WITHIN_SECONDS)
-
-    def _say(self, error: BaseException) -> None:
-        frames = traceback.extract_tb(error.__traceback__)
-        where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
-        line = clean(f"a part of gputui failed ({type(error).__name__}{where}); the rest goes on; please report ")
-        if line not in self.lines:
-            self.lines.append(line)
-            self._app.notify(f"{line}{places.home() / 'tui.log'}", severity="error", markup=False)
-
     def _close(self, screen: Screen[Any]) -> None:
         while screen in self._app.screen_stack:
             above = self._app.screen
@@ -376,9 +372,3 @@ class Faults:
             else:
                 self._app.pop_screen()
         self._remove(screen)
-
-
-def _screen_of(node: MessagePump) -> Screen[Any] | None:
-    if isinstance(node, Screen) or not isinstance(node, DOMNode) or isinstance(node, App):
-        return node if isinstance(node, Screen) else None
-    return next((above for above in node.ancestors if isinstance(above, Screen)), None)

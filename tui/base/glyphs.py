@@ -15,59 +15,53 @@ _POOR_TERMINALS = ("linux", "dumb", "vt100", "vt220", "ansi", "unknown")
 
 @dataclass(frozen=True)
 class Glyphs:
-    """The characters that pictures are made of; a field that is not described is a sign with the meaning of its name.
-    `used`, `own`, `free` and `peak` make a gauge; `legend` has one mark for each curve, `points` one for each compared
-    run; `grid_*` and `fill` are faint; `here` is around the name of the present screen. `corners` are the two upper
-    corners of an edge, then the lower ones."""
+    """The characters that pictures are made of, by default the rich ones; a field that is not described is a sign with
+    the meaning of its name. `used`, `own`, `free` and `peak` make a gauge; `legend` has one mark for each curve,
+    `points` one for each compared run; `grid_*` and `fill` are faint; `here` is around the name of the present screen.
+    `corners` are the two upper corners of an edge, then the lower ones."""
 
-    braille: bool
-    rule: str
-    done: str
-    to_do: str
-    own: str
-    used: str
-    free: str
-    peak: str
-    axis: str
-    tick: str
-    point: str
-    points: tuple[str, ...]
-    grid_across: str
-    grid_down: str
-    best: str
-    join: str
-    fill: str
-    page_back: str
-    page_on: str
-    legend: tuple[str, ...]
-    spinner: str
-    ok: str
-    failed: str
-    stopped: str
-    warn: str
-    hint: str
-    more: str
-    up: str
-    down: str
-    whisker_left: str
-    whisker: str
-    whisker_right: str
-    whisker_cross: str
-    to: str
-    here: str
-    running: str
-    corners: str
-    folded: str
-    unfolded: str
+    braille: bool = True
+    rule: str = "─"
+    done: str = "━"
+    to_do: str = "─"
+    own: str = "━"
+    used: str = "─"
+    free: str = "·"
+    peak: str = "┃"
+    axis: str = "│"
+    tick: str = "┤"
+    point: str = "•"
+    points: tuple[str, ...] = ("•", "○", "×", "+", "■", "□", "▲", "△")
+    grid_across: str = "┈"
+    grid_down: str = "┊"
+    best: str = "║"
+    join: str = "╏"
+    fill: str = "⣿"
+    page_back: str = "‹"
+    page_on: str = "›"
+    legend: tuple[str, ...] = ("──", "╌╌", "··", "• ")
+    spinner: str = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+    ok: str = "✓"
+    failed: str = "✗"
+    stopped: str = "■"
+    warn: str = "!"
+    hint: str = "→"
+    more: str = "…"
+    up: str = "▲"
+    down: str = "▼"
+    whisker_left: str = "├"
+    whisker: str = "─"
+    whisker_right: str = "┤"
+    whisker_cross: str = "┼"
+    to: str = "→"
+    here: str = "▌▐"
+    running: str = "▶"
+    corners: str = "╭╮╰╯"
+    folded: str = "▸"
+    unfolded: str = "▾"
 
 
-RICH = Glyphs(
-    braille=True, rule="─", done="━", to_do="─", own="━", used="─", free="·", peak="┃", axis="│", tick="┤", point="•",
-    points=("•", "○", "×", "+", "■", "□", "▲", "△"), grid_across="┈", grid_down="┊", best="║", join="╏", fill="⣿",
-    page_back="‹", page_on="›", legend=("──", "╌╌", "··", "• "), spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", ok="✓", failed="✗", stopped="■",
-    warn="!", hint="→", more="…", up="▲", down="▼", whisker_left="├", whisker="─", whisker_right="┤", whisker_cross="┼",
-    to="→", here="▌▐", running="▶", corners="╭╮╰╯", folded="▸", unfolded="▾",
-)  # fmt: skip
+RICH = Glyphs()
 PLAIN = Glyphs(
     braille=False, rule="-", done="=", to_do="-", own="#", used="=", free=".", peak="|", axis="|", tick="+", point="o",
     points=("*", "o", "+", "x", "#", "@", "%", "&"), grid_across=".", grid_down=":", best="!", join="/", fill=":",

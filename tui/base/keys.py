@@ -146,12 +146,6 @@ def numbered(verb: str, action: str = "") -> list[BindingType]:
     ]
 
 
-def opens_place(app: App[Any], key: str) -> bool:
-    """True if the key opens one of the screens that the header lists. False for a digit, as it may have another
-    meaning."""
-    return not key.isdigit() and any(key in keys_of(app, verb.id) for verb in GRAMMAR if verb.group == PLACES)
-
-
 def starts(app: App[Any], key: str) -> bool:
     return any(key in keys_of(app, verb) for verb in ("start", "queue", "resume"))
 
@@ -242,17 +236,14 @@ def _wrong(verb: str, given: str, keys: tuple[str, ...]) -> str:
     if not can_change(VERBS[verb]):
         return "these keys cannot be changed"
     for key in keys:
-        if not _is_key(key):
+        *modifiers, name = key.split("+")
+        exists = len(name) == 1 or name in NAMES or key_to_character(REPLACED_KEYS.get(name, name)) is not None
+        modified = all(re.fullmatch("ctrl|alt|shift|super", modifier) for modifier in modifiers)
+        if not key or not (key in NAMES or (exists and modified)):
             return f"{brief(given)!r} is no key; write one letter, f7, ctrl+x or a name such as pagedown"
         if key in TAKEN:
             return f"{key} moves the focus or copies the selection, and cannot be used"
     return ""
-
-
-def _is_key(key: str) -> bool:
-    *modifiers, name = key.split("+")
-    exists = len(name) == 1 or name in NAMES or key_to_character(REPLACED_KEYS.get(name, name)) is not None
-    return bool(key) and (key in NAMES or (exists and all(re.fullmatch("ctrl|alt|shift|super", m) for m in modifiers)))
 
 
 def _clashes(changed: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str, str]]:

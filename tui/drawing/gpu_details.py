@@ -40,9 +40,12 @@ def whole(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 def noteworthy_rows(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return the rows of a GPU that show something noteworthy, at most `height`, the most important first."""
     activity, *rest = _rows(gpu, width)
-    alarms = [_narrow(row, width) for row in _alarms(gpu)]
-    rows = [row for row, tells in (*alarms, *_lease(gpu, width, glyphs), activity, *_strangers(gpu), *rest) if tells]
-    return rows[:height]
+    errors = gpu.ecc_errors
+    alarms = [[_label("ECC"), *_counted(errors)]] if errors and errors.uncorrected else []
+    alarms += [[_label("MIG"), *_instances(gpu.instances)]] if gpu.instances is not None else []
+    noted = [_narrow((row, True), width) for row in alarms]
+    noted += [*_lease(gpu, width, glyphs), activity, *_strangers(gpu), *rest]
+    return [row for row, tells in noted if tells][:height]
 
 
 def whole_height(width: int) -> int:
@@ -64,11 +67,10 @@ def _rows(gpu: ShownGpu, width: int) -> list[_NotedRow]:
     row_pairs = [(left(gpu), right(gpu)) for left, right in pairs]
     room = width - max(length(right[0]) for _, right in row_pairs)
     column = max(LEFT, min(room, GAP + max(length(left[0]) for left, _ in row_pairs)))
-    return [_side_by_side(left, right, column, width) for left, right in row_pairs]
-
-
-def _side_by_side(left: _NotedRow, right: _NotedRow, column: int, width: int) -> _NotedRow:
-    return [*fit(_cut(left[0], column - GAP), column), *_cut(right[0], width - column)], left[1] or right[1]
+    return [
+        ([*fit(_cut(left, column - GAP), column), *_cut(right, width - column)], tells or tells_too)
+        for (left, tells), (right, tells_too) in row_pairs
+    ]
 
 
 def _narrow(noted_row: _NotedRow, width: int) -> _NotedRow:
@@ -113,18 +115,15 @@ def _slowed(gpu: ShownGpu) -> _NotedRow:
     for cause, part in gpu.slowed.items():
         if part or cause in _USUAL:
             row += [(f"{cause.replace('_', ' ')} ", "label"), (f"{percent(part):>5} ", "warn" if part else "value")]
-    return [*row, *_slowed_in_all(gpu)], any(part >= _TELLING for part in gpu.slowed.values())
+    # All counters are 0 with some drivers.
+    by_cause = {cause: gpu.value(f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
+    counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in by_cause.items() if value]
+    row += [(f" in all: {', '.join(counted)}", "label")] if counted else []
+    return row, any(part >= _TELLING for part in gpu.slowed.values())
 
 
 _USUAL = ("power", "heat")  # the causes that are shown even if they have not held the clock down
 _TELLING = 0.01
-
-
-def _slowed_in_all(gpu: ShownGpu) -> Row:
-    # All counters are 0 with some drivers.
-    by_cause = {cause: gpu.value(f"slowed_by_{cause}_seconds") for cause in gpu.slowed}
-    counted = [f"{cause.replace('_', ' ')} {seconds(value)}" for cause, value in by_cause.items() if value]
-    return [(f" in all: {', '.join(counted)}", "label")] if counted else []
 
 
 def _energy(gpu: ShownGpu) -> _NotedRow:
@@ -186,12 +185,6 @@ def _instances(instances: Sequence[MigInstance]) -> Row:
         memory = f"{gibibytes(instance.memory_used_bytes)}/{gibibytes(instance.memory_total_bytes)} GiB"
         row += [("  ", "label"), (memory, "value")]
     return row
-
-
-def _alarms(gpu: ShownGpu) -> list[_NotedRow]:
-    errors = gpu.ecc_errors
-    alarms: list[_NotedRow] = [([_label("ECC"), *_counted(errors)], True)] if errors and errors.uncorrected else []
-    return alarms + ([([_label("MIG"), *_instances(gpu.instances)], True)] if gpu.instances is not None else [])
 
 
 def _lease(gpu: ShownGpu, width: int, glyphs: Glyphs) -> list[_NotedRow]:
@@ -315,15 +308,11 @@ _TRAINER = f"  {HOST['trainer_cpu'].label} "
 
 def no_gpu(now: Snapshot, width: int) -> list[Row]:
     """Return one row with the reason why there is no GPU, which does not look like an error."""
-    reason = _no_gpu(now)
-    shorter = (reason, re.sub(r" *\([^)]*\)", "", reason), reason.partition(":")[0])
-    return [[(next((text for text in shorter if len(text) <= width), shorter[-1]), "label")]]
-
-
-def _no_gpu(now: Snapshot) -> str:
     on_gpu = now.started is not None and any("GPU" in name for name in now.started.devices)
     what = "no GPU readings" if on_gpu else "no GPU"
-    return f"{what}: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no GPU readings so far"
+    reason = f"{what}: {clean(now.no_gpu_reason)}" if now.no_gpu_reason else "no GPU readings so far"
+    shorter = (reason, re.sub(r" *\([^)]*\)", "", reason), reason.partition(":")[0])
+    return [[(next((text for text in shorter if len(text) <= width), shorter[-1]), "label")]]
 
 
 def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) -> Row:
@@ -332,7 +321,14 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
     cpu: Row = [(name, "label"), (_CPU, "label"), _load(at(now.host, "cpu"))]
     memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
     room = width - length(cpu) - LEAST_GAUGE - 1
-    items = kept_items([memory, *([] if alone else _own_processes(now)), *_further(now)], room)
+    own: list[Row] = []
+    if not alone:
+        trainer, engine = (size(at(now.host, f"{name}_bytes")) for name in ("trainer", "engine"))
+        # The trainer's CPU use and memory, unless its process had ended before the last reading.
+        if now.outcome is None or at(now.host, "trainer_bytes"):
+            own = [[(_TRAINER, "label"), (_cores(now.host), "value")], [(f" {trainer:>8}", "value")]]
+        own.append([(f"  {HOST['engine_bytes'].label} ", "label"), (engine, "value")])
+    items = kept_items([memory, *own, *_further(now)], room)
     row = [*cpu, *(piece for item in items for piece in item)]
     left = width - length(row) - 1
     if left < LEAST_GAUGE or memory not in items:
@@ -342,22 +338,12 @@ def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) ->
     gauge_width = min(MOST_GAUGE, left - (history + 2 if history >= LEAST_GAUGE else 0))
     row[place:place] = [*_host_gauge(now, gauge_width, glyphs), (" ", "")]
     if history >= LEAST_GAUGE:
-        row[3:3] = [("  ", ""), *_history(now, history, glyphs)]
+        row[3:3] = [("  ", ""), *fit(curve_rows(_of_cpu(now), history, 1, glyphs)[0], history)]
     return row
 
 
-def _own_processes(now: Snapshot) -> list[Row]:
-    """Return items of the row: the trainer's CPU use and memory, unless it has ended, and the engine's memory."""
-    trainer, engine = (size(at(now.host, f"{name}_bytes")) for name in ("trainer", "engine"))
-    items: list[Row] = [[(_TRAINER, "label"), (_cores(now.host), "value")], [(f" {trainer:>8}", "value")]]
-    if now.outcome is not None and not at(now.host, "trainer_bytes"):  # its process had ended before the last reading
-        items = []
-    return [*items, [(f"  {HOST['engine_bytes'].label} ", "label"), (engine, "value")]]
-
-
-def _history(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
-    plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
-    return fit(curve_rows(plot, width, 1, glyphs)[0], width)
+def _of_cpu(now: Snapshot) -> Plot:
+    return Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
 
 
 def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = False) -> list[Row]:
@@ -369,8 +355,8 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
     for more in (*_further(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):
         right += more if length(left) + length(right) + length(more) <= width else []
     head = headline(left, right, width, glyphs.rule)
-    plot = Plot(_CPU.strip(), "", (Curve("", now.line("cpu")),), bounds="share", x_end=soon(now.elapsed), final=True)
-    return [head, *draw(plot, width, max(2, height - 1), glyphs)[0][1:], _host_memory(now, width, glyphs, alone)]
+    history = draw(_of_cpu(now), width, max(2, height - 1), glyphs)[0][1:]
+    return [head, *history, _host_memory(now, width, glyphs, alone)]
 
 
 def _load(cpu: float | None) -> Piece:

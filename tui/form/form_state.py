@@ -169,6 +169,12 @@ class FormState:
         info = INFO[key]
         return key in self.errors or value_of(self.preset.options, info) != value_of(self.opened.options, info)
 
+    def mark(self, key: str) -> str:
+        """Return the sign of an invalid field, of an unsaved change, or of a value that is not the default."""
+        if key in self.errors:
+            return "!"
+        return "+" if self.is_unsaved(key) else "" if self.is_default(key) else "*"
+
     def own(self, key: str) -> str:
         """Say on which condition the option applies to the user's own code; empty without own code."""
         return "" if self.preset.options.workload.entry is None else OWN_CODE_LABELS[INFO[key].about.own]

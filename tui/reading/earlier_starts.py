@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...engine.files.reading import open_regular
@@ -64,22 +64,15 @@ NONE = EarlierStarts()
 def of(run: Run) -> EarlierStarts:
     """Return the usual phases of the newest runs of the preset with the same model, devices and compilation, else
     NONE."""
-    mine = _what_matters(run)
+    mine, preset, here = _what_matters(run), title_of(run).preset, Place.here().host
     starts: list[dict[str, float]] = []
-    for other in _comparable(run):
+    for other in newest_runs():  # the 50 newest
         if len(starts) == MOST:
             break
-        if _what_matters(other) == mine and (start := start_of(other)):
+        is_alike = other.id != run.id and title_of(other).preset == preset and other.status.get("host", here) == here
+        if is_alike and _what_matters(other) == mine and (start := start_of(other)):
             starts.append(start)
     return usual(starts)
-
-
-def _comparable(run: Run) -> Iterator[Run]:
-    # Only the 50 newest runs are searched.
-    preset, here = title_of(run).preset, Place.here().host
-    for other in newest_runs():
-        if other.id != run.id and title_of(other).preset == preset and other.status.get("host", here) == here:
-            yield other
 
 
 def _what_matters(run: Run) -> dict[str, object]:
@@ -99,15 +92,15 @@ def start_of(run: Run) -> dict[str, float]:
         if isinstance(event, Phase):
             state.fold(event)
         if state.has_trained:
-            return _summed(state.start)
+            return summed(span for span in state.start if not span.of_others)
     return {}
 
 
-def _summed(spans: Iterable[Span]) -> dict[str, float]:
+def summed(spans: Iterable[Span]) -> dict[str, float]:
+    """Return the seconds of each phase; the time in which it only waited for other workers counts as 0."""
     by_phase: dict[str, float] = {}
     for span in spans:
-        if not span.of_others:
-            by_phase[span.phase] = by_phase.get(span.phase, 0.0) + span.seconds
+        by_phase[span.phase] = by_phase.get(span.phase, 0.0) + (0.0 if span.of_others else span.seconds)
     return by_phase
 
 

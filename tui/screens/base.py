@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from textual import events, work
@@ -119,7 +120,13 @@ class AppScreen(StyledOnce, Keepable):
 
     def _theme_changed(self) -> None:
         if self.in_front and self.is_attached:
-            self.call_after_refresh(self.theme_changed)  # when the variables of the new theme are made
+            self.call_after_refresh(self.show_again)  # when the variables of the new theme are made
+
+    def on_resize(self) -> None:
+        self.show_again()
+
+    def show_again(self) -> None:
+        """Paint again for another size or theme, or as the screen is in front again. By default nothing is done."""
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         return self.can(action) is True
@@ -147,9 +154,6 @@ class AppScreen(StyledOnce, Keepable):
                 self.notify(f"{key_of(self.app, verb)} ({label}) has no effect now{reason}", markup=False)
                 return
 
-    def theme_changed(self) -> None:
-        """Paint again what has colours of the former theme, such as the cells of tables. By default nothing is done."""
-
     def action_back(self) -> None:
         if len(self.app.screen_stack) > 1:
             self.app.pop_screen()
@@ -164,14 +168,13 @@ class FollowingScreen(AppScreen, Generic[Reading]):
 
     latest: var[Reading | None] = var(None, init=False, always_update=True)
 
+    @dataclass
     class Read(Message):
         """A reading was made. If several such messages wait, only the newest is used."""
 
         bubble = False
 
-        def __init__(self, reading: Any) -> None:
-            super().__init__()
-            self.reading = reading
+        reading: Any
 
         def can_replace(self, message: Message) -> bool:
             return isinstance(message, FollowingScreen.Read)
@@ -193,12 +196,8 @@ class FollowingScreen(AppScreen, Generic[Reading]):
         raise NotImplementedError
 
     def show_again(self) -> None:
-        """Paint again when in front again. A subclass whose other parts may be out of date paints these too."""
-        self.show_latest()
-
-    def theme_changed(self) -> None:
         if self.latest is not None:
-            self._paint(self.show_again)
+            self.show_latest()
 
     def _paint(self, paint: Callable[[], None]) -> None:
         """An older picture would be taken for the present one, so a screen that fails says so in place of its

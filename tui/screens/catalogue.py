@@ -10,11 +10,15 @@ from typing import Any
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
 from textual.screen import Screen
 
 from ...engine.frozen import dataclass
 from ..base import keys
 from ..base.themes import THEMES
+from ..widgets.search_marks import with_marks
+from ..word_search import place, search
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,10 @@ def entry(name: str) -> ScreenEntry:
     return _BY_NAME[name]
 
 
+def screen(name: str, *opened_with: Any) -> Screen[Any]:
+    return entry(name).screen_class(*opened_with)
+
+
 def places() -> list[ScreenEntry]:
     """Return the screens that the header shows, in the order of their keys. All of them open from everywhere."""
     return sorted((entry for entry in SCREENS if entry.keys), key=lambda entry: entry.keys)
@@ -115,35 +123,42 @@ def left_out(name: str) -> Binding:
 # ---- the command palette --------------------------------------------------------------------------
 
 
+class Commands(Provider):
+    """Offers the application's commands: all of them, or those that match typed words, the best first."""
+
+    async def discover(self) -> Hits:
+        commands = sorted(self.app.get_system_commands(self.screen), key=lambda command: command.title)
+        for title, about, run, is_listed in commands:
+            if is_listed:
+                yield DiscoveryHit(title, run, help=about)
+
+    async def search(self, query: str) -> Hits:
+        commands = self.app.get_system_commands(self.screen)
+        for hit in search(query, commands, lambda each: (place(each.title), place(each.help, 1, False, "help"))):
+            line = with_marks(Content(hit.item.title), hit)
+            yield Hit(1 / (1 + hit.rank), line, hit.item.callback, hit.item.title, hit.item.help)
+
+
 # Verbs that users search by other words than the label of the footer; the palette searches only names.
 NAMES = {"tune": "Tune: find the fastest settings"}
 
 
 def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:
     """Yield a screen's commands for the palette: its keys' actions, then its `commands`. Left out are keys that are
-    disabled, refused by `offers`, move, edit a field, open a screen from everywhere, leave, or open the palette."""
-    seen = set()
+    disabled or in `keys_without_use`, move, edit a field, open a screen from everywhere, leave, or open the palette."""
+    unused, seen = {"palette", "leave", *getattr(screen, "keys_without_use", ())}, set()
     for active in screen.active_bindings.values():
         binding = active.binding
         verb = keys.VERBS.get(binding.id or "")
         if verb is None or not active.enabled or verb.group in (keys.MOVING, keys.PLACES, keys.FIELD):
             continue
-        if binding.id in ("palette", "leave") or binding.action in seen:
-            continue
-        if not getattr(screen, "offers", offers_all)(binding.action):
+        if binding.id in unused or binding.action in seen:
             continue
         seen.add(binding.action)
         run = partial(screen.app.run_action, binding.action, active.node)
         name = NAMES.get(verb.id, binding.description)
         yield SystemCommand(f"{name}  ({keys.shown(binding.key)})", binding.tooltip, run)
-    commands = getattr(screen, "commands", None)
-    if commands is not None:
-        yield from commands()
-
-
-def offers_all(_action: str) -> bool:
-    """Return True for every action: all are listed in the palette, unless the screen defines `offers`."""
-    return True
+    yield from getattr(screen, "commands", tuple)()
 
 
 def is_listed(screen: Screen[Any], place: ScreenEntry) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.reactive import var
 
 from ...engine.units import times
 from ..base import keys
@@ -22,7 +21,7 @@ from ..drawing.plot.curves import Plot
 from ..drawing.plot.viewport import CLOSER, Viewport
 from ..drawing.rows import Row, fit, length, spread, whole_words
 from ..upstream.partial_updates import send_changed_cells
-from ..widgets.charts import BigChart
+from ..widgets.charts import BigChart, Chart
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
 from .base import AppScreen, Header
@@ -33,23 +32,41 @@ SMOOTHING = (0.0, 0.6, 0.9, 0.97)  # the choices of the key, in their order
 MOST_ROWS = 5  # of the values at the cursor
 
 
-class ChartSource(Protocol):
-    """A screen whose charts can each be shown alone by a chart screen."""
+class ChartSource(AppScreen):
+    """A screen whose charts can each be shown alone by a chart screen. `view` is their cursor and visible part, if they
+    share these."""
 
-    latest: var[Any]
+    view: Viewport | None = None
 
     @property
     def about(self) -> str:
         """Return the subject of the charts, such as the title of the run."""
+        raise NotImplementedError
 
     def charts(self, drawn: Charts) -> Sequence[Plot]:
         """Return the present charts, drawn with the settings `drawn`: axis, scale and smoothing."""
+        raise NotImplementedError
 
     def axes(self) -> Sequence[str]:
         """Return the names of the axes on which the charts can be drawn: time, step, epoch, samples."""
+        return ("time",)
 
     def foot(self, width: int) -> Row:
         """Return the row to show below a chart, such as the duration of the start; `width` is in cells."""
+        raise NotImplementedError
+
+    def open_chart(self, key: str) -> None:
+        self.app.open_screen(ChartScreen(self, key, self.view))
+
+    @on(Chart.Opened)
+    def _chart_clicked(self, event: Chart.Opened) -> None:
+        event.stop()
+        self.open_chart(event.key)
+
+    @on(Chart.Turned)
+    async def _page_clicked(self, event: Chart.Turned) -> None:
+        event.stop()
+        await self.run_action(f"page({event.by})")
 
 
 class Pager(Panel):
@@ -97,12 +114,10 @@ class ChartScreen(AppScreen):
         *keys.back(),
     ]
 
-    def __init__(self, source: Any, key: str, view: Viewport | None = None) -> None:
+    def __init__(self, source: ChartSource, key: str, view: Viewport | None = None) -> None:
         super().__init__()
         send_changed_cells(self)
-        self.source: ChartSource = source
-        self.key = key
-        self.kept_as = getattr(source, "kept_as", "")
+        self.source, self.key, self.kept_as = source, key, source.kept_as
         self.view = view or Viewport()
         self._has_own_view = view is None
         self._values_height = 0
@@ -115,7 +130,7 @@ class ChartScreen(AppScreen):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        self.watch(self.source, "latest", self._show_new)  # type: ignore[arg-type]
+        self.watch(self.source, "latest", self._show_new)
 
     def opened_again(self, other: ChartScreen) -> None:
         self.key = other.key or self.key
@@ -149,14 +164,6 @@ class ChartScreen(AppScreen):
         how = [f"zoomed {times(view.closer)}"] if view.window is not None and view.closer > 1 else []
         self.chart.show(replace(plot, how=(*plot.how, *how), window=view.window))
         self.chart.repaint()  # the cursor may have moved
-        self._show_panels()
-
-    @on(BigChart.Moved)
-    def _view_moved(self, event: BigChart.Moved) -> None:
-        event.stop()
-        self._show_new()
-
-    def _show_panels(self) -> None:
         values = self.query_one("#values", Panel)
         height = max(1, min(MOST_ROWS, len(self._values(self.size.width - 2, MOST_ROWS))))
         if height != self._values_height:
@@ -164,6 +171,11 @@ class ChartScreen(AppScreen):
             values.styles.height = height
         for panel in self.query(Panel):
             panel.repaint()
+
+    @on(BigChart.Moved)
+    def _view_moved(self, event: BigChart.Moved) -> None:
+        event.stop()
+        self._show_new()
 
     def _title(self, width: int, _height: int) -> list[Row]:
         names = [plot.key for plot in self._all]

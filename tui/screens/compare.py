@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from rich.text import Text
-from textual import on, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
@@ -38,6 +38,7 @@ from ..widgets.row_widgets import Panel
 from ..widgets.table import Column, OpeningTable, Table
 from ..wording import comparison as wording
 from .base import FollowingScreen, Header
+from .chart import ChartSource
 
 SHORT_NAME = 16
 READ_SECONDS = 1.0  # while a run is running
@@ -52,7 +53,7 @@ LEAST_HEAD = 12
 LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of the other text next to a title
 
 
-class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
+class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
     """Compares `runs` in the order of the columns. If a baseline is pinned, it is the first column. If the user unpins
     it, this screen does not change: the run stays the first column and the baseline."""
 
@@ -88,12 +89,20 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
-        """Yield the runs and their comparison, then again after each reading of the curves. In a thread."""
+        """Yield the runs and their comparison, then again after each reading of the curves of the first MOST_COMPARED
+        runs, about once per second. In a thread."""
         line_up = baseline.line_up(self.runs)
         reading = list(line_up.runs), compare(line_up)
         yield reading
-        for _ in self.read_curves(line_up.runs, leaving):
-            yield reading
+        readers = [RunReader(run) for run in line_up.runs[:MOST_COMPARED]]
+        while not leaving.is_set():
+            behind = [reader.poll() for reader in readers]
+            if not any(behind):
+                self._curves = {reader.run.id: reader.picture.snapshot for reader in readers}
+                yield reading
+                if all(reader.ended for reader in readers):
+                    return
+                leaving.wait(READ_SECONDS)
 
     def show_latest(self) -> None:
         if self.latest is not None and self.latest is not self._shown:  # else the cursor keeps its place
@@ -101,9 +110,13 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
             self.show(*self.latest)
         self.show_curves()
 
-    def theme_changed(self) -> None:
-        self._shown = None
-        super().theme_changed()
+    def show_again(self) -> None:
+        """The headings and words are as long as the width allows."""
+        table = self.query_one(Table)
+        column, self._shown = table.cursor_column, None
+        self.show_latest()
+        if column:
+            table.move_cursor(column=column)
 
     # ---- the table --------------------------------------------------------------------------------
 
@@ -137,21 +150,19 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
         rows = [("run", begun, ""), ("outcome", list(comparison.states), "")]
         rows += [(name, facts, "") for name, facts in wording.fact_cells(comparison)]
         rows += [("", [], ""), ("options that differ" if comparison.options else "no option differs", [], "")]
-        room = self._option_room(comparison) if short else 0
+        room = 0
+        if short:  # the number of characters with which all columns fit, if full texts would be too long
+            labels = [row.key for row in comparison.options] + [row.label for row in comparison.figures]
+            beside = len(NARROW_NOISE) + 2 if wording.has_noise(comparison) else 0
+            rest = self.size.width - max(map(len, labels), default=0) - beside - 3
+            room = max(LEAST_HEAD, rest // max(1, len(self.runs)) - 2)
         rows += [(row.key, _options(row, room), "") for row in comparison.options]
         rows += [("", [], ""), ("figures", [], "")]
-        body = [[_label(label, bool(cells)), *map(_right, cells), _right(last)] for label, cells, last in rows]
+        body = [[_label(label, bool(cells)), *map(Text, cells), Text(last)] for label, cells, last in rows]
         for figure in comparison.figures:
             cells = [self._figure(figure, position) for position in range(len(self.runs))]
-            body.append([_label(figure.label, True), *cells, _right(wording.noise_text(figure, short=short))])
+            body.append([_label(figure.label, True), *cells, Text(wording.noise_text(figure, short=short))])
         return body
-
-    def _option_room(self, comparison: Comparison) -> int:
-        # The number of characters with which all columns fit, if full texts would be too long.
-        names = [row.key for row in comparison.options] + [row.label for row in comparison.figures]
-        labels = max(map(len, names), default=0)
-        beside = len(NARROW_NOISE) + 2 if wording.has_noise(comparison) else 0
-        return max(LEAST_HEAD, (self.size.width - labels - beside - 3) // max(1, len(self.runs)) - 2)
 
     def _heads(self, comparison: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
         """The headings of the columns, and True if all columns fit with them. If titles are too long, runs are named by
@@ -210,15 +221,6 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
         style = colour(self.app, "success" if good else "error") if is_sure else painted_colour(self.app, "label")
         return text.append(f"  {change:>{self._change_width}}", style=style)
 
-    @property
-    def rows_needed(self) -> int:
-        """The number of rows of the header, the footer, the whole table and the remarks below it."""
-        table = self.query_one(Table)
-        if not table.row_count:
-            return self.size.height
-        below = len(self._remark_lines(self.size.width - 2, 0))
-        return 2 + 1 + table.row_count + table.show_horizontal_scrollbar + below
-
     def _remark_lines(self, width: int, _height: int) -> list[Row]:
         brief = width if self.size.height < HIGH else 0
         remarked = wording.remarks(self.comparison, brief) if self.comparison is not None else []
@@ -228,32 +230,23 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
             remarked[0] += f"; {right} and {left} show the rest of the table"
         if not self._curves and self.size.height >= LEAST_HEIGHT:
             remarked.append("catching up: the curves are still being read")
-        if self.size.height >= HIGH and (short := self.hardly_seen):
+        charts = self.charts(self.app.settings.charts) if self.size.height >= HIGH else ()
+        shown = next((chart for chart in charts if chart.key == self._chosen), None)
+        if shown is not None and (short := drawn_charts.hardly_seen(shown)):
             zoom, first = self.app.key("zoom"), self.app.key("first")
             remarked.append(f"{short}; {zoom}, {first} and {self.app.key('zoom_in')} zoom in on it")
-        lines: list[Row] = [[(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width))]
-        return [*self._bars(width), *lines]
-
-    def _bars(self, width: int) -> list[Row]:
-        # Empty if they would take more than a BARS-th of the screen, which the table needs.
-        if self.comparison is None or self.size.height < HIGH:
-            return []
-        names = self.names_of(self.comparison)[1][:MOST_COMPARED]
-        bars = interval_bar.rows(self.comparison, names, width, self.glyphs)
-        return [[], *bars] if bars and len(bars) < self.size.height // BARS else []
+        bars: list[Row] = []
+        if self.comparison is not None and self.size.height >= HIGH:
+            names = self.names_of(self.comparison)[1][:MOST_COMPARED]
+            bars = interval_bar.rows(self.comparison, names, width, self.glyphs)
+        # The table needs the room if they would take more than a BARS-th of the screen.
+        drawn = [[], *bars] if bars and len(bars) < self.size.height // BARS else []
+        return [*drawn, *([(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width)))]
 
     def _show_remarks(self) -> None:
         panel = self.query_one(Panel)
         panel.styles.height = len(self._remark_lines(panel.size.width, 0))
         panel.repaint()
-
-    def on_resize(self) -> None:
-        if self.comparison is not None:
-            table = self.query_one(Table)
-            column = table.cursor_column
-            self.show(self.runs, self.comparison)  # headings and words are as long as the width allows
-            table.move_cursor(column=column)
-        self.show_curves()
 
     @property
     def selected(self) -> Run | None:
@@ -270,13 +263,18 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
 
     @work(thread=True, group="pinning")
     def _pin(self, run: Run) -> None:
+        message = f"{run.name} is no longer pinned"
         with self._pinning:
             try:
-                message = _toggle(run)
+                if baseline.pinned().run == run:
+                    baseline.unpin()
+                else:
+                    baseline.pin(run)
+                    unpin = self.app.key("pin")
+                    message = f"{run.name} is the baseline of all comparisons from now on; {unpin} unpins it"
             except OSError as reason:
                 self.app.call_from_thread(self.app.complain, clean(f"cannot be pinned: {reason}"))
                 return
-        message = f"{message}; {self.app.key('pin')} unpins it" if baseline.pinned().run == run else message
         self.app.call_from_thread(self.read_again)
         self.app.call_from_thread(self.notify, clean(message), markup=False)
 
@@ -292,18 +290,6 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
             self.app.open_run(run)
 
     # ---- its curves ---------------------------------------------------------------------------------
-
-    def read_curves(self, runs: Sequence[Run], leaving: threading.Event) -> Iterator[None]:
-        """Read the first MOST_COMPARED runs' curves, in a thread; yield after each reading, about once per second."""
-        readers = [RunReader(run) for run in runs[: drawn_charts.MOST_COMPARED]]
-        while not leaving.is_set():
-            behind = [reader.poll() for reader in readers]
-            if not any(behind):
-                self._curves = {reader.run.id: reader.picture.snapshot for reader in readers}
-                yield
-                if all(reader.ended for reader in readers):
-                    return
-                leaving.wait(READ_SECONDS)
 
     def _named(self) -> list[drawn_charts.Named]:
         """The runs whose curves have been read, with names made of the differences between the runs."""
@@ -355,13 +341,6 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
     def foot(self, _width: int) -> Row:
         return [("the time of each run begins with its first step", "label")]
 
-    @property
-    def hardly_seen(self) -> str:
-        """Say that a curve of the shown chart is too short to be seen; else empty."""
-        plots = self.charts(self.app.settings.charts)
-        plot = next((chart for chart in plots if chart.key == self._chosen), None)
-        return drawn_charts.hardly_seen(plot) if plot is not None else ""
-
     def show_curves(self) -> None:
         """Show the chosen chart or the first; none below LEAST_HEIGHT rows."""
         chart = self.query_one(Chart)
@@ -373,8 +352,10 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
         names = [plot.key for plot in charts]
         at = names.index(self._chosen) if self._chosen in names else 0
         self._chosen = names[at]
-        least = self.size.height // 3 if self.size.height >= HIGH else LEAST_CHART
-        chart.styles.height = max(least, self.size.height - self.rows_needed)
+        least, table = self.size.height // 3 if self.size.height >= HIGH else LEAST_CHART, self.query_one(Table)
+        below = len(self._remark_lines(self.size.width - 2, 0))
+        around = 2 + 1 + table.row_count + table.show_horizontal_scrollbar + below  # with the header and the footer
+        chart.styles.height = max(least, self.size.height - around) if table.row_count else least
         chart.show(replace(charts[at], corner=page_corner(at + 1, len(charts), self.glyphs)))
         self._show_remarks()
 
@@ -385,28 +366,8 @@ class CompareScreen(FollowingScreen[tuple[list[Run], Comparison]]):
             self.show_curves()
 
     def action_chart(self) -> None:
-        from .chart import ChartScreen  # only when it is asked for
-
         if self._chosen:
-            self.app.push_screen(ChartScreen(self, self._chosen))
-
-    @on(Chart.Turned)
-    def _page_clicked(self, event: Chart.Turned) -> None:
-        event.stop()
-        self.action_page(event.by)
-
-    @on(Chart.Opened)
-    def _chart_clicked(self, event: Chart.Opened) -> None:
-        event.stop()
-        self.action_chart()
-
-
-def _toggle(run: Run) -> str:
-    if baseline.pinned().run == run:
-        baseline.unpin()
-        return f"{run.name} is no longer pinned"
-    baseline.pin(run)
-    return f"{run.name} is the baseline of all comparisons from now on"
+            self.open_chart(self._chosen)
 
 
 def _label(text: str, with_cells: bool) -> Text:
@@ -424,7 +385,3 @@ def _options(row: OptionRow, room: int = 0) -> list[str]:
     same = min(same, *(len(part) - 1 for part in parts))
     shorter = [f"..{'/'.join(part[same:])}" if same > 1 else text for text, part in zip(texts, parts, strict=True)]
     return [text if len(text) <= room else f"{text[: room - 2]}.." for text in shorter]
-
-
-def _right(text: str) -> Text:
-    return Text(text)

@@ -64,10 +64,6 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
     def on_mount(self) -> None:
         self.query_one(Table).fill(self._columns(), {})
 
-    def on_resize(self) -> None:
-        if self.findings:
-            self.show(self.findings)
-
     def on_unmount(self) -> None:
         if self._examination is not None:
             self._examination.end()

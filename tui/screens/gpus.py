@@ -37,6 +37,7 @@ from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
 from ..widgets.table import ReadTable
 from .base import FollowingScreen, Header
+from .chart import ChartSource
 from .help import NOT_OFFERED
 from .table import TableColumn, TableScreen
 
@@ -112,9 +113,6 @@ class ProcessesScreen(TableScreen[Line], FollowingScreen[Users]):
         own = f"{self.glyphs.point} this run  " if line.process is not None and line.process.own else ""
         return f" {'' if line.process is None else ' '}{''.join(edges)}{own}{clean(line.text)}"
 
-    def show_latest(self) -> None:
-        self.show_table()
-
     def show_table(self) -> None:
         leases, rows = self.query_one("#leases"), len(self._leases(self.size.width - 2, LEASE_ROWS))
         leases.display, leases.styles.height = rows > 0, max(1, rows)
@@ -153,7 +151,7 @@ MESSAGE_ROWS = 4
 NOTHING_READ = Snapshot()
 
 
-class GpusScreen(FollowingScreen[Snapshot]):
+class GpusScreen(ChartSource, FollowingScreen[Snapshot]):
     """Shows all GPUs and the host. It reads while it is in front, also if a dialog or the help lies over it."""
 
     CSS_PATH = "gpus.tcss"
@@ -207,13 +205,10 @@ class GpusScreen(FollowingScreen[Snapshot]):
             if now.gpus or now.no_gpu_reason or not self.now.gpus or self.reader.stuck_seconds > STUCK_SECONDS:
                 yield now
 
+    def show_again(self) -> None:
+        self.show_latest()  # also before the driver has answered
+
     def show_latest(self) -> None:
-        self.show_now()
-
-    def on_resize(self) -> None:
-        self.show_now()
-
-    def show_now(self) -> None:
         """Show the newest readings, arranged for the size of the screen."""
         now = self.now
         width, height = self.size.width - 2, self.size.height - 2
@@ -295,9 +290,6 @@ class GpusScreen(FollowingScreen[Snapshot]):
         picked = self.query_one(GpuCards).picked
         return charts.of_machine(self.now, picked.index if picked else None, drawn)
 
-    def axes(self) -> tuple[str, ...]:
-        return ("time",)
-
     def foot(self, width: int) -> Row:
         return host_line(self.now, width, self.glyphs, self.reader.run is None)
 
@@ -305,7 +297,5 @@ class GpusScreen(FollowingScreen[Snapshot]):
         self.app.push_screen(ProcessesScreen(self))
 
     def action_chart(self) -> None:
-        from .chart import ChartScreen  # only when it is asked for
-
         if self.latest is not None:
-            self.app.push_screen(ChartScreen(self, ""))
+            self.open_chart("")

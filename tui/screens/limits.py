@@ -4,6 +4,7 @@ Deferred imports: what a start needs is imported by the dialog that starts it.""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from copy import deepcopy
@@ -14,6 +15,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
+from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input, Label
@@ -41,8 +43,6 @@ from . import starting
 from .dialogs import SEEN_AFTER_SECONDS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ...engine.job.machine_gpus import Machine
     from ...engine.presets import Preset
     from ...engine.proof.request import Request
@@ -199,15 +199,12 @@ class TuneDialog(LimitDialog):
     # ---- what the time buys -----------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        in_background(self, partial(time_plan, self.state.preset.name), self._take_plan)
-
-    def _take_plan(self, plan: TimePlan) -> None:
-        self._plan = plan
-        self._show_what_it_buys()
+        in_background(self, partial(time_plan, self.state.preset.name), self._show_what_it_buys)
 
     @on(Input.Changed, "#minutes")
     @on(Words.Switched, "#only")
-    def _show_what_it_buys(self) -> None:
+    def _show_what_it_buys(self, plan: TimePlan | Message) -> None:
+        self._plan = self._plan if isinstance(plan, Message) else plan
         minutes, only = self.query_one("#minutes", Input).value, self.query_one("#only", Words).chosen
         try:
             limits = LimitTexts(minutes=minutes, only=set(only)).limits()
@@ -219,18 +216,22 @@ class TuneDialog(LimitDialog):
     # ---- starting ---------------------------------------------------------------------------------
 
     def requested(self) -> Callable[[], Request]:
-        """Take the fields, and return the function that makes the request for the search. Raises WrongLimit."""
-        self._take()
-        limits = self.texts.limits()
-        return lambda: search_request(self.state.preset, self.state.path, limits)
-
-    def _take(self) -> None:
         for name in _FIELDS:
             setattr(self.texts, name, self.query_one(f"#{name}", Input).value)
         for name in ("only", "precisions"):
             setattr(self.texts, name, set(self.query_one(f"#{name}", Words).chosen))
         (self.texts.learning_rate,) = self.query_one("#learning_rate", Words).chosen
         self.texts.allow_worse_loss = bool(self.query_one("#allow_worse_loss", Words).chosen)
+        limits = self.texts.limits()
+
+        def make() -> Request:
+            from ...engine.tune import tune_request
+
+            asked = tune_request.of_opened(self.state.preset, self.state.path, limits)
+            request.refuse(asked, this_machine.read())
+            return asked
+
+        return make
 
 
 async def tune(app: BaseApp, state: FormState, texts: LimitTexts) -> LimitTexts:
@@ -255,15 +256,6 @@ def fast_policies(preset: Preset, here: Machine | None) -> list[str]:
     gpus = training_gpus(preset.options, here or this_machine.read())
     slowest = min((gpu.compute_capability or (0, 0) for gpu in gpus), default=None)
     return chips.fast_policies(slowest, chips.cpu_multiplies_bfloat16())
-
-
-def search_request(preset: Preset, path: Path | None, limits: Limits) -> Request:
-    """Return the search's request. Raises PresetError, RunError, OSError or ValueError if not possible here."""
-    from ...engine.tune import tune_request
-
-    requested = tune_request.of_opened(preset, path, limits)
-    request.refuse(requested, this_machine.read())
-    return requested
 
 
 def time_plan(preset_name: str) -> TimePlan:
@@ -314,7 +306,6 @@ class SweepDialog(LimitDialog):
             yield self.key_help()
 
     def requested(self) -> Callable[[], Request]:
-        """Take the fields, and return the function that makes the request for the sweep. Raises WrongLimit."""
         self._take()
         given = self.texts.parameters()
 
@@ -348,23 +339,18 @@ class SweepDialog(LimitDialog):
         time.sleep(PAUSE_SECONDS)
         if worker.is_cancelled:
             return
-        text = self._cost(texts)
+        from ...engine.sweep import sweep_request
+
+        preset, text = self.state.preset, ""
+        with contextlib.suppress(WrongLimit, PresetError, RunError, OSError, ValueError, ArithmeticError):
+            settings = sweep_request.settings_of(preset, **texts.parameters())
+            text = clean(sweep_sentences.cost(settings, expected_seconds(preset)))
         if not worker.is_cancelled:
             self.app.call_from_thread(self._show_cost, text)
 
-    def _cost(self, texts: SweepTexts) -> str:
-        from ...engine.sweep import sweep_request
-
-        preset = self.state.preset
-        try:
-            settings = sweep_request.settings_of(preset, **texts.parameters())
-        except (WrongLimit, PresetError, RunError, OSError, ValueError, ArithmeticError):
-            return ""
-        return sweep_sentences.cost(settings, expected_seconds(preset))
-
     def _show_cost(self, text: str) -> None:
         if self.is_attached:
-            self.query_one("#buys", Label).update(clean(text))
+            self.query_one("#buys", Label).update(text)
 
 
 async def sweep(app: BaseApp, state: FormState, texts: SweepTexts | None) -> SweepTexts | None:

@@ -24,7 +24,7 @@ from ...engine.presets.paths import of_python
 from ..base import keys
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
-from ..base.undo import Act, Acts
+from ..base.undo import Act
 from ..drawing.rows import whole_words
 from ..form.form_state import INFO, shown, to_text
 from ..reading import preset_files
@@ -75,6 +75,7 @@ class PresetsScreen(UndoActions):
     CSS_PATH = "presets.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]
     AUTO_FOCUS = "#open"
+    PLACE = "presets"
     BINDINGS = [
         keys.bind("search", "to_field", "Filter", show=False, meaning="back to the field"),
         keys.bind("save_as", "duplicate", "Duplicate", meaning="save a copy of the preset under another name"),
@@ -130,7 +131,7 @@ class PresetsScreen(UndoActions):
 
     # ---- the list ---------------------------------------------------------------------------------
 
-    def on_resize(self) -> None:
+    def show_again(self) -> None:
         self.call_after_refresh(self._show)
 
     @property
@@ -297,10 +298,6 @@ class PresetsScreen(UndoActions):
     def _delete(self, path: Path) -> None:
         deleted = saving.delete(path)
         self.did(f"deleted {path.stem}", deleted.bring_back, f"{path.stem} was restored", str(path))
-
-    @property
-    def acts_here(self) -> Acts:
-        return self.app.acts["presets"]
 
     def taken_back(self, act: Act) -> None:
         self._select = Path(act.key)

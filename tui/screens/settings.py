@@ -18,7 +18,7 @@ from ..base import keys
 from ..base.errors import clean
 from ..base.settings import declared, takes, wrong
 from ..base.themes import THEMES
-from ..base.undo import Act, Acts
+from ..base.undo import Act
 from ..drawing.rows import Row, fitting, wrapped
 from ..widgets.key_footer import KEYS_FROM, KeyFooter
 from ..widgets.row_widgets import Panel
@@ -59,6 +59,7 @@ class SettingsScreen(UndoActions):
 
     CSS_PATH = "settings.tcss"
     AUTO_FOCUS = "#settings"
+    PLACE = "settings"
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("delete", "reset", "Default", meaning="back to the default"),
         *undoing.BINDINGS,
@@ -78,7 +79,7 @@ class SettingsScreen(UndoActions):
     def on_mount(self) -> None:
         self._fill(0)
 
-    def on_resize(self) -> None:
+    def show_again(self) -> None:
         self._fill(self._rows.highlighted or 0)
 
     @property
@@ -163,10 +164,6 @@ class SettingsScreen(UndoActions):
         default = self._settings[self.key].metadata["default"]
         if self.key != "theme" and self.key not in ELSEWHERE and not isinstance(default, dict):
             self._set(self.key, default)
-
-    @property
-    def acts_here(self) -> Acts:
-        return self.app.acts["settings"]
 
     def taken_back(self, act: Act) -> None:
         self._fill(list(self._settings).index(act.key))

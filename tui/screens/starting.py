@@ -22,7 +22,6 @@ from ...engine.runs import RunError, code_files
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.runs.titles import with_name
-from ..base import warm_engine
 from ..base.errors import clean
 from .dialogs import Ask
 
@@ -67,7 +66,7 @@ def new_run(app: BaseApp, preset: Preset) -> Start:
     """Return the start of a new run, with the warm engine if there is one."""
 
     def launch_it() -> tuple[Run, Any]:
-        warm = warm_engine.take(app)
+        warm = app.take_warm()
         try:
             return start(preset, warm)
         except ConflictError:
@@ -210,7 +209,7 @@ def _measurement(
     """It ends the warm engine before the launch. `own`, the folder of a resumed one, does not count as another user."""
 
     def begin() -> tuple[Proof, subprocess.Popen[bytes]]:
-        warm_engine.close(app)
+        app.close_warm()
         return launch()
 
     return Start(

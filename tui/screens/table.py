@@ -85,10 +85,10 @@ class TableScreen(AppScreen, Generic[Entry]):
         )
         return Text.assemble(*pieces, no_wrap=True, justify=column.side)
 
-    def theme_changed(self) -> None:
+    def show_latest(self) -> None:
         self.show_table()
 
-    def on_resize(self) -> None:
+    def show_again(self) -> None:
         self.show_table()
 
     def on_data_table_row_highlighted(self) -> None:

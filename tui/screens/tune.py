@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
@@ -36,6 +36,7 @@ from ..widgets.table import Table
 from ..wording.run import doing
 from . import catalogue
 from .base import Header
+from .chart import ChartSource
 from .proof import actions
 from .proof.screen import ProofView, latest_run
 from .table import TableColumn
@@ -62,7 +63,7 @@ class _Candidates(Table):
     ]
 
 
-class TuneScreen(ProofView):
+class TuneScreen(ProofView, ChartSource):
     """Shows one search for the fastest settings."""
 
     CSS_PATH = "tune.tcss"
@@ -242,18 +243,8 @@ class TuneScreen(ProofView):
     def foot(self, width: int) -> Row:
         return tune.memory_line(self.data, width, self.glyphs)
 
-    @on(Chart.Opened)
-    def _chart_clicked(self, event: Chart.Opened) -> None:
-        event.stop()
-        self._open_chart(event.key)
-
     def action_chart(self) -> None:
-        self._open_chart(self.charts()[0].key)
-
-    def _open_chart(self, key: str) -> None:
-        from .chart import ChartScreen  # only when it is asked for
-
-        self.app.push_screen(ChartScreen(self, key))
+        self.open_chart(self.charts()[0].key)
 
     # ---- keys -------------------------------------------------------------------------------------
 

@@ -46,11 +46,13 @@ async def choose(app: BaseApp, offered: Sequence[tuple[str, float]]) -> int | No
 
 
 class UndoActions(AppScreen):
-    """A screen whose acts can be taken back. `acts_here` are those of its place."""
+    """A screen whose acts can be taken back: those of its place, a key of `NOTHING_TO_UNDO`."""
+
+    PLACE: ClassVar[str]
 
     @property
     def acts_here(self) -> Acts:
-        raise NotImplementedError
+        return self.app.acts[self.PLACE]
 
     def did(self, what: str, take_back: Callable[[], Sequence[str] | None], done: str = "", key: str = "") -> None:
         """Note an act that can be taken back. The parameters are those of `Act`. May be called in a thread."""
@@ -59,7 +61,7 @@ class UndoActions(AppScreen):
 
     @property
     def keys_without_use(self) -> tuple[str, ...]:
-        """The verbs that the footer leaves out, as there is nothing to take back."""
+        """The verbs that the footer, the help and the palette leave out, as there is nothing to take back."""
         return () if self.acts_here.newest_first else ("undo", "undo_list")
 
     def taken_back(self, act: Act) -> None:

@@ -24,7 +24,6 @@ from textual.app import App
 from textual.css.model import RuleSet
 from textual.css.query import NoMatches
 from textual.dom import DOMNode
-from textual.geometry import Region
 from textual.keys import _character_to_key
 from textual.message import Message
 from textual.message_pump import MessagePump
@@ -100,11 +99,6 @@ class UpstreamApp(App[None]):
         for notification in list(self._notifications):
             if notification.severity == "information" and notification.raised_at < before:
                 self._unnotify(notification)
-
-    def keys_answered(self) -> None:
-        busy_mark = getattr(self._driver, "busy_mark", None)
-        if busy_mark is not None and busy_mark.answered() and self.screen_stack:
-            self.screen.refresh(Region(0, 0, self.size.width, 1))
 
     def write_sequence(self, sequence: str) -> None:
         """Write a control sequence to the terminal, in the same way as Textual's bell and clipboard."""

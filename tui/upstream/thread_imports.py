@@ -58,12 +58,12 @@ def in_background(owner: Widget, reading: Callable[[], Result], take: Callable[[
         try:
             act = partial(take, reading())
         except Exception as error:  # noqa: BLE001 - raised again in the thread of the screens
-            act = partial(_raise, error)
+            act = partial(raised, error)
         with contextlib.suppress(RuntimeError):  # the application has been left
             loop.call_soon_threadsafe(partial(done, act), context=context)
 
     threading.Thread(target=run, daemon=True).start()
 
 
-def _raise(error: Exception) -> None:
+def raised(error: Exception) -> None:
     raise error

@@ -4,7 +4,7 @@ lines has a new point; the cursor and a dragged range are then put over what was
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from textual import events
 from textual.app import ComposeResult
@@ -41,12 +41,11 @@ class PlotArea(Painted):
 
     ALLOW_SELECT = False  # dragging selects a range, not text
 
+    @dataclass
     class Moved(Message):
         """The cursor or, if `visible` is True, the visible part of the axis has changed."""
 
-        def __init__(self, visible: bool) -> None:
-            super().__init__()
-            self.visible = visible
+        visible: bool
 
         def can_replace(self, message: Message) -> bool:
             return isinstance(message, PlotArea.Moved) and (message.visible or not self.visible)
@@ -57,21 +56,16 @@ class PlotArea(Painted):
         self._scale: Scale | None = None
         self._below: list[Row] = []  # all but the first row, as they were drawn, without the cursor
         self._across = Scale(0.0, 1.0, 1.0)  # the axis as it was drawn
-        self._behind = False  # the drawn curves are older than the figures
         self._pressed: float | None = None  # the place at which the mouse was pressed
         self._dragged = False
 
-    def show(self, plot: Plot, *, curves: bool = True) -> None:
-        """Show a plot, drawn only if its lines are new objects. Without `curves` only the first row; the next call
-        draws."""
-        if plot == self.plot and not (curves and self._behind):
-            return
-        if (plot.title, plot.window) != (self.plot.title, self.plot.window):
-            self._scale, self._below = None, []
-        self.plot, self._behind = plot, not curves
-        if curves:
-            self._below = []
-        self.repaint()
+    def show(self, plot: Plot) -> None:
+        """Show a plot, drawn only if its lines are new objects."""
+        if plot != self.plot:
+            if (plot.title, plot.window) != (self.plot.title, self.plot.window):
+                self._scale = None
+            self.plot, self._below = plot, []
+            self.repaint()
 
     def on_resize(self) -> None:
         self._scale, self._below = None, []
@@ -82,7 +76,7 @@ class PlotArea(Painted):
             return [[] for _ in range(height)]
         if not self._below:
             rows, self._scale = draw(self.plot, width, height, self.glyphs, self._scale)
-            self._below, self._behind = rows[1:], False
+            self._below = rows[1:]
             self._across = x_scale(self.plot, max(1, width - GUTTER))
         below, view = self._below, self.view
         if view is not None and not self.plot.empty:
@@ -169,19 +163,17 @@ class Chart(PlotArea):
 
     DEFAULT_CSS = "Chart { height: 1fr; width: 1fr; }"
 
+    @dataclass
     class Opened(Message):
         """A request to show the chart `key` alone on the screen."""
 
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
+        key: str
 
+    @dataclass
     class Turned(Message):
         """A request for the page of charts `by` pages after this page."""
 
-        def __init__(self, by: int) -> None:
-            super().__init__()
-            self.by = by
+        by: int
 
     def _title(self, width: int) -> Row:
         cursor = self.view.cursor if self.view is not None else None
@@ -256,10 +248,9 @@ class ChartGrid(Vertical):
         least = layout.chart_rows * (CHART_HEIGHT + layout.edges)
         self.query_one("#phases").display = layout.charts >= least + 2
 
-    def show(self, now: Snapshot, plots: Sequence[Plot], page: int, turn: int | None = None) -> None:
+    def show(self, now: Snapshot, plots: Sequence[Plot], page: int) -> None:
         """Show the charts of the page number `page`, from 0. If there are several pages, the last chart has the page's
-        number. `turn` is the number of a repaint: every second chart draws its curves, and the others do so at the next
-        turn. If it is None, all are drawn. The figures are always drawn."""
+        number."""
         self._now = now
         before_first = phases.is_due(now)
         self.query_one("#stage").display, self.query_one("#grid").display = before_first, not before_first
@@ -267,12 +258,6 @@ class ChartGrid(Vertical):
         first = page % pages * self._room
         self.shown = list(plots[first:][: self._room])
         self._write_corners(page % pages + 1, pages)
-        self._fill(turn)
-        for name in ("stage", "phases"):
-            if (panel := self.query_one(f"#{name}", Panel)).display:
-                panel.repaint()
-
-    def _fill(self, turn: int | None) -> None:
         grid = self.query_one("#grid")
         charts = list(grid.query(Chart))
         if len(charts) < self._room:
@@ -281,8 +266,10 @@ class ChartGrid(Vertical):
         for position, chart in enumerate(charts):
             chart.display, chart.has_edge = position < self._room, self._edges
             if self.display and position < self._room:
-                plot = self.shown[position] if position < len(self.shown) else EMPTY
-                chart.show(plot, curves=turn is None or (turn + position) % 2 == 0)
+                chart.show(self.shown[position] if position < len(self.shown) else EMPTY)
+        for name in ("stage", "phases"):
+            if (panel := self.query_one(f"#{name}", Panel)).display:
+                panel.repaint()
 
     def _write_corners(self, page: int, pages: int) -> None:
         # If the row below the charts is hidden, the other corners name the marks in the charts.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.cells import cell_len
 from textual.content import Content
@@ -30,12 +31,11 @@ class Findings(OptionList):
         keys.bind("back", "screen.to_options", meaning="back to the options"),
     ]
 
+    @dataclass
     class Jump(Message):
         """A request to focus the option `key`."""
 
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
+        key: str
 
     def __init__(self) -> None:
         super().__init__(id="findings", markup=False, compact=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual import on
 from textual.app import ComposeResult
@@ -41,34 +42,24 @@ class GpuCard(Painted):
     GpuCard.-picked { background: $picked; }
     """
 
+    @dataclass
     class Clicked(Message):
         """A request to select the GPU with the number `index`."""
 
-        def __init__(self, index: int) -> None:
-            super().__init__()
-            self.index = index
+        index: int
 
     def __init__(self, gpu: ShownGpu, x_end: float, *, all_of_it: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
         self.gpu, self.x_end, self.all_of_it = gpu, x_end, all_of_it
-        self._curve: list[Row] = []  # the drawn curve of the history
-        self._curve_size = (0, 0)
-        self._behind = False  # the drawn curve is older than the figures
 
-    def show(self, gpu: ShownGpu, x_end: float, all_of_it: bool = False, *, curve: bool = True) -> None:
-        """Show a reading. `x_end` is the history's end in seconds. Without `curve`, the next call draws the history."""
-        shown = (gpu, x_end, all_of_it) == (self.gpu, self.x_end, self.all_of_it)
-        if not shown or (curve and self._behind):
-            self.gpu, self.x_end, self.all_of_it, self._behind = gpu, x_end, all_of_it, not curve
+    def show(self, gpu: ShownGpu, x_end: float, all_of_it: bool = False) -> None:
+        """Show a reading. `x_end` is the history's end in seconds."""
+        if (gpu, x_end, all_of_it) != (self.gpu, self.x_end, self.all_of_it):
+            self.gpu, self.x_end, self.all_of_it = gpu, x_end, all_of_it
             self.repaint()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        return card(self.gpu, self.x_end, width - 1, height, self.glyphs, self.all_of_it, self._drawn)
-
-    def _drawn(self, plot: Plot, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-        if not self._behind or self._curve_size != (width, height):
-            self._curve, self._curve_size = curve_rows(plot, width, height, glyphs), (width, height)
-        return self._curve
+        return card(self.gpu, self.x_end, width - 1, height, self.glyphs, self.all_of_it)
 
     def on_click(self) -> None:
         self.post_message(self.Clicked(self.gpu.index))
@@ -109,17 +100,9 @@ class GpuCards(Vertical):
         return self._gpus[self._picked % len(self._gpus)] if self._gpus and self._cards.detail else None
 
     def show(
-        self,
-        gpus: Sequence[ShownGpu],
-        x_end: float,
-        cards: Cards,
-        edge: bool = False,
-        turn: int | None = None,
-        ended: bool = False,
+        self, gpus: Sequence[ShownGpu], x_end: float, cards: Cards, edge: bool = False, ended: bool = False
     ) -> None:
-        """Show the newest readings; a GPU keeps its card. `x_end` is the end of the history's axis in seconds. `turn`
-        is the number of a repaint, of which each draws the history of every second card; None draws all. Figures are
-        always drawn."""
+        """Show the newest readings; a GPU keeps its card. `x_end` is the end of the history's axis in seconds."""
         self.set_class(edge, "-edge")
         self.set_class(edge and not glyphs_of(self.app).braille, "-plain")
         if (kinds_now := kinds(gpus, ended)) != self._kinds:  # setting a title repaints the whole widget
@@ -127,8 +110,10 @@ class GpuCards(Vertical):
         self._gpus, self._x_end = tuple(gpus), x_end
         if cards != self._cards:
             self._cards = cards
-            self._arrange()
-        self._fill(turn)
+            grid = self.query_one(VerticalScroll)
+            grid.styles.grid_size_columns = cards.columns
+            grid.styles.grid_rows = str(cards.tall)
+        self._fill()
 
     def pick(self, by: int) -> None:
         """Select the next GPU (1) or the previous GPU (-1)."""
@@ -147,41 +132,27 @@ class GpuCards(Vertical):
         self._picked = next((n for n, gpu in enumerate(self._gpus) if gpu.index == event.index), 0)
         self._fill()
 
-    def _arrange(self) -> None:
-        grid = self.query_one(VerticalScroll)
-        grid.styles.grid_size_columns = self._cards.columns
-        grid.styles.grid_rows = str(self._cards.tall)
-
-    def _fill(self, turn: int | None = None) -> None:
-        grid = self.query_one(VerticalScroll)
+    def _fill(self) -> None:
+        grid, picked = self.query_one(VerticalScroll), self.picked
         cards = {card.gpu.index: card for card in grid.query(GpuCard)}
-        for position, gpu in enumerate(self._gpus):
+        for gpu in self._gpus:
             if gpu.index not in cards:
                 cards[gpu.index] = GpuCard(gpu, self._x_end)
                 grid.mount(cards[gpu.index])
-            curve = turn is None or (turn + position) % 2 == 0
-            cards[gpu.index].show(gpu, self._x_end, self._cards.all_of_it, curve=curve)
-            cards[gpu.index].set_class(gpu is self.picked, "-picked")
-        self._show_detail()
-
-    def _show_detail(self) -> None:
-        gpu = self.picked
-        details = self.query("#detail").results(GpuCard)
-        detail = next(iter(details), None)
-        if detail is None and gpu is not None:
-            detail = GpuCard(gpu, self._x_end, all_of_it=True, id="detail")
+            cards[gpu.index].show(gpu, self._x_end, self._cards.all_of_it)
+            cards[gpu.index].set_class(gpu is picked, "-picked")
+        detail = next(iter(self.query("#detail").results(GpuCard)), None)
+        if detail is None and picked is not None:
+            detail = GpuCard(picked, self._x_end, all_of_it=True, id="detail")
             self.mount(detail)
         if detail is not None:
-            detail.display = gpu is not None
+            detail.display = picked is not None
             detail.styles.height = max(1, self._cards.detail)
-            if gpu is not None:
-                detail.show(gpu, self._x_end, True)
+            if picked is not None:
+                detail.show(picked, self._x_end, True)
 
 
-def card(
-    gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False,
-    curve: Callable[[Plot, int, int, Glyphs], list[Row]] = curve_rows,
-) -> list[Row]:  # fmt: skip
+def card(gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False) -> list[Row]:
     """Return a GPU's card. The history gets the rows that are left, to `x_end` in seconds; `all_of_it`: every
     figure."""
     if gpu.missing:
@@ -189,10 +160,11 @@ def card(
     if height == 1:
         return [_line(gpu, width, glyphs) if width >= WIDE else _short_line(gpu, width, glyphs)]
     if height == 2:
-        return [_head(gpu, width, glyphs), _bars(gpu, width, glyphs)]
+        left = [*_busy(gpu, max(0, width // 3 - 13), glyphs), ("  ", "")]
+        return [_head(gpu, width, glyphs), [*left, *_memory(gpu, width - length(left), glyphs)]]
     room = height - 2 - HISTORY_ROWS + bool(gpu.lease)  # its row is taken from the history
     more = (whole if all_of_it else noteworthy_rows)(gpu, width, max(0, room), glyphs)
-    history = _history(gpu, x_end, width, height - 2 - len(more), glyphs, curve)
+    history = _history(gpu, x_end, width, height - 2 - len(more), glyphs)
     return [_head(gpu, width, glyphs), *history, _memory(gpu, width, glyphs), *(fit(row, width) for row in more)]
 
 
@@ -209,11 +181,7 @@ def _lost(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def _number(gpu: ShownGpu, glyphs: Glyphs) -> Row:
-    return [("GPU ", "label"), (f"{gpu.index:<2}", "title"), _mark(gpu, glyphs)]
-
-
-def _mark(gpu: ShownGpu, glyphs: Glyphs) -> tuple[str, str]:
-    return (glyphs.point if gpu.ours else " ", "title")
+    return [("GPU ", "label"), (f"{gpu.index:<2}", "title"), (glyphs.point if gpu.ours else " ", "title")]
 
 
 def _throttled(gpu: ShownGpu, glyphs: Glyphs) -> Row:
@@ -241,15 +209,10 @@ def _head(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     marks = [[(" ", ""), *_throttled(gpu, glyphs)], _throttled(gpu, glyphs), sign]
     lefts = [[*_number(gpu, glyphs), *mark] for mark in marks]
     left = next((row for row in lefts if length(row) + length(right) <= width), lefts[-1])
-    name = _short_name(clean(gpu.name or ""), width - length(left) - length(right) - 1)
-    return headline([*left, (name, "label")], right, width, glyphs.rule)
-
-
-def _short_name(name: str, width: int) -> str:
-    words = name.removeprefix("NVIDIA ").split()
-    while words and len(" ".join(words)) > width:
+    words = clean(gpu.name or "").removeprefix("NVIDIA ").split()
+    while words and len(" ".join(words)) > width - length(left) - length(right) - 1:
         words.pop()
-    return " ".join(words)
+    return headline([*left, (" ".join(words), "label")], right, width, glyphs.rule)
 
 
 def _line(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
@@ -271,14 +234,9 @@ def _short_line(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     if width >= 42:
         right += [(" ", "value"), *_value(gpu, "power_w", 3, style=gpu_details.power(gpu.power_w, gpu.power_limit_w))]
     right += [(f" {glyphs.warn}" if gpu.throttle else "  ", "warn")]
-    left: Row = [(f"{gpu.index:>2}", "title"), _mark(gpu, glyphs), (_BUSY if width >= 50 else "", "label")]
-    left += [(f"{percent(gpu.busy)} ", gpu_details.busy(gpu.busy))]
+    left: Row = [(f"{gpu.index:>2}{glyphs.point if gpu.ours else ' '}", "title")]
+    left += [(_BUSY if width >= 50 else "", "label"), (f"{percent(gpu.busy)} ", gpu_details.busy(gpu.busy))]
     return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
-
-
-def _bars(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
-    left = [*_busy(gpu, max(0, width // 3 - 13), glyphs), ("  ", "")]
-    return [*left, *_memory(gpu, width - length(left), glyphs)]
 
 
 def _busy(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
@@ -293,10 +251,7 @@ def _why(gpu: ShownGpu, figure: str) -> str:
     return clean(gpu.why(figure)) if figure in (gpu.reasons or ()) else ""
 
 
-def _history(
-    gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyphs,
-    curve: Callable[[Plot, int, int, Glyphs], list[Row]],
-) -> list[Row]:  # fmt: skip
+def _history(gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """The share of busy time over the whole run, from 0 to 100 %, with its present value at the left. `x_end` is in
     s."""
     plot = Plot(_BUSY.strip(), "", (Curve("", gpu.history),), bounds="share", x_end=x_end, final=True)
@@ -305,7 +260,7 @@ def _history(
     labels = [_BUSY.strip(), percent(gpu.busy)] + [""] * height
     clock = _clock(gpu) if width < 46 else []
     rows: list[Row] = []
-    for number, row in enumerate(curve(plot, max(1, width - 7 - length(clock)), height, glyphs)):
+    for number, row in enumerate(curve_rows(plot, max(1, width - 7 - length(clock)), height, glyphs)):
         label = labels[number] if height > 1 else percent(gpu.busy)
         head = [(f"{label:<6}", gpu_details.busy(gpu.busy) if "%" in label else "label"), (glyphs.axis, "track")]
         if gpu.busy is None and number == height // 2 and (why := _why(gpu, "busy")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -20,12 +21,11 @@ from ..base.base_app import BaseApp
 LABEL_WIDTH = 15
 
 
+@dataclass
 class Step(Message):
     """A request to move the focus to the previous row (-1) or the next row (1)."""
 
-    def __init__(self, by: int) -> None:
-        super().__init__()
-        self.by = by
+    by: int
 
 
 class LimitInput(Input):
@@ -45,16 +45,15 @@ class Words(Static, can_focus=True):
 
     app: BaseApp
 
+    @dataclass
     class Switched(Message):
-        """The words `control` have changed."""
+        """The `words` have changed."""
 
-        def __init__(self, control: Words) -> None:
-            super().__init__()
-            self._control = control
+        words: Words
 
         @property
         def control(self) -> Words:
-            return self._control
+            return self.words
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("mark", "switch", "Switch", meaning="switch on or off what the cursor is on"),

@@ -4,8 +4,9 @@ commands."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from textual import events
-from textual.app import ComposeResult
 from textual.content import Content
 from textual.message import Message
 from textual.suggester import SuggestFromList
@@ -66,27 +67,27 @@ class OptionRow(Widget, can_focus=True):
         keys.bind("delete", "reset", "Default", meaning="back to the default"),
     ]
 
+    @dataclass
     class Changed(Message):
         """The user has changed the text of the option `key` to `text`. All changes while the field is open have the
         same `edit`."""
 
-        def __init__(self, key: str, text: str, edit: object = None) -> None:
-            super().__init__()
-            self.key, self.text, self.edit = key, text, edit
+        key: str
+        text: str
+        edit: object = None
 
+    @dataclass
     class Choose(Message):
         """A request to open the list of the option's values next to the row."""
 
-        def __init__(self, row: OptionRow) -> None:
-            super().__init__()
-            self.row = row
+        row: OptionRow
 
+    @dataclass
     class Step(Message):
         """A request to move the focus to the row before (-1) or after (1) this row."""
 
-        def __init__(self, row: OptionRow, by: int) -> None:
-            super().__init__()
-            self.row, self.by = row, by
+        row: OptionRow
+        by: int
 
     def __init__(self, key: str, state: FormState) -> None:
         super().__init__(id="row-" + key.replace(".", "-"))
@@ -137,7 +138,9 @@ class OptionRow(Widget, can_focus=True):
             aside = self._who()  # the help names the default
         room = width - (len(aside) + least_gap if aside else 0)
         if line.cell_length > room:
-            line = self._shortened(room)
+            line = Content.assemble(*self._parts(unit=False))
+            if line.cell_length > room and self.is_narrow:  # with fewer blanks after the name, too
+                line = Content.assemble(*self._parts(unit=False, less=line.cell_length - room))
         if aside:
             gap = " " * max(least_gap, min(column, width - len(aside)) - line.cell_length)
             line = Content.assemble(line, gap, (aside, "$foreground-muted"))
@@ -149,26 +152,14 @@ class OptionRow(Widget, can_focus=True):
         error_line = Content.assemble((" " * MARK_WIDTH + clean(error), "bold $text-error"))
         return Content("\n").join((line.truncate(width, ellipsis=True), error_line.truncate(width, ellipsis=True)))
 
-    def _shortened(self, room: int) -> Content:
-        # In a narrow row, one that is too long has fewer blanks after the name, too.
-        line = Content.assemble(*self._parts(unit=False))
-        if line.cell_length <= room or not self.is_narrow:
-            return line
-        return Content.assemble(*self._parts(unit=False, less=line.cell_length - room))
-
     def _parts(self, unit: bool = True, less: int = 0) -> list[Content | tuple[str, str]]:
         style = "$foreground-muted" if self.locked or self.state.decides(self.key) == YOURS else ""
-        changed = not self.state.is_default(self.key)
-        return [
-            ((">" if self.has_focus else " ") + self._mark().ljust(MARK_WIDTH - 1), "bold $text-warning"),
-            (self._label(less), style or "$foreground"),
-            *self._value(style, changed, unit),
-        ]
-
-    def _label(self, less: int) -> str:
-        # If the row is a hit of a search, it is the whole key.
         name = self.info.name if self.hit is None else self.key
-        return f"{name} ".ljust(self._label_width - less)
+        return [
+            ((">" if self.has_focus else " ") + self.state.mark(self.key).ljust(MARK_WIDTH - 1), "bold $text-warning"),
+            (f"{name} ".ljust(self._label_width - less), style or "$foreground"),
+            *self._value(style, unit),
+        ]
 
     def _where(self, width: int) -> str:
         # The words that a search found outside the name, after the name of that place; else the usual text.
@@ -178,17 +169,10 @@ class OptionRow(Widget, can_focus=True):
         glyphs = glyphs_of(self.app)
         return f"{match.place} {around(clean(match.text), self.hit.words, width - len(match.place) - 1, glyphs.more)}"
 
-    def _mark(self) -> str:
-        if self.key in self.state.errors:
-            return "!"
-        if self.state.is_unsaved(self.key):
-            return "+"
-        return "" if self.state.is_default(self.key) else "*"
-
-    def _value(self, style: str, changed: bool, with_unit: bool) -> list[Content | tuple[str, str]]:
+    def _value(self, style: str, with_unit: bool) -> list[Content | tuple[str, str]]:
         if self.children:
             return []  # the input shows it
-        text = clean(self.state.texts[self.key])
+        text, changed = clean(self.state.texts[self.key]), not self.state.is_default(self.key)
         strong = ("bold " if changed else "") + (style or ("$text-accent" if changed else "$foreground"))
         if self.kind == "bool":
             return [("[x] on" if text == "true" else "[ ] off", strong)]
@@ -202,17 +186,15 @@ class OptionRow(Widget, can_focus=True):
 
     def _aside(self) -> str:
         who = self._who()
-        return who if self.locked or who == YOURS else "  ".join(filter(None, (who, self._default())))
+        if self.locked or who == YOURS or self.key in self.state.errors or self.state.is_default(self.key):
+            return who
+        default = to_text(self.info.default) or NOT_GIVEN
+        if self.kind == "bool":
+            default = "on" if self.info.default else "off"
+        return f"{who}  default {default}" if who else f"default {default}"
 
     def _who(self) -> str:
         return "no GPU" if self.locked else self.state.decides(self.key)
-
-    def _default(self) -> str:
-        if self.key in self.state.errors or self.state.is_default(self.key):
-            return ""
-        if self.kind == "bool":
-            return "default " + ("on" if self.info.default else "off")
-        return f"default {to_text(self.info.default) or NOT_GIVEN}"
 
     def _words(self) -> tuple[str, ...]:
         return ("false", "true") if self.kind == "bool" else self.info.fixed_values
@@ -317,6 +299,3 @@ class OptionRow(Widget, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         if event.x >= self.value_column and not self.children:
             self.action_edit()
-
-    def compose(self) -> ComposeResult:
-        yield from ()

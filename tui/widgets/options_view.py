@@ -4,6 +4,7 @@ option_row.py, a heading in headings.py, the actions of the form in screens/form
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import combinations, groupby, pairwise
 
 from textual import events, on
@@ -38,19 +39,19 @@ class GroupHeading(Widget):
     def __init__(self, group: str, keys: list[str], state: FormState) -> None:
         super().__init__(classes="heading", id=f"heading-{group}")
         self.group, self.keys, self.state = group, keys, state
-        self._counted = ""
+        self._drawn = ""
 
     def show(self) -> None:
-        if _counted(self.keys, self.state) != self._counted:
+        if _counted(self.keys, self.state) != self._drawn:
             self.refresh()
 
     def render(self) -> Content:
-        self._counted = _counted(self.keys, self.state)
+        self._drawn = counted = _counted(self.keys, self.state)
         name = f"{self.group}  "
-        room = self.size.width - len(name) - len(self._counted)
+        room = self.size.width - len(name) - len(counted)
         line = Content.assemble(
             (name, "bold $text-primary"),
-            (self._counted, "bold $text-accent"),
+            (counted, "bold $text-accent"),
             (whole_words(about_group(self.group), room, glyphs_of(self.app)), "$foreground-muted"),
         )
         return line.truncate(self.size.width, ellipsis=True)
@@ -68,12 +69,11 @@ class PartHeading(Widget, can_focus=True):
     ]
     DEFAULT_CSS = "PartHeading { height: 1; }"
 
+    @dataclass
     class Folded(Message):
         """The part of this heading was folded or unfolded."""
 
-        def __init__(self, heading: PartHeading) -> None:
-            super().__init__()
-            self.heading = heading
+        heading: PartHeading
 
     def __init__(self, part: str, keys: list[str], state: FormState) -> None:
         super().__init__(id=f"part-{keys[0].replace('.', '-')}")
@@ -205,12 +205,13 @@ class OptionsView(Widget):
         if self._hits is not None:
             ranks = {key: rank for rank, key in enumerate(self._hits)}
             return [[sorted(children, key=lambda child: ranks.get(getattr(child, "key", ""), -1))]]
-        if width >= 2 * COLUMN_WIDTH:
-            low = width >= 3 * NARROW_COLUMN_WIDTH and self._rows_of_two > self.room
-            return [_visible(self._three if low else self._two, children)]
         if width < 2 * NARROW_COLUMN_WIDTH:
             return [[children]]
-        return [_visible(self._short_two, children), [[child for child in children if child not in self._short]]]
+        low = width >= 3 * NARROW_COLUMN_WIDTH and self._rows_of_two > self.room
+        wide = width >= 2 * COLUMN_WIDTH
+        columns, visible = (self._three if low else self._two) if wide else self._short_two, set(children)
+        seen = [[line for line in column if line in visible] for column in columns]
+        return [seen] if wide else [seen, [[child for child in children if child not in self._short]]]
 
     @property
     def current(self) -> Stop:
@@ -342,7 +343,7 @@ class OptionsView(Widget):
         shown = self.shown
         if shown:
             at = shown.index(self.last) + by if self.last in shown else 0
-            shown[_within(at, shown)].focus()
+            shown[max(0, min(len(shown) - 1, at))].focus()
 
     def action_section(self, by: int) -> None:
         firsts = [next(stops) for _, stops in groupby(self.shown, key=lambda stop: stop.group)]
@@ -350,7 +351,7 @@ class OptionsView(Widget):
         if firsts:
             group = self.last.group
             at = groups.index(group) + by if group in groups else 0
-            firsts[_within(at, firsts)].focus()
+            firsts[max(0, min(len(firsts) - 1, at))].focus()
 
     def action_edge(self, at: int) -> None:
         if self.shown:
@@ -369,11 +370,6 @@ def _height(lines: list[Widget]) -> int:
     return len(rows) + sum(isinstance(line, GroupHeading) for line in rows)  # with the empty row above them
 
 
-def _visible(columns: list[list[Widget]], children: list[Widget]) -> list[list[Widget]]:
-    shown = set(children)
-    return [[line for line in column if line in shown] for column in columns]
-
-
 def _nothing(words: str) -> Content:
     """The text for a search without hits, with a similar name of an option if there is one."""
     near = suggestion(words)
@@ -384,10 +380,6 @@ def _nothing(words: str) -> Content:
         "\nSearch for a part of a name, for what you want to reach (memory, threads, seed), or for a TensorFlow call.",
         "\nescape: all options",
     )
-
-
-def _within(at: int, stops: list[Stop]) -> int:
-    return max(0, min(len(stops) - 1, at))
 
 
 class ColumnLayout(Layout):

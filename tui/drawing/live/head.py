@@ -162,8 +162,16 @@ def is_due(now: Snapshot) -> bool:
 def verdict_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_ROWS) -> list[Row]:
     """Return that the training learns nothing, if known, then the verdict on the speed with its certainty, if due."""
     drawn = learning_rows(now, width, glyphs)
-    if is_due(now):
-        drawn += _speed_rows(now, now.diagnosis, width, glyphs, most) if now.diagnosis else [[(MEASURING, "label")]]
+    if (diagnosis := now.diagnosis) is not None:
+        sign, sure = mark(diagnosis, glyphs), confidence(diagnosis, now.diagnosed_before_resume)
+        lead, after = length([sign]) + 1, f" ({sure})" if sure else ""
+        lines = whole_lines(sentence(diagnosis), width - lead - len(after), glyphs, most)
+        speed: list[Row] = [[(" " * lead, ""), (line, "value")] for line in lines]
+        speed[0][:1] = [sign, (" ", "")]
+        speed[-1].append((after, "label"))
+        drawn += [fit(row, width) for row in speed]
+    elif is_due(now):
+        drawn.append([(MEASURING, "label")])
     return drawn[:most]
 
 
@@ -174,16 +182,6 @@ def learning_rows(now: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
         fit([(glyphs.warn if not at else " ", "warn"), (" ", ""), (line, "value")], width)
         for at, line in enumerate(lines)
     ]
-
-
-def _speed_rows(now: Snapshot, diagnosis: Diagnosis, width: int, glyphs: Glyphs, most: int) -> list[Row]:
-    sign, sure = mark(diagnosis, glyphs), confidence(diagnosis, now.diagnosed_before_resume)
-    lead, after = length([sign]) + 1, f" ({sure})" if sure else ""
-    lines = whole_lines(sentence(diagnosis), width - lead - len(after), glyphs, most)
-    drawn: list[Row] = [[(" " * lead, ""), (line, "value")] for line in lines]
-    drawn[0][:1] = [sign, (" ", "")]
-    drawn[-1].append((after, "label"))
-    return [fit(row, width) for row in drawn]
 
 
 def sentence(diagnosis: Diagnosis) -> str:
@@ -218,15 +216,11 @@ def items(now: Snapshot) -> list[tuple[str, str]]:
         results[LOSS] = (f"{LOSS.name} so far", results[LOSS][1])
     if (throughput := of_run("samples_per_second")) in results:  # the chart of it has the last value
         results[throughput] = (f"mean {results[throughput][0]}", results[throughput][1])
-    speed = [item for figure, item in results.items() if figure != LOSS and item[1] != NONE]
-    return [*_learnt(now, results.get(LOSS, ("", NONE))), *speed]
-
-
-def _learnt(now: Snapshot, loss: tuple[str, str]) -> list[tuple[str, str]]:
     values = {name: value for name, value in now.summary.metrics.items() if name != "loss"} if now.summary else {}
     names = sorted(values, key=lambda name: not name.startswith("val_"))
-    others = [(name.replace("_", " "), amount(values[name])) for name in names if values[name] is not None]
-    return [*others[:MOST_METRICS], *([loss] if loss[1] != NONE else [])]
+    learnt = [(name.replace("_", " "), amount(values[name])) for name in names if values[name] is not None]
+    figures = [results.pop(LOSS, ("", NONE)), *results.values()]
+    return [*learnt[:MOST_METRICS], *(item for item in figures if item[1] != NONE)]
 
 
 def result_rows(now: Snapshot, width: int) -> list[Row]:
@@ -277,17 +271,13 @@ def error(now: Snapshot, width: int, glyphs: Glyphs, apply_key: str = "") -> lis
     """Return the error that ended the run, its hint, and the key that puts the hint's values into the form."""
     if now.error is None:
         return []
-    return _with_offer(_message(now.error.finding, width, glyphs), now.error.hint, apply_key, width)
-
-
-def _with_offer(rows: list[Row], hint: str, apply_key: str, width: int) -> list[Row]:
-    changes = proposed(hint) if apply_key else {}
-    if not changes:
-        return rows
-    offer: Row = [(apply_key, "title"), (f" puts {clean(proof_sentences.changes(changes))} into the form", "value")]
-    if length(rows[-1]) + 2 + length(offer) <= width:
-        return [*rows[:-1], [*rows[-1], ("  ", ""), *offer]]
-    return [*rows, fit([("  ", ""), *offer], width)]
+    rows = _message(now.error.finding, width, glyphs)
+    if changes := proposed(now.error.hint) if apply_key else {}:
+        offer: Row = [(apply_key, "title"), (f" puts {clean(proof_sentences.changes(changes))} into the form", "value")]
+        if length(rows[-1]) + 2 + length(offer) > width:
+            return [*rows, fit([("  ", ""), *offer], width)]
+        rows[-1] += [("  ", ""), *offer]
+    return rows
 
 
 def _message(finding: Finding, width: int, glyphs: Glyphs) -> list[Row]:

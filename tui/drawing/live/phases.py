@@ -11,7 +11,7 @@ from ....engine.runs.run_state import Span
 from ....engine.units import abbreviated, clock, count, counted, estimate, named, seconds
 from ...base.errors import clean
 from ...base.glyphs import Glyphs
-from ...reading.earlier_starts import EarlierStarts
+from ...reading.earlier_starts import EarlierStarts, summed
 from ...reading.queue_places import Waiting
 from ...reading.run.snapshot import Snapshot
 from ...wording.run import ENDED, brief, doing, ending
@@ -88,21 +88,19 @@ def rows(now: Snapshot, earlier: EarlierStarts, width: int, height: int, glyphs:
     over = now.outcome is not None
     head: Row = [(_STARTUP, "title"), ("  no step was measured" if over else "  no step is measured yet", "label")]
     drawn = [spread(head, [(clock(total), "value"), (" ", "")], width)]
-    so_far = _by_phase(now.start)
+    so_far = summed(now.start)
     for number_, span in enumerate(now.start):
         last = number_ == len(now.start) - 1
         drawn.append(_phase(span, so_far[span.phase], last, now, earlier, width, glyphs))
-    drawn += [_to_come(phase, earlier, width) for phase in earlier.phases if not over and phase not in so_far]
+    for phase, usual in earlier.phases.items():
+        if not over and phase not in so_far:
+            row: Row = [("    ", ""), (f"{doing(phase, ''):<{_NAME + _TIME}}", "track")]
+            before = f"  before: {usual}"
+            room = min(_BAR, width - length(row) - 2 - len(before))
+            drawn.append(fit([*row, *([(" " * (room + 2), ""), (before, "track")] if room >= 0 else [])], width))
     about = [] if over else [*_object(now, width), *_estimate(so_far, now, earlier, width, glyphs)]
     room = height - len(about)
     return [*drawn[: max(1, room)], *about][:height]
-
-
-def _by_phase(spans: Sequence[Span]) -> dict[str, float]:
-    seconds_by_phase: dict[str, float] = {}
-    for span in spans:
-        seconds_by_phase[span.phase] = seconds_by_phase.get(span.phase, 0.0) + (0.0 if span.of_others else span.seconds)
-    return seconds_by_phase
 
 
 def _phase(
@@ -125,13 +123,6 @@ def _phase(
     filled = round(min(1.0, so_far / usual.median if usual.median else 1.0) * room)
     row += [("  ", ""), (glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track")]
     return fit([*row, (before, "label")], width)
-
-
-def _to_come(phase: str, earlier: EarlierStarts, width: int) -> Row:
-    row: Row = [("    ", ""), (f"{doing(phase, ''):<{_NAME + _TIME}}", "track")]
-    before = f"  before: {earlier.phases[phase]}"
-    room = min(_BAR, width - length(row) - 2 - len(before))
-    return fit(row, width) if room < 0 else fit([*row, (" " * (room + 2), ""), (before, "track")], width)
 
 
 def _object(now: Snapshot, width: int) -> list[Row]:

@@ -26,7 +26,7 @@ from ...widgets.option_row import NOT_GIVEN
 from ...widgets.table import Table
 from ..base import Header
 from ..table import TableColumn, TableScreen
-from .view import CheckedForm
+from .screen import FormScreen
 
 if TYPE_CHECKING:
     from ...base.base_app import BaseApp
@@ -73,7 +73,7 @@ class ChangesScreen(TableScreen[str]):
         keys.bind("compare", "back", "Back", show=False, meaning="back to the form"),
     ]
 
-    def __init__(self, form: CheckedForm) -> None:
+    def __init__(self, form: FormScreen) -> None:
         super().__init__()
         self.form = form
         self._listed: list[str] = []  # an option whose change was taken back stays in its place
@@ -114,21 +114,18 @@ class ChangesScreen(TableScreen[str]):
         widths = shared(self.size.width - MARK - OPTION - 2 * 5 - 1, longest)
         warning, accent = (f"bold {colour(self.app, name)}" for name in ("warning", "accent"))
 
+        mark = self.form.state.mark
+
         def cell(at: int, key: str) -> Row:
             style = warning if self.form.state.is_unsaved(key) else accent
-            return [(fitting(texts[key][at], widths[at], self.glyphs), style if self._mark(key) and not at else "")]
+            return [(fitting(texts[key][at], widths[at], self.glyphs), style if mark(key) and not at else "")]
 
         values = [TableColumn(head, widths[at], partial(cell, at)) for at, head in enumerate(heads)]
         return [
-            TableColumn("", MARK, lambda key: [(self._mark(key), warning)]),
+            TableColumn("", MARK, lambda key: [(mark(key), warning)]),
             TableColumn("option", OPTION, lambda key: [(key, "")]),
             *values,
         ]
-
-    def _mark(self, key: str) -> str:
-        state = self.form.state
-        unsaved, default = state.is_unsaved(key), state.is_default(key)
-        return "!" if key in state.errors else "+" if unsaved else "" if default else "*"
 
     def _texts(self, key: str) -> list[str]:
         state = self.form.state

@@ -55,6 +55,7 @@ from ...widgets.row_widgets import Page, Panel
 from ...wording import run as wording
 from .. import catalogue, undoing
 from ..base import AppScreen, FollowingScreen, Header
+from ..chart import ChartSource
 from ..dialogs import Copyable
 from ..help import LOSS, NOT_OFFERED, QUEUE
 from ..runs import actions
@@ -90,7 +91,7 @@ NOTHING_BEFORE_IT_BEGINS = (
 )  # fmt: skip
 
 
-class LiveScreen(FollowingScreen[Picture], RunActions):
+class LiveScreen(ChartSource, FollowingScreen[Picture], RunActions):
     """The live view of the run in the folder `run`, which may be running or finished. With `replay_speed`, its recorded
     events are replayed this many times as fast as they happened. `clock` returns the time in seconds and is replaced
     in tests."""
@@ -156,7 +157,7 @@ class LiveScreen(FollowingScreen[Picture], RunActions):
         self.waiting: Waiting | None = None  # its place in the queue, if it waits there
         self._earlier, self._earlier_due = earlier_starts.NONE, True
         self.page = 0
-        self.view = Viewport()  # of all charts
+        self.view: Viewport = Viewport()  # of all charts
         self._window_read: Window | None = None
         self._closer = closer_lines.Closer()  # the lines of its visible part
         self._layout_now: Layout | None = None
@@ -198,7 +199,9 @@ class LiveScreen(FollowingScreen[Picture], RunActions):
             behind = reader.poll()
             if time.monotonic() >= queue_due and not self.replay_speed:
                 queue_due = time.monotonic() + QUEUE_SECONDS
-                self._read_queue()
+                waited, self.waiting = self.waiting, queue_place(self.run_folder)
+                if waited is not None and self.waiting is None:
+                    self.goes_on_at_first = self.run_folder.is_active
             if reader.picture.snapshot.outcome is not None or not self.goes_on_at_first:
                 self.has_checkpoint = bool(steps_in(self.run_folder.file("checkpoints")))
             if behind and not given.reading:
@@ -207,22 +210,12 @@ class LiveScreen(FollowingScreen[Picture], RunActions):
             elif not behind and reader.picture is not picture:
                 picture = given = reader.picture
                 yield picture
-                self._read_earlier_starts()
+                if self._earlier_due and self.latest is not None:  # once, and only before the first measured step
+                    self._earlier_due = False
+                    if phases.is_due(self.now) and self.now.outcome is None:
+                        self._earlier = earlier_starts.of(self.run_folder)
             if not behind:
                 leaving.wait(ENDED_READ_SECONDS if reader.ended else READ_SECONDS)
-
-    def _read_queue(self) -> None:
-        # In the reading thread.
-        waited, self.waiting = self.waiting, queue_place(self.run_folder)
-        if waited is not None and self.waiting is None:
-            self.goes_on_at_first = self.run_folder.is_active
-
-    def _read_earlier_starts(self) -> None:
-        # In the reading thread, once, and only before the first measured step.
-        if self._earlier_due and self.latest is not None:
-            self._earlier_due = False
-            if phases.is_due(self.now) and self.now.outcome is None:
-                self._earlier = earlier_starts.of(self.run_folder)
 
     def read_names(self) -> None:
         """Read the title of the run, its note, tags, commit and description, and store them in the screen. To be called
@@ -242,26 +235,24 @@ class LiveScreen(FollowingScreen[Picture], RunActions):
         elif self._times_shown % FULL_EVERY:
             self.query_one("#head", Panel).repaint()
         else:
-            self.show_now(self._times_shown // FULL_EVERY)
+            self.show_now()
 
     def show_again(self) -> None:
         self._times_shown = -1  # the next picture is painted whole
         self._window_read = None
         self.show_now()
 
-    def on_resize(self) -> None:
-        self.show_now()
-
-    def show_now(self, turn: int | None = None) -> None:
-        """Show the newest picture in a suitable layout. `turn` counts repaints: each draws half of the curves, None
-        all."""
+    def show_now(self) -> None:
+        """Show the newest picture in a suitable layout."""
         charts = self.charts(self.app.settings.charts)
         self._charts_count = len(charts)
         layout = self._arranged(self._charts_count)
         grid = self.query_one(ChartGrid)
         grid.earlier = self._earlier
-        grid.show(self.now, charts, self.page, turn)
-        self._show_gpus(layout, turn)
+        grid.show(self.now, charts, self.page)
+        ended = self.now.outcome is not None
+        end = max(1.0, self.now.elapsed) if ended else soon(self.now.elapsed)
+        self.query_one(GpuCards).show(self.now.gpus, end, layout.cards, layout.edges, ended)
         for name in PANELS:
             if (panel := self.query_one(f"#{name}", Panel)).display:
                 panel.repaint()
@@ -330,22 +321,6 @@ class LiveScreen(FollowingScreen[Picture], RunActions):
             self.now, plots, self.view, width, self.glyphs, back, alone=True
         )
 
-    @on(Chart.Opened)
-    def _chart_clicked(self, event: Chart.Opened) -> None:
-        event.stop()
-        self.open_chart(event.key)
-
-    def open_chart(self, key: str) -> None:
-        from ..chart import ChartScreen  # only when it is asked for
-
-        self.app.open_screen(ChartScreen(self, key, self.view))
-
-    @on(Chart.Turned)
-    def _page_clicked(self, event: Chart.Turned) -> None:
-        event.stop()
-        self.page = (self.page + event.by) % self.pages
-        self.show_now()
-
     @on(PlotArea.Moved)
     def _view_moved(self, event: PlotArea.Moved) -> None:
         event.stop()
@@ -406,22 +381,14 @@ class LiveScreen(FollowingScreen[Picture], RunActions):
             layout = Layout(1, max(0, height - 1), 0, 0, 1, 1, 0, Cards(), 0, 0)
         if layout != self._layout_now:
             self._layout_now = layout
-            self._apply(layout)
+            for name in ("messages", "summary", "charts", "devices", "host", "log"):
+                part, height = self.query_one(f"#{name}"), getattr(layout, name)
+                part.display = height > 0
+                part.styles.height = height
+            self.query_one("#head").styles.height = layout.head
+            self.query_one(ChartGrid).lay_out(layout)
+            self.query_one(LogPanel).show_edge(layout.edges)
         return layout
-
-    def _apply(self, layout: Layout) -> None:
-        for name in ("messages", "summary", "charts", "devices", "host", "log"):
-            part, height = self.query_one(f"#{name}"), getattr(layout, name)
-            part.display = height > 0
-            part.styles.height = height
-        self.query_one("#head").styles.height = layout.head
-        self.query_one(ChartGrid).lay_out(layout)
-        self.query_one(LogPanel).show_edge(layout.edges)
-
-    def _show_gpus(self, layout: Layout, turn: int | None) -> None:
-        end = max(1.0, self.now.elapsed) if self.now.outcome else soon(self.now.elapsed)
-        ended = self.now.outcome is not None
-        self.query_one(GpuCards).show(self.now.gpus, end, layout.cards, layout.edges, turn, ended)
 
     # ---- keys -----------------------------------------------------------------------------------
 

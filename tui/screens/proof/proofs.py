@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -31,10 +31,6 @@ from ..base import Header
 from ..runs.actions import DeletingScreen, until_quitting
 from ..table import TableColumn, TableScreen
 
-if TYPE_CHECKING:
-    from ....engine.runs.trash import Trash
-    from ...base.undo import Acts
-
 REFRESH_SECONDS = 2.0
 WIDE = 96  # from this width on sizes are shown
 OPEN_STYLES = {"running": "curve1", "waiting": "label"}
@@ -47,7 +43,7 @@ class ProofsScreen(TableScreen[ProofEntry], DeletingScreen[list[ProofEntry]]):
     ProofsScreen { layout: vertical; background: $background; }
     ProofsScreen #detail { padding: 0 1; }
     """
-    DELETES = "proofs"
+    PLACE = "proofs"
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("delete", meaning="delete the proof under the cursor, with its trials"),
         *undoing.BINDINGS,
@@ -61,18 +57,6 @@ class ProofsScreen(TableScreen[ProofEntry], DeletingScreen[list[ProofEntry]]):
     @property
     def entries(self) -> Mapping[str, ProofEntry]:
         return {entry.proof.id: entry for entry in self.latest or ()}
-
-    @property
-    def trash(self) -> Trash:
-        return self.app.proof_trash
-
-    @property
-    def acts_here(self) -> Acts:
-        return self.app.acts["proofs"]
-
-    def offers(self, action: str) -> bool:
-        """True if the palette lists the action: those of undo only if there is a deleted proof."""
-        return action not in ("take_back", "undo_list") or bool(self.acts_here.newest_first)
 
     @work
     async def action_delete(self) -> None:
@@ -96,9 +80,6 @@ class ProofsScreen(TableScreen[ProofEntry], DeletingScreen[list[ProofEntry]]):
             yield self._list.read()
             if not self._list.measure():
                 leaving.wait(REFRESH_SECONDS)
-
-    def show_latest(self) -> None:
-        self.show_table()
 
     def columns(self) -> list[TableColumn[ProofEntry]]:
         return [

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from textual import work
 from textual.binding import BindingType
@@ -26,7 +26,7 @@ from ....engine.runs.trash import delete_all
 from ....engine.units import clock, count, counted, size
 from ...base import keys
 from ...base.errors import clean
-from ...base.undo import Act, Acts
+from ...base.undo import Act
 from ...form.form_state import to_text
 from ...reading.run_list import entry_of
 from ...wording.run import ENDED
@@ -37,7 +37,7 @@ from ..undoing import UndoActions
 if TYPE_CHECKING:
     from ....engine.proof.folder import Proof
     from ....engine.queue.entry_changes import Removed
-    from ....engine.runs.trash import Deletable, Trash
+    from ....engine.runs.trash import Deletable
     from ...base.base_app import BaseApp
     from ...reading.queue_places import Waiting
     from ..dialogs import Copyable
@@ -70,9 +70,7 @@ class RunActions(UndoActions):
     """The actions on runs, also on waiting ones, for a screen. Subclasses name the runs in `runs_meant` and the place
     in the queue in `waiting_now`, and show the run again in `acted`."""
 
-    @property
-    def acts_here(self) -> Acts:
-        return self.app.acts["runs"]
+    PLACE = "runs"
 
     def taken_back(self, _act: Act) -> None:
         if (run := self.run_meant) is not None:
@@ -107,7 +105,7 @@ class RunActions(UndoActions):
             self.app.copy(selected, "the selection")
         elif (run := self.run_meant) is not None:
             path = str(run.path)
-            settings, preset = await asyncio.to_thread(lambda: (_settings(run), _preset_text(run)))
+            settings, preset = await asyncio.to_thread(_texts, run)
             offered = [
                 Copyable("id of the run", run.id, lambda: run.id),
                 Copyable("folder", path, lambda: path),
@@ -196,10 +194,8 @@ class RunActions(UndoActions):
             return None
         if made is None:
             return None
-        run: Run = made[0]
-        engine = made[1]
-        self.app.engines.append(engine)  # its exit status is collected when it has ended
-        return run
+        self.app.engines.append(made[1])  # its exit status is collected when it has ended
+        return cast("Run", made[0])
 
     async def action_change(self) -> None:
         if (run := self.run_meant) is None:
@@ -405,19 +401,16 @@ def _before_stopping(run: Run) -> tuple[bool, str]:
     )
 
 
-def _settings(run: Run) -> str:
-    # Without a path of this run, so that it is valid on another machine too.
+def _texts(run: Run) -> tuple[str, str]:
+    """The command that trains with the run's settings, valid on another machine too, and the text of its preset."""
     changes = typed.read_usable(run.file(FILE), Origin).changes
     texts = [f"{key}={to_text(change.get('to')) or 'null'}" for key, change in changes.items()]
-    preset = shlex.quote(title_of(run).preset)
-    return " ".join(["gputui --preset", preset, *(f"--set {shlex.quote(text)}" for text in texts)])
-
-
-def _preset_text(run: Run) -> str:
     try:
-        return run.file("preset.yaml").read_text(encoding="utf-8", errors="replace")
+        preset = run.file("preset.yaml").read_text(encoding="utf-8", errors="replace")
     except OSError as fault:
-        return f"# preset.yaml cannot be read: {fault.strerror or fault}\n"
+        preset = f"# preset.yaml cannot be read: {fault.strerror or fault}\n"
+    words = ["gputui --preset", shlex.quote(title_of(run).preset), *(f"--set {shlex.quote(text)}" for text in texts)]
+    return " ".join(words), preset
 
 
 async def put_into_form(app: BaseApp, run: Run, changes: Mapping[str, Any]) -> None:
@@ -448,46 +441,36 @@ class DeletingScreen(FollowingScreen[Reading], UndoActions):
     """A screen that deletes items of its table. Deleted items stay in the trash until gputui quits, and are brought
     back as other acts are taken back."""
 
-    DELETES: ClassVar[str]  # the name of its items, in the plural
-
-    @property
-    def trash(self) -> Trash:
-        raise NotImplementedError
-
     async def ask_to_delete(self, chosen: Sequence[Deletable], question: Callable[[int], str]) -> None:
         """Ask, then delete. `question` gets the size in bytes. Asks again if the items cannot be kept in the trash."""
         sizes = await asyncio.to_thread(lambda: {item.id: used_bytes(item.path) for item in chosen})
         if await self.app.push_screen_wait(Ask(question(sum(sizes.values())), ("Delete", "Keep"))) != "Delete":
             return
-        refusal = await asyncio.to_thread(self.trash.refusal, chosen[0].path.parent)
+        refusal = await asyncio.to_thread(self.app.trash(self.PLACE).refusal, chosen[0].path.parent)
         for_good = Ask(FOR_GOOD.format(refusal=refusal), ("Delete for good", "Keep"))
         if not refusal or await self.app.push_screen_wait(for_good) == "Delete for good":
             self._delete(chosen, sizes, for_good=bool(refusal))
 
     @work(thread=True, group="deleting")
     def _delete(self, chosen: Sequence[Deletable], sizes: Mapping[str, int], for_good: bool) -> None:
-        gone, refused = delete_all(chosen, self.trash.reserve) if for_good else self.trash.put(chosen)
+        trash = self.app.trash(self.PLACE)
+        gone, refused = delete_all(chosen, trash.reserve) if for_good else trash.put(chosen)
         freed = size(sum(sizes[item.id] for item in gone))
         back = f"{self.app.key('undo')} brings {'them' if len(gone) > 1 else 'it'} back; quitting frees {freed}"
-        what = f"deleted {counted(len(gone), self.DELETES)}"
+        what = f"deleted {counted(len(gone), self.PLACE)}"
         message = f"{what} for good: {freed} are free" if for_good else f"{what}; {back}"
         if gone and not for_good:
-            done = f"{counted(len(gone), self.DELETES)} {'were' if len(gone) > 1 else 'was'} restored"
+            done = f"{counted(len(gone), self.PLACE)} {'were' if len(gone) > 1 else 'was'} restored"
             named = f"{what}: {gone[0].id}{f' and {len(gone) - 1} more' if len(gone) > 1 else ''}"
-            trash = self.trash
             self.did(named, lambda: trash.bring_back(gone)[1], done, gone[0].id)
-        self._changed(message if gone else "", refused)
-
-    def taken_back(self, _act: Act) -> None:
-        self.read_again()
-
-    def _changed(self, message: str, refused: Sequence[str]) -> None:
-        # In the thread that deletes.
-        if message:
+        if gone:
             self.app.call_from_thread(self.notify, message, markup=False)
         for reason in refused:
             self.app.call_from_thread(self.notify, clean(reason), severity="error", markup=False)
         self.app.call_from_thread(self.read_again)
+
+    def taken_back(self, _act: Act) -> None:
+        self.read_again()
 
 
 def listed(names: Sequence[str], about: Mapping[str, str]) -> str:

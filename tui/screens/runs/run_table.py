@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -146,12 +147,11 @@ class RunsTable(OpeningTable):
     """Shows runs in an order, with the columns that the user has chosen or, if none are chosen, as many usual columns
     as fit."""
 
+    @dataclass
     class Folded(Message):
         """The sweep with the id `sweep` was opened or closed."""
 
-        def __init__(self, sweep: str) -> None:
-            super().__init__()
-            self.sweep = sweep
+        sweep: str
 
     def __init__(self, columns: Sequence[str] = (), order: Order | None = None) -> None:
         super().__init__(cursor_type="row", cell_padding=0)
@@ -248,19 +248,6 @@ class RunsTable(OpeningTable):
         """Forget which sweeps were opened and closed under the former filter."""
         self._flipped[True].clear()
 
-    def sort_by(self, column: str) -> None:
-        self.order = self.order.by(column)
-
-    def sort_by_neighbour(self, by: int) -> None:
-        """Sort by the next (1) or previous (-1) column, round the end."""
-        at = self.names.index(self.order.column) + by if self.order.column in self.names else 0
-        if self.names:
-            column = self.names[at % len(self.names)]
-            self.order = Order(column, column not in ASCENDING)
-
-    def reverse(self) -> None:
-        self.order = Order(self.order.column, not self.order.descending)
-
     @property
     def _glyphs(self) -> Glyphs:
         return glyphs_of(self.app)
@@ -283,19 +270,19 @@ class RunsTable(OpeningTable):
         if former is not None and former.made_of == made_of:
             return former
         cells = [self._cell(name, entry, width) for name, width in widths]
-        for name, cell in zip((name for name, _ in widths), cells, strict=True):
+        for (name, _), cell in zip(widths, cells, strict=True):
             if hit.words and name in SEARCHED:
                 mark_cell(cell, hit, colour(self.app, "warning"))
-        if cells:
-            cells[0] = Text.assemble((("*" if marked else " ") + " "), cells[0], no_wrap=True)
+        cells[0] = Text.assemble(f"{'*' if marked else ' '} ", cells[0], no_wrap=True)
         if marked:
             cells[0].stylize("bold")
         return _Row(made_of, cells)
 
     def _cell(self, name: str, entry: Entry, width: int) -> Text:
+        column = COLUMNS[name]
         if name == "name":
             style = painted_colour(self.app, style_of(entry.number)) if entry.number else ""
-            return Text(COLUMNS[name].show(entry), style=style, no_wrap=True)
+            return Text(column.show(entry), style=style, no_wrap=True)
         if name == "run":
             time = self._times.get(entry.run.id, "")
             name = f"{entry.name} " if entry.number and "name" not in self.names else ""
@@ -310,23 +297,11 @@ class RunsTable(OpeningTable):
                 title = entry.title.changes_within(room) or title
             return Text.assemble((name, colour_of_run), clean(f"{title} {time}".rstrip()), no_wrap=True)
         if name == "state":
-            text = fitting(f"{self._sign(entry)} {entry.state_word}", width, self._glyphs)
-            return Text(text, style=colour(self.app, _colour(entry)), no_wrap=True)
-        column = COLUMNS[name]
+            sign, style = _state(entry, self._glyphs)
+            text = fitting(f"{sign} {entry.state_word}", width, self._glyphs)
+            return Text(text, style=colour(self.app, style), no_wrap=True)
         text = fitting(clean(column.show(entry)), width, self._glyphs)
         return Text(f"{text:>{width}}" if column.right else text, no_wrap=True)
-
-    def _sign(self, entry: Entry) -> str:
-        if entry.is_active:
-            return self._glyphs.running
-        if entry.state == WAITING:
-            place = entry.waiting.place if entry.waiting is not None and not entry.waiting.held else None
-            return str(place or self._glyphs.more)
-        if entry.state in ASKED_FOR:
-            return self._glyphs.stopped
-        if entry.state == "ok" and entry.learning:
-            return self._glyphs.warn
-        return self._glyphs.ok if entry.state == "ok" else self._glyphs.failed[:1]
 
 
 def _times(entries: Collection[Entry]) -> dict[str, str]:
@@ -357,9 +332,15 @@ def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, 
     return widths
 
 
-def _colour(entry: Entry) -> str:
+def _state(entry: Entry, glyphs: Glyphs) -> tuple[str, str]:
+    """The mark of a run's state, and its colour."""
     if entry.is_active:
-        return "primary"
-    if entry.state == "ok" and entry.learning:
-        return "warning"
-    return "success" if entry.state == "ok" else "secondary" if entry.state in (*ASKED_FOR, WAITING) else "error"
+        return glyphs.running, "primary"
+    if entry.state == WAITING:
+        place = entry.waiting.place if entry.waiting is not None and not entry.waiting.held else None
+        return str(place or glyphs.more), "secondary"
+    if entry.state in ASKED_FOR:
+        return glyphs.stopped, "secondary"
+    if entry.state != "ok":
+        return glyphs.failed[:1], "error"
+    return (glyphs.warn, "warning") if entry.learning else (glyphs.ok, "success")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import textwrap
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -46,7 +46,6 @@ from .actions import NO_CHECKPOINT, DeletingScreen, RunActions, listed, until_qu
 from .run_table import ColumnsScreen, Order, RunsTable
 
 if TYPE_CHECKING:
-    from ....engine.runs.trash import Trash
     from ...base.base_app import BaseApp
     from ...reading.queue_places import Waiting
     from ...reading.sweep_rows import SweepEntry
@@ -67,7 +66,6 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
     CSS_PATH = "runs.tcss"
     KEPT, kept_as = 1, "runs"
     AUTO_FOCUS = "DataTable"
-    DELETES = "runs"
     HELP_SECTIONS = (QUEUE, LOSS)
     BINDINGS: ClassVar[list[BindingType]] = [
         *actions.BINDINGS,
@@ -127,10 +125,6 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self._most = None if self._needs_all else FIRST
 
     @property
-    def trash(self) -> Trash:
-        return self.app.trash
-
-    @property
     def table(self) -> RunsTable:
         return self.query_one(RunsTable)
 
@@ -174,21 +168,13 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         """The run under the cursor, also if other runs are marked. None if there is none, and for a sweep."""
         return self.current.run if self.current and not self.current.group else None
 
-    def offers(self, action: str) -> bool:
-        """The palette lists stop, resume and undo only if they have an effect now."""
-        at = None if self.current_sweep is not None else self.current
-        if action == "stop":
-            return at is not None and at.is_active
-        if action == "resume":
-            return at is not None and at.resumable
-        return action not in ("take_back", "undo_list") or bool(self.acts_here.newest_first)
-
     @property
     def keys_without_use(self) -> tuple[str, ...]:
-        """The verbs that the footer leaves out: to stop a run that has ended, or to resume one that cannot be
-        resumed."""
-        verbs = () if self.waiting_now is not None else ("stop", "resume")
-        return (*super().keys_without_use, *(verb for verb in verbs if not self.offers(verb)))
+        """Also those that stop a run that has ended, or resume one that cannot be resumed."""
+        at = None if self.current_sweep is not None else self.current
+        useless = {"stop": at is None or not at.is_active, "resume": at is None or not at.resumable}
+        verbs = useless if self.waiting_now is None else ()
+        return (*super().keys_without_use, *(verb for verb in verbs if useless[verb]))
 
     def can(self, action: str) -> bool | str:
         at = self.current
@@ -197,7 +183,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
                 return bool(self.marked)
             case "sweep" | "proofs":
                 return (action == "sweep") == bool(at and at.group)
-            case "resume" if at is not None and not self.offers("resume"):
+            case "resume" if at is not None and (at.group or not at.resumable):
                 return NO_CHECKPOINT
         return not (at and at.group and action in OF_A_RUN) and super().can(action)
 
@@ -270,7 +256,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         if self.latest is not None:
             self.show_latest()
 
-    def on_resize(self) -> None:
+    def show_again(self) -> None:
         self.rearrange()
 
     def _status_line(self, width: int, _height: int) -> list[Row]:
@@ -343,20 +329,22 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.sort_by(str(event.column_key.value))
 
     def sort_by(self, column: str) -> None:
-        self.table.sort_by(column)
-        self._sorted()
+        self._sort(self.table.order.by(column))
 
     def action_sort(self, by: int) -> None:
-        self.table.sort_by_neighbour(by)
-        self._sorted()
+        """Sort by the next (1) or previous (-1) column, round the end."""
+        names, column = self.table.names, self.table.order.column
+        at = names.index(column) + by if column in names else 0
+        if names:
+            self._sort(Order("").by(names[at % len(names)]))
 
     def action_invert(self) -> None:
-        self.table.reverse()
-        self._sorted()
+        self.sort_by(self.table.order.column)
 
-    def _sorted(self) -> None:
-        self.app.settings.change("runs.sort", self.table.order.column)
-        self.app.settings.change("runs.descending", self.table.order.descending)
+    def _sort(self, order: Order) -> None:
+        self.table.order = order
+        self.app.settings.change("runs.sort", order.column)
+        self.app.settings.change("runs.descending", order.descending)
         self.rearrange()
 
     @work(group="columns")
@@ -394,18 +382,14 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
             return
         if len(chosen) < 2:
             chosen |= {entry.run.id: entry.run for entry in self._under_cursor}
-        if not self.marked and len(baseline.line_up(chosen.values()).runs) < 2:
-            chosen |= self._run_before()
+        if not self.marked and self.current and len(baseline.line_up(chosen.values()).runs) < 2:
+            older = [entry.run for entry in self.entries if entry.run.id < self.current.run.id]
+            chosen |= {run.id: run for run in [max(older, key=lambda run: run.id)]} if older else {}
         if len(baseline.line_up(chosen.values()).runs) < 2:
             mark, compare = self.app.key("mark"), self.app.key("compare")
             self.notify(f"mark a run with {mark}, then press {compare} on another to compare them")
             return
         self.app.open_compare([entry.run for entry in ordered(self.entries, "when", False) if entry.run.id in chosen])
-
-    def _run_before(self) -> dict[str, Run]:
-        current = self.current.run.id if self.current else ""
-        older = {entry.run.id: entry.run for entry in self.entries if entry.run.id < current}
-        return {max(older): older[max(older)]} if older else {}
 
     @property
     def _hidden(self) -> list[str]:
@@ -421,20 +405,20 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         if waiting:
             self.say(f"{waiting[0].named} waits in the queue; {self.app.key('stop')} takes it out")
             return
-        others = self._workers_of(chosen)
-        chosen = [*chosen, *others.values()]
-        named = {entry.run.id: entry.named for entry in self.entries}
-        names, hidden, of_workers = (
-            [named.get(id_, id_) for id_ in ids] for ids in ([run.id for run in chosen], self._hidden, others)
-        )
-        undo = self.app.key("undo")
-        await self.ask_to_delete(chosen, lambda used: _deletion(names, hidden, of_workers, used, undo))
-
-    def _workers_of(self, chosen: Sequence[Run]) -> dict[str, Run]:
-        # The table does not show these runs.
         entries = {entry.run.id: entry for entry in self.entries}
-        names = [name for run in chosen if run.id in entries for name in entries[run.id].workers]
-        return {name: entries[name].run for name in names if name in entries and entries[name].run not in chosen}
+        workers = [name for run in chosen if run.id in entries for name in entries[run.id].workers]
+        # The table does not show those of its other workers.
+        others = {name: entries[name].run for name in workers if name in entries and entries[name].run not in chosen}
+        chosen = [*chosen, *others.values()]
+        names, hidden, of_workers = (
+            [entries[id_].named if id_ in entries else id_ for id_ in ids]
+            for ids in ([run.id for run in chosen], self._hidden, others)
+        )
+        about = dict.fromkeys(of_workers, " (its worker)") | dict.fromkeys(hidden, " (hidden)")
+        unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
+        head = f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{listed(names, about)}{unseen}"
+        undo = self.app.key("undo")
+        await self.ask_to_delete(chosen, lambda used: f"{head}\n{until_quitting(len(names), used, undo)}")
 
     def taken_back(self, act: Act) -> None:
         self._go_to = act.key
@@ -478,14 +462,6 @@ def _about(entry: Entry) -> str:
         return f"{entry.title.changes[-1]}  {entry.description}"
     words = (entry.learning, *entry.title.changes, *entry.workers, entry.notes.words, entry.description)
     return " ".join((entry.damage or "  ".join(filter(None, words))).split())
-
-
-def _deletion(names: list[str], hidden: list[str], others: list[str], used: int, undo: str) -> str:
-    # `hidden` are those that the filter hides, `others` those of other workers; `used` is in bytes.
-    about = dict.fromkeys(others, " (its worker)") | dict.fromkeys(hidden, " (hidden)")
-    unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
-    head = f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{listed(names, about)}{unseen}"
-    return f"{head}\n{until_quitting(len(names), used, undo)}"
 
 
 FROM = 120  # columns of the terminal, from which on there is room for it

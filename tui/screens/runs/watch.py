@@ -33,7 +33,7 @@ class RunWatch:
 
     def start(self) -> None:
         if self.at_terminal and self._app.settings.notify.title:
-            self._title = TerminalTitle(self._write)
+            self._title = TerminalTitle(self._app.write_sequence)
         self._app.run_worker(self._read_running, group="running", thread=True)
 
     def close(self) -> None:
@@ -82,29 +82,21 @@ class RunWatch:
         app, outcome = self._app, ENDED.get(ended.state, ended.state)
         well = ended.state in ("ok", *ASKED_FOR)
         app.withdraw()  # that it is stopping
-        self._announce(ended, outcome)
+        if self.at_terminal and app.settings.notify.bell:
+            app.bell()
+        if self.at_terminal and app.settings.notify.desktop:
+            line = f"gputui: {ended.title}: {outcome}"
+            app.run_worker(lambda: self._notify_desktop(line), group="running", thread=True)
         seen = getattr(app.screen, "run_folder", None)
         if seen is not None and seen.id == ended.id:
             return  # the screen shows the end, and the footer the keys that work now
         text = clean(f"{ended.title}: {outcome}")
         app.notify(text, severity="information" if well else "error", markup=False, timeout=SHOWN_SECONDS)
 
-    def _announce(self, ended: Ended, outcome: str) -> None:
-        # If the settings allow it and the output is a terminal.
-        app = self._app
-        if self.at_terminal and app.settings.notify.bell:
-            app.bell()
-        if self.at_terminal and app.settings.notify.desktop:
-            line = f"gputui: {ended.title}: {outcome}"
-            app.run_worker(lambda: self._notify_desktop(line), group="running", thread=True)
-
     def _notify_desktop(self, line: str) -> None:
         # In a thread, as tmux may be called.
         if sequence := notification(line, os.environ):
-            self._app.call_later(self._write, sequence)
-
-    def _write(self, sequence: str) -> None:
-        self._app.write_sequence(sequence)
+            self._app.call_later(self._app.write_sequence, sequence)
 
 
 def words_of(now: Now, measuring: Sequence[str]) -> tuple[str, ...]:
