@@ -238,6 +238,7 @@ def cli(
     from gputui.engine import Monitor
     model.fit(x, y, callbacks=[Monitor("my model")])
     """
+    interruptible()  # the command's module is loaded
     if any_entry():
         _go_on_with_queue()
     interpreter.notice = lambda python: complain(f"asking {python} what is installed for it ...")
@@ -315,7 +316,6 @@ def form_on(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code. An exception is shown as one or two lines, never as a traceback."""
-    interruptible()
     sys.exit(run(arguments))
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from .base.errors import Refused, clean, complain
+from .base.errors import Refused, clean, complain, interruptible
 from .base.glyphs import in_cell
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def show(preset: FormState | None = None, watch: Run | None = None, replay_speed
     gc.disable()  # until the application has been painted, 40 ms earlier
     from .app import GputuiApp
 
+    interruptible()
     app = GputuiApp(preset, watch=watch, replay_speed=replay_speed)
     gc.freeze()  # imported objects stay to the end: later collections skip them
     app.run()

@@ -99,7 +99,7 @@ def _deleted_folder() -> str:
 
 
 def interruptible() -> None:
-    """Make Ctrl-C raise KeyboardInterrupt. During the first imports the system's handler ends the process instead."""
+    """Make Ctrl-C raise KeyboardInterrupt. Until then the system's handler ends the process (tui/__init__.py)."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
