@@ -190,7 +190,7 @@ def remedies(s: Measurements) -> Iterator[Remedy]:
     yield Remedy(
         "gpus",
         {},
-        "set NCCL_DEBUG=INFO in the environment: engine.log then shows how NCCL copies: P2P directly between "
+        "set NCCL_DEBUG=INFO in the environment: the log then shows how NCCL copies: P2P directly between "
         "GPUs, SHM through the host's memory",
     )
 
@@ -220,7 +220,7 @@ def _faster_network(s: Measurements) -> str:
     done = f"{s.exchanged} pass between {between} at {s.exchange_rate}: a faster network would help"
     if s.on_gpu:
         return (
-            f"{done}, or NCCL's choice of another: NCCL_DEBUG=INFO writes it into engine.log, NCCL_SOCKET_IFNAME and "
+            f"{done}, or NCCL's choice of another: NCCL_DEBUG=INFO writes it into the log, NCCL_SOCKET_IFNAME and "
             "NCCL_IB_HCA name the one to use"
         )
     return f"{done}; the addresses of the workers (--cluster, TF_CONFIG) choose the network"

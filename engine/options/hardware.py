@@ -134,7 +134,7 @@ class Device(Group):
     )
     log_placement: bool = option(
         False,
-        "write the device of every operation to engine.log",
+        "write the device of every operation into the run's log",
         call="tf.debugging.set_log_device_placement",
         helps="shows which operations run on the CPU although there is a GPU",
         hurts="a long log, and slower first steps",

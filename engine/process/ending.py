@@ -32,7 +32,7 @@ _SAY_PROCESSES = "raise it (ulimit -u, or the pids limit of the container or job
 
 SEVERAL_GPUS = (
     "with several GPUs the cause is often NCCL: try NCCL_P2P_DISABLE=1, disable the IOMMU, or give the container more "
-    "/dev/shm (--shm-size=1g); NCCL_DEBUG=INFO writes details into engine.log; its end has the stack of each thread"
+    "/dev/shm (--shm-size=1g); NCCL_DEBUG=INFO writes details into the log; the end of engine.log has all stacks"
 )
 ONE_DEVICE = (
     "the end of engine.log has the stack of each thread, and dmesg shows a failed GPU (Xid); if steps "

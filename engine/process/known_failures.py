@@ -227,14 +227,14 @@ FAILURES = (
         "nccl",
         r"ncclSystemError|unhandled system error",
         "NCCL, which exchanges gradients between GPUs, got a system error",
-        "NCCL_DEBUG=INFO writes the reason into engine.log; often /dev/shm is too small: docker run --shm-size=1g",
+        "NCCL_DEBUG=INFO writes the reason into the log; often /dev/shm is too small: docker run --shm-size=1g",
         vague=True,
     ),
     _failure(
         "nccl",
         r"NCCL operation .* failed|NCCL: \w|ncclInternalError|ncclUnhandledCudaError|ncclRemoteError",
         "NCCL, which exchanges gradients between GPUs, has failed",
-        "NCCL_DEBUG=INFO writes the reason into engine.log; try NCCL_P2P_DISABLE=1, or "
+        "NCCL_DEBUG=INFO writes the reason into the log; try NCCL_P2P_DISABLE=1, or "
         "strategy.communication=reduction_to_one_device",
         vague=True,
     ),

@@ -8,7 +8,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ...engine.files.values import brief, harmless
@@ -173,9 +173,3 @@ def open_closed_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
             setattr(sys, name, os.fdopen(descriptor, "r" if descriptor == 0 else "w", encoding="utf-8"))
-
-
-def error_text(error: Mapping[str, Any]) -> str:
-    """Return the message of a run's error and, on further lines, its hint if it has one."""
-    hint = error.get("hint")
-    return str(error.get("message")) + (f"\n{hint}" if hint else "")

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ...engine.trials import KEEPS, LEAST_REPEATS, TRIAL_SECONDS
-from ..base.errors import DONE, Refused, clean, complain, error_text
+from ..base.errors import DONE, Refused, clean, complain
 from . import completion, is_called
 from .shared_options import (
     FOLLOWING,
@@ -32,7 +32,7 @@ if is_called():
     from ...engine.runs import Run, event_reading, run_cluster
     from ...engine.scaling import scaling_request
     from ..printing import proof as diagnosis_tables
-    from ..wording.run import next_step
+    from ..wording.run import error_text, next_step
     from .measuring import measure, to_resume
 
 
@@ -132,7 +132,7 @@ def _show_run(run: Run, as_json: bool) -> int:
     elif too_soon and request.can_be_trained(run):
         print(f"\ngputui diagnose {run.name} --apply measures the same training for longer, and tries what could help")
     elif findings.verdict == "undecided" and (error := (run.result or {}).get("error")):
-        print(clean(f"\n{error_text(error)}"))
+        print(clean(f"\n{error_text(error, run.name)}"))
     elif following := next_step(findings):
         print(f"\n{following}")
     return DONE

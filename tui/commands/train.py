@@ -22,7 +22,6 @@ from ..base.errors import (
     Refused,
     clean,
     complain,
-    error_text,
     report,
     unheard,
 )
@@ -70,7 +69,7 @@ if is_called():
     from ..reading.run.snapshot import EpochMean
     from ..wording import run as best_epochs
     from ..wording import run as wording
-    from ..wording.run import DOING, ENDED, compiling, doing, is_early, scaled_learning_rate
+    from ..wording.run import DOING, ENDED, compiling, doing, error_text, is_early, naming_log, scaled_learning_rate
     from . import queue as in_queue
     from .stopping import Presses, code_of
 
@@ -323,7 +322,7 @@ class JsonView:
     def show(self, event: Event) -> None:
         print(line_of(event), flush=True)
         if isinstance(event, Finished) and (error := event.summary.get("error")):
-            complain(error_text(error))
+            complain(error_text(error, self.run.name))
 
     def stopping(self, more: str) -> None:
         complain(f"stopping after this step{more}")
@@ -395,7 +394,8 @@ class LineView:
         self.gpu = max(training, key=lambda gpu: gpu.busy or -1, default=None)
 
     def on_warning(self, event: events.Warn) -> None:
-        self.line(f"warning: {event.finding.text}".replace("\n", "; "))
+        text = naming_log(event.finding.text, f"gputui logs {self.run.name}")
+        self.line(f"warning: {text}".replace("\n", "; "))
 
     def on_epoch(self, event: events.EpochEnd) -> None:
         metrics = "  ".join(f"{name} {amount(value)}" for name, value in event.metrics.items())
@@ -429,7 +429,7 @@ class LineView:
         assert state.summary is not None  # of this event
         summary, error = state.summary, state.summary.error
         if error:
-            complain(error_text(error))
+            complain(error_text(error, self.run.name))
         self._say_workers()
         self.out.print(summary_table(summary, state.started.devices if state.started else ()))
         for sentence in best_epochs.sentences(summary):

@@ -29,6 +29,15 @@ ENDLESS = 900_000_000
 ASKED_FOR = ("stopped", "timeout")  # ends that are no failure
 
 
+def naming_log(text: str, way: str) -> str:
+    """Return the message of a run with the `way` to its log, such as a command, instead of the name of its file."""
+    return text.replace("engine.log", f"the log ({way})")
+
+
+def error_text(error: Mapping[str, Any], run_name: str) -> str:
+    return naming_log("\n".join(filter(None, map(error.get, ("message", "hint")))), f"gputui logs {run_name}")
+
+
 def is_early(outcome: str | None, step: float | None, steps: float | None) -> bool:
     """Return True if a training has ended before its last step because a callback stopped it (model.stop_training)."""
     return outcome == "ok" and step is not None and steps is not None and step < steps < ENDLESS

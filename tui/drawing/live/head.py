@@ -16,7 +16,7 @@ from ...base.glyphs import Glyphs
 from ...form.form_state import proposed
 from ...reading.run.snapshot import UNFINISHED, EpochMean, Snapshot
 from ...wording import run as best_epochs
-from ...wording.run import DOING, ENDED, ENDLESS, compiling, ending, is_early, scaled_learning_rate
+from ...wording.run import DOING, ENDED, ENDLESS, compiling, ending, is_early, naming_log, scaled_learning_rate
 from ..plot.curves import style_of
 from ..rows import Piece, Row, fit, kept_items, length, spread, whole_words
 from ..rows import wrapped as whole_lines
@@ -286,7 +286,7 @@ def _message(finding: Finding, width: int, glyphs: Glyphs) -> list[Row]:
     about = "" if finding.what.startswith(key) else f"{key}: "
     rows: list[Row] = []
     for text, sign, look in ((about + finding.what, mark, style), (finding.remedy, glyphs.hint, "value")):
-        for number_, line in enumerate(wrapped(text, width - len(sign) - 2)):
+        for number_, line in enumerate(wrapped(naming_log(text, "l"), width - len(sign) - 2)):
             lead: Piece = (f"{sign} " if number_ == 0 else " " * (len(sign) + 1), style)
             rows.append([lead, (line, look)])
     return rows
