@@ -35,7 +35,7 @@ from ..runs.events import (
 from ..runs.launched_with import options_of
 from ..runs.run_state import RunState
 from ..telemetry.gpu_totals import GpuTotals
-from . import clocks, stragglers
+from . import stragglers
 from .measurements import IDLE_BUSY, IDLE_MEMORY_SHARE, SCREEN_BYTES, WINDOW_MS, Measurements, mean, numbers
 from .stragglers import SLOWING, neighbours
 
@@ -84,7 +84,14 @@ class Collector:
         state = self.state
         for event in events:
             if type(event) is Phase:
-                self._end_phase(event)
+                if state.phase == "training":
+                    self._trained_seconds += event.t - state.phase_t
+                elif state.phase in ("evaluating", "saving") and state.phase_detail != "model.keras":
+                    self._pause_seconds += event.t - state.phase_t
+                    if event.phase != "compiling":  # during the first evaluation, for a smaller last batch
+                        self._pauses.add(state.phase, self._pause_seconds)
+                        self._pause_seconds = 0.0
+                self._gpus.pause()
                 resumes = state.resumes
                 state.fold(event)
                 if state.resumes is not resumes:
@@ -111,54 +118,28 @@ class Collector:
                 case WorkerReadings():
                     self._workers.append(event)
                 case Started():
-                    self._start(event)
+                    self.started = event
+                    of_run = (event.actual.get("environment") or {}).get("CUDA_VISIBLE_DEVICES")
+                    if self._visible is None and of_run is not None:
+                        self._gpus.variable_given = of_run
+                    visible = self.options.get("device.visible")
+                    named = ",".join(map(str, visible)) if isinstance(visible, list) else of_run
+                    self._gpus.trains_with = self._visible if named is None else named
                 case XlaAnswer():
                     self._xla_fails = "XLA cannot compile this training: it has failed before"
                 case Finished() if state.summary and state.summary.steps:
                     self._ended_t = event.t
 
-    def _start(self, event: Started) -> None:
-        self.started = event
-        of_run = (event.actual.get("environment") or {}).get("CUDA_VISIBLE_DEVICES")
-        if self._visible is None and of_run is not None:
-            self._gpus.variable_given = of_run
-        self._gpus.trains_with = self._trainers_variable(of_run)
-
-    def _end_phase(self, following: Phase) -> None:
-        """Count the time of the phase that `following` ends."""
-        state, seconds = self.state, following.t - self.state.phase_t
-        if state.phase == "training":
-            self._trained_seconds += seconds
-        elif state.phase in ("evaluating", "saving") and state.phase_detail != "model.keras":
-            self._pause_seconds += seconds
-            if following.phase != "compiling":  # during the first evaluation, for a smaller last batch
-                self._pauses.add(state.phase, self._pause_seconds)
-                self._pause_seconds = 0.0
-        self._gpus.pause()
-
-    def _trainers_variable(self, of_run: str | None) -> str | None:
-        # the option device.visible if a list, else the value in `started`, else that of the process that started the
-        # run
-        visible = self.options.get("device.visible")
-        if isinstance(visible, list):
-            return ",".join(map(str, visible))
-        return self._visible if of_run is None else of_run
-
     def _filled(self) -> bool:
-        return not self._fills() or (self._epochs > 0 and self._has_passed())
-
-    def _fills(self) -> bool:
-        # own code may have a cache that no option shows
-        own_code = self.options.get("workload.entry") is not None
-        neither = self.options.get("input.cache") not in ("memory", None) and self.options.get("input.shuffle") == "off"
-        return own_code or not neither
-
-    def _has_passed(self) -> bool:
-        started = self.started
-        if not started or not started.global_batch_size or not started.train_samples or not self._progress:
+        """No cache or shuffle buffer fills any more: own code may have a cache that no option shows."""
+        options, started = self.options, self.started
+        has_cache = options.get("input.cache") in ("memory", None) or options.get("input.shuffle") != "off"
+        if options.get("workload.entry") is None and not has_cache:
             return True
+        if not started or not started.global_batch_size or not started.train_samples or not self._progress:
+            return self._epochs > 0
         steps = (self._progress[-1].step or 0) - (started.resumed_at_step or 0)
-        return steps >= started.train_samples // started.global_batch_size
+        return self._epochs > 0 and steps >= started.train_samples // started.global_batch_size
 
     def measurements(self) -> Measurements:
         """Return the measurements up to now. If the run has ended, its speeds are those of the whole run."""
@@ -169,10 +150,11 @@ class Collector:
         compute = max(0.0, 1 - (wait or 0.0) - (python or 0.0)) if is_known else None
         speeds, paused = self._speeds(), self._pauses.seconds
         whole = self._training_seconds() + paused
+        measured = self.state.summary.measured_steps if self.state.summary else None
         return Measurements(
             options=self.options,
             **self._of_start(),
-            steps=self._steps(),
+            steps=measured or (self._progress[-1].step if self._progress else None) or 0,
             seconds=self._seconds(),
             **speeds,
             input_wait=wait,
@@ -200,23 +182,20 @@ class Collector:
         if started is None:
             return {}
         names = ("cpus", "train_samples", "sample_bytes", "global_batch_size", "steps_per_epoch", "inapplicable")
+        pairs = (*(gpu.compute_capability for gpu in started.gpu_devices), _pair(started.compute_capability))
         return {
             **{name: getattr(started, name) for name in names},
             "on_gpu": any("GPU" in name for name in started.devices),
             "device_batches": started.actual.get("device_batches"),
             "gpus": len(started.gpus),
             "compute_capability": _pair(started.compute_capability),
-            "newest_capability": _newest(started),
+            "newest_capability": max((pair for pair in pairs if pair), default=None),
             "replicas": started.replicas or 1,
             "cpu_bfloat16": bool(started.cpu_bfloat16),
             "jit_compile": started.actual.get("jit_compile"),
             "xla_reason": self._xla_fails or started.actual.get("xla_reason") or "",
             "numa": started.actual.get("numa") or "",
         }
-
-    def _steps(self) -> int:
-        measured = self.state.summary.measured_steps if self.state.summary else None
-        return measured or (self._progress[-1].step if self._progress else None) or 0
 
     def _seconds(self) -> float:
         measured = self.state.summary.measured_seconds if self.state.summary else None
@@ -248,11 +227,6 @@ class Collector:
             "uneven": p95 / p50 if p50 and p95 else None,
             "mfu": self._last("mfu"),
         }
-
-
-def _newest(started: Started) -> tuple[int, int] | None:
-    pairs = (*(gpu.compute_capability for gpu in started.gpu_devices), _pair(started.compute_capability))
-    return max((pair for pair in pairs if pair), default=None)
 
 
 def _pair(capability: Sequence[int] | None) -> tuple[int, int] | None:
@@ -306,16 +280,15 @@ class Gpus:
 
     def total_bytes(self, uuid: str | None) -> float | None:
         """Return the bytes of the training GPU with this UUID, or else of the smallest. None if unknown."""
-        named = self._mine.get(uuid or "")
-        readings = [named] if named else list(self._mine.values())
-        totals = [series[-1].memory_total_bytes for series in readings]
-        return min((total for total in totals if total), default=None)
+        return min((gpu.memory_total_bytes for gpu in self._last(uuid) if gpu.memory_total_bytes), default=None)
 
     def taken_by_others(self, uuid: str | None) -> float:
         """Return the bytes that other programs use on this training GPU (else the most on any), as far as known."""
+        return max(map(_of_others, self._last(uuid)), default=0.0)
+
+    def _last(self, uuid: str | None) -> list[Gpu]:
         named = self._mine.get(uuid or "")
-        readings = [named] if named else list(self._mine.values())
-        return max((_of_others(series[-1]) for series in readings), default=0.0)
+        return [series[-1] for series in ([named] if named else self._mine.values())]
 
     def figures(self) -> dict[str, Any]:
         """Return the figures of the training GPUs over all readings, and of idle ones, as fields of Measurements."""
@@ -337,7 +310,7 @@ class Gpus:
             **stragglers.gpu_figures([list(series) for series in self._mine.values()]),
             **{name: mean(readings, name) for name in _ACTIVITY},
             "nvlink": _nvlink(readings),
-            **clocks.measured([series[-1] for series in self._mine.values()], self._totals),
+            **stragglers.clock_figures([series[-1] for series in self._mine.values()], self._totals),
             "throttled": throttled,
             "gpu_neighbours": tuple(dict.fromkeys(name for gpu in readings for name in neighbours(gpu))),
             "throttle": reasons or (("heat",) if hot else ()),

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from .. import figures
 from ..figures import Figure
 from ..runs.events import Remedy
-from . import clocks, stragglers
 from . import remedies as making
+from . import stragglers
 from .measurements import (
     BUSY_APART,
     CLOCK_APART,
@@ -183,13 +183,13 @@ _VERDICTS = (
         Rule("uneven", 3, 6, "one step in 20 takes {value} as long as usual, or longer",
              "SageMaker (outliers), gputui", UNUSED, when=_slow_by_itself),
     )),
-    Verdict("low_clocks", "Low clocks", clocks.remedies, (
+    Verdict("low_clocks", "Low clocks", stragglers.clock_remedies, (
         Rule("clock_share", 0.75, 0.60, "the GPU runs at {value} of its highest clock",
-             "gputui", UNUSED, below=True, when=clocks.is_held),
+             "gputui", UNUSED, below=True, when=stragglers.clock_is_held),
         Rule("power_capped", 0.30, POWER_EXPLAINS,
              "a lowered power limit holds the GPU's clock down {value} of the time",
-             "gputui", UNUSED, when=clocks.is_capped),
-    ), endings=lambda s: [f" ({why})"] if (why := clocks.cause(s)) else []),
+             "gputui", UNUSED, when=stragglers.clock_is_capped),
+    ), endings=lambda s: [f" ({why})"] if (why := stragglers.clock_cause(s)) else []),
     Verdict("memory_limit", "Memory is at the limit", making.memory_limit, (
         Rule("memory_peak", 0.90, 0.97,
              "tensors took up to {value} of the memory that TensorFlow may take",

@@ -13,7 +13,7 @@ from ..runs import Run
 from ..runs.event_reading import RunEvents
 from ..runs.events import Diagnosis, Evidence, Remedy, Step
 from ..units import counted, seconds
-from . import clocks
+from . import stragglers
 from .collector import read
 from .measurements import AGREES, COMPUTES, ENOUGH_SECONDS, LEAST_SECONDS, SURE_SECONDS, Measurements, stage_ms
 from .remedies import SINGLE_SAMPLES_CODE, in_the_data
@@ -39,7 +39,20 @@ def of_run(run: Run, events: RunEvents | None = None) -> Diagnosis:
 
 def diagnose(measured: Measurements) -> Diagnosis:
     """Return the diagnosis from the measurements up to now. Its verdict is `undecided` if too little was measured."""
-    too_little = _too_little(measured)
+    least = ENOUGH_SECONDS if measured.outcome is None else LEAST_SECONDS
+    if measured.outcome is not None and not measured.steps:
+        too_little = "the run ended before its first step was measured"
+    elif measured.step_ms is None or measured.steps < LEAST_STEPS or measured.seconds < least:
+        so_far = " so far" if measured.outcome is None else ""
+        rounded_down = math.floor(measured.seconds * 10) / 10  # 0.49 s do not read as the 0.5 s that are needed
+        too_little = (
+            f"{counted(measured.steps, 'steps')} in {seconds(rounded_down)} measured{so_far}; "
+            f"a verdict needs {LEAST_STEPS} steps and {least:g} s"
+        )
+    elif measured.input_wait is None and measured.ablation is None and measured.option("train.deterministic"):
+        too_little = "train.deterministic hides where the time goes; diagnose without it"
+    else:
+        too_little = ""
     if too_little:
         return Diagnosis(
             verdict="undecided",
@@ -92,22 +105,6 @@ def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
     stale = why.startswith(own_code.STALE)
     settings = f"; {own_code.remedy(key, why)} with {key}={remedy.changes[key]}" if stale else ""
     return Remedy(remedy.step, {}, f"in your code ({why}): {remedy.reason}{settings}", code=code)
-
-
-def _too_little(s: Measurements) -> str:
-    least = ENOUGH_SECONDS if s.outcome is None else LEAST_SECONDS
-    if s.outcome is not None and not s.steps:
-        return "the run ended before its first step was measured"
-    if s.step_ms is None or s.steps < LEAST_STEPS or s.seconds < least:
-        so_far = " so far" if s.outcome is None else ""
-        rounded_down = math.floor(s.seconds * 10) / 10  # 0.49 s do not read as the 0.5 s that are needed
-        return (
-            f"{counted(s.steps, 'steps')} in {seconds(rounded_down)} measured{so_far}; "
-            f"a verdict needs {LEAST_STEPS} steps and {least:g} s"
-        )
-    if s.input_wait is None and s.ablation is None and s.option("train.deterministic"):
-        return "train.deterministic hides where the time goes; diagnose without it"
-    return ""
 
 
 def _sure(every: Sequence[Symptom]) -> list[Symptom]:
@@ -205,7 +202,9 @@ def _explaining(s: Measurements, verdict: str) -> list[Evidence]:
             "measured on the host alone: the driver reports no utilization "
             "of this GPU, so the graph's {} of the step may include idle time",
         )
-    if verdict in ("low_clocks", "bandwidth_bound", "compute_bound", "healthy") and (clock := clocks.evidence(s)):
+    if verdict in ("low_clocks", "bandwidth_bound", "compute_bound", "healthy") and (
+        clock := stragglers.clock_evidence(s)
+    ):
         rows += _row("sm_clock_mhz", s.sm_clock_mhz, clock)
     if verdict in ("bandwidth_bound", "compute_bound", "healthy", "underfilled", "python_overhead"):
         rows += _row("sm_active", s.sm_active, "the GPU's multiprocessors work {} of the time")

@@ -10,7 +10,7 @@ import time
 from ..finding import Finding
 from ..interpreter import installed, interpreter
 from ..telemetry import chips as chips
-from . import driver, gpu_findings, host_findings, libraries, python_packages, tensorflow_check
+from . import driver, gpu_findings, libraries, python_packages, tensorflow_check
 from .gpu_findings import HIDDEN
 from .nvml_query import NvmlQuery
 
@@ -52,7 +52,7 @@ class Examination:
             findings += libraries.xla_tools(missing, there)
             if seen.count or driver.unreadable(seen):
                 findings += libraries.libcuda(seen.driver, confined)
-            findings += host_findings.findings(seen.count)
+            findings += driver.host_findings(seen.count)
             if self._child is not None:
                 findings += tensorflow_check.findings(self._child, seen, self._deadline)
             return findings

@@ -45,11 +45,11 @@ def tensorflow(has_driver: bool) -> Iterator[Finding]:
     except interpreter.Unusable as fault:
         yield Finding("error", "TensorFlow", str(fault), fault.change)
         return
-    if not installed.has_tensorflow():
+    if meant.place is None:
         remedy = meant.install(supported_versions.TENSORFLOW)
         yield Finding("error", "TensorFlow", "TensorFlow is not installed", remedy)
         return
-    tensorflow, keras = installed.tensorflow_version(), installed.keras_version()
+    tensorflow, keras = meant.tensorflow, meant.keras
     yield from supported_versions.findings(tensorflow, keras, meant.install)
     if several := meant.overwritten:
         message = f"{' and '.join(several)} are installed together: each has overwritten files of the other"

@@ -4,6 +4,7 @@ doctor reports is queried, the details last, so that a slow driver answers for a
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -69,13 +70,9 @@ class NvmlQuery:
 
     def by(self, deadline: float) -> NvmlAnswers:
         """Complete, or up to the deadline (time.monotonic)."""
-        try:
+        with contextlib.suppress(TimeoutError):
             self._call.result(max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            return self._late()
-        return self._seen
-
-    def _late(self) -> NvmlAnswers:
+            return self._seen
         seen, seconds = self._seen, time.monotonic() - self._began
         if seen.count and len(seen.gpus) == seen.count:  # only details have not been answered
             return seen

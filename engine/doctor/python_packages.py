@@ -48,7 +48,7 @@ def nvml_module_findings() -> Iterator[Finding]:
 
 def tensorboard_findings() -> Iterator[Finding]:
     """TensorFlow 2.21 no longer brings tensorboard."""
-    if installed.has_tensorflow() and installed.site("tensorboard") is None:
+    if installed.intended().place is not None and installed.site("tensorboard") is None:
         what = "the package tensorboard is not installed: Keras' TensorBoard callback and tf.summary fail"
         yield Finding("note", "tensorboard", what, installed.install("tensorboard"))
 

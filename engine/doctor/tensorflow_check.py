@@ -4,6 +4,7 @@ process may crash or hang. What TensorFlow logs about a GPU is taken as the like
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from . import libraries
 from .gpu_findings import all_gpus, expected_gpus
 from .libraries import NO_DEVICE
 from .nvml_query import NvmlAnswers
-from .python_packages import Child, Output
+from .python_packages import Child
 
 ABOUT = "TensorFlow"
 PROGRAM = """
@@ -62,26 +63,17 @@ def findings(child: Child, seen: NvmlAnswers, deadline: float) -> Iterator[Findi
         remedy = "the disk may be slow or the driver may hang; try: python -c 'import tensorflow'"
         yield Finding("warning", ABOUT, what, remedy)
         return
-    answer = _answer(output.stdout)
-    if answer is None:
+    answer: Any = None
+    with contextlib.suppress(ValueError, IndexError):
+        answer = json.loads(output.stdout.strip().splitlines()[-1])
+    if not (isinstance(answer, dict) and "gpus" in answer):
+        lines = [line.strip() for line in output.stderr.splitlines() if line.strip()]
+        why = lines[-1][:200] if lines else f"return code {output.returncode}"
         remedy = "python -c 'import tensorflow' shows the full error; reinstalling TensorFlow may help"
-        yield Finding("error", ABOUT, f"TensorFlow cannot be imported: {_last_line(output)}", remedy)
+        yield Finding("error", ABOUT, f"TensorFlow cannot be imported: {why}", remedy)
         return
     yield Finding("ok", ABOUT, f"TensorFlow {answer['version']} can be imported ({child.seconds:.1f} s)")
     yield _compared(seen, answer["gpus"], output.stderr)
-
-
-def _answer(output: str) -> dict[str, Any] | None:
-    try:
-        answer = json.loads(output.strip().splitlines()[-1])
-    except (ValueError, IndexError):
-        return None
-    return answer if isinstance(answer, dict) and "gpus" in answer else None
-
-
-def _last_line(output: Output) -> str:
-    lines = [line.strip() for line in output.stderr.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else f"return code {output.returncode}"
 
 
 def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
@@ -94,23 +86,20 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
     there = [gpu for gpu in all_gpus(seen) if gpu.usable]
     due, partitioned = expected_gpus(seen, chosen), any(gpu.instances for gpu in there)
     if len(names) != due and not (partitioned and len(names) > due):
-        return _differing(len(there), due, len(names), likely(log, seen.driver))
+        what = f"the driver shows {len(there)} GPU(s), but TensorFlow sees {len(names)}"
+        if due != len(there):
+            shows = f"the driver shows {len(there)} GPU(s), of which TensorFlow should see {due}"
+            what = f"{shows}, but it sees {len(names)}"
+        reason = likely(log, seen.driver)
+        message = f"{what}: {reason.what}" if reason else what
+        remedy = (reason or libraries.filled(NO_DEVICE, "")).remedy
+        return Finding("warning" if names else "error", ABOUT, message, remedy)
     if len(names) == len(there) and not partitioned:
         return Finding("ok", ABOUT, f"TensorFlow sees the same {len(names)} GPU(s) as the driver")
     what = f"TensorFlow sees {len(names)} of the driver's {len(there)} GPU(s)"
     if chosen is not None:
         return Finding("note", ABOUT, f"{what}: CUDA_VISIBLE_DEVICES is {chosen!r}", "unset it to use all of them")
     return Finding("note", ABOUT, f"{what}: with MIG it uses one instance", "name one with device.visible")
-
-
-def _differing(there: int, due: int, count: int, reason: Finding | None) -> Finding:
-    """`there` GPUs are shown by the driver, TensorFlow should see `due` and sees `count`."""
-    what = f"the driver shows {there} GPU(s), but TensorFlow sees {count}"
-    if due != there:
-        what = f"the driver shows {there} GPU(s), of which TensorFlow should see {due}, but it sees {count}"
-    message = f"{what}: {reason.what}" if reason else what
-    remedy = (reason or libraries.filled(NO_DEVICE, "")).remedy
-    return Finding("warning" if count else "error", ABOUT, message, remedy)
 
 
 def likely(log: str, driver: str) -> Finding | None:

@@ -200,7 +200,7 @@ def _requirements(options: Options, modules: set[str]) -> list[str]:
     python = interpreter.chosen(options.run.python)
     with installed.of(python):
         version = ".".join(map(str, installed.intended().version))
-        versions = {"tensorflow": installed.tensorflow_version(), "keras": installed.keras_version()}
+        versions = {"tensorflow": installed.tensorflow_version(), "keras": installed.intended().keras}
     versions |= {"gputui": __version__}
     lines = [f"{name}=={number}" if number else name for name, number in versions.items()]
     others = sorted(modules - {*versions, *sys.stdlib_module_names, "__future__"})

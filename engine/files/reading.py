@@ -80,6 +80,16 @@ def written_at(path: Path) -> float:
         return 0.0
 
 
+def last_lines(path: Path, most: int) -> list[bytes]:
+    """The lines in the last `most` bytes, of which the first may be cut; none if the file cannot be read."""
+    try:
+        with open_regular(path) as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - most))
+            return stream.read().splitlines()
+    except OSError:
+        return []
+
+
 class GrowingFile:
     """Reads each complete line of a growing file once, from byte `offset` on; one that is not complete is left for
     later. Each reading opens the file again, and raises OSError as `open_regular` does.

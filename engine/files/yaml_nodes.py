@@ -60,26 +60,15 @@ def parse(text: str) -> dict[str, Located]:
         return _parse(text, _SLOW)
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark or fault.context_mark
-        raise YamlFault(_reason(fault), (mark.line if mark else 0) + 1) from None
+        problem = " ".join(str(fault.problem or fault.context or "not valid YAML").split())
+        hint = next((hint for part, hint in _HINTS.items() if part in problem), "")
+        raise YamlFault(f"not valid YAML: {brief(problem)}{hint}", (mark.line if mark else 0) + 1) from None
     except yaml.reader.ReaderError as fault:
         line = text[: fault.position].count("\n") + 1
         raise YamlFault(f"character #x{ord(text[fault.position]):04x} is not allowed in YAML", line) from None
 
 
 def _parse(text: str, kind: Any) -> dict[str, Located]:
-    _guard(text, kind)
-    loader: Any = kind(text)
-    try:
-        root = loader.get_single_node()
-        if root is None or root.value == "":
-            raise YamlFault("the file is empty; a preset is a mapping such as `input: {batch_size: 64}`")
-        return _mapping(loader, root, "", depth=0)
-    finally:
-        loader.dispose()
-
-
-def _guard(text: str, kind: Any) -> None:
-    """YamlFault for aliases and deep nesting, before any value is built."""
     depth = 0
     for event in yaml.parse(text, Loader=kind):
         line = event.start_mark.line + 1 if event.start_mark else 1
@@ -91,6 +80,14 @@ def _guard(text: str, kind: Any) -> None:
                 raise YamlFault(f"nested deeper than {MAX_DEPTH} levels, so it is no preset", line)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
+    loader: Any = kind(text)
+    try:
+        root = loader.get_single_node()
+        if root is None or root.value == "":
+            raise YamlFault("the file is empty; a preset is a mapping such as `input: {batch_size: 64}`")
+        return _mapping(loader, root, "", depth=0)
+    finally:
+        loader.dispose()
 
 
 def _mapping(loader: Any, node: yaml.Node, key: str, depth: int) -> dict[str, Located]:
@@ -135,9 +132,3 @@ _HINTS = {
     "'\\t'": "; indent with spaces, not tabs",
     "mapping values are not allowed": "; the line is indented too far, or has a second colon (put its text in quotes)",
 }
-
-
-def _reason(fault: yaml.MarkedYAMLError) -> str:
-    problem = " ".join(str(fault.problem or fault.context or "not valid YAML").split())
-    hint = next((hint for part, hint in _HINTS.items() if part in problem), "")
-    return f"not valid YAML: {brief(problem)}{hint}"

@@ -51,15 +51,6 @@ def tensorflow_version() -> str | None:
     return intended().tensorflow
 
 
-def keras_version() -> str | None:
-    return intended().keras
-
-
-def has_tensorflow() -> bool:
-    """Return True if it can be imported, even if its version is not known."""
-    return intended().place is not None
-
-
 def with_cuda() -> str:
     """How to get a TensorFlow that can use GPUs: its own packages for ARM are built without CUDA."""
     if not supported_versions.HAS_CUDA:

@@ -53,7 +53,14 @@ def of_command_line(workers: str, index: int | None) -> Cluster:
 
 def of_tf_config(text: str) -> Cluster:
     """The cluster in the value of TF_CONFIG, as TensorFlow's TFConfigClusterResolver reads it. Raises ClusterError."""
-    fields = _object(text)
+    try:
+        fields: Any = json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        why = getattr(fault, "msg", "too deep")
+        place = f" at character {fault.pos + 1}" if isinstance(fault, json.JSONDecodeError) else ""
+        raise ClusterError(f"{VARIABLE} is not JSON ({why}{place}); correct it, {_UNSET}") from None
+    if not isinstance(fields, dict):
+        raise ClusterError(f"{VARIABLE} must be an object with cluster and task; correct it, {_UNSET}")
     if isinstance(source := fields.get(SOURCE), str):  # which gputui itself has written
         return _of_fields(fields, source)
     return _of_fields(fields, VARIABLE)
@@ -68,26 +75,16 @@ def of_slurm(environment: Mapping[str, str]) -> Cluster:
     except SlurmError as fault:
         raise ClusterError(f"{fault}; name the workers with --cluster HOST1:PORT,HOST2:PORT --worker N") from None
     index, job = slurm.count(environment, "SLURM_PROCID") or 0, environment.get("SLURM_JOB_ID", "").strip()
-    port, seen, workers = _first_port(environment), Counter[str](), []
+    port, seen, workers = slurm.first_port(environment), Counter[str](), []
+    if text := environment.get("GPUTUI_PORT", "").strip():
+        port = slurm.count(environment, "GPUTUI_PORT") or 0
+        if not 0 < port < 65536:
+            what = f"GPUTUI_PORT={text[:40]} is no port"
+            raise ClusterError(f"{what}; give the first of the workers' ports, such as 12000")
     for host in hosts:
         workers.append(f"{host}:{port + seen[host]}")
         seen[host] += 1
     cluster = _sound(tuple(workers), index, f"Slurm job {job}" if job else "Slurm", "start gputui with srun")
-    _agrees(environment, cluster)
-    return cluster
-
-
-def _first_port(environment: Mapping[str, str]) -> int:
-    text = environment.get("GPUTUI_PORT", "").strip()
-    if not text:
-        return slurm.first_port(environment)
-    if (port := slurm.count(environment, "GPUTUI_PORT")) is None or not 0 < port < 65536:
-        raise ClusterError(f"GPUTUI_PORT={text[:40]} is no port; give the first of the workers' ports, such as 12000")
-    return port
-
-
-def _agrees(environment: Mapping[str, str], cluster: Cluster) -> None:
-    """ClusterError if Slurm's variables name another host for this task: all addresses would be wrong."""
     here, local = environment.get("SLURMD_NODENAME", ""), slurm.count(environment, "SLURM_LOCALID")
     mine = host_of(cluster.address)
     if (here and here != mine) or local not in (None, cluster.on_this_host.index(cluster.index)):
@@ -96,21 +93,10 @@ def _agrees(environment: Mapping[str, str], cluster: Cluster) -> None:
             f"Slurm runs task {cluster.index} {where}, which its node list does not say; "
             "use srun --distribution=block, or name the workers with --cluster"
         )
+    return cluster
 
 
 # ---- TF_CONFIG ----------------------------------------------------------------------------------
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    try:
-        fields: Any = json.loads(text)
-    except (ValueError, RecursionError) as fault:
-        why = getattr(fault, "msg", "too deep")
-        place = f" at character {fault.pos + 1}" if isinstance(fault, json.JSONDecodeError) else ""
-        raise ClusterError(f"{VARIABLE} is not JSON ({why}{place}); correct it, {_UNSET}") from None
-    if not isinstance(fields, dict):
-        raise ClusterError(f"{VARIABLE} must be an object with cluster and task; correct it, {_UNSET}")
-    return fields
 
 
 def _of_fields(fields: Mapping[str, Any], source: str) -> Cluster:

@@ -37,7 +37,16 @@ def of_driver(reason: str, code: int | None, bus: Sequence[str] | None, confined
     seen). `confined`: in a container or a job, which may have been given none of the GPUs.
     """
     if code in _NO_DRIVER or driver_withheld(code, confined):
-        return _not_given(reason, bus or (), confined)
+        bus = bus or ()
+        # no driver is installed, the container was given no GPU, or the driver shows none of those on the bus
+        what, level = f"{len(bus)} NVIDIA GPU(s) in this machine, but {reason}", "warning"
+        remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
+        if confined:
+            remedy = "start the container with --gpus all, or ask for GPUs in the job"
+        elif reason == NO_GPU:
+            level = "error"
+            remedy = f"dmesg | grep -i nvrm shows why{needs_of_chips(bus)}"
+        return Finding(level, "GPU", what, remedy)
     remedy = next((words for at, words in _REMEDIES.items() if at == code), "check whether nvidia-smi works")
     if confined and code in _IN_A_CONTAINER:
         lost = f"{reason}: the container has lost its GPUs" if code == Code.UNKNOWN else reason
@@ -77,18 +86,6 @@ def old_driver(driver: str, cuda: tuple[int, int] | None) -> Finding | None:
         return None
     what = f"NVIDIA driver {driver}, CUDA {dotted(cuda)}: TensorFlow was built for CUDA {dotted(built)}"
     return Finding("error", "driver", what, "update the driver; TensorFlow cannot use the GPUs with this one")
-
-
-def _not_given(reason: str, bus: Sequence[str], confined: bool) -> Finding:
-    # no driver is installed, the container was given no GPU, or the driver shows none of those on the bus
-    what, level = f"{len(bus)} NVIDIA GPU(s) in this machine, but {reason}", "warning"
-    remedy = "install NVIDIA's driver for this system; nvidia-smi then lists the GPUs"
-    if confined:
-        remedy = "start the container with --gpus all, or ask for GPUs in the job"
-    elif reason == NO_GPU:
-        level = "error"
-        remedy = f"dmesg | grep -i nvrm shows why{needs_of_chips(bus)}"
-    return Finding(level, "GPU", what, remedy)
 
 
 def driver_withheld(code: int | None, confined: bool) -> bool:

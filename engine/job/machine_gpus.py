@@ -84,16 +84,12 @@ def allocation_from(environment: Mapping[str, str], gpus: int) -> Allocation | N
     """Of a process on a machine with `gpus` GPUs, None without limits; the user may have set the variable."""
     for variable in (VISIBLE, _ORDINAL):
         if (value := environment.get(variable)) is not None:
-            return Allocation(variable, _names(value))
+            return Allocation(variable, () if hides_all(value) else tuple(name.strip() for name in value.split(",")))
     for variable in _SLURM:
         names = _numbers(environment.get(variable, ""))
         if names and gpus > len(names) and max(names) < gpus:  # else NVML shows the job's own GPUs alone
             return Allocation(variable, tuple(map(str, names)))
     return None
-
-
-def _names(value: str) -> tuple[str, ...]:
-    return () if hides_all(value) else tuple(name.strip() for name in value.split(","))
 
 
 def _numbers(value: str) -> list[int]:

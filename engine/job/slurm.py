@@ -264,16 +264,9 @@ def jobs(ids: Collection[str]) -> dict[str, SlurmJob]:
 
 def _in_accounts(ids: Sequence[str]) -> dict[str, SlurmJob]:
     in_accounts = dict.fromkeys(ids, SlurmJob(GONE))
-    command = [
-        "sacct",
-        "--noheader",
-        "--parsable2",
-        "--allocations",
-        f"--jobs={','.join(ids)}",
-        "--format=JobIDRaw,State",
-    ]
+    command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(ids)}"]
     try:
-        lines = _answer(command).splitlines()
+        lines = _answer([*command, "--format=JobIDRaw,State"]).splitlines()
     except RunError:  # there is no sacct, or Slurm keeps no accounts
         return in_accounts
     for line in lines:
@@ -283,14 +276,9 @@ def _in_accounts(ids: Sequence[str]) -> dict[str, SlurmJob]:
     return in_accounts
 
 
-def hold(job: str) -> None:
-    """Make Slurm hold the waiting job with the id `job`, so that it is not started. Raises RunError."""
-    _answer(["scontrol", "hold", job])
-
-
-def release(job: str) -> None:
-    """Make Slurm release the held job with the id `job`, so that it can be started. Raises RunError."""
-    _answer(["scontrol", "release", job])
+def control(job: str, verb: str) -> None:
+    """Make Slurm `hold` a waiting job, so that it is not started, or `release` it. Raises RunError."""
+    _answer(["scontrol", verb, job])
 
 
 def cancel(job: str) -> None:

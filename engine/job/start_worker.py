@@ -44,7 +44,10 @@ def machine_for(kind: object, visible: object, run: Run | None = None) -> tuple[
         here = replace(here, cluster=cluster_to_resume(run), cluster_fault=None)
     if here.cluster is None or visible != "all":
         return here, []
-    part = share_gpus(os.environ, here.cluster, _names(here))
+    names = [str(gpu.index) for gpu in here.shown]
+    if here.visible_devices is not None:
+        names = [name.strip() for name in here.visible_devices.split(",")][: len(here.shown)]
+    part = share_gpus(os.environ, here.cluster, names)
     if part is None:
         return here, []
     os.environ[VISIBLE] = part
@@ -88,12 +91,6 @@ def cluster_to_resume(run: Run) -> Cluster | None:
     return now
 
 
-def _names(here: Machine) -> Sequence[str]:
-    if here.visible_devices is None:
-        return [str(gpu.index) for gpu in here.shown]
-    return [name.strip() for name in here.visible_devices.split(",")][: len(here.shown)]
-
-
 # ---- the GPUs of the workers on one host ---------------------------------------------------------
 
 
@@ -127,31 +124,6 @@ def test_reach(cluster: Cluster) -> str:
     """A remark if the cluster looks wrong; ClusterError if this worker cannot start. Of a TF_CONFIG only the own port
     is tested: containers may get their names after their process has started, and the trainer waits for them.
     """
-    _port_is_free(cluster)
-    if cluster.source == TF_CONFIG:
-        return ""
-    hosts = list(dict.fromkeys(map(host_of, cluster.workers)))
-    unknown = _unknown(hosts)
-    if same := _same(cluster):
-        raise ClusterError(f"{cluster.source}: {same}, so that both cannot listen there; give each worker its own port")
-    if unknown:
-        return f"the host {unknown[0]} is not known on this machine: {_WAITS}"
-    return _elsewhere(cluster)
-
-
-def _same(cluster: Cluster) -> str:
-    """Two workers whose addresses are the same, such as localhost:1 and 127.0.0.1:1."""
-    seen: dict[tuple[str, int], int] = {}
-    for index, address in enumerate(cluster.workers):
-        with contextlib.suppress(OSError, UnicodeError):
-            for *_, place in socket.getaddrinfo(host_of(address), port_of(address), type=socket.SOCK_STREAM):
-                other = seen.setdefault((str(place[0]), int(place[1])), index)
-                if other != index:
-                    return f"{cluster.named(other)} and {cluster.named(index)} are one address"
-    return ""
-
-
-def _port_is_free(cluster: Cluster) -> None:
     port = port_of(cluster.address)
     family = socket.AF_INET6 if ":" in host_of(cluster.address) else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as line:
@@ -159,23 +131,19 @@ def _port_is_free(cluster: Cluster) -> None:
         try:
             line.bind(("", port))
         except OSError as fault:
-            raise ClusterError(_refused_port(cluster, port, fault)) from None
-
-
-def _refused_port(cluster: Cluster, port: int, fault: OSError) -> str:
-    who = f"{cluster.named(cluster.index)} cannot use its port {port}"
-    change = "give it another port in --cluster, on every machine"
-    if cluster.source != COMMAND_LINE:
-        change = f"give it another port in {TF_CONFIG}"
-    if cluster.source.startswith("Slurm"):
-        change = f"set GPUTUI_PORT={port + 100} for all tasks of the job"
-    if fault.errno == errno.EADDRINUSE:
-        return f"{who}: another program on this machine uses it, perhaps an earlier worker; end that one, or {change}"
-    return f"{who} ({fault.strerror}); {change}"
-
-
-def _unknown(hosts: Sequence[str]) -> list[str]:
-    """Hosts that have no address on this machine, unless the name server does not answer in 10 s."""
+            who = f"{cluster.named(cluster.index)} cannot use its port {port}"
+            change = "give it another port in --cluster, on every machine"
+            if cluster.source != COMMAND_LINE:
+                change = f"give it another port in {TF_CONFIG}"
+            if cluster.source.startswith("Slurm"):
+                change = f"set GPUTUI_PORT={port + 100} for all tasks of the job"
+            if fault.errno != errno.EADDRINUSE:
+                raise ClusterError(f"{who} ({fault.strerror}); {change}") from None
+            why = "another program on this machine uses it, perhaps an earlier worker; end that one"
+            raise ClusterError(f"{who}: {why}, or {change}") from None
+    if cluster.source == TF_CONFIG:
+        return ""
+    hosts = list(dict.fromkeys(map(host_of, cluster.workers)))
     calls = [(host, BackgroundCall(lambda host=host: _is_known(host))) for host in hosts]  # type: ignore[misc]
     unknown = []
     for host, call in calls:
@@ -184,18 +152,10 @@ def _unknown(hosts: Sequence[str]) -> list[str]:
                 unknown.append(host)
         except TimeoutError:
             continue
-    return unknown
-
-
-def _is_known(host: str) -> bool:
-    try:
-        return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
-    except (OSError, UnicodeError):
-        return False
-
-
-def _elsewhere(cluster: Cluster) -> str:
-    """A remark if this worker's address does not belong to this machine, as with a wrong --worker."""
+    if same := _same(cluster):
+        raise ClusterError(f"{cluster.source}: {same}, so that both cannot listen there; give each worker its own port")
+    if unknown:
+        return f"the host {unknown[0]} is not known on this machine: {_WAITS}"
     host, port = host_of(cluster.address), port_of(cluster.address)
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -212,3 +172,22 @@ def _elsewhere(cluster: Cluster) -> str:
                 return ""
     here = socket.gethostname()
     return f"{host} is none of the addresses of {here}: check that --worker {cluster.index} is this machine"
+
+
+def _same(cluster: Cluster) -> str:
+    """Two workers whose addresses are the same, such as localhost:1 and 127.0.0.1:1."""
+    seen: dict[tuple[str, int], int] = {}
+    for index, address in enumerate(cluster.workers):
+        with contextlib.suppress(OSError, UnicodeError):
+            for *_, place in socket.getaddrinfo(host_of(address), port_of(address), type=socket.SOCK_STREAM):
+                other = seen.setdefault((str(place[0]), int(place[1])), index)
+                if other != index:
+                    return f"{cluster.named(other)} and {cluster.named(index)} are one address"
+    return ""
+
+
+def _is_known(host: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError):
+        return False

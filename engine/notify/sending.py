@@ -14,9 +14,9 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import IO, Any
+from typing import IO
 
 from ..files import typed
 from ..files.values import brief, harmless
@@ -47,7 +47,18 @@ def send(targets: Targets, notice: Notice) -> list[str]:
         ways["notify.url"] = BackgroundCall(lambda: _post(targets, notice))
     if targets.command:
         ways["notify.command"] = BackgroundCall(lambda: _run(targets.command, notice, until))
-    return [f"the notice was not sent by {key}: {why}" for key, call in ways.items() if (why := _failure(call, until))]
+    failures = []
+    for key, call in ways.items():
+        why = ""
+        try:
+            call.result(max(0.0, until - time.monotonic()) + 0.5)  # the command is ended at `until`
+        except TimeoutError:
+            why = _LIMIT
+        except Exception as fault:  # noqa: BLE001 - whatever the network or the shell raises
+            why = str(fault) if isinstance(fault, _NotSent) else type(fault).__name__
+        if why:
+            failures.append(f"the notice was not sent by {key}: {why}")
+    return failures
 
 
 def send_to(find: Callable[[], Targets], make: Callable[[], Notice]) -> list[str]:
@@ -64,32 +75,16 @@ def send_to(find: Callable[[], Targets], make: Callable[[], Notice]) -> list[str
 def after_run(run: Run, emit: Callable[[events.Event], None]) -> None:
     """Send the notice of a run: of several machines the chief's alone, and none if it returns to the queue."""
     cluster = run_cluster.of_run(run)
-    if (cluster is not None and not cluster.is_chief) or _returns_to_queue(run):
+    if cluster is not None and not cluster.is_chief:
         return
+    if (entry := typed.read(run.queue_file, Queued).value) is not None:
+        result = run.result or {}
+        is_lost = (result.get("error") or {}).get("kind") == "gpu_lost"
+        if (entry.yields and result.get("outcome") == "stopped") or (is_lost and entry.tries < entry.most_tries):
+            return
     failures = send_to(lambda: of_options(options_of(run)), lambda: of_run(run))
     for line in failures:
         emit(events.Warn(kind="notice", message=line))
-
-
-def _returns_to_queue(run: Run) -> bool:
-    """Return True if the run has given way, or if its GPU was lost and it has tries left."""
-    entry, result = typed.read(run.queue_file, Queued).value, run.result or {}
-    if entry is None:
-        return False
-    outcome, kind = result.get("outcome"), (result.get("error") or {}).get("kind")
-    return (entry.yields and outcome == "stopped") or (kind == "gpu_lost" and entry.tries < entry.most_tries)
-
-
-def _failure(call: BackgroundCall[None], until: float) -> str:
-    try:
-        call.result(max(0.0, until - time.monotonic()) + 0.5)  # the command is ended at `until`
-    except TimeoutError:
-        return _LIMIT
-    except _NotSent as fault:
-        return str(fault)
-    except Exception as fault:  # noqa: BLE001 - whatever the network or the shell raises
-        return f"{type(fault).__name__}"
-    return ""
 
 
 class _NotSent(Exception):
@@ -154,7 +149,9 @@ def _post(targets: Targets, notice: Notice) -> None:
 
 def _run(command: str, notice: Notice, until: float) -> None:
     """The shell runs the command, which is ended with all its children at the time `until`."""
-    with _file(notice.as_json()) as given:
+    with open(os.memfd_create("notice"), "w+b") as given:  # in memory, as a disk may be full
+        given.write(notice.as_json().encode("utf-8", "replace"))
+        given.seek(0)
         process = subprocess.Popen(
             ["/bin/sh", "-c", command],
             stdin=given,
@@ -178,26 +175,13 @@ def _run(command: str, notice: Notice, until: float) -> None:
     if code:
         reader.join(_READ_SECONDS)  # a child of the command may still write
         how = f"it ended with code {code}" if code > 0 else f"signal {-code} ended it"
-        raise _NotSent(": ".join((how, *_last_line(last))))
+        lines = b"".join(last).decode("utf-8", "replace").strip().splitlines()
+        raise _NotSent(": ".join((how, *[brief(harmless(line)) for line in lines[-1:]])))
 
 
 def _read(errors: IO[bytes], last: deque[bytes]) -> None:
     with errors:
         last.extend(iter(lambda: os.read(errors.fileno(), _BLOCK_BYTES), b""))
-
-
-def _last_line(blocks: Iterable[bytes]) -> list[str]:
-    lines = b"".join(blocks).decode("utf-8", "replace").strip().splitlines()
-    return [brief(harmless(line)) for line in lines[-1:]]
-
-
-@contextlib.contextmanager
-def _file(text: str) -> Iterator[IO[bytes]]:
-    """The file is in memory, as a disk may be full."""
-    with open(os.memfd_create("notice"), "w+b") as file:
-        file.write(text.encode("utf-8", "replace"))
-        file.seek(0)
-        yield file
 
 
 FAILED = ("oom", "error", "crashed", "failed")  # outcomes that are failures
@@ -265,7 +249,8 @@ class Notice:
 def of_run(run: Run) -> Notice:
     result = run.whole_result
     outcome, error = result.get("outcome") or "crashed", result.get("error") or {}
-    name, best, epoch = _followed(result) or _best(run)
+    followed = next(iter(result.get("best") or ()), None)
+    name, best, epoch = (followed["figure"], followed.get("value"), followed["epoch"]) if followed else _best(run)
     return Notice(
         kind="run",
         outcome=outcome,
@@ -281,12 +266,6 @@ def of_run(run: Run) -> Notice:
         error=error.get("message") or "",
         folder=str(run.path),
     )
-
-
-def _followed(result: Mapping[str, Any]) -> tuple[str, float | None, int | None] | None:
-    for best in result.get("best") or ():
-        return best["figure"], best.get("value"), best["epoch"]
-    return None
 
 
 def _best(run: Run) -> tuple[str, float | None, int | None]:

@@ -47,12 +47,7 @@ class _Layers:
 def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
     """Return the preset by name or path, with settings `KEY=VALUE`. Raises PresetError."""
     path = find(name_or_path)
-    layers = _Layers()
-    _add_file(layers, path, chain=())
-    _add_settings(layers, settings)
-    preset = replace(_validated(name_of(path), layers), file=path.absolute())
-    _refuse_unknown_arguments(preset, layers.arguments, settings)
-    return preset
+    return replace(_resolved(path, None, settings), file=path.absolute())
 
 
 def defaults(settings: Iterable[str] = ()) -> Preset:
@@ -64,6 +59,10 @@ def defaults(settings: Iterable[str] = ()) -> Preset:
 
 def resolve_text(text: str, path: Path, settings: Iterable[str] = ()) -> Preset:
     """Return the preset that the file `path` would be with this content. Raises PresetError."""
+    return _resolved(path, text, settings)
+
+
+def _resolved(path: Path, text: str | None, settings: Iterable[str]) -> Preset:
     layers = _Layers()
     _add_file(layers, path, chain=(), text=text)
     _add_settings(layers, settings)

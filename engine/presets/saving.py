@@ -190,7 +190,12 @@ def updated(text: str, preset: Preset, path: Path) -> str:
     for info in changed:
         if info.key == paths.FOLDER and goes_without_saying:
             continue
-        _set(document, info, paths.relative(info.key, preset.options, str(path.parent)))
+        if document.get(info.group) is None:
+            group = CommentedMap()
+            if not any(isinstance(v, CommentedMap) and not v.fa.flow_style() for v in document.values()):
+                group.fa.set_flow_style()
+            document[info.group] = group
+        document[info.group][info.name] = yaml_writing.node(paths.relative(info.key, preset.options, str(path.parent)))
     return yaml_writing.dump(yaml, document, text)
 
 
@@ -206,15 +211,6 @@ def _describe(document: CommentedMap, text: str) -> None:
         document["description"] = yaml_writing.scalar(text)
     else:
         document.insert(1 if "schema_version" in document else 0, "description", yaml_writing.scalar(text))
-
-
-def _set(document: CommentedMap, info: OptionInfo, value: Any) -> None:
-    if document.get(info.group) is None:
-        group = CommentedMap()
-        if not any(isinstance(v, CommentedMap) and not v.fa.flow_style() for v in document.values()):
-            group.fa.set_flow_style()
-        document[info.group] = group
-    document[info.group][info.name] = yaml_writing.node(value)
 
 
 def _value(preset: Preset, info: OptionInfo) -> Any:
@@ -234,12 +230,8 @@ def _moved(text: str, source: Path, target: Path) -> str:
         return text
     whole = str((source.resolve().parent / Path(base).expanduser()).resolve())
     gap = match["base"][len(match["base"].rstrip()) :]
-    return text[: match.start("base")] + _quoted(whole) + gap + text[match.end("base") :]
-
-
-def _quoted(text: str) -> str:
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{quoted}"'
+    quoted = whole.replace("\\", "\\\\").replace('"', '\\"')
+    return text[: match.start("base")] + f'"{quoted}"' + gap + text[match.end("base") :]
 
 
 def _read(path: Path) -> str:

@@ -102,7 +102,12 @@ def classify(seen: Evidence) -> Ending:
     if number in (signal.SIGTERM, signal.SIGINT):
         return Ending("stopped", "killed", f"stopped by {_name(seen.returncode)}")
     if number == signal.SIGKILL:
-        return _killed(seen)
+        if lost := known_failures.lost_peer(seen.log_tail):
+            message = f"{lost} has ended while the workers were connected: the training cannot begin without it"
+            return Ending("error", "peer_lost", message, known_failures.LOST_PEER_HINT)
+        if seen.kernel_oom_kills > 0:
+            return _memory(seen, "the kernel killed the trainer because host memory ran out")
+        return Ending("crashed", "killed", "the trainer was killed from outside (SIGKILL)", known_failures.RESUME)
     if seen.lost_gpus:
         names = ", ".join(seen.lost_gpus)
         return Ending("crashed", "gpu_lost", f"the driver has lost {names}: {how}", known_failures.LOST_HINT)
@@ -145,7 +150,11 @@ def named_by(text: str, seen: Evidence, how: str) -> Ending | None:
 def _of_failure(failure: KnownFailure, seen: Evidence, how: str) -> Ending:
     kind = failure.kind
     if kind.name == THREADS:
-        return _no_thread(seen)
+        processes, space = seen.ceilings.processes, seen.ceilings.address_space_bytes
+        if space is not None and (processes is None or space < ADDRESS_SPACE_NEEDED_BYTES):
+            return _space(seen, "no thread can be started")
+        limit = f": the limit is {processes}" if processes is not None else ""
+        return Ending("error", "process_limit", f"no more processes and threads can be started{limit}", _SAY_PROCESSES)
     if kind.name == MEMORY and not kind.hint:
         space = seen.ceilings.address_space_bytes
         if space is not None and (space < ADDRESS_SPACE_NEEDED_BYTES or "failed to map segment" in failure.line):
@@ -200,24 +209,6 @@ def _memory(seen: Evidence, how: str, device_batches: int = 0) -> Ending:
 def _space(seen: Evidence, how: str) -> Ending:
     limit = _ulimit(seen.ceilings.address_space_bytes)
     return Ending("oom", "address_space", f"out of memory: the address space is limited to {limit}; {how}", _SAY_SPACE)
-
-
-def _no_thread(seen: Evidence) -> Ending:
-    """The limit on processes is reached, or that on address space, which the thread's stack needs."""
-    processes, space = seen.ceilings.processes, seen.ceilings.address_space_bytes
-    if space is not None and (processes is None or space < ADDRESS_SPACE_NEEDED_BYTES):
-        return _space(seen, "no thread can be started")
-    limit = f": the limit is {processes}" if processes is not None else ""
-    return Ending("error", "process_limit", f"no more processes and threads can be started{limit}", _SAY_PROCESSES)
-
-
-def _killed(seen: Evidence) -> Ending:
-    if lost := known_failures.lost_peer(seen.log_tail):
-        message = f"{lost} has ended while the workers were connected: the training cannot begin without it"
-        return Ending("error", "peer_lost", message, known_failures.LOST_PEER_HINT)
-    if seen.kernel_oom_kills > 0:
-        return _memory(seen, "the kernel killed the trainer because host memory ran out")
-    return Ending("crashed", "killed", "the trainer was killed from outside (SIGKILL)", known_failures.RESUME)
 
 
 def _ulimit(limit: int | None) -> str:

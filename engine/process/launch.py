@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,9 +30,10 @@ from ..presets import Preset, PresetError, paths
 from ..runs import Run, RunError, code_copy, run_cluster, titles
 from ..runs.run_cluster import Cluster
 from ..system import child_process, locks, stop_signals
+from ..system.identity import Process
 from ..system.locks import ENGINE_LOCK, Lock
 from ..system.run_clock import VARIABLE, RunClock
-from .spawn import LOCK, WARM, addressed
+from .spawn import FORK_SERVER, LOCK, WARM, addressed, python_of
 
 ANSWER_SECONDS = 10.0  # a warm engine answers within milliseconds unless it was stopped or killed
 # What a title may name: the folder goes with its entry, and private options may hold secrets.
@@ -113,6 +115,102 @@ class Warm:
     def _end(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+# ---- trainers that are forked, which saves seconds for each run ------------------------------------
+
+# The process that forks (trainer/fork_server.py) has imported TensorFlow, and lives as long as this process. If it
+# cannot fork, has died or does not answer, the engine starts a trainer as usual.
+READY_SECONDS = 120.0  # to import TensorFlow from a slow disk
+POLL_SECONDS = 0.1
+
+
+class ForkServer:
+    """Starts runs in a folder, one after the other. There is one forking process for each interpreter (run.python). As
+    soon as `in_a_hurry`, a run is started as usual instead of waiting for the import of TensorFlow.
+    """
+
+    def __init__(self, folder: Path, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
+        self._folder, self._in_a_hurry = folder, in_a_hurry
+        self._servers: dict[str, _Server] = {}
+
+    def start(self, preset: Preset, path: Path, paths_from: Path) -> tuple[Run, Callable[[], bool]]:
+        """A run in the new folder `path`, and whether its engine is alive. OSError: the folder is removed."""
+        clock = RunClock.launched()
+        cluster_of(preset)  # raises ClusterError
+        settled = settle(preset, paths_from)
+        run = runs.create_at(path, settled.to_yaml(), more={options_json.FILE: options_json.to_json(settled.options)})
+        with starting(run) as lock:
+            python = python_of(str(run.path))
+            if python not in self._servers:
+                self._servers[python] = _Server(python, self._folder, self._in_a_hurry)
+            if (forked := self._servers[python].fork(run, lock, clock)) is not None:
+                return run, forked.alive
+            process = spawn(run, lock, clock)
+            return run, lambda: process.poll() is None
+
+    def close(self) -> None:
+        """The runs that were forked continue."""
+        for server in self._servers.values():
+            server.close()
+
+
+class _Server:
+    """The forking process for the interpreter `python`, started when it is first needed."""
+
+    def __init__(self, python: str, folder: Path, in_a_hurry: Callable[[], bool]) -> None:
+        self._python, self._folder, self._in_a_hurry = python, folder, in_a_hurry
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: socket.socket | None = None
+        self._useful = sys.platform == "linux" and os.environ.get("GPUTUI_WARM") != "0"
+        self._has_forked = False
+
+    def close(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def fork(self, run: Run, lock: Lock, clock: RunClock) -> Process | None:
+        """The forked engine; None if that fails, on systems other than Linux, or if GPUTUI_WARM is 0."""
+        if not self._useful:
+            return None
+        with contextlib.suppress(OSError):
+            if self._line is None or self._process is None or self._process.poll() is not None:
+                self.close()
+                self._line, theirs = socket.socketpair()
+                with theirs, stop_signals.held():
+                    self._process = child_process.start(
+                        interpreter.command(self._python, "gputui.engine.trainer", str(self._folder), FORK_SERVER),
+                        env=interpreter.environment(self._python),
+                        stdin=theirs.fileno(),
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                    )
+            mine, theirs = socket.socketpair()
+            with mine:
+                with theirs:
+                    request = os.fsencode(addressed(clock, run.path))
+                    socket.send_fds(self._line, [request], [lock.fd, theirs.fileno()])
+                mine.settimeout(POLL_SECONDS)
+                pid, until = b"", time.monotonic() + READY_SECONDS
+                while not pid and time.monotonic() < until and not self._in_a_hurry():
+                    with contextlib.suppress(TimeoutError):
+                        if not (pid := mine.recv(32)):
+                            break
+                if pid:
+                    engine = Process.of(int(pid))
+                    mine.sendall(b"\n")  # without this byte the engine ends itself
+                    self._has_forked = True
+                    return engine
+        self.close()
+        self._useful = self._has_forked  # one that has never forked cannot, on this machine
+        return None
+
+
+# ---- the folder of a run, and its engine -----------------------------------------------------------
 
 
 def cluster_of(preset: Preset) -> Cluster | None:

@@ -24,8 +24,7 @@ from ..runs import ACTIVE_STATES, Run, RunError, checkpoint_files, code_copy, co
 from ..runs.event_reading import read_events
 from ..runs.events import EVENT_FILES, TELEMETRY_FILE, OptionChanged
 from ..runs.launched_with import options_of
-from ..runs.liveness import Liveness
-from ..runs.run import WAITING
+from ..runs.run import WAITING, Liveness
 from ..runs.titles import title_of
 from ..system.identity import Place
 from ..system.run_clock import RunClock
@@ -89,14 +88,6 @@ def preset_to_resume(run: Run) -> Preset:
         why = "has completed" if state == "ok" else f"is {run.state}; stop it before resuming it"
         raise RunError(f"{run.name} cannot be resumed: it {why}")
     preset = presets.resolve(str(run.file("preset.yaml")))
-    _require_files(run)
-    if not _has_whole_checkpoint(run):
-        raise RunError(without_checkpoint(run))
-    return preset
-
-
-def _require_files(run: Run) -> None:
-    """RunError if a file that the resumed run goes on to write is a folder, or cannot be read."""
     for name in (*EVENT_FILES, "status.json", "engine.log"):
         try:
             reading.open_regular(run.file(name)).close()
@@ -105,26 +96,25 @@ def _require_files(run: Run) -> None:
         except OSError as fault:
             what = f"{run.name} cannot be resumed: {name} cannot be read: {reading.why(fault)}"
             raise RunError(f"{what}\nmove {run.file(name)} away, and resume it again") from None
+    joined = run_cluster.of_run(run)
+    keeper = run if joined is None or joined.is_chief else run_cluster.chief_of(run)
+    if keeper is None:  # this machine cannot read it
+        is_whole = options_of(run).get("run.checkpoint") not in (None, "off")
+    else:
+        try:
+            is_whole = checkpoint_files.whole_step(keeper.file("checkpoints")) is not None
+        except checkpoint_files.Damage as damage:
+            again = f"gputui --preset {keeper.file('preset.yaml')} starts it again from the beginning"
+            raise RunError(f"{keeper.name} has no intact checkpoint to resume from ({damage})\n{again}") from None
+    if not is_whole:
+        raise RunError(without_checkpoint(run))
+    return preset
 
 
 def without_checkpoint(run: Run) -> str:
     if options_of(run).get("run.checkpoint") in (None, "off"):
         return f"{run.name} has no checkpoint to resume from; set run.checkpoint for the next run"
     return f"{run.name} has no checkpoint to resume from: it ended before its first one"
-
-
-def _has_whole_checkpoint(run: Run) -> bool:
-    """RunError if all are damaged. A chief that this machine cannot read counts if run.checkpoint is on."""
-    if (joined := run_cluster.of_run(run)) is not None and not joined.is_chief:
-        chief = run_cluster.chief_of(run)
-        if chief is None:
-            return options_of(run).get("run.checkpoint") not in (None, "off")
-        run = chief
-    try:
-        return checkpoint_files.whole_step(run.file("checkpoints")) is not None
-    except checkpoint_files.Damage as damage:
-        again = f"gputui --preset {run.file('preset.yaml')} starts it again from the beginning"
-        raise RunError(f"{run.name} has no intact checkpoint to resume from ({damage})\n{again}") from None
 
 
 # ---- which run to resume -----------------------------------------------------------------------
@@ -172,9 +162,22 @@ def of_preset(preset: Preset, on_wait: Callable[[str], None]) -> Run | None:
     """
     values = _values(launch.settle(preset, Path.cwd()), preset)
     for run in filter(_of_this_worker(), runs.all_runs()):
-        if title_of(run).preset != preset.name or _launched_with(run, preset) != values:
+        if title_of(run).preset != preset.name:
             continue
-        if not _is_active(run, on_wait):
+        try:  # its options before the engine changed any: the first change of an option counts
+            launched = _values(presets.resolve(str(run.file("preset.yaml"))), preset)
+        except (PresetError, RunError, OSError):
+            continue
+        written = reversed(read_events(run.path, [TELEMETRY_FILE]).events)
+        launched |= {event.option: event.before for event in written if isinstance(event, OptionChanged)}
+        if launched != values:
+            continue
+        host, beat = run.liveness.host, run.status.get("heartbeat")
+        if host and run.is_active:
+            on_wait(f"{run.name} was running on {host}: waiting until its heartbeat goes on, for at most a minute")
+            while run.is_active and run.status.get("heartbeat") == beat:
+                time.sleep(POLL_SECONDS)
+        if not run.is_active:
             return run
     return None
 
@@ -187,16 +190,6 @@ def _of_this_worker() -> Callable[[Run], bool]:
     return lambda run: (kept := run_cluster.of_run(run)) is not None and kept.index == own.index
 
 
-def _launched_with(run: Run, preset: Preset) -> dict[str, Any] | None:
-    """The options by `group.name` before the engine changed any; None if the preset cannot be read."""
-    try:
-        values = _values(presets.resolve(str(run.file("preset.yaml"))), preset)
-    except (PresetError, RunError, OSError):
-        return None
-    written = reversed(read_events(run.path, [TELEMETRY_FILE]).events)  # the first change of an option counts
-    return values | {event.option: event.before for event in written if isinstance(event, OptionChanged)}
-
-
 def _values(preset: Preset, requested: Preset) -> dict[str, Any]:
     """Leave out run.code, which a resume may have changed, and the seed if `requested` has none."""
     values = launch.values_of(preset)
@@ -204,13 +197,3 @@ def _values(preset: Preset, requested: Preset) -> dict[str, Any]:
     if requested.options.train.seed is None:
         del values["train.seed"]
     return values
-
-
-def _is_active(run: Run, on_wait: Callable[[str], None]) -> bool:
-    """A run on another machine counts until its heartbeat has stopped; `on_wait` gets a message before."""
-    host, beat = run.liveness.host, run.status.get("heartbeat")
-    if host and run.is_active:
-        on_wait(f"{run.name} was running on {host}: waiting until its heartbeat goes on, for at most a minute")
-        while run.is_active and run.status.get("heartbeat") == beat:
-            time.sleep(POLL_SECONDS)
-    return run.is_active

@@ -14,9 +14,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +79,6 @@ class Supervisor:
         self.gives_up_at = 0.0  # the time until which a full disk is waited for
         self.killed_at: float | None = None
         self.held = self.reported_suspended = False
-        self.lost_gpus: list[str] = []
         self.limit_reached = ""
         self.memory_answers = 0
         self.events = EventWriter(run.file(TELEMETRY_FILE), run.id, clock)
@@ -93,9 +91,8 @@ class Supervisor:
         self.trainer, self.lifeline = trainer.process, trainer.lifeline
         self.report, self.heartbeat = trainer.report, trainer.heartbeat
         self._processes["trainer"] = Process.of(self.trainer.pid)
-        self.phase = "starting"
+        self.phase, self.lost_gpus = "starting", list[str]()
         self.oom_kills = ending.kernel_oom_kills()
-        self.__dict__.pop("_started", None)
 
     def supervise(self) -> int:
         """Do all the work of the engine, until the run has ended. Return the engine's exit status, 0."""
@@ -116,8 +113,7 @@ class Supervisor:
         for warning in self.followers.start():
             self.events.emit(warning)
         self._attend()
-        while (oom_answer := self._answer()) is not None and self._is_recorded(oom_answer):
-            self._start_again(oom_answer)
+        while self._starts_again():
             self._attend()
         workers.stop()
         watcher.stop()
@@ -142,49 +138,53 @@ class Supervisor:
         sampler.start()
         try:
             self._watch()
-            self.lost_gpus = self._find_lost_gpus()
+            started = last_of(self.run.path, Started)
+            gpus = started.gpus if started else ()
+            if gpus and not self.asked_because and (self.trainer.returncode or 0) < 0:
+                # By a reading that began after the crash, if one comes within 5 s.
+                tail = Tail(self.run.file(TELEMETRY_FILE), from_now=True)
+                readings: list[GpuReadings] = []
+                until = time.monotonic() + READING_SECONDS
+                while len(readings) < 2 and time.monotonic() < until:
+                    time.sleep(TICK_SECONDS)
+                    readings += [event for event in tail.read() if isinstance(event, GpuReadings)]
+                mine = [gpu for gpu in readings[-1].gpus if gpu.uuid in gpus] if readings else []
+                self.lost_gpus = [f"GPU {gpu.index}" for gpu in mine if gpu.lost_since is not None]
         finally:
             sampler.stop()
-        self._leave_result(sampler)
+        self._leave_result(sampler, started)
         places.remove_scratch()
         if ended := descendants.end_descendants(spared=self.trainer.pid, apart=self.followers.pids):
             self.events.emit(Warn(kind="left_behind", message=descendants.describe(ended), hint=descendants.HINT))
 
-    def _answer(self) -> Answer | None:
-        """The change after memory ran out or XLA failed; a warning says why one that is possible does not help."""
-        result, on_oom = self.run.result, self.run_options["on_oom"]
+    def _starts_again(self) -> bool:
+        """With another option, after memory ran out or XLA failed. A warning says why a possible change does not help.
+        The clock of the new trainer counts from now.
+        """
+        result = self.run.result
         if result is None or self.held or self.stop_requests or self.asked_because:
-            return None
+            return False
         change: Answer | str | None = None
         if result["outcome"] != "oom":
-            change = recovery.xla_answer(self.run, self.preset, result)
-        elif on_oom != "stop":
-            change = recovery.oom_answer(self.run, self.preset, self.memory_answers)
-        if isinstance(change, str):
-            self._warn_no_answer(MEMORY if result["outcome"] == "oom" else XLA, change)
-            return None
-        return change
-
-    def _is_recorded(self, chosen: Answer) -> bool:
-        try:
-            recovery.record(self.run, self.preset, chosen)
-        except OSError as fault:
-            self._warn_no_answer(chosen.kind, f"{fault.filename} cannot be written: {fault.strerror}")
+            kind, key, change = XLA, recovery.XLA_KEY, recovery.xla_answer(self.run, self.preset, result)
+        else:
+            kind, key = MEMORY, "run.on_oom"
+            if self.run_options["on_oom"] != "stop":
+                change = recovery.oom_answer(self.run, self.preset, self.memory_answers)
+        if isinstance(change, Answer):
+            try:
+                recovery.record(self.run, self.preset, change)
+            except OSError as fault:
+                change = f"{fault.filename} cannot be written: {fault.strerror}"
+        if not isinstance(change, Answer):
+            if change is not None:
+                group, name = key.split(".")
+                message = f"{key}={self.preset[group][name]} ends here: {change}"
+                self.events.emit(Warn(kind=kind, message=message, option=key))
             return False
-        return True
-
-    def _warn_no_answer(self, kind: str, why: str) -> None:
-        key = recovery.XLA_KEY if kind == XLA else "run.on_oom"
-        group, name = key.split(".")
-        message = f"{key}={self.preset[group][name]} ends here: {why}"
-        self.events.emit(Warn(kind=kind, message=message, option=key))
-
-    def _start_again(self, chosen: Answer) -> None:
-        """The clock of the new trainer counts from now."""
-        self.memory_answers += chosen.kind == MEMORY
-        self.events.emit(chosen.event)
-        text = chosen.event.message
-        self.events.emit(Warn(kind=chosen.kind, message=text, hint=chosen.hint, option=chosen.key))
+        self.memory_answers += kind == MEMORY
+        self.events.emit(change.event)
+        self.events.emit(Warn(kind=kind, message=change.event.message, hint=change.hint, option=change.key))
         put_result_aside(self.run.path)
         print(RESUMED, flush=True)
         for pipe in (self.lifeline, self.report):
@@ -193,6 +193,7 @@ class Supervisor:
         clock = RunClock(self.launched.now(), steady())
         self._take(start_trainer(str(self.run.path), clock), clock)
         self._write_status()
+        return True
 
     def _on_signal(self, _number: int, _frame: Any) -> None:
         """Repeated signals count as one request, as a scheduler sends them repeatedly."""
@@ -212,7 +213,9 @@ class Supervisor:
         next_heartbeat = 0.0
         # A process in a call that the kernel cannot interrupt does not end when it is killed.
         while self.trainer.poll() is None and not _is_over(self.killed_at, HELD_SECONDS):
-            is_current = activity.phase == self.phase and self._stops == self.stops_written
+            is_current = (
+                activity.phase == self.phase and (self.stop_requests, self.asked_by_person) == self.stops_written
+            )
             if not is_current or time.monotonic() >= next_heartbeat:
                 self.phase = activity.phase
                 self._write_status()
@@ -228,29 +231,6 @@ class Supervisor:
                 continue
         self.phase = activity.last_phase()
         self.held = self.trainer.poll() is None
-
-    @property
-    def _gpus(self) -> Sequence[str]:
-        return self._started.gpus if self._started else ()
-
-    @cached_property
-    def _started(self) -> Started | None:
-        """Read it only after the trainer has ended."""
-        return last_of(self.run.path, Started)
-
-    def _find_lost_gpus(self) -> list[str]:
-        """Return those of a reading that began after the crash; none if no reading comes within 5 s."""
-        if self.asked_because or (self.trainer.returncode or 0) >= 0:
-            return []
-        tail = Tail(self.run.file(TELEMETRY_FILE), from_now=True)
-        readings: list[GpuReadings] = []
-        for _ in range(round(READING_SECONDS / TICK_SECONDS) if self._gpus else 0):
-            time.sleep(TICK_SECONDS)
-            readings += [event for event in tail.read() if isinstance(event, GpuReadings)]
-            if len(readings) > 1:
-                break
-        gpus = [gpu for gpu in readings[-1].gpus if gpu.uuid in self._gpus] if readings else []
-        return [f"GPU {gpu.index}" for gpu in gpus if gpu.lost_since is not None]
 
     def _enforce(self, activity: Activity) -> None:
         """Pass a stop on, apply the limits, and kill the trainer 30 s after a request or at a person's second one."""
@@ -287,11 +267,10 @@ class Supervisor:
         self.asked_because, self.killed_at = why, time.monotonic()
         self.trainer.kill()
 
-    def _leave_result(self, sampler: Sampler) -> None:
+    def _leave_result(self, sampler: Sampler, started: Started | None) -> None:
         """A result of the trainer is not changed."""
         self.gives_up_at = time.monotonic() + results.ENGINE_SECONDS
-        report = results.take(self.report)
-        asked = self.stop_requests
+        report, asked = results.take(self.report), self.stop_requests
         if report.result is not None and not self.run.read_result().value:
             self._write(report.result)
         missing = results.append(self.run, report.lines, self._patience, lambda: self.stop_requests > asked)
@@ -313,6 +292,7 @@ class Supervisor:
             if self.held:
                 self.events.emit(Warn(kind="held", message=ending.held(self.trainer.pid), hint=ending.HELD_HINT))
             return
+        gpus = started.gpus if started else ()
         evidence = ending.Evidence(
             returncode=self.trainer.returncode or 0,
             log_tail=self.run.log_tail(ending.LOG_LINES),
@@ -323,10 +303,10 @@ class Supervisor:
             memory_share=sampler.trainer_memory_share,
             phase=self.phase,
             ceilings=resource_limits.ceilings(),
-            gpus=len(self._gpus),
-            device_batches=whole(self._started.actual.get("device_batches")) or 0 if self._started else 0,
+            gpus=len(gpus),
+            device_batches=whole(started.actual.get("device_batches")) or 0 if started else 0,
             lost_gpus=self.lost_gpus,
-            driver_errors=sampler.driver_errors(DRIVER_ERROR_SECONDS, self._gpus),
+            driver_errors=sampler.driver_errors(DRIVER_ERROR_SECONDS, gpus),
             held_pid=self.trainer.pid if self.held else None,
             on_oom=self.run_options["on_oom"],
             own=self.preset["workload"].get("entry") is not None,
@@ -348,12 +328,8 @@ class Supervisor:
     def _write(self, summary: Mapping[str, Any]) -> None:
         asked = self.stop_requests
         refused = results.write(self.run, summary, self._patience, lambda: self.stop_requests > asked)
-        if refused:
+        if refused is not None:
             print(f"gputui: the result could not be written: {refused}", file=sys.stderr)
-
-    @property
-    def _stops(self) -> tuple[int, int]:
-        return self.stop_requests, self.asked_by_person
 
     def _write_status(self) -> None:
         status: dict[str, Any] = {
@@ -364,7 +340,7 @@ class Supervisor:
             **({"ended_by": self.ended_by} if self.ended_by else {}),
             **Place.here().as_fields(),
         }
-        self.stops_written = self._stops
+        self.stops_written = self.stop_requests, self.asked_by_person
         for role, process in self._processes.items():
             status |= process.as_fields(role)
         with contextlib.suppress(OSError):  # the disk is full: it is written again with the next heartbeat

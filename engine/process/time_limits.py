@@ -68,7 +68,10 @@ class Activity:
             return
         self._updated = now
         suspended, cpu_seconds = self._state()
-        busy = (cpu_seconds - self._cpu_seconds) / passed > IDLE_CORES or self._children_work(now)
+        busy = (cpu_seconds - self._cpu_seconds) / passed > IDLE_CORES
+        if not busy and min(self._idle_seconds, now - self._children_checked) >= CHILDREN_SECONDS:
+            self._children_checked = now
+            busy = self._children.cores() > IDLE_CORES
         self._cpu_seconds = cpu_seconds
         self.suspended_seconds = self.suspended_seconds + passed if suspended else 0.0
         if self._has_progressed():
@@ -82,12 +85,6 @@ class Activity:
         """Return it even if it began after the last update. Call it after the trainer has ended."""
         self._has_progressed()
         return self.phase
-
-    def _children_work(self, now: float) -> bool:
-        if self._idle_seconds < CHILDREN_SECONDS or now - self._children_checked < CHILDREN_SECONDS:
-            return False
-        self._children_checked = now
-        return self._children.cores() > IDLE_CORES
 
     def hang(self, hang_seconds: float) -> str:
         """Which progress is missing; empty if the trainer does not hang. Slow steps, compiling and saving may take

@@ -28,9 +28,8 @@ from ..leases.start_devices import Devices, lease_devices
 from ..options import Options
 from ..presets import PresetError
 from ..process.spawn import LOCK
-from ..runs import Run, liveness
-from ..runs.liveness import Liveness
-from ..runs.run import PROOF, STARTING_SECONDS, WAITING, Queued
+from ..runs import Run
+from ..runs.run import FRESH_SECONDS, PROOF, STARTING_SECONDS, WAITING, Liveness, Queued
 from ..system import child_process, locks, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import PROOF_LOCK
@@ -95,7 +94,7 @@ class Proof:
         fields = vars(record)
         held, place, process = locks.held(self.path / PROOF_LOCK), Place.read(fields), Process.read(fields)
         if place is not None and not place.is_here:
-            is_fresh = abs(time.time() - record.started_t - record.seconds) < liveness.FRESH_SECONDS
+            is_fresh = abs(time.time() - record.started_t - record.seconds) < FRESH_SECONDS
             is_gone = place.shares_kernel and held is False
             alive = held or (not is_gone and (is_fresh or any(run.liveness.host for run in self.trials[-1:])))
             return Liveness(engine=True, host=place.name) if alive else Liveness()

@@ -24,7 +24,7 @@ from ..gpu import VISIBLE, Gpu
 from ..job import slurm
 from ..options import gpu_choice
 from ..runs import Run, RunError, titles
-from ..runs.run import EntryOptions
+from ..runs.run import LaunchOptions
 from ..system import child_process, locks
 from ..system.locks import Lock
 from .jobs import Job, job_of
@@ -71,9 +71,7 @@ class Entry:
     per_gpu: int = 1  # run.per_gpu
     hold_reason: str = ""
     slurm_job: str | None = None  # its id, empty until sbatch has answered; None if the runner starts the run
-    among: Sequence[
-        str
-    ] = ()  # GPUs that CUDA_VISIBLE_DEVICES and TensorFlow leave to a choice such as `free:1`; () is all
+    among: Sequence[str] = ()  # GPUs that CUDA_VISIBLE_DEVICES and TensorFlow leave to such as `free:1`; () is all
     anyway: bool = False  # it does not wait for trainings outside of the queue that use the CPU
 
     @property
@@ -251,16 +249,6 @@ def environment_to_keep() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in (*_LEFT_OUT, *_INTERNAL)}
 
 
-def _keep_environment(name: str) -> None:
-    variables = environment_to_keep()
-    with contextlib.suppress(OSError):
-        variables["PWD"] = os.getcwd()
-    path = environment_file(name)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
-        json.dump(variables, stream)
-
-
 def environment_of(name: str) -> tuple[dict[str, str], str | None]:
     """The environment and the folder at the time of queueing, in which the queued run `name` starts. If their file is
     missing, the environment is that of this process; the folder is None if it does not exist any more.
@@ -279,7 +267,7 @@ def environment_of(name: str) -> tuple[dict[str, str], str | None]:
 
 def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
     """The entry of a run whose folder exists, without place and time. RunError if the memory it needs is not known."""
-    options = typed.read_usable(run.file("options.json"), EntryOptions)
+    options = typed.read_usable(run.file("options.json"), LaunchOptions)
     needs = needs_of(options.device.visible)
     entry = Entry(
         run.id,
@@ -313,7 +301,13 @@ def add_entry(entry: Entry, place: float | None = None) -> Entry:
     entry = _with_gpus_left(entry)
     with locked():
         entry = append(entry, place)
-        _keep_environment(entry.run)
+        variables = environment_to_keep()
+        with contextlib.suppress(OSError):
+            variables["PWD"] = os.getcwd()
+        path = environment_file(entry.run)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
+            json.dump(variables, stream)
     ensure_runner()
     return entry
 

@@ -60,7 +60,7 @@ def hold(name: str, reason: str = "held by you") -> Entry:
         entry = _entry(name)
         _refuse_begun(entry)
         if entry.slurm_job:
-            slurm.hold(entry.slurm_job)
+            slurm.control(entry.slurm_job, "hold")
         entry = replace(entry, state="held", hold_reason=reason)
         entries.write(entry)
         return entry
@@ -72,7 +72,7 @@ def release(name: str) -> Entry:
         entry = _entry(name)
         if entry.state == "held":
             if entry.slurm_job:
-                slurm.release(entry.slurm_job)
+                slurm.control(entry.slurm_job, "release")
             entry = replace(entry, state="waiting", hold_reason="")
             entries.write(entry)
         entries.set_failures(entry.group, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,9 +15,8 @@ from ..files.reading import read_object, written_at
 from ..files.writing import write_atomically
 from ..runs import ACTIVE_STATES, Run, events
 from ..runs.events import TELEMETRY_FILE
-from ..runs.liveness import Liveness
 from ..runs.parsing import EventWriter
-from ..runs.run import PROOF, STATE_LABELS, WAITING, ProofState, Queued
+from ..runs.run import PROOF, STATE_LABELS, WAITING, Liveness, ProofState, Queued
 from ..system import locks
 from ..system.locks import ENGINE_LOCK, PROOF_LOCK
 
@@ -46,7 +44,7 @@ class _TimeLimits(TypedDict, total=False):
     limit_seconds: float | None
 
 
-class Job(ABC):
+class _Folder:
     """A queued run or measurement by the path of its folder. Every method reads the files again."""
 
     first_file, lock_file = "preset.yaml", ENGINE_LOCK
@@ -64,24 +62,8 @@ class Job(ABC):
             return True
         return any(written_at(self.path / name) >= started_at for name in self.begun_files)
 
-    @abstractmethod
-    def is_alive(self) -> bool:
-        """A process runs the job."""
 
-    @abstractmethod
-    def state(self) -> str:
-        """The state that a user sees; `waiting` while the job is queued and has not begun."""
-
-    @abstractmethod
-    def end_of(self) -> End:
-        """The job must not be alive."""
-
-    @abstractmethod
-    def close(self, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
-        """Write the result of a job that ends without being started. An earlier result is kept if it is `stopped`."""
-
-
-class RunJob(Job):
+class RunJob(_Folder):
     """A queued run."""
 
     @property
@@ -89,13 +71,16 @@ class RunJob(Job):
         return Run(self.path)
 
     def is_alive(self) -> bool:
+        """Return True if a process runs the job."""
         now = self.run.liveness
         return now.engine or now.trainer
 
     def state(self) -> str:
+        """Return the state that a user sees; `waiting` while the job is queued and has not begun."""
         return self.run.state
 
     def end_of(self) -> End:
+        """The job must not be alive."""
         state, result = self.run.state_without_queue(Liveness()), self.run.result
         error = (result or {}).get("error") or {}
         message = error.get("message") or STATE_LABELS.get(state, state)
@@ -103,6 +88,7 @@ class RunJob(Job):
         return End(state, error.get("kind") or "", message, at, result is not None)
 
     def close(self, outcome: events.Outcome, error: Mapping[str, str] | None = None) -> None:
+        """Write the result of a job that ends without being started. An earlier one is kept if it is `stopped`."""
         if outcome == "stopped" and self.run.result is not None:
             return
         summary = asdict(events.Summary(outcome=outcome)) | ({"error": dict(error)} if error else {})
@@ -114,7 +100,7 @@ class RunJob(Job):
         write_atomically(self.run.file("result.json"), json.dumps(events.plain(summary), indent=1))
 
 
-class ProofJob(Job):
+class ProofJob(_Folder):
     """A queued measurement: a proof, a search, or a measurement of scaling."""
 
     first_file, lock_file = "request.json", PROOF_LOCK
@@ -124,10 +110,8 @@ class ProofJob(Job):
         return bool(locks.held(self.path / PROOF_LOCK))
 
     def state(self) -> str:
-        state, entry = (
-            self._record().state,
-            typed.read_usable(self.path.parent.parent / QUEUE / f"{self.path.name}.json", Queued),
-        )
+        state = self._record().state
+        entry = typed.read_usable(self.path.parent.parent / QUEUE / f"{self.path.name}.json", Queued)
         if self.is_alive():
             return "running"
         is_waiting = entry.kind == PROOF and entry.state != "running"
@@ -159,6 +143,9 @@ class ProofJob(Job):
         why = {"error": error["message"]} if error else {"ended_because": "it was taken out of the queue"}
         record |= {"state": "failed" if error else outcome, "doing": "ended", **why}
         write_atomically(self.path / "proof.json", json.dumps(record, indent=1))
+
+
+Job = RunJob | ProofJob
 
 
 def job_of(name: str, kind: str = "") -> Job:

@@ -170,16 +170,13 @@ class Runner:
                 self._count_failure(current, current.job.end_of())
                 return None
             if code is not None:
-                self._wait_for_another_try(current.run, reason)
+                _, before = self._not_before.get(current.run, (0.0, AGAIN_SECONDS / 2))
+                seconds = min(2 * before, LONGEST_AGAIN_SECONDS)
+                self._not_before[current.run] = time.monotonic() + seconds, seconds
+                self._why[current.run] = reason or "its start was interrupted; it is tried again"
             return replace(current, state="waiting", tries=max(0, current.tries - 1))
 
         return self._change(entry, act)
-
-    def _wait_for_another_try(self, name: str, reason: str) -> None:
-        _, before = self._not_before.get(name, (0.0, AGAIN_SECONDS / 2))
-        seconds = min(2 * before, LONGEST_AGAIN_SECONDS)
-        self._not_before[name] = time.monotonic() + seconds, seconds
-        self._why[name] = reason or "its start was interrupted; it is tried again"
 
     def _after_end(self, entry: Entry, stranger: str) -> Entry | None:
         """The entry if it starts again later: it gave way, was lost with tries left, or a `stranger` took memory."""

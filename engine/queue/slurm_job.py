@@ -5,6 +5,7 @@ the run, so that there is time for a checkpoint. Exit codes: 0 ended well or sto
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -55,11 +56,31 @@ class Requests:
 
 def carry_out(name: str, job: str) -> int:
     """Train the run or measurement `name` in the Slurm job `job`. Return the exit code."""
-    requests_to_stop = Requests()
+    stops = Requests()
     entry = None
     try:
-        entry = _taken(name, job)
-        process = _started(entry)
+        with entries.locked():
+            waiting = entries.read(name)
+            if waiting is None or waiting.slurm_job is None or (waiting.slurm_job or job) != job:
+                raise RunError(f"{name} is not in the queue as job {job}; nothing is started")
+            if waiting.tries >= waiting.most_tries and waiting.most_tries > 1:
+                raise RunError(f"{name} was started {waiting.tries} times, as run.tries allows; nothing is started")
+            starting = replace(waiting, state="starting", slurm_job=job, started_at=time.time(), hold_reason="")
+            starting = replace(starting, tries=waiting.tries + 1)
+            entries.write(starting)
+            entry = starting
+        # With the devices of this job.
+        if entry.kind == PROOF:
+            proof = Proof(entry.job.path)
+            requests.refuse(proof.request, this_machine.read())
+            try:
+                process = folder.start(proof, None)
+            except locks.Taken:
+                raise RunError(f"{proof.id} is running, or another gputui is using it") from None
+        else:
+            preset = presets.resolve(str(entry.folder.file("preset.yaml")))
+            start.refuse_options(entry.folder, preset)
+            process = start.launch_run(entry, preset, None)
         with entries.locked():
             entry = replace(entry, state="running", code="")
             entries.write(entry)
@@ -68,53 +89,22 @@ def carry_out(name: str, job: str) -> int:
         message = why(fault) + (f": {filename}" if filename else "") if isinstance(fault, OSError) else str(fault)
         print(message, flush=True)
         if entry is not None:
-            _refused(entry, message.partition("\n")[0])
+            with entries.locked():
+                if entry.job.exists():
+                    message = message.partition("\n")[0]
+                    entry.job.close("error", {"kind": "queue", "message": message, "hint": ""})
+                entries.discard(name)
         return REFUSED
     print(f"{name} trains in job {job} on {os.uname().nodename}", flush=True)
-    _wait(entry, process, requests_to_stop)
+    _wait(entry, process, stops)
     end = entry.job.end_of()
     print(f"{name} has ended: {end.state}" + (f": {end.message}" if end.state in FAILED else ""), flush=True)
     if entry.kind != PROOF:
         follow.wait(entry.job.path)
-    if not requests_to_stop.is_by_slurm:  # else it may be requeued: the runner asks Slurm
+    if not stops.is_by_slurm:  # else it may be requeued: the runner asks Slurm
         with entries.locked():
             entries.discard(name)
     return ENDED_BADLY if end.state in FAILED else ENDED_WELL
-
-
-def _taken(name: str, job: str) -> Entry:
-    """RunError if it is not in the queue as this job, or was started as often as run.tries allows."""
-    with entries.locked():
-        entry = entries.read(name)
-        if entry is None or entry.slurm_job is None or (entry.slurm_job or job) != job:
-            raise RunError(f"{name} is not in the queue as job {job}; nothing is started")
-        if entry.tries >= entry.most_tries and entry.most_tries > 1:
-            raise RunError(f"{name} was started {entry.tries} times, as run.tries allows; nothing is started")
-        started = replace(entry, state="starting", slurm_job=job, tries=entry.tries + 1, started_at=time.time())
-        entries.write(replace(started, hold_reason=""))
-        return replace(started, hold_reason="")
-
-
-def _started(entry: Entry) -> subprocess.Popen[bytes]:
-    """The process of the engine or of the measurement, with the devices of this job. Raises RunError."""
-    if entry.kind == PROOF:
-        proof = Proof(entry.job.path)
-        requests.refuse(proof.request, this_machine.read())
-        try:
-            return folder.start(proof, None)
-        except locks.Taken:
-            raise RunError(f"{proof.id} is running, or another gputui is using it") from None
-    run = entry.folder
-    preset = presets.resolve(str(run.file("preset.yaml")))
-    start.refuse_options(run, preset)
-    return start.launch_run(entry, preset, None)
-
-
-def _refused(entry: Entry, message: str) -> None:
-    with entries.locked():
-        if entry.job.exists():
-            entry.job.close("error", {"kind": "queue", "message": message, "hint": ""})
-        entries.discard(entry.run)
 
 
 def _wait(entry: Entry, process: subprocess.Popen[bytes], stops: Requests) -> None:
@@ -130,21 +120,14 @@ def _wait(entry: Entry, process: subprocess.Popen[bytes], stops: Requests) -> No
             end = None
             print("the time limit of the job comes soon: the run is stopped", flush=True)
             stops.stop()
-        if passed_on < len(stops.asked) and _is_asked(entry, stops.asked[passed_on]):
-            passed_on += 1
+        if passed_on < len(stops.asked):
+            with contextlib.suppress(RunError):  # its process has not recorded its id yet
+                if entry.kind == PROOF:
+                    folder.request_stop(Proof(entry.job.path), stops.asked[passed_on])
+                else:
+                    runs.request_stop(entry.folder, stops.asked[passed_on])
+                passed_on += 1
         time.sleep(POLL_SECONDS)
-
-
-def _is_asked(entry: Entry, numbers: Sequence[int]) -> bool:
-    """False if its process has not recorded its id yet."""
-    try:
-        if entry.kind == PROOF:
-            folder.request_stop(Proof(entry.job.path), numbers)
-        else:
-            runs.request_stop(entry.folder, numbers)
-    except RunError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

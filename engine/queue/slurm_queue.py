@@ -174,7 +174,9 @@ class SlurmFollower:
         self._ended_at.pop(entry.run, None)  # Slurm has started it again since it ended
         if job.state in WAITS:
             self._wait(entry, job)
-            return _reason(entry, job)
+            after = f" (after {entries.name_of(entry.after)})" if entry.after and "Dependency" in job.reason else ""
+            starts = f"; Slurm expects to start it at {job.starts.replace('T', ' ')}" if job.starts else ""
+            return f"waits in Slurm as job {entry.slurm_job}: {job.reason or job.state}{after}{starts}"
         return f"Slurm starts job {entry.slurm_job} on {job.nodes}" if entry.state in entries.WAITS else ""
 
     def _wait(self, entry: Entry, job: SlurmJob) -> None:
@@ -222,12 +224,6 @@ class SlurmFollower:
                 entries.discard(entry.run)
             else:
                 entries.write(after)
-
-
-def _reason(entry: Entry, job: SlurmJob) -> str:
-    after = f" (after {entries.name_of(entry.after)})" if entry.after and "Dependency" in job.reason else ""
-    starts = f"; Slurm expects to start it at {job.starts.replace('T', ' ')}" if job.starts else ""
-    return f"waits in Slurm as job {entry.slurm_job}: {job.reason or job.state}{after}{starts}"
 
 
 def _last_line(entry: Entry) -> str:

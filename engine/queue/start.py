@@ -48,7 +48,14 @@ def start(name: str, started_at: float, among: Sequence[str]) -> None:
         return
     run = entry.folder
     preset = presets.resolve(str(run.file("preset.yaml")))
-    _refuse(run, preset, entry.anyway)
+    here = refuse_options(run, preset)
+    if preset.options.device.choice is None:
+        on_cpu = start_devices.names_of(preset.options, here) == [lease.CPU]
+        if not (on_cpu and entry.anyway):
+            cpu = lease.holder(lease.CPU) if on_cpu else None
+            busy = f"the CPU is used by {cpu}" if cpu else start_devices.in_use(preset.options, here)
+            if busy := busy or proof_start.in_the_way(preset.options, here, run.path):
+                raise NotNowError(busy)
     with entries.locked():  # a process that reads the entry later sees the lock of the engine
         entry = _still(name, started_at)
         launch_run(entry, preset, among)
@@ -93,19 +100,6 @@ def _still(name: str, started_at: float) -> Entry:
     if entry is None or entry.state != "starting" or entry.started_at != started_at:
         raise NotNowError("it was taken out of the queue, or another runner starts it")
     return entry
-
-
-def _refuse(run: Run, preset: Preset, anyway: bool) -> None:
-    """RunError if options conflict with this machine, NotNowError if devices are used; not the CPU with `anyway`."""
-    here = refuse_options(run, preset)
-    if preset.options.device.choice is None:
-        on_cpu = start_devices.names_of(preset.options, here) == [lease.CPU]
-        if on_cpu and anyway:
-            return
-        cpu = lease.holder(lease.CPU) if on_cpu else None
-        busy = f"the CPU is used by {cpu}" if cpu else start_devices.in_use(preset.options, here)
-        if busy := busy or proof_start.in_the_way(preset.options, here, run.path):
-            raise NotNowError(busy)
 
 
 def refuse_options(run: Run, preset: Preset) -> Machine:

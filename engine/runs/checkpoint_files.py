@@ -79,7 +79,18 @@ def verify(folder: Path, step: int) -> bool:
         if not (path / MANIFEST).exists():
             _check_complete(path)
             return False
-        _match(path, step, _manifest(path))
+        manifest = _manifest(path)
+        if manifest["step"] != step:
+            raise Damage(f"it belongs to step {manifest['step']}")
+        for name, facts in manifest["files"].items():
+            if not (path / name).is_file():
+                raise Damage(f"{name} is missing")
+            size = (path / name).stat().st_size
+            if size != facts["bytes"]:
+                raise Damage(f"{name} has {size} of {facts['bytes']} bytes")
+        for name, facts in manifest["files"].items():
+            if _checksum(path / name) != facts["crc32"]:
+                raise Damage(f"the checksum of {name} does not match")
         return True
     except OSError as fault:
         raise Damage(f"it cannot be read: {fault.strerror or fault}") from None
@@ -97,20 +108,6 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise Damage(f"{MANIFEST} is damaged")
-
-
-def _match(path: Path, step: int, manifest: dict[str, Any]) -> None:
-    if manifest["step"] != step:
-        raise Damage(f"it belongs to step {manifest['step']}")
-    for name, facts in manifest["files"].items():
-        if not (path / name).is_file():
-            raise Damage(f"{name} is missing")
-        size = (path / name).stat().st_size
-        if size != facts["bytes"]:
-            raise Damage(f"{name} has {size} of {facts['bytes']} bytes")
-    for name, facts in manifest["files"].items():
-        if _checksum(path / name) != facts["crc32"]:
-            raise Damage(f"the checksum of {name} does not match")
 
 
 def _check_complete(path: Path) -> None:

@@ -9,15 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import TypeVar
 
 from ..files import writing
 from ..files.reading import GrowingFile, open_regular, why
 from .events import EVENT_FILES, EVENTS_FILE, Event, Finished, OptionChanged, Started, Warn
-from .parsing import dated, parse_block, parse_line, with_line
+from .parsing import E, dated, parse_block, parse_line, with_line
 from .run import WAITING, Run
 
-E = TypeVar("E", bound=Event)
 _MANY_BYTES = 1_000_000
 
 
@@ -46,10 +44,6 @@ class Damage:
             return ""
         more = f" and {self.count - 1:,} more" if self.count > 1 else ""
         are = "are" if more else "is"
-        return f"line {self._first_line():,} of {self.path.name}{more} {are} damaged, left out"
-
-    def _first_line(self) -> int:
-        """Counted only for the message, so that reading stays fast."""
         lines, left = 1, self._first_offset
         try:
             with open_regular(self.path) as stream:
@@ -58,7 +52,7 @@ class Damage:
                     left -= len(block)
         except OSError:
             pass
-        return lines
+        return f"line {lines:,} of {self.path.name}{more} {are} damaged, left out"
 
 
 class Tail:
@@ -174,12 +168,14 @@ ENDED = "the training has ended, and its result waits for room; it is given up a
 class Follower:
     """The events of a run from both of its files, in the order of time, while they are written. With `from_now`, the
     events that the files already have are skipped. A resumed run has several `finished` events, so a `finished` event
-    is held back until no process of the run is alive. It is then the last event.
+    is held back until no process of the run is alive. It is then the last event. `tails` replace those of both files.
     """
 
-    def __init__(self, run: Run, from_now: bool = False, keep_lines: bool = False) -> None:
+    def __init__(
+        self, run: Run, from_now: bool = False, keep_lines: bool = False, tails: Sequence[Tail] | None = None
+    ) -> None:
         self.run = run
-        self._tails = [Tail(run.file(name), from_now, keep_lines) for name in EVENT_FILES]
+        self._tails = tails or [Tail(run.file(name), from_now, keep_lines) for name in EVENT_FILES]
         self._reported: set[Damage] = set()
         self._silence = Silence(run.path)
         self._finished: Finished | None = None
@@ -207,7 +203,11 @@ class Follower:
             news.append(self._warning("disk", silent))
         if not alive and not fresh and self.run.state not in ("starting", WAITING):
             self.ended = True
-            last = self._finished or self._lost()
+            last = self._finished
+            if last is None:
+                result = self.run.result
+                summary = result or {"outcome": "crashed", "error": lost_error(self.run.path, self.run.log_tail())}
+                last = dated(Finished(outcome=summary["outcome"], summary=summary), time.time(), self.run.id)
             self.outcome = last.outcome
             news.append(last)
         return news
@@ -215,13 +215,6 @@ class Follower:
     def _warning(self, kind: str, message: str) -> Event:
         # It is not in the run's files.
         return dated(Warn(kind=kind, message=message), time.time(), self.run.id)
-
-    def _lost(self) -> Finished:
-        result = self.run.result
-        summary = result or {"outcome": "crashed", "error": lost_error(self.run.path, self.run.log_tail())}
-        last = dated(Finished(outcome=summary["outcome"], summary=summary), time.time(), self.run.id)
-        assert isinstance(last, Finished)
-        return last
 
 
 def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:

@@ -29,7 +29,12 @@ class RowMaker:
     def row(self, event: Event) -> Row | None:
         """Return the row of a progress or epoch event. None for another event, whose readings the next row has."""
         if isinstance(event, GpuReadings):
-            self.readings |= _gpus(event)
+            self.readings |= {
+                f"gpu{gpu.index}_{name}": value
+                for gpu in event.gpus
+                for name in _OF_GPU
+                if (value := gpu.value(name)) is not None
+            }
         elif isinstance(event, HostReading):
             self.readings |= {f"host_{name}": value for name, value in _numbers(fields_of(event), _OF_HOST).items()}
         elif isinstance(event, Progress):
@@ -75,15 +80,6 @@ def about(column: str) -> str:
     """Return the sentence about the figure in a column: label, unit, meaning and source. Empty if it is unknown."""
     figure = figure_of(column)
     return "" if figure is None else f"{figure.label} ({figure.unit}): {figure.about}. Source: {figure.source}."
-
-
-def _gpus(event: GpuReadings) -> Row:
-    return {
-        f"gpu{gpu.index}_{name}": value
-        for gpu in event.gpus
-        for name in _OF_GPU
-        if (value := gpu.value(name)) is not None
-    }
 
 
 def _metrics(event: Progress | EpochEnd) -> Row:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn, get_type_hints
+from typing import Any, NoReturn, TypeVar, get_type_hints
 
 from ..files import typed
 from ..files.appending import RETRY_SECONDS, Gap, LineFile
@@ -22,6 +22,8 @@ from ..system.run_clock import RunClock
 from ..units import counted
 from . import events
 from .events import T_DIGITS, Event, Warn, fields_of
+
+E = TypeVar("E", bound=Event)
 
 
 class EventWriter:
@@ -172,9 +174,9 @@ def _with_gpus(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, name: tuple(map(read, content[name]))} if name in content else content
 
 
-def dated(event: Event, t: float, run: str = "") -> Event:
+def dated(event: E, t: float, run: str = "") -> E:
     """Return an event of this process with time and run added, as if it had been read from a file."""
-    read: Event = new(type(event))
+    read: E = new(type(event))
     values = {field.name: getattr(event, field.name) for field in fields(event)}
     set_fields(read, "__dict__", {"t": t, "type": event.type, "run": run} | values)
     return read

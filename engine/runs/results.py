@@ -116,7 +116,16 @@ def hand_over(report: Report, pipe: int) -> None:
         os.set_blocking(pipe, False)
         with contextlib.suppress(OSError, AttributeError):  # the size of a pipe can be changed only on Linux
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        os.write(pipe, _fitting(report, _room_bytes(pipe)))
+        room_bytes = _room_bytes(pipe)
+        kept: list[str] = []
+        room_bytes -= len(json.dumps([report.result, [], 10**9]))
+        for line in reversed(report.lines):
+            room_bytes -= len(json.dumps(line)) + 2
+            if room_bytes < 0:
+                break
+            kept.append(line)
+        lost = report.lost_events + len(report.lines) - len(kept)
+        os.write(pipe, json.dumps([report.result, kept[::-1], lost]).encode())
 
 
 def _room_bytes(pipe: int) -> int:
@@ -124,19 +133,6 @@ def _room_bytes(pipe: int) -> int:
         return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
     except (OSError, AttributeError):
         return LEAST_PIPE_BYTES
-
-
-def _fitting(report: Report, room_bytes: int) -> bytes:
-    """Return the report as JSON of at most `room_bytes`, with as many of the newest event lines as fit."""
-    kept: list[str] = []
-    room_bytes -= len(json.dumps([report.result, [], 10**9]))
-    for line in reversed(report.lines):
-        room_bytes -= len(json.dumps(line)) + 2
-        if room_bytes < 0:
-            break
-        kept.append(line)
-    lost = report.lost_events + len(report.lines) - len(kept)
-    return json.dumps([report.result, kept[::-1], lost]).encode()
 
 
 def take(pipe: int) -> Report:

@@ -10,20 +10,18 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict, get_args
 
 from ..files import run_numbers, typed
 from ..files.places import QUEUE
-from ..files.reading import Object, open_regular
+from ..files.reading import Object, last_lines, open_regular
 from ..system import locks, stop_signals
-from ..system.identity import Process
+from ..system.identity import Place, Process
 from ..system.locks import ENGINE_LOCK, Lock
-from . import liveness
 from .events import EVENT_FILES, EVENTS_FILE, OUTCOMES, T_DIGITS, TELEMETRY_FILE, Event, Finished, Outcome, Summary
-from .liveness import Liveness
 from .parsing import parse_line
 
 STARTING_SECONDS = 15.0  # a new run or proof counts as starting for so long if the file system has no locks
@@ -83,6 +81,7 @@ class RunOptions:
     tries: int = 1
     give_way: bool = False
     per_gpu: int = 1
+    checkpoint: str | float | None = None
 
 
 @dataclass(frozen=True)
@@ -91,11 +90,21 @@ class DeviceOptions:
 
 
 @dataclass(frozen=True)
-class EntryOptions:
-    """The options of a run that decide its entry."""
+class LaunchOptions:
+    """The options in options.json that decide the run's entry in the queue, and whether it is kept."""
 
     run: RunOptions = RunOptions()
     device: DeviceOptions = DeviceOptions()
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Which processes of a run are alive. `host` is the name of the machine if it is another one, else empty."""
+
+    engine: bool = False
+    trainer: bool = False
+    starting: bool = False  # the engine has not written its process id yet
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,7 +183,15 @@ class Run:
     def whole_result(self) -> Mapping[str, Any]:
         """With `seconds` and `goodput` over all launches of a resumed run; empty without a result."""
         earlier = [typed.read_entries(path, Summary).value for path in self.path.glob(EARLIER_RESULTS)]
-        return {**(self.result or {}), **_over_all_launches([*earlier, self.result or {}])}
+        results = [*earlier, self.result or {}]
+        times = [(result.get("seconds"), result.get("goodput")) for result in results]
+        figures = (
+            {"seconds": sum(seconds for seconds, _ in times if seconds is not None)} if times[-1][0] is not None else {}
+        )
+        both = [(seconds, goodput) for seconds, goodput in times if seconds is not None and goodput is not None]
+        if None not in times[-1] and (total := sum(seconds for seconds, _ in both)):
+            figures["goodput"] = sum(seconds * goodput for seconds, goodput in both) / total
+        return {**(self.result or {}), **figures}
 
     def process(self, role: str) -> Process | None:
         """Return the process with the role `engine` or `trainer`; None if it has not been started."""
@@ -183,7 +200,7 @@ class Run:
     @property
     def liveness(self) -> Liveness:
         """Which processes of the run are alive, and on which machine."""
-        return liveness.check(self.path, self.status)
+        return _liveness(self.path, self.status)
 
     def alive(self, role: str) -> bool:
         return bool(getattr(self.liveness, role))
@@ -238,36 +255,91 @@ class Run:
         return max(times, default=0.0)
 
     def _last_events(self, name: str) -> list[Event]:
-        try:
-            with open_regular(self.file(name)) as stream:
-                stream.seek(max(0, stream.seek(0, os.SEEK_END) - LAST_BYTES))
-                lines = stream.read().splitlines()
-        except OSError:
-            return []
+        lines = last_lines(self.file(name), LAST_BYTES)
         return [event for line in lines if (event := parse_line(line)) is not None]
 
     def log_tail(self, lines: int = 20) -> list[str]:
         """Return the last `lines` lines of engine.log, from its last 64 kB; empty if it cannot be read."""
-        try:
-            with open_regular(self.file("engine.log")) as stream:
-                stream.seek(0, os.SEEK_END)
-                stream.seek(max(0, stream.tell() - 65536))
-                return stream.read().decode("utf-8", "replace").splitlines()[-lines:]
-        except OSError:
-            return []
+        last = last_lines(self.file("engine.log"), 65536)[-lines:]
+        return [line.decode("utf-8", "replace") for line in last]
 
 
-def _over_all_launches(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The sum of `seconds`, and `goodput`, the share of training steps in it, if the last result has them."""
-    times = [(result.get("seconds"), result.get("goodput")) for result in results]
-    figures = (
-        {"seconds": sum(seconds for seconds, _ in times if seconds is not None)} if times[-1][0] is not None else {}
-    )
-    both = [(seconds, goodput) for seconds, goodput in times if seconds is not None and goodput is not None]
-    if None not in times[-1] and (total := sum(seconds for seconds, _ in both)):
-        figures["goodput"] = sum(seconds * goodput for seconds, goodput in both) / total
-    return figures
+# ---- whether it is alive, and where ----------------------------------------------------------------
 
+# A run on this machine is alive while its engine holds its lock. If the file system has no locks, and for runs of an
+# older gputui without locks, the processes in the status file are checked instead. A run on another machine is alive as
+# long as its heartbeat continues.
+FRESH_SECONDS = 60.0  # a heartbeat older than this has stopped; clocks of two machines may differ by this much
+# A live heartbeat changes within this time. Attempts are counted, not seconds: on a busy machine all of the time may
+# have passed before the second attempt.
+BEATS_WITHIN_SECONDS, POLL_SECONDS = 3.0, 0.1
+
+
+def _liveness(folder: Path, status: Mapping[str, Any]) -> Liveness:
+    """Return which processes of the run in `folder` are alive; `status` is the content of its status.json."""
+    place = Place.read(status)
+    if place is None or place.is_here:
+        held = locks.held(folder / ENGINE_LOCK)
+        engine = Process.read(status, "engine")
+        listed = _lives(engine, folder)
+        # A lock that is not held may be another file than the engine's, such as a copy.
+        alive = listed if held is None else held or (listed and _lives(engine, folder, verified=True))
+        return Liveness(
+            engine=alive,
+            trainer=_lives(Process.read(status, "trainer"), folder, verified=held is not None),
+            starting=alive and not listed,
+        )
+    beats = status.get("phase") != "ended" and _beats(folder, status.get("heartbeat"))
+    if locks.held(folder / ENGINE_LOCK):
+        return Liveness(engine=True, starting=not beats, host=place.name if beats else "")
+    return Liveness(engine=True, host=place.name) if beats and not _is_certain(folder, place) else Liveness()
+
+
+def _lives(process: Process | None, folder: Path, verified: bool = False) -> bool:
+    # A status file can name any process, and a folder can be copied: with `verified` the process must be seen to work
+    # for this run. An older gputui wrote neither machine nor start: then the command line must name the run.
+    if process is None:
+        return False
+    if process.place is None:
+        return process.is_mine() and process.serves(folder)
+    return process.alive() and (not verified or process.serves(folder) or process.has_open(folder / EVENTS_FILE))
+
+
+def _liveness_closely(folder: Path, read_status: Callable[[], Mapping[str, Any]]) -> Liveness:
+    """As `_liveness`, but wait up to 3 s for a new heartbeat of a run on another machine that seems to be dead, as the
+    clocks of two machines may differ.
+    """
+    status = read_status()
+    now, place = _liveness(folder, status), Place.read(status)
+    if now.engine or place is None or place.is_here or status.get("phase") == "ended" or _is_certain(folder, place):
+        return now
+    for _ in range(round(BEATS_WITHIN_SECONDS / POLL_SECONDS) + 1):
+        if read_status().get("heartbeat") != status.get("heartbeat"):
+            return Liveness(engine=True, host=place.name)
+        time.sleep(POLL_SECONDS)
+    return now
+
+
+def _is_certain(folder: Path, place: Place) -> bool:
+    # Its lock is not held, which says so only if both share a kernel, as containers on one host do.
+    return place.shares_kernel and locks.held(folder / ENGINE_LOCK) is False
+
+
+_seen: dict[Path, tuple[Any, float]] = {}  # the heartbeat of a run, and when it was first seen, by this machine's clock
+
+
+def _beats(folder: Path, heartbeat: Any) -> bool:
+    # Within 60 s: by the clock at the first call for a folder, later compared with the call before.
+    now = time.monotonic()
+    if folder not in _seen:
+        fresh = isinstance(heartbeat, int | float) and abs(time.time() - heartbeat) < FRESH_SECONDS
+        _seen[folder] = (heartbeat, now if fresh else now - FRESH_SECONDS)
+    elif _seen[folder][0] != heartbeat:
+        _seen[folder] = (heartbeat, now)
+    return now - _seen[folder][1] < FRESH_SECONDS
+
+
+# ---- to stop it, or to keep others off it ----------------------------------------------------------
 
 # The signals to a process of gputui if a person asks it to stop. Only a second request of a person ends it at once.
 ASKED_BY_PERSON = (signal.SIGTERM, stop_signals.BY_PERSON)
@@ -322,7 +394,7 @@ def reserved(run: Run, verb: str, from_queue: bool = False) -> Iterator[Lock]:
     """Hold the lock of a run, so that no other process starts or deletes it. RunError if it is alive or queued (unless
     `from_queue`), or locked. `verb` is for the message, such as `delete`.
     """
-    now = liveness.check_closely(run.path, lambda: run.status)
+    now = _liveness_closely(run.path, lambda: run.status)
     refuse_elsewhere(run, now, verb)
     state = run.state_without_queue(now) if from_queue else run.state_of(now)
     if state == WAITING:

@@ -16,7 +16,7 @@ from ..files.reading import open_regular
 from . import checkpoint_files
 from .events import EVENTS_FILE, Started
 from .parsing import parse_line
-from .run import Run
+from .run import LaunchOptions, Run
 
 FILE = "cluster.json"
 VARIABLE = "TF_CONFIG"
@@ -103,16 +103,6 @@ def chief_of(run: Run) -> Run | None:
     return run_of(workers[0]) if workers else None
 
 
-@dataclass(frozen=True)
-class _SavedOptions:
-    checkpoint: str | float | None = None
-
-
-@dataclass(frozen=True)
-class _SavedRun:
-    run: _SavedOptions = _SavedOptions()
-
-
 def is_saved(run: Run) -> bool:
     """Return True if there is a checkpoint from which the run can be resumed. Of several workers, the chief has it. If
     the chief's folder cannot be read from this machine, return True if the option run.checkpoint is not off.
@@ -121,7 +111,7 @@ def is_saved(run: Run) -> bool:
     keeper = run if mine is None or mine.is_chief else chief_of(run)
     if keeper is not None:
         return bool(checkpoint_files.steps_in(keeper.file("checkpoints")))
-    return typed.read_usable(run.file("options.json"), _SavedRun).run.checkpoint not in (None, "off")
+    return typed.read_usable(run.file("options.json"), LaunchOptions).run.checkpoint not in (None, "off")
 
 
 def other_workers(chief: Run) -> list[Run]:

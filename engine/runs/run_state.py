@@ -147,7 +147,13 @@ class RunState:
             self.begun = self.phase_t = t
         match event:
             case Progress():
-                self._take_progress(event)
+                self.progress = event
+                if self.trains_since is None:
+                    self.trains_since = self.moment(event.t)
+                if event.step is not None:
+                    self.step = event.step
+                if self.joins_next:
+                    self.joins, self.joins_next = (*self.joins, (self.moment(event.t), self.step)), False
             case HostReading():
                 self.host = event
             case Allocator():
@@ -224,15 +230,6 @@ class RunState:
         """That the training has diverged or learns nothing, in a sentence; empty if neither is known."""
         newest = self.diagnosis if self.outcome is None else self.summary
         return newest.learning if newest else ""
-
-    def _take_progress(self, event: Progress) -> None:
-        self.progress = event
-        if self.trains_since is None:
-            self.trains_since = self.moment(event.t)
-        if event.step is not None:
-            self.step = event.step
-        if self.joins_next:
-            self.joins, self.joins_next = (*self.joins, (self.moment(event.t), self.step)), False
 
     def _end_epoch(self, event: EpochEnd) -> None:
         if event.step is None:

@@ -5,7 +5,6 @@ title stays as it is when that preset is changed or deleted later. The user's no
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from ..files.places import home
 from ..files.values import harmless
 from ..files.writing import write_atomically
 from ..system import locks
-from ..system.locks import Lock
 from ..units import counted
 from . import run_cluster
 from .run import Run, RunError
@@ -254,18 +252,12 @@ def tags_in(words: Iterable[str]) -> list[str]:
 
 def _change(run: Run, change: Callable[[Notes], Notes]) -> Notes:
     # Under a lock, so that no change by another process is lost. RunError if it is taken, or OSError.
-    with _only_writer():
-        notes = change(read_notes(run))
-        content = json.dumps({"note": notes.note, "tags": notes.tags}, indent=1, ensure_ascii=False) + "\n"
-        write_atomically(run.file(NOTES_FILE), content)
-    return notes
-
-
-@contextlib.contextmanager
-def _only_writer() -> Iterator[Lock]:
     try:
         lock = locks.take(home() / NOTES_LOCK)
     except locks.Taken:
         raise RunError("another gputui is writing notes; try again") from None
     with lock:
-        yield lock
+        notes = change(read_notes(run))
+        content = json.dumps({"note": notes.note, "tags": notes.tags}, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(run.file(NOTES_FILE), content)
+    return notes

@@ -110,21 +110,16 @@ class Trash:
         moved, refused = [], []
         for run in chosen:
             try:
-                self._put(run)
+                with self.reserve(run):
+                    run.path.rename(self._own(run.path.parent) / run.id)
+                moved.append(run)
             except RunError as reason:
                 refused.append(str(reason))
-            else:
-                moved.append(run)
+            except OSError as fault:
+                refused.append(f"{run.id} cannot be deleted: {fault.strerror or fault}")
         if moved:
             self._deleted.append(moved)
         return moved, refused
-
-    def _put(self, run: Deletable) -> None:
-        try:
-            with self.reserve(run):
-                run.path.rename(self._own(run.path.parent) / run.id)
-        except OSError as fault:
-            raise RunError(f"{run.id} cannot be deleted: {fault.strerror or fault}") from None
 
     def bring_back(self, group: Sequence[Deletable] | None = None) -> tuple[Sequence[Deletable], list[str]]:
         """Restore a group of `put`, by default the last: the restored items, and a sentence for each other one, which

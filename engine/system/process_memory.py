@@ -11,6 +11,7 @@ import os
 import resource
 from array import array
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 STATUS = Path("/proc/self/status")
@@ -63,7 +64,11 @@ def library_pages() -> Pages:
             if file != "0" and access.startswith("r"):
                 start, end = (int(address, 16) for address in addresses.split("-"))
                 pagemap.seek(start // _PAGE * _ENTRY_BYTES)
-                pages += _runs(start, array("Q", pagemap.read((end - start) // _PAGE * _ENTRY_BYTES)))
+                entries = array("Q", pagemap.read((end - start) // _PAGE * _ENTRY_BYTES))
+                there = [number for number, entry in enumerate(entries) if entry & _PRESENT]
+                for _, group in groupby(enumerate(there), lambda at: at[1] - at[0]):
+                    numbers = [number for _, number in group]
+                    pages.append((start + numbers[0] * _PAGE, len(numbers) * _PAGE))
     return pages
 
 
@@ -74,17 +79,3 @@ def populate(pages: Pages) -> None:
     for address, length in pages:
         if madvise(address, length, _POPULATE_READ):
             raise OSError(ctypes.get_errno(), "the pages of a library cannot be read")
-
-
-def _runs(start: int, entries: array[int]) -> Pages:
-    pages: Pages = []
-    began = None
-    for number, entry in enumerate(entries):
-        if entry & _PRESENT:
-            began = number if began is None else began
-        elif began is not None:
-            pages.append((start + began * _PAGE, (number - began) * _PAGE))
-            began = None
-    if began is not None:
-        pages.append((start + began * _PAGE, (len(entries) - began) * _PAGE))
-    return pages

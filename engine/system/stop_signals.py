@@ -60,7 +60,11 @@ class NotVerified(Exception):
 
 def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
     """NotVerified, without a signal, unless `named_by` is this user's file, and `is_at_work` knows the process."""
-    if not _is_mine(named_by):
+    try:
+        is_mine = named_by.lstat().st_uid == os.geteuid()
+    except OSError:
+        is_mine = False
+    if not is_mine:
         raise NotVerified(f"{named_by.name} belongs to another user")
     try:
         handle = os.pidfd_open(process.pid)  # from here on the process id cannot be reused for another process
@@ -69,7 +73,12 @@ def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: C
             raise NotVerified(f"process {process.pid} has ended") from None
         handle = None
     try:
-        _verify(process, is_at_work)
+        if process.place is not None and not process.alive():
+            raise NotVerified(f"process {process.pid} is not the one that was started")
+        if not process.is_mine():
+            raise NotVerified(f"process {process.pid} runs as another user")
+        if not is_at_work(process):
+            raise NotVerified(f"process {process.pid} does not belong to it")
         for number in numbers:
             if handle is None:
                 os.kill(process.pid, number)
@@ -80,19 +89,3 @@ def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: C
     finally:
         if handle is not None:
             os.close(handle)
-
-
-def _verify(process: Process, is_at_work: Callable[[Process], bool]) -> None:
-    if process.place is not None and not process.alive():
-        raise NotVerified(f"process {process.pid} is not the one that was started")
-    if not process.is_mine():
-        raise NotVerified(f"process {process.pid} runs as another user")
-    if not is_at_work(process):
-        raise NotVerified(f"process {process.pid} does not belong to it")
-
-
-def _is_mine(path: Path) -> bool:
-    try:
-        return path.lstat().st_uid == os.geteuid()
-    except OSError:
-        return False

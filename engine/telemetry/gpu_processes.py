@@ -26,23 +26,22 @@ HIDDEN, NOT_HERE = "hidden by the system", "not visible from here"
 
 def described(processes: Iterable[GpuProcess], own_pid: int | None, whole: bool = False) -> tuple[GpuProcess, ...]:
     """Add name, user and `own` (`own_pid`), or why they are `hidden`; with `whole` also command, start and CPU time."""
-    return tuple(replace(process, **_described(process.pid, own_pid, whole)) for process in processes)
-
-
-def _described(pid: int, own_pid: int | None, whole: bool) -> dict[str, Any]:
-    try:
-        process = psutil.Process(pid)
-        if pid != own_pid and not _is_counted_here(pid):
-            return {"hidden": NOT_HERE}
-        seen_of_it = {"name": seen(process.name), "own": pid == own_pid, "user": user_of(process)}
-        if not whole:
-            return seen_of_it
-        times = seen(process.cpu_times)
-        cpu_seconds = None if times is None else times.user + times.system
-        more = {"command": command_of(process), "started": seen(process.create_time), "cpu_seconds": cpu_seconds}
-        return seen_of_it | more
-    except (psutil.Error, ValueError, OverflowError):
-        return {"hidden": HIDDEN if _exists(pid) else NOT_HERE}
+    named = []
+    for listed in processes:
+        pid = listed.pid
+        try:
+            process = psutil.Process(pid)
+            about: dict[str, Any] = {"hidden": NOT_HERE}
+            if pid == own_pid or _is_counted_here(pid):
+                about = {"name": seen(process.name), "own": pid == own_pid, "user": user_of(process)}
+                if whole:
+                    times = seen(process.cpu_times)
+                    about |= {"command": command_of(process), "started": seen(process.create_time)}
+                    about["cpu_seconds"] = None if times is None else times.user + times.system
+        except (psutil.Error, ValueError, OverflowError):
+            about = {"hidden": HIDDEN if _exists(pid) else NOT_HERE}
+        named.append(replace(listed, **about))
+    return tuple(named)
 
 
 def seen(ask: Any) -> Any:
@@ -118,8 +117,14 @@ def trees(using: Collection[int]) -> list[Branch]:
     parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
     branches = {pid: _branch(pid, True) for pid in sorted(set(using) & parents.keys())}
     lines = {pid: branch for pid, branch in branches.items() if branch is not None}
-    for pid in list(lines):
-        _add_above(pid, parents, lines)
+    for pid in list(lines):  # as long as those above it belong to the same user
+        parent = parents[pid]
+        while parent in parents and parent > _FIRST and parent not in lines and len(lines) < MOST:
+            above = _branch(parent, False)
+            if above is None or above.user != lines[pid].user:
+                break
+            lines[parent] = above
+            parent = parents[parent]
     children = defaultdict(list)
     for pid, parent in parents.items():
         children[parent].append(pid)
@@ -140,17 +145,6 @@ def _branch(pid: int, uses_gpu: bool) -> Branch | None:
         return Branch(pid, user_of(process), command, seen(process.create_time), uses_gpu)
     except psutil.Error:  # the process has ended meanwhile
         return None
-
-
-def _add_above(pid: int, parents: Mapping[int, int], lines: dict[int, Branch]) -> None:
-    # As long as they belong to the same user.
-    parent = parents[pid]
-    while parent in parents and parent > _FIRST and parent not in lines and len(lines) < MOST:
-        above = _branch(parent, False)
-        if above is None or above.user != lines[pid].user:
-            return
-        lines[parent] = above
-        parent = parents[parent]
 
 
 def _add_below(pid: int, children: Mapping[int, list[int]], lines: dict[int, Branch]) -> None:

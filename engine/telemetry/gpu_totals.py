@@ -57,7 +57,10 @@ class GpuTotals:
             self._add("nvlink_rx_bytes_per_second", gpu.nvlink.rx_bytes_per_second)
             self._add("nvlink_tx_bytes_per_second", gpu.nvlink.tx_bytes_per_second)
         if gpu.busy is None or gpu.busy >= WORKS:
-            self._clock(gpu.sm_clock_mhz, gpu.max_sm_clock_mhz)
+            self._add("sm_clock_mhz", gpu.sm_clock_mhz)
+            if gpu.sm_clock_mhz is not None and gpu.max_sm_clock_mhz:
+                self._add("max_sm_clock_mhz", gpu.max_sm_clock_mhz)
+                self._add("clock_share", min(1.0, gpu.sm_clock_mhz / gpu.max_sm_clock_mhz))
         else:
             self._add("idle sm_clock_mhz", gpu.sm_clock_mhz)
         if gpu.throttle is not None:
@@ -66,12 +69,6 @@ class GpuTotals:
         if (before := self._last.get(name)) is not None and t > before[0]:
             self._between(name, t - before[0], before[1], gpu)
         self._last[name] = (t, gpu)
-
-    def _clock(self, clock: float | None, most: float | None) -> None:
-        self._add("sm_clock_mhz", clock)
-        if clock is not None and most:
-            self._add("max_sm_clock_mhz", most)
-            self._add("clock_share", min(1.0, clock / most))
 
     def _between(self, name: str, seconds: float, before: Gpu, now: Gpu) -> None:
         for key in ("energy_j", *_REASONS):

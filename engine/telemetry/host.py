@@ -113,11 +113,8 @@ class Children:
             with contextlib.suppress(psutil.Error):
                 processes[pid] = self._known.get(pid) or psutil.Process(pid)
         self._known = processes
-        return sum(map(_cores, processes.values()))
-
-
-def _cores(process: psutil.Process) -> float:
-    try:
-        return float(process.cpu_percent()) / 100
-    except psutil.Error:
-        return 0.0
+        cores = 0.0
+        for process in processes.values():
+            with contextlib.suppress(psutil.Error):
+                cores += float(process.cpu_percent()) / 100
+        return cores

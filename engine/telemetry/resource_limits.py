@@ -42,7 +42,9 @@ def memory() -> Memory:
             if limit is None or limit >= machine.total:  # no limit reads as "max", or as a huge number
                 continue
             total = min(total, limit)
-            needed = (used or 0) - _named_number(folder / "memory.stat", given_back)
+            path = folder / "memory.stat"
+            words = (line.split() for line in _lines(path))
+            needed = (used or 0) - next((int(line[1]) for line in words if len(line) == 2 and line[0] == given_back), 0)
             available = min(available, max(0, limit - needed))
     return Memory(total, available)
 
@@ -140,11 +142,6 @@ def _number(path: Path) -> int | None:
         return int(path.read_text())
     except (OSError, ValueError):
         return None
-
-
-def _named_number(path: Path, name: str) -> int:
-    words = (line.split() for line in _lines(path))
-    return next((int(line[1]) for line in words if len(line) == 2 and line[0] == name), 0)
 
 
 # ---- NUMA nodes ----------------------------------------------------------------------------------

@@ -74,30 +74,24 @@ class GpuReader(threading.Thread):
     def run(self) -> None:
         retry_seconds = FIRST_RETRY_SECONDS
         while not self._done.is_set():
-            nvml = self._open()
-            if nvml is None:
+            self._calling_since = time.monotonic()
+            try:
+                nvml = Nvml(pcie=self._pcie, own_pid=self._own_pid, processes=self._all_of_processes)
+                missing = "" if nvml.count else NO_GPU
+            except NvmlUnavailable as reason:
+                nvml, missing = None, str(reason)
+            finally:
+                self._calling_since = None
+            try:
+                if nvml is not None and not missing:
+                    self._sample(nvml)
+            finally:
+                if nvml is not None:
+                    nvml.close()
+            if missing:
+                self._say_once(missing, GpuReadings(gpus=[], missing=missing))
                 self._done.wait(retry_seconds)
                 retry_seconds = min(LAST_RETRY_SECONDS, 2 * retry_seconds)
-                continue
-            try:
-                self._sample(nvml)
-            finally:
-                nvml.close()
-
-    def _open(self) -> Nvml | None:
-        self._calling_since = time.monotonic()
-        try:
-            nvml = Nvml(pcie=self._pcie, own_pid=self._own_pid, processes=self._all_of_processes)
-        except NvmlUnavailable as reason:
-            self._say_once(str(reason), GpuReadings(gpus=[], missing=str(reason)))
-            return None
-        finally:
-            self._calling_since = None
-        if nvml.count == 0:
-            self._say_once(NO_GPU, GpuReadings(gpus=[], missing=NO_GPU))
-            nvml.close()
-            return None
-        return nvml
 
     def _sample(self, nvml: Nvml) -> None:
         slow_due = 0.0
@@ -112,7 +106,16 @@ class GpuReader(threading.Thread):
             seconds = time.monotonic() - began
             if self._done.is_set():
                 return
-            self._pace(seconds, len(readings))
+            # Over half of the interval would keep the driver busy: it is lengthened.
+            self.interval_seconds = max(self._asked_seconds, seconds / DUTY)
+            self._overruns = self._overruns + 1 if self.interval_seconds > 1.2 * self._asked_seconds else 0
+            if self._overruns >= 2:
+                message = (
+                    f"the NVIDIA driver takes {seconds:.1f} s for one reading of {len(readings)} GPU(s): they are read "
+                    f"every {self.interval_seconds:.1f} s instead of {self._asked_seconds:g} s"
+                )
+                warning = Warn(kind="telemetry_slow", message=message, hint="training does not wait for it")
+                self._say_once("slow", warning)
             self._say(GpuReadings(gpus=readings, interval_seconds=round(self.interval_seconds, 2)))
             self._report_lost(readings)
             self._report_errors(errors, readings)
@@ -121,17 +124,6 @@ class GpuReader(threading.Thread):
     def _stopping(self) -> bool:
         self._calling_since = time.monotonic()  # the previous GPU has answered
         return self._done.is_set()
-
-    def _pace(self, seconds: float, gpus: int) -> None:
-        """Lengthen the interval if a reading takes over half of it; warn if one is longer twice in a row."""
-        self.interval_seconds = max(self._asked_seconds, seconds / DUTY)
-        self._overruns = self._overruns + 1 if self.interval_seconds > 1.2 * self._asked_seconds else 0
-        if self._overruns >= 2:
-            message = (
-                f"the NVIDIA driver takes {seconds:.1f} s for one reading of {gpus} GPU(s): they are read every "
-                f"{self.interval_seconds:.1f} s instead of {self._asked_seconds:g} s"
-            )
-            self._say_once("slow", Warn(kind="telemetry_slow", message=message, hint="training does not wait for it"))
 
     def _report_lost(self, readings: Sequence[Gpu]) -> None:
         """Warn once of each lost GPU, at the second reading without it: then it is known whether all GPUs are lost."""

@@ -20,7 +20,7 @@ from ..files import writing
 from ..job.machine_gpus import Machine
 from ..options import Options
 from ..presets import Preset
-from ..process.fork_client import ForkServer
+from ..process.launch import ForkServer
 from ..runs import Run, RunError, results
 from ..runs.event_reading import Tail, last_of
 from ..runs.events import EVENTS_FILE, Progress, Started

@@ -11,7 +11,7 @@ from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.rules import symptoms
 from gputui.engine.runs.events import Remedy
 from gputui.engine.diagnosis.verdict import ORDER, of_run as verdict_of_run, remedies as verdict_remedies
-from gputui.engine.doctor import gpu_findings, host_findings, libraries, tensorflow_check
+from gputui.engine.doctor import driver, gpu_findings, libraries, tensorflow_check
 from gputui.engine.doctor.nvml_query import ExaminedGpu, NvmlAnswers
 from gputui.engine.entry import EntryFault, examine
 from gputui.engine.export import export_folder, own_code, script
@@ -72,7 +72,7 @@ from gputui.engine.presets.preset import Problem, PresetError as preset_PresetEr
 from gputui.engine.presets.saving import SaveError
 from gputui.engine.process import ending, known_failures, launch, resuming, spawn, supervisor
 from gputui.engine.process.ending import Ending, Evidence, classify, summary_of, with_hint
-from gputui.engine.process.fork_client import ForkServer
+from gputui.engine.process.launch import ForkServer
 from gputui.engine.process.known_failures import RESUMED
 from gputui.engine.process.recovery import Answer, MOST_ANSWERS, oom_answer, record as recovery_record
 from gputui.engine.process.spawn import LOCK, MOST_LEASES, Trainer
@@ -101,7 +101,7 @@ from gputui.engine.queue.queue_settings import Settings
 from gputui.engine.queue.runner import BEGUN, NOT_FREE, REFUSED, Runner
 from gputui.engine.runs import (
     Run, RunError, all_runs, checkpoint_files, code_copy, code_files, create_at, events, folders, history,
-    launched_with, liveness, parsing, part_of_sweep, results, run, run_cluster, Tail as runs_Tail,
+    launched_with, parsing, part_of_sweep, results, run, run_cluster, Tail as runs_Tail,
     runs_folder as runs_runs_folder, title as runs_title, titles,
 )
 from gputui.engine.runs.checkpoint_files import Damage, MANIFEST, path_of, seal, steps_in, verify, whole_step
@@ -112,7 +112,7 @@ from gputui.engine.runs.events import (
     Best as events_Best, Fault as events_Fault, Progress as events_Progress, fields_of,
 )
 from gputui.engine.runs.launched_with import options_of, python_of
-from gputui.engine.runs.liveness import Liveness
+from gputui.engine.runs.run import Liveness
 from gputui.engine.runs.parsing import EventWriter, dated, recalled
 from gputui.engine.runs.results import Report
 from gputui.engine.runs.run import StateName, WAITING as run_WAITING

@@ -33,7 +33,7 @@ from gputui.tui.reading.run import reader
 from gputui.tui.reading.run.reader import MergedTail, Picture, RunReader
 from gputui.tui.reading.run.series import CAPACITY, Series, Line as series_Line
 from gputui.tui.reading.run.snapshot import Snapshot
-from gputui.tui.reading.run.store import Store
+from gputui.tui.reading.run.snapshot import Store
 from gputui.tui.reading.run_columns import COLUMNS, matching, ordered, usual
 from gputui.tui.reading.run_list import Ended, Entry, RunList, entry_of, queue_first
 from gputui.tui.reading.sweep_rows import SweepEntry

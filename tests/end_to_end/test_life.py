@@ -26,7 +26,6 @@ from tests.doors.engine import (
     Run,
     RunError,
     launch,
-    liveness,
     locks,
     presets,
     resolve,
@@ -35,6 +34,7 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import presets_PresetError as PresetError
+from tests.doors.engine import run as control
 from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, until
 from tests.support.recorded import deleted
@@ -422,12 +422,12 @@ def test_a_run_on_a_machine_that_has_died_is_waited_for_and_resumed(
     first.file("result.json").unlink()
     elsewhere = {"host": "node7", "boot_id": "x", "pid_namespace": "y", "phase": "training", "heartbeat": time.time()}
     first.file("status.json").write_text(json.dumps({**first.status, **elsewhere}))
-    monkeypatch.setattr(liveness, "_seen", {})
+    monkeypatch.setattr(control, "_seen", {})
 
     def an_hour_passes(seconds: float) -> None:
-        monkeypatch.setattr(liveness, "FRESH_SECONDS", 0.0)
+        monkeypatch.setattr(control, "FRESH_SECONDS", 0.0)
 
-    monkeypatch.setattr(liveness, "FRESH_SECONDS", 3600.0)
+    monkeypatch.setattr(control, "FRESH_SECONDS", 3600.0)
     monkeypatch.setattr(resuming, "time", SimpleNamespace(sleep=an_hour_passes))
     assert first.state == "running"
     second, said = started(capsys, *AGAIN)

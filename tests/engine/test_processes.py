@@ -28,7 +28,6 @@ from tests.doors.engine import (
     RunError,
     identity,
     import_cost,
-    liveness,
     locks,
     process_memory,
     stop_signals,
@@ -215,7 +214,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def lives(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> None:
-    monkeypatch.setattr(liveness, "check", lambda folder, status: Liveness(**parts))
+    monkeypatch.setattr(control, "_liveness", lambda folder, status: Liveness(**parts))
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def told(engine: Supervisor) -> list[tuple[Any, ...]]:
 
 def left(engine: Supervisor, report: Report, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr(results, "take", lambda _pipe: report)
-    engine._leave_result(SAMPLER)
+    engine._leave_result(SAMPLER, None)
     return told(engine)
 
 
@@ -235,9 +235,10 @@ def test_a_run_that_cannot_be_started_leaves_no_folder(monkeypatch: pytest.Monke
 
     preset = presets.resolve("quickstart")
     forks = ForkServer(runs.runs_folder())
-    monkeypatch.setattr(forks, "_spawn", refuses)
-    with pytest.raises(OSError, match="temporarily unavailable"):
-        forks.start(preset, runs.runs_folder() / "trial", Path.cwd())
+    with monkeypatch.context() as patched:
+        patched.setattr(launch, "python_of", refuses)
+        with pytest.raises(OSError, match="temporarily unavailable"):
+            forks.start(preset, runs.runs_folder() / "trial", Path.cwd())
     released: list[bool] = []
     leased: Any = SimpleNamespace(release=lambda: released.append(True))
     with monkeypatch.context() as patched:
@@ -363,16 +364,15 @@ def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_
     run.file("result.json").write_text(json.dumps({"outcome": "oom"}))
     kept = run.file("preset.yaml").read_bytes()
     supervisor = supervised(run)
-    found = chosen(supervisor._answer())
     with no_writing():
-        assert not supervisor._is_recorded(found)
+        assert not supervisor._starts_again()
     assert run.file("checkpoints/step-0000000005").is_dir()
     assert run.file("preset.yaml").read_bytes() == kept
     supervisor.events.close()
     told, *_ = read_events(run.path, [TELEMETRY_FILE]).of(Warn)
     assert told.message == f"run.on_oom=halve ends here: {run.file('preset.yaml')} cannot be written: File too large"
     supervisor.asked_because = "timeout"
-    assert supervisor._answer() is None, "a run whose time is over does not begin again"
+    assert not supervisor._starts_again(), "a run whose time is over does not begin again"
 
 
 @pytest.mark.parametrize(("kills", "outcome"), [(3, "crashed"), (4, "oom")])
@@ -384,7 +384,7 @@ def test_a_killed_trainer_ran_out_of_memory_only_if_the_kernel_has_killed_since_
     supervisor = supervised(run)
     supervisor.trainer.returncode = -signal.SIGKILL
     monkeypatch.setattr(ending, "kernel_oom_kills", lambda: kills)
-    supervisor._leave_result(Sampler(supervisor.events, os.getpid(), 1))
+    supervisor._leave_result(Sampler(supervisor.events, os.getpid(), 1), None)
     supervisor.events.close()
     assert (run.result or {})["outcome"] == outcome
 

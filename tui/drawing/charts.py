@@ -14,8 +14,7 @@ from ...engine.units import GIB, percent
 from ..base.glyphs import Glyphs
 from ..base.settings import Charts
 from ..reading.run.series import NOTHING, Line, along
-from ..reading.run.snapshot import SO_FAR, UNFINISHED, WHOLE, Snapshot
-from ..reading.run.store import GPU_LINES
+from ..reading.run.snapshot import GPU_LINES, SO_FAR, UNFINISHED, WHOLE, Snapshot
 from ..wording.run import brief
 from .live import phases
 from .plot import cursor

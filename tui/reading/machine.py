@@ -19,8 +19,7 @@ from ...engine.runs.parsing import dated
 from ...engine.telemetry.gpu_processes import Branch, trees
 from .queue_places import newest_runs
 from .run.gpu_reading import FREE, ShownGpu, numbers
-from .run.snapshot import Snapshot
-from .run.store import Store
+from .run.snapshot import Snapshot, Store
 
 UNKNOWN = "not visible"
 

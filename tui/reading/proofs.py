@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ...engine.files import writing
+from ...engine.files.reading import written_at
 from ...engine.proof import folder
 from ...engine.proof.folder import Proof
 from ...engine.runs import Run
 from ...engine.trials.record import UNREAD, Record
-from .queue_places import written
 from .run.reader import RunReader
 from .run.snapshot import Snapshot
 
@@ -45,11 +45,11 @@ class ProofList:
         """Return all proofs, the newest first. Unchanged files of ended proofs are not read again."""
         entries: dict[str, tuple[object, ProofEntry]] = {}
         for proof in folder.proofs():
-            changed = written(proof.path / "proof.json"), written(proof.queue_file)
+            changed = written_at(proof.path / "proof.json"), written_at(proof.queue_file)
             kept = self._known.get(proof.id)
             if kept is None or kept[0] != changed or kept[1].is_active:
                 size = kept[1].size if kept else None
-                kept = (changed, ProofEntry(proof, proof.record, written(proof.path / "request.json"), size))
+                kept = (changed, ProofEntry(proof, proof.record, written_at(proof.path / "request.json"), size))
                 self._to_measure[proof.id] = None
             entries[proof.id] = kept
         self._known = entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import islice
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def starts_in(listed: Sequence[Entry], news: News) -> dict[str, float | None]:
     devices = free_devices.from_news(news.devices)
     if entries.is_paused() or not devices:
         return unknown
-    return unknown | _Times([entry for entry in listed if not entry.is_of_slurm], devices, news).starts_in()
+    return unknown | _starts_in([entry for entry in listed if not entry.is_of_slurm], devices, news)
 
 
 class StartTimes:
@@ -59,85 +59,57 @@ def when_text(seconds: float | None) -> str:
     return "" if seconds is None else f"in about {clock(seconds)}" if seconds >= 1 else "soon"
 
 
-class _Times:
-    def __init__(self, listed: Sequence[Entry], devices: Sequence[Device], news: News) -> None:
-        self._listed, self._devices = listed, devices
-        self._gpus = free_devices.shown_at_once(devices)
-        self._delayed = news.delayed
-        self._settings = _settings(queue_settings.path(), queue_settings.stamp())
+def _starts_in(listed: Sequence[Entry], devices: Sequence[Device], news: News) -> dict[str, float | None]:
+    gpus, now = free_devices.shown_at_once(devices), time.time()
+    settings = _settings(queue_settings.path(), queue_settings.stamp())
 
-    def starts_in(self) -> dict[str, float | None]:
-        now = time.time()
-        begun = self._begun(now)
-        # One that is being started and has no devices yet takes its own before all that wait.
-        starting = [entry for entry in self._listed if entry.state == "starting" and entry.run not in begun]
-        waiting = [entry for entry in self._listed if entry.state in entries.WAITS]
-        starts = start_times(
-            [self._expected(entry) for entry in (*starting, *waiting)],
-            list(begun.values()),
-            self._settings.most,
-            lambda seconds: self._settings.opens_in(now + seconds),
-        )
-        return {entry.run: starts[entry.run] for entry in waiting}
+    @cache
+    def durations() -> Durations:
+        queued = {entry.run for entry in listed}
+        return Durations(islice((run for run in runs.all_runs() if run.id not in queued), MOST_RUNS))
 
-    def _begun(self, now: float) -> dict[str, Begun]:
-        """Runs and programs that use devices now, by id, and runs that an entry waits for. `now` is a Unix time."""
-        leased: dict[str, set[str]] = {}
-        for device in self._devices:
-            if device.holder:
-                leased.setdefault(Path(device.run).name or device.name, set()).add(device.name)
-        paths = [Path(device.run) for device in self._devices if device.run]
-        jobs: dict[str, Job] = {
-            path.name: ProofJob(path) if (path / ProofJob.first_file).exists() else RunJob(path) for path in paths
-        }
-        begun = {}
-        for entry in self._listed:
-            if entry.state in entries.WAITS:
-                continue
-            devices = frozenset(leased.pop(entry.run, ())) | frozenset(entry.devices)
-            if devices or entry.kind == PROOF:  # a sweep has none, and others may wait for its end
-                begun[entry.run] = Begun(entry.run, devices, self._left(entry, now), per_gpu=entry.per_gpu)
-        queued = {name for each in begun.values() for name in each.devices}
-        for key, names in leased.items():
-            if others := names - queued:
-                begun[key] = Begun(key, frozenset(others), _left_of(jobs[key]) if key in jobs else None, False)
-        for after in {entry.after for entry in self._listed if entry.after} - {entry.run for entry in self._listed}:
-            if after not in begun and state_if_not_ended(after):
-                begun[after] = Begun(after, seconds_left=_left_of(job_of(after)), is_queued=False)
-        return begun
-
-    def _left(self, entry: Entry, now: float) -> float | None:
-        left = _left_of(entry.job)
-        if left is None and (whole := self._seconds(entry)) is not None:
-            left = max(0.0, whole - (now - (entry.started_at or now)))
-        return left
-
-    def _expected(self, entry: Entry) -> Expected:
-        usable = free_devices.allowed(free_devices.usable(entry, self._devices), self._settings)
-        return Expected(
-            entry.run,
-            [device.name for device in usable],
-            free_devices.count(entry, self._gpus),
-            partial(self._seconds, entry),
-            entry.after or "",
-            entry.state == "held",
-            entry.run in self._delayed,
-            entry.per_gpu,
-        )
-
-    def _seconds(self, entry: Entry) -> float | None:
-        # By its own last estimate, else as earlier runs did.
+    def seconds(entry: Entry) -> float | None:  # by its own last estimate, else as earlier runs did
         if isinstance(entry.job, ProofJob):
             return entry.job.limit_seconds()
         progress = last_event(entry.folder, Progress) if entry.state != "running" else None
         own = progress.eta_seconds if progress else None
-        return self._durations.expected_seconds(entry.folder) if own is None else own
+        return durations().expected_seconds(entry.folder) if own is None else own
 
-    @cached_property
-    def _durations(self) -> Durations:
-        waiting = {entry.run for entry in self._listed}
-        ended = (run for run in runs.all_runs() if run.id not in waiting)
-        return Durations(islice(ended, MOST_RUNS))
+    leased: dict[str, set[str]] = {}
+    for device in devices:
+        if device.holder:
+            leased.setdefault(Path(device.run).name or device.name, set()).add(device.name)
+    paths = [Path(device.run) for device in devices if device.run]
+    jobs: dict[str, Job] = {
+        path.name: ProofJob(path) if (path / ProofJob.first_file).exists() else RunJob(path) for path in paths
+    }
+    begun = {}
+    for entry in listed:
+        if entry.state in entries.WAITS:
+            continue
+        mine = frozenset(leased.pop(entry.run, ())) | frozenset(entry.devices)
+        if mine or entry.kind == PROOF:  # a sweep has none, and others may wait for its end
+            left = _left_of(entry.job)
+            if left is None and (whole := seconds(entry)) is not None:
+                left = max(0.0, whole - (now - (entry.started_at or now)))
+            begun[entry.run] = Begun(entry.run, mine, left, per_gpu=entry.per_gpu)
+    queued = {name for each in begun.values() for name in each.devices}
+    for key, names in leased.items():
+        if others := names - queued:
+            begun[key] = Begun(key, frozenset(others), _left_of(jobs[key]) if key in jobs else None, False)
+    for after in {entry.after for entry in listed if entry.after} - {entry.run for entry in listed}:
+        if after not in begun and state_if_not_ended(after):
+            begun[after] = Begun(after, seconds_left=_left_of(job_of(after)), is_queued=False)
+    # One that is being started and has no devices yet takes its own before all that wait.
+    expected = []
+    for entry in sorted(listed, key=lambda entry: entry.state in entries.WAITS):
+        if entry.state in entries.WAITS or (entry.state == "starting" and entry.run not in begun):
+            able = [device.name for device in free_devices.allowed(free_devices.usable(entry, devices), settings)]
+            count, after, is_held = free_devices.count(entry, gpus), entry.after or "", entry.state == "held"
+            expected.append(Expected(entry.run, able, count, partial(seconds, entry), after, is_held,
+                                     entry.run in news.delayed, entry.per_gpu))  # fmt: skip
+    starts = start_times(expected, list(begun.values()), settings.most, lambda passed: settings.opens_in(now + passed))
+    return {entry.run: starts[entry.run] for entry in listed if entry.state in entries.WAITS}
 
 
 @lru_cache(1)

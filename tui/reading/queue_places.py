@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 
 from ...engine import runs
-from ...engine.files.reading import open_regular
+from ...engine.files.reading import last_lines
 from ...engine.runs import Run
-from ...engine.runs.event_reading import E
 from ...engine.runs.events import EVENTS_FILE, Progress
-from ...engine.runs.parsing import parse_line
+from ...engine.runs.parsing import E, parse_line
 from ...engine.runs.run import WAITING
 
 
@@ -79,12 +77,7 @@ TAIL_BYTES = 16384
 
 def last_event(run: Run, kind: type[E]) -> E | None:
     """Return the last event of this type; None if there is none near the end of the file."""
-    try:
-        with open_regular(run.file(EVENTS_FILE)) as stream:
-            stream.seek(max(0, stream.seek(0, 2) - TAIL_BYTES))
-            lines = stream.read().splitlines()
-    except OSError:
-        return None
+    lines = last_lines(run.file(EVENTS_FILE), TAIL_BYTES)
     events = (parse_line(line) for line in reversed(lines) if f'"type":"{kind.type}"'.encode() in line)
     return next((event for event in events if isinstance(event, kind)), None)
 
@@ -94,11 +87,3 @@ def share_done(progress: Progress | None) -> float | None:
     if progress is None or progress.step is None or not progress.steps:
         return None
     return min(1.0, progress.step / progress.steps)
-
-
-def written(path: Path) -> float:
-    """Return the Unix time at which the file was written, 0 if there is none."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

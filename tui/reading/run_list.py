@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...engine import figures, runs
 from ...engine.figures import LOSS, Figure, at
 from ...engine.files import located_yaml, writing
 from ...engine.files.located_yaml import YamlFault
+from ...engine.files.reading import written_at
 from ...engine.files.values import EMPTY, harmless
 from ...engine.queue import any_entry
 from ...engine.runs import ACTIVE_STATES, Run, code_copy, part_of_sweep, run_cluster, titles
@@ -21,7 +22,7 @@ from ...engine.runs.events import EpochEnd, Progress
 from ...engine.runs.run import STATE_LABELS, WAITING, StateName
 from ...engine.runs.titles import Notes, Title, title_of
 from ..word_search import Place, place
-from .queue_places import Queue, Waiting, last_event, newest_runs, share_done, written
+from .queue_places import Queue, Waiting, last_event, newest_runs, share_done
 
 if TYPE_CHECKING:
     from ...engine.trials.record import Record
@@ -130,7 +131,7 @@ class RunList:
         older = survey.runs[most:] if most is not None and queue.waiting else ()
         for run in (*survey.runs[:most], *(run for run in older if run.id in queue.waiting)):
             names = ("result.json", "status.json", titles.NOTES_FILE)
-            stamp = (*(changed(run, name) for name in names), written(run.queue_file))
+            stamp = (*(changed(run, name) for name in names), written_at(run.queue_file))
             stamped = self._known.get(run.id)
             if stamped is None or stamped[0] != stamp or stamped[1].is_active:
                 size = stamped[1].size if stamped else None
@@ -195,7 +196,7 @@ def measured(entry: Entry) -> Entry:
 
 
 def changed(run: Run, name: str) -> float:
-    return written(run.file(name))
+    return written_at(run.file(name))
 
 
 def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
@@ -204,6 +205,11 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
     latest = None if at(result, LOSS.key) is not None else last_event(run, Progress)
     now = run.liveness
     state = run.state_of(now)
+    # The loss is the mean that the live view shows. Only a running run has a time left.
+    values = {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES}
+    if latest is not None:
+        values[LOSS.key] = latest.loss
+    values[LEFT.key] = latest.eta_seconds if latest is not None and state in ACTIVE_STATES else None
     return Entry(
         run,
         state,
@@ -211,7 +217,7 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         if earlier and not earlier.is_active
         else title_of(run),  # at its start, changes may prove to do nothing
         earlier.description if earlier else description(run),
-        _figures(result, latest, state in ACTIVE_STATES),
+        values,
         changed(run, "preset.yaml"),
         now.host,
         "; ".join(run.damage),
@@ -236,15 +242,6 @@ def folded(entries: Iterable[Entry]) -> list[Entry]:
     entries = list(entries)
     others = {name for entry in entries for name in entry.workers}
     return [entry for entry in entries if entry.run.id not in others] if others else entries
-
-
-def _figures(result: Mapping[str, Any], latest: Progress | None, is_active: bool) -> dict[str, float | None]:
-    # The loss is the mean that the live view shows. Only a running run has a time left.
-    values = {figure.key: at(result, figure.key) if result else at(latest, figure.progress) for figure in FIGURES}
-    if latest is not None:
-        values[LOSS.key] = latest.loss
-    values[LEFT.key] = latest.eta_seconds if latest is not None and is_active else None
-    return values
 
 
 def validation(metrics: Mapping[str, float | None]) -> tuple[str, float | None]:

@@ -7,13 +7,13 @@ import time
 from array import array
 from collections.abc import Collection, Iterable
 
+from ...engine.files.reading import written_at
 from ...engine.proof.folder import Proof, proofs_folder
 from ...engine.runs import Run, runs_folder
 from ...engine.runs.event_reading import events_of
 from ...engine.runs.events import EVENTS_FILE, EpochEnd
 from ...engine.trials.record import Record
 from ...engine.trials.sweep_record import IN_FLIGHT, SweepTrial
-from .queue_places import written
 from .run.series import Line
 
 AGAIN_SECONDS = 3.0  # between two readings of a trial that trains
@@ -62,7 +62,7 @@ class SweepRecords:
         """Return the record of each of the sweeps with these ids. UNREAD for one that cannot be read."""
         for name in sweeps:
             proof, former = Proof(proofs_folder() / name), self._known.get(name)
-            stamp = written(proof.path / "proof.json")
+            stamp = written_at(proof.path / "proof.json")
             if former is None or former[0] != stamp or former[1].state in ("running", "waiting"):
                 self._known[name] = stamp, proof.record
         return {name: self._known[name][1] for name in sweeps}

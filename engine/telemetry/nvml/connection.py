@@ -66,22 +66,19 @@ class Nvml:
         """
         readings: list[Gpu] = []
         if self._mine() and all(device.is_retry_due for device in self.devices):
-            self._open_again()
+            # After the driver was loaded again, the old connection gets no answers.
+            if self._errors is not None:
+                self._errors.close()
+                self._errors = None
+            with contextlib.suppress(Exception):
+                pynvml.nvmlShutdown()
+            with contextlib.suppress(Exception):  # each GPU then says why it cannot be opened
+                pynvml.nvmlInit()
         for device in self._mine():
             if stopping():
                 break
             readings.append(device.read(slow))
         return readings
-
-    def _open_again(self) -> None:
-        # After the driver was loaded again, the old connection gets no answers.
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
-        with contextlib.suppress(Exception):
-            pynvml.nvmlShutdown()
-        with contextlib.suppress(Exception):  # each GPU then says why it cannot be opened
-            pynvml.nvmlInit()
 
     def errors(self) -> list[DriverError]:
         """The errors that the driver has reported since the last call; the first call begins to collect them."""

@@ -154,20 +154,17 @@ class Gpm:
         else:
             pynvml.nvmlGpmMigSampleGet(self._gpu, self._instance, self._newer)
         if self._taken is not None:
-            self.last = self._between()
+            self._request.sample1, self._request.sample2 = self._older, self._newer
+            pynvml.nvmlGpmMetricsGet(self._request)
+            raw = dict(zip(self._wanted, self._request.metrics, strict=False))
+            shares = {key: _figure(raw[key], lambda percent: round(min(percent, 100.0) / 100, 3)) for key in _SHARES}
+            self.last = shares | {key: _figure(raw[key], lambda mib: int(mib * MIB)) for key in _RATES}
         self._taken = now
         return self.last
 
     def close(self) -> None:
         for sample in (self._older, self._newer):
             pynvml.nvmlGpmSampleFree(sample)
-
-    def _between(self) -> Values:
-        self._request.sample1, self._request.sample2 = self._older, self._newer
-        pynvml.nvmlGpmMetricsGet(self._request)
-        raw = dict(zip(self._wanted, self._request.metrics, strict=False))
-        shares = {key: _figure(raw[key], lambda percent: round(min(percent, 100.0) / 100, 3)) for key in _SHARES}
-        return shares | {key: _figure(raw[key], lambda mib: int(mib * MIB)) for key in _RATES}
 
 
 def _figure(metric: Any, convert: Callable[[float], float]) -> Any:
@@ -241,19 +238,16 @@ class Instances:
             self._left = len(self._sources)
         elif self._sources:
             self._left -= 1
-            self._read_next()
+            instance = next(iter(self._sources))
+            source = self._sources[instance] = self._sources.pop(instance)
+            answer = source.ask(Gpm.read)
+            shares = {} if isinstance(answer, Reason) else {key: answer[key] for key in GPM_SHARES}
+            self._known[instance] = {key: value for key, value in shares.items() if not isinstance(value, Reason)}
         return tuple(replace(instance, **self._known.get(instance.gpu_instance, {})) for instance in listed)
 
     def close(self) -> None:
         """Release the driver's memory for GPM."""
         self._follow(set())
-
-    def _read_next(self) -> None:
-        instance = next(iter(self._sources))
-        source = self._sources[instance] = self._sources.pop(instance)
-        answer = source.ask(Gpm.read)
-        shares = {} if isinstance(answer, Reason) else {key: answer[key] for key in GPM_SHARES}
-        self._known[instance] = {key: value for key, value in shares.items() if not isinstance(value, Reason)}
 
     def _follow(self, instances: set[int]) -> None:
         """Readers for new instances, none for those that are gone, or for a chip without GPM."""

@@ -160,111 +160,51 @@ class GpuQuery:
         if self._handle is None:
             return self._nothing()
         try:
-            values = self._values(slow)
-        except _Lost as lost:
-            self._lose(Reason.LOST, str(lost))
+            if slow:
+                self._refused, self._slow_values = {}, {}
+            self._flow = self._flow or Flow(self._handle)
+            flow = self._flow.read(self._instances is None or self._instances.turn_of_the_whole)
+            questions = [MIG_PROCESSES if each is MIG and self._all_of_processes else each for each in QUESTIONS]
+            questions += [PCIE] if self._pcie and not self._flow.tells_pcie else []
+            watched = (PROCESSES, MIG_PROCESSES) if self._all_of_processes else ()
+            values: Values = {}
+            failed = []
+            for question in questions:
+                if question in watched or not question.slow or question.keys[0] not in self._slow_values:
+                    answer = self._answer(question)
+                    if (first := answer[question.keys[0]]) not in REFUSED:
+                        failed.append(first is Reason.ERROR)
+                    (self._slow_values if question.slow else values).update(answer)
+            # A GPU that has fallen off the bus may never report "lost": it is lost if every question fails that the
+            # driver does not refuse by itself, and if there were several, as some platforms allow only few.
+            if len(failed) > 1 and all(failed):
+                raise _Lost(f"the GPU no longer answers ({self._fault})")
+            values = self._slow_values | values | flow
+            mig, processes = values.get("mig"), values.get("processes")
+            if isinstance(mig, tuple) and mig:
+                self._instances = self._instances or Instances(self._handle)
+                values["mig"] = self._instances.read(mig)
+            if self._all_of_processes and isinstance(processes, tuple) and processes:
+                self._work = self._work or Source(lambda: Work(self._handle))
+                used = self._work.ask(Work.read)
+                if (work := self._work.reader) is not None and not isinstance(used, Reason):
+                    values["processes"] = work.of(processes, used)
+                else:
+                    values["process_use"] = used
+                    if work is not None:
+                        work.forget()
+        except (_Lost, pynvml.NVMLError) as lost:  # of NVML's faults, only the loss of the GPU is raised
+            self._lose(Reason.LOST, str(lost) if isinstance(lost, _Lost) else text_of(lost))
             return self._nothing()
         self.missing, self.lost_since, self._failures = "", None, 0
-        return self._reading(values)
-
-    def close(self) -> None:
-        """Release the driver's memory for GPM samples, which the next reading allocates again."""
-        for reader in (self._flow, self._instances):
-            if reader is not None:
-                reader.close()
-        self._flow = self._instances = None
-
-    def _values(self, slow: bool) -> Values:
-        if slow:
-            self._refused, self._slow_values = {}, {}
-        flow = self._flow_now()
-        answers = {question: self._answer(question) for question in self._questions() if self._due(question)}
-        self._see_whether_lost(answers)
-        values: Values = {}
-        for question, answer in answers.items():
-            (self._slow_values if question.slow else values).update(answer)
-        reading = self._slow_values | values | flow
-        return reading | self._instances_now(reading.get("mig")) | self._work_now(reading.get("processes"))
-
-    def _questions(self) -> tuple[Question, ...]:
-        # Without that for PCIe traffic if it was not requested, or if GPM reports it.
-        by_gpm = self._flow is not None and self._flow.tells_pcie
-        questions = tuple(MIG_PROCESSES if each is MIG and self._all_of_processes else each for each in QUESTIONS)
-        return (*questions, PCIE) if self._pcie and not by_gpm else questions
-
-    def _due(self, question: Question) -> bool:
-        watched = question in (PROCESSES, MIG_PROCESSES) and self._all_of_processes
-        return watched or not question.slow or question.keys[0] not in self._slow_values
-
-    def _see_whether_lost(self, answers: Mapping[Question, Values]) -> None:
-        # A GPU that has fallen off the bus may never report "lost": it is lost if every question fails that the driver
-        # does not refuse by itself, and if there were several, as some platforms allow only few.
-        values = [answer[question.keys[0]] for question, answer in answers.items()]
-        answered = [value for value in values if value not in REFUSED]
-        if len(answered) > 1 and all(value is Reason.ERROR for value in answered):
-            raise _Lost(f"the GPU no longer answers ({self._fault})")
-
-    def _answer(self, question: Question) -> Values:
-        """A question that was refused is not asked again before the next slow reading. Raises _Lost."""
-        if question in self._refused:
-            return dict.fromkeys(question.keys, self._refused[question])
-        reason = Reason.UNSUPPORTED
-        for way in range(self._ways.get(question, 0), len(question.ways)):
-            try:
-                values = question.ways[way](self._handle)
-            except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
-                reason = self._reason(fault)
-                if reason is Reason.UNSUPPORTED:
-                    continue
-                break
-            self._ways[question] = way
-            return values
-        if reason is not Reason.ERROR:  # an error may have passed a second later
-            self._refused[question] = reason
-        return dict.fromkeys(question.keys, reason)
-
-    def _flow_now(self) -> Values:
-        try:
-            self._flow = self._flow or Flow(self._handle)
-            return self._flow.read(self._instances is None or self._instances.turn_of_the_whole)
-        except pynvml.NVMLError as fault:  # of all faults, only the loss of the GPU is raised
-            raise _Lost(text_of(fault)) from None
-
-    def _instances_now(self, listed: Any) -> Values:
-        if not isinstance(listed, tuple) or not listed:
-            return {}
-        try:
-            self._instances = self._instances or Instances(self._handle)
-            return {"mig": self._instances.read(listed)}
-        except pynvml.NVMLError as fault:  # of all faults, only the loss of the GPU is raised
-            raise _Lost(text_of(fault)) from None
-
-    def _work_now(self, listed: Any) -> Values:
-        """The processes with their use, or why it is not known as `process_use`."""
-        if not self._all_of_processes or not isinstance(listed, tuple) or not listed:
-            return {}
-        self._work = self._work or Source(lambda: Work(self._handle))
-        try:
-            used = self._work.ask(Work.read)
-        except pynvml.NVMLError as fault:  # of all faults, only the loss of the GPU is raised
-            raise _Lost(text_of(fault)) from None
-        if (work := self._work.reader) is None or isinstance(used, Reason):
-            if work is not None:
-                work.forget()
-            return {"process_use": used}
-        return {"processes": work.of(listed, used)}
-
-    def _reason(self, fault: Exception) -> Reason:
-        reason, self._fault = reason_of(fault), text_of(fault)
-        if reason is Reason.LOST:
-            raise _Lost(self._fault) from None
-        return reason
-
-    # ---- the answers as a GPU ------------------------------------------------------------------
-
-    def _reading(self, values: Values) -> Gpu:
-        if self._shares_memory(values):
-            values |= _host_memory()
+        if self._refused.get(MEMORY) is Reason.UNSUPPORTED or values.get("memory_total_bytes") == 0:
+            memory = resource_limits.memory()
+            values |= {
+                "memory_used_bytes": memory.total - memory.available,
+                "memory_total_bytes": memory.total,
+                "memory_reserved_bytes": Reason.UNSUPPORTED,
+                "shared_with_host": True,
+            }
         figures = {key: value for key, value in values.items() if not isinstance(value, Reason)}
         if "processes" in figures:
             figures["processes"] = self._described(figures["processes"])
@@ -280,12 +220,38 @@ class GpuQuery:
         }
         return replace(self.facts, **figures, reasons=reasons or None)
 
+    def close(self) -> None:
+        """Release the driver's memory for GPM samples, which the next reading allocates again."""
+        for reader in (self._flow, self._instances):
+            if reader is not None:
+                reader.close()
+        self._flow = self._instances = None
+
+    def _answer(self, question: Question) -> Values:
+        """A question that was refused is not asked again before the next slow reading. Raises _Lost."""
+        if question in self._refused:
+            return dict.fromkeys(question.keys, self._refused[question])
+        reason = Reason.UNSUPPORTED
+        for way in range(self._ways.get(question, 0), len(question.ways)):
+            try:
+                values = question.ways[way](self._handle)
+            except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
+                reason, self._fault = reason_of(fault), text_of(fault)
+                if reason is Reason.LOST:
+                    raise _Lost(self._fault) from None
+                if reason is Reason.UNSUPPORTED:
+                    continue
+                break
+            self._ways[question] = way
+            return values
+        if reason is not Reason.ERROR:  # an error may have passed a second later
+            self._refused[question] = reason
+        return dict.fromkeys(question.keys, reason)
+
+    # ---- the answers as a GPU ------------------------------------------------------------------
+
     def _described(self, processes: Sequence[GpuProcess] | None) -> tuple[GpuProcess, ...] | None:
         return None if processes is None else described(processes, self._own_pid, self._all_of_processes)
-
-    def _shares_memory(self, values: Values) -> bool:
-        # As on GB10 and Jetson: NVML reports no size of its memory, or zero.
-        return self._refused.get(MEMORY) is Reason.UNSUPPORTED or values.get("memory_total_bytes") == 0
 
     def _nothing(self) -> Gpu:
         since = None if self.lost_since is None else round(self.lost_since, 1)
@@ -300,13 +266,3 @@ class GpuQuery:
         self._handle = self._flow = self._instances = self._work = None
         self._failures += 1
         self._look_again = time.monotonic() + min(LOOK_AGAIN_SECONDS, 2.0**self._failures)
-
-
-def _host_memory() -> Values:
-    memory = resource_limits.memory()
-    return {
-        "memory_used_bytes": memory.total - memory.available,
-        "memory_total_bytes": memory.total,
-        "memory_reserved_bytes": Reason.UNSUPPORTED,
-        "shared_with_host": True,
-    }

@@ -23,8 +23,7 @@ from ....engine.runs.events import EVENT_FILES, EVENTS_FILE, Event
 from ....engine.runs.parsing import parse_line, recalled
 from ...base.errors import clean
 from .series import Line, along
-from .snapshot import Snapshot
-from .store import LEFT_OUT, Store
+from .snapshot import LEFT_OUT, Snapshot, Store
 
 EVENTS_A_READ = 4000
 PARSED_BYTES = 3_000_000  # of a backlog larger than this, only part of the frequent readings is used
@@ -99,20 +98,6 @@ class MergedTail(Tail):
         return taken
 
 
-class _BulkFollower(Follower):
-    """Follows a run as engine.runs' Follower does, but reads a limited number of events in each call."""
-
-    def __init__(self, run: Run, span: tuple[float, float] | None) -> None:
-        super().__init__(run)
-        self._merged = MergedTail(run, span=span)
-        self._tails = [self._merged]
-
-    @property
-    def behind(self) -> bool:
-        # An empty result does not say so, as events may be held back.
-        return self._merged.behind
-
-
 class Replay:
     """Returns the recorded events again, `speed` times as fast as they were recorded. The pause before a resume is
     shortened. `clock` returns the present time in seconds; only differences matter."""
@@ -169,7 +154,8 @@ class RunReader:
         self._store = Store()
         self._log = LogTail(run.file("engine.log"))
         self._replay = Replay(run, replay_speed, clock or time.monotonic) if replay_speed else None
-        self._follower = _BulkFollower(run, span)
+        self._merged = MergedTail(run, span=span)
+        self._follower = Follower(run, tails=[self._merged])
 
     @property
     def ended(self) -> bool:
@@ -186,10 +172,12 @@ class RunReader:
         self._log.poll()
         # The follower holds the end back until there is no other event.
         holds_end = bool(fresh) and not self.ended and not self.run.is_active
-        behind = self._replay is None and (self._follower.behind or holds_end)
+        behind = self._replay is None and (self._merged.behind or holds_end)
         now = self._replay.now() if self._replay else self._clock()
         snapshot = self._store.snapshot(None if behind else now)
-        if snapshot.phase == "ended" and snapshot.outcome is None and self._is_resumed():
+        # A new engine moves the result away at its start.
+        is_live = self._replay is None and snapshot.phase == "ended" and snapshot.outcome is None
+        if is_live and (self.run.liveness.starting or not self.run.file("result.json").exists()):
             snapshot = replace(snapshot, phase="starting", phase_detail="")
         whole = self.run.whole_result if self.ended and self._replay is None else {}
         if snapshot.summary and (seconds := whole.get("seconds")) is not None:  # as in the table of runs
@@ -208,10 +196,6 @@ class RunReader:
             with contextlib.suppress(OSError):
                 sizes.append(self.run.file(name).stat().st_size)
         return tuple(sizes)
-
-    def _is_resumed(self) -> bool:
-        # A new engine moves the result away at its start.
-        return self._replay is None and (self.run.liveness.starting or not self.run.file("result.json").exists())
 
     def _is_active(self) -> bool:
         # A run that had ended may have been resumed, and may have ended again since the last reading.
@@ -248,15 +232,12 @@ class LogTail:
         except OSError:
             return
         if block:
-            fresh = [_shown(line) for line in block.decode("utf-8", "replace").split("\n")[:-1]]
+            lines = block.decode("utf-8", "replace").split("\n")[:-1]
+            fresh = [clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(8)) for line in lines]
             self._kept.extend(fresh)
             self.count += len(fresh)
             self._arrived.extend([now] * len(fresh))
             self.lines, self.arrived = tuple(self._kept), tuple(self._arrived)
-
-
-def _shown(line: str) -> str:
-    return clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(8))
 
 
 _KINDS = (b'"type":"epoch"', b'"type":"started"', b'"type":"phase"')

@@ -83,7 +83,13 @@ class Series:
             self._broken = True
         self._lost, self._newest = None, (x, step)
         if self._open == 0 or self._broken:
-            self._begin(x, y, step)
+            if self._broken and len(self._x):
+                self._breaks.add(len(self._x))
+            self._broken, self._open = False, 0
+            self._x.append(x)
+            self._steps.append(step)
+            for values in (self._y, self._low, self._high):
+                values.append(y)
         else:  # the point stands for this reading, too
             means, low, high = self._y, self._low, self._high
             if y < low[-1]:
@@ -107,15 +113,6 @@ class Series:
                 self._x[:], self._y[:], breaks, self.last, self._each, self._steps[:], low, high, self._lost
             )
         return self._line
-
-    def _begin(self, x: float, y: float, step: float) -> None:
-        if self._broken and len(self._x):
-            self._breaks.add(len(self._x))
-        self._broken, self._open = False, 0
-        self._x.append(x)
-        self._steps.append(step)
-        for values in (self._y, self._low, self._high):
-            values.append(y)
 
     def _thin(self) -> None:
         """Merge neighbouring points in pairs. A single point at the end stays."""
