@@ -10,7 +10,7 @@ import time
 from ..finding import Finding
 from ..interpreter import installed, interpreter
 from ..telemetry import chips as chips
-from . import driver, gpu_findings, libraries, python_packages, tensorflow_check
+from . import gpu_findings, host_findings, libraries, tensorflow_check
 from .gpu_findings import HIDDEN
 from .nvml_query import NvmlQuery
 
@@ -36,23 +36,21 @@ class Examination:
         """Causes before consequences, after at most 2 s (`deep`: 17 s)."""
         with installed.of(self._python):
             bus, confined = chips.gpus_on_bus(), chips.confined()
-            software = [*python_packages.nvml_module_findings(), *python_packages.bytecode_findings()]
-            software += python_packages.tensorboard_findings()
-            missing = libraries.missing()
+            software, missing = list(host_findings.python_packages()), libraries.missing()
             # The driver and TensorFlow have been queried meanwhile.
             seen, cuda = self._nvml.by(self._deadline), libraries.answer(self._cuda, self._deadline)
-            there = driver.present(seen, bus, confined)
-            findings = [*driver.findings(seen, bus, confined, cuda), *gpu_findings.findings(seen, cuda.works)]
-            findings += gpu_findings.choice_findings(seen)
+            there = gpu_findings.present(seen, bus, confined)
+            findings = list(gpu_findings.driver_findings(seen, bus, confined, cuda))
+            findings += [*gpu_findings.findings(seen, cuda.works), *gpu_findings.choice_findings(seen)]
             if there:
                 findings += libraries.findings(cuda, seen.driver, findings)
             findings += [*gpu_findings.iommu_findings(seen, bus or []), *libraries.tensorflow(there), *software]
             findings += libraries.cuda(missing, there)
             findings += libraries.cudnn([gpu for gpu in seen.gpus if gpu.usable], there)
             findings += libraries.xla_tools(missing, there)
-            if seen.count or driver.unreadable(seen):
+            if seen.count or gpu_findings.unreadable(seen):
                 findings += libraries.libcuda(seen.driver, confined)
-            findings += driver.host_findings(seen.count)
+            findings += host_findings.findings(seen.count)
             if self._child is not None:
                 findings += tensorflow_check.findings(self._child, seen, self._deadline)
             return findings

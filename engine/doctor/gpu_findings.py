@@ -1,4 +1,6 @@
-"""Findings about the GPUs: what each one supports, what prevents or disturbs its use, and copies between them."""
+"""Findings about the driver and the GPUs: what each one supports, what prevents or disturbs its use, and copies between
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ from ..job import gpu_faults
 from ..job.machine_gpus import allocation_from, hides_all, visible
 from ..telemetry import chips, resource_limits
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
+from ..telemetry.nvml.connection import LIBRARY, LIBRARY_ALONE_MISSING
 from ..telemetry.nvml.queries import EXCLUSIVE
-from ..telemetry.nvml.reasons import Reason
+from ..telemetry.nvml.reasons import Code, Reason
 from ..units import counted, size
-from .libraries import FABRIC
+from .libraries import FABRIC, CudaAnswer
 from .nvml_query import ExaminedGpu, NvmlAnswers
 
 _NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d\b|\bMX\d50\b|\bT\d{3,4}\b")  # Turing's small chips, TU116 and TU117
@@ -30,6 +33,78 @@ _REMEDIES: dict[Reason | None, str] = {
     Reason.LOST: "dmesg may show why; leave this GPU out with device.visible until the machine has been restarted",
     Reason.NO_PERMISSION: "ls -l /dev/nvidia* shows who has access; leave this GPU out with device.visible",
 }
+
+
+# ---- the driver -----------------------------------------------------------------------------------
+
+
+Bus = Sequence[str] | None
+
+
+def driver_findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer) -> Iterator[Finding]:
+    """`bus`: the PCI addresses of all GPUs (None: not known); `confined`: some may be withheld on purpose."""
+    longer = "gputui doctor --deep waits longer; " if (seen.late_seconds or 0) < 10 else ""
+    quicker = f"{longer}nvidia-smi -pm 1 (as root) keeps the driver loaded, so that it answers faster"
+    if unreadable(seen):
+        remedy = "install the driver's library, which comes with nvidia-smi"
+        if (resource_limits.ROOT / chips.WSL_LIBRARIES / LIBRARY).exists():
+            remedy = f"export LD_LIBRARY_PATH=/{chips.WSL_LIBRARIES}, where WSL has it"
+        elif confined:
+            given = os.environ.get("NVIDIA_DRIVER_CAPABILITIES")
+            remedy = "start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+            remedy += f" (it is {given!r} now)" if given is not None else ""
+        yield Finding("warning", "driver", f"{LIBRARY_ALONE_MISSING}: nothing is known of the GPUs", remedy)
+        if cuda.works and cuda.count:
+            yield Finding("ok", "GPU", f"CUDA shows {cuda.count} GPU(s): training works, without readings of them")
+    elif seen.reason and gpu_faults.gpu_expected(seen.reason, seen.code, bus):
+        if seen.late_seconds is not None:
+            yield Finding("warning", "driver", seen.reason, quicker)
+        else:
+            yield gpu_faults.of_driver(seen.reason, seen.code, bus, confined)
+    elif seen.reason:
+        is_known = bus is not None and seen.code != Code.LIBRARY_NOT_FOUND
+        what = f"no NVIDIA GPU in this machine; {seen.reason}" if is_known else seen.reason
+        yield Finding("note", "GPU", what, "training runs on the CPU; gputui works, but GPU options have no effect")
+    else:
+        yield _version(seen)
+        if seen.late_seconds is not None:
+            answered = f"{len(seen.gpus)} of {seen.count} GPU(s) answered within {seen.late_seconds:.0f} s"
+            yield Finding("warning", "driver", f"the driver is slow: {answered}", quicker)
+        if bus and not confined and len(bus) > seen.count:  # the driver does not show all GPUs
+            shown = {(gpu.pci_bus_id or "").lower()[-len("0000:01:00.0") :] for gpu in seen.gpus}
+            hidden = [address for address in bus if address not in shown]
+            which = f" ({', '.join(hidden)})" if len(hidden) == len(bus) - seen.count else ""
+            what = f"the driver shows {seen.count} of the {len(bus)} GPUs in this machine{which}"
+            needs = gpu_faults.needs_of_chips(hidden) or "; a loose power cable is one possible cause"
+            yield Finding("warning", "driver", what, f"dmesg | grep -i nvrm shows why{needs}")
+
+
+def present(seen: NvmlAnswers, bus: Bus, confined: bool = False) -> bool:
+    """A driver whose GPUs TensorFlow should be able to use."""
+    expected = gpu_faults.gpu_expected(seen.reason, seen.code, bus)
+    without = seen.code == Code.LIBRARY_NOT_FOUND or gpu_faults.driver_withheld(seen.code, confined)
+    return not seen.reason or unreadable(seen) or (expected and not without)
+
+
+def unreadable(seen: NvmlAnswers) -> bool:
+    """NVML's library is missing although there are device nodes. CUDA may work then."""
+    return seen.code == Code.LIBRARY_NOT_FOUND and chips.has_device_nodes()
+
+
+def _version(seen: NvmlAnswers) -> Finding:
+    built = installed.cuda_version()
+    mine = f"NVIDIA driver {seen.driver}" + (f", CUDA {dotted(seen.cuda)}" if seen.cuda else "")
+    if fault := gpu_faults.old_driver(seen.driver, seen.cuda):
+        return fault
+    if seen.cuda is not None and built is not None and seen.cuda < built:
+        needs = f"{mine}: TensorFlow was built for CUDA {dotted(built)}"
+        return Finding("note", "driver", f"{needs}; chips for which it has machine code also work with this driver")
+    newer = seen.cuda is not None and built is not None and seen.cuda[0] > built[0]
+    fits = f": TensorFlow's own CUDA {dotted(built or ())} works with it" if newer else ""
+    return Finding("ok", "driver", f"{mine}{fits}")
+
+
+# ---- the GPUs -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -140,7 +215,7 @@ def _obstacles(box: Box, capability: tuple[int, int]) -> Iterator[Finding]:
         yield Finding("error", "GPU", what, compatibility.right_cudnn([capability]))
 
 
-def _settings_findings(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
+def _settings_and_health(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     limit, default = gpu.power_limit_w, gpu.power_limit_default_w
     if gpu.persistence is False:
         remedy = "nvidia-smi -pm 1 (as root) makes each start some seconds faster"
@@ -158,9 +233,6 @@ def _settings_findings(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
         first = gpu.instances[0].uuid
         what = f"MIG is on, with {len(gpu.instances)} instance(s); a run uses one of them"
         yield Finding("note", "GPU", what, f"choose it by name: device.visible={first}")
-
-
-def _health(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     broken = (gpu.ecc_errors or EccErrors()).uncorrected
     if broken:
         what = f"{broken} memory error(s) that could not be corrected"
@@ -185,9 +257,6 @@ def _taken(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
         remedy = "its display needs them" if processes else "nvidia-smi may show by whom (a display takes some, too)"
     remedy += "; device.visible can choose another GPU"
     yield Finding(level, "GPU", f"{size(used)} of {size(total)} are already in use{by}", remedy)
-
-
-# ---- connections, compute mode, memory repairs and licence ---------------------------------------
 
 
 _RESET = "reset it when nothing runs on it (as root: nvidia-smi --gpu-reset)"
@@ -232,7 +301,7 @@ def _fabric(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
         yield Finding("error", "GPU", f"CUDA cannot start: {FABRIC.what}", remedy)
 
 
-def _nvlinks(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
+def _links_and_memory(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     """No active link is normal without a bridge; behind NVLink switches all should be active."""
     active, count = gpu.nvlinks or (0, 0)
     if 0 < active < count:
@@ -240,17 +309,11 @@ def _nvlinks(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
         message = f"{active} of {count} NVLinks are active"
         remedy = "nvidia-smi nvlink --status shows which; cards with fewer bridges have fewer links"
         yield Finding(level, "GPU", message, remedy)
-
-
-def _memory(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     if gpu.repair:
         yield Finding("warning", "GPU", f"{gpu.repair} failed and will be replaced at the next reset", _RESET)
     if gpu.unrepaired:
         message = "a failed row of its memory could not be replaced"
         yield Finding("warning", "GPU", message, "replace the GPU; until then leave it out with device.visible")
-
-
-def _licence(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     if gpu.licensed is False:
         message = "this virtual GPU has no licence: the driver slows it down, and later CUDA stops working"
         yield Finding("warning", "GPU", message, "systemctl status nvidia-gridd shows why")
@@ -262,7 +325,7 @@ def hides(gpu: ExaminedGpu, box: Box) -> list[Finding]:
 
 
 RULES: tuple[Callable[[ExaminedGpu, Box], Iterator[Finding]], ...] = (
-    _worth, _settings_findings, _health, _taken, _compute_mode, _lanes, _fabric, _nvlinks, _memory, _licence,
+    _worth, _settings_and_health, _taken, _compute_mode, _lanes, _fabric, _links_and_memory,
 )  # fmt: skip
 
 

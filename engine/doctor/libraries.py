@@ -8,16 +8,20 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..finding import Finding, errors
 from ..gpu import VISIBLE, Gpu
 from ..interpreter import compatibility, installed, interpreter, supported_versions
 from ..job.machine_gpus import hides_all
+from ..system.child_process import BackgroundCall
 from ..telemetry import chips, resource_limits
-from .python_packages import Child
 
 # The libraries that TensorFlow 2.21 opens by name when it first looks for GPUs or first needs one.
 LIBRARIES = {
@@ -79,14 +83,12 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
         return
     needed = {name: package for name, package in missing.items() if name != CUPTI}
     packages = sorted(set(needed.values()))
-    if len(packages) > MOST_PACKAGES:
-        what = f"CUDA's libraries are missing ({', '.join(list(needed)[:3])} ...): TensorFlow cannot use a GPU"
-        yield Finding("error" if has_driver else "note", "CUDA", what, installed.with_cuda())
-    elif packages:
-        verb = "is" if len(needed) == 1 else "are"
-        what = f"{', '.join(needed)} {verb} missing: TensorFlow cannot use a GPU"
-        remedy = "; ".join(map(installed.install, packages))
-        yield Finding("error" if has_driver else "note", "CUDA", what, remedy)
+    if packages:
+        verb, remedy = "is" if len(needed) == 1 else "are", "; ".join(map(installed.install, packages))
+        what = f"{', '.join(needed)} {verb} missing"
+        if len(packages) > MOST_PACKAGES:
+            what, remedy = f"CUDA's libraries are missing ({', '.join(list(needed)[:3])} ...)", installed.with_cuda()
+        yield Finding("error" if has_driver else "note", "CUDA", f"{what}: TensorFlow cannot use a GPU", remedy)
     elif CUPTI in missing:
         what = f"{CUPTI} is missing: profiles have no GPU; all else works"
         yield Finding("warning" if has_driver else "note", "CUDA", what, installed.install(missing[CUPTI]))
@@ -169,6 +171,47 @@ def _loader_cache() -> Mapping[str, str]:
     return {}
 
 
+class Child:
+    """A Python process that runs `program` from the creation on, for `seconds`. Any thread may call `end`."""
+
+    def __init__(self, program: str, environment: Mapping[str, str], *flags: str, python: str = sys.executable) -> None:
+        self._began, self.seconds = time.monotonic(), 0.0
+        self._command, pipe = [python, "-P", *flags, "-c", program], subprocess.PIPE
+        how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "text": True, "errors": "replace"}
+        self._process: subprocess.Popen[str] | None = None
+        self._fault = ""
+        try:
+            variables = os.environ | environment
+            self._process = subprocess.Popen(self._command, stdout=pipe, stderr=pipe, env=variables, **how)
+        except OSError as fault:
+            self._fault = str(fault)
+        self._output = BackgroundCall(self._listen)
+
+    def _listen(self) -> subprocess.CompletedProcess[str]:
+        code, output, log = -1, "", self._fault
+        if self._process is not None:
+            output, log = self._process.communicate()
+            code = self._process.returncode
+        self.seconds = time.monotonic() - self._began
+        return subprocess.CompletedProcess(self._command, code, output, log)
+
+    def output(self, deadline: float) -> subprocess.CompletedProcess[str] | None:
+        """None at the deadline (time.monotonic): it is then ended. stderr says why it could not be started."""
+        try:
+            return self._output.result(max(0.1, deadline - time.monotonic()))
+        except TimeoutError:
+            self.seconds = time.monotonic() - self._began
+            self.end()
+            return None
+
+    def end(self) -> None:
+        """Waits at most 1 s: a process in an uninterruptible call of the driver does not end."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.kill()
+                self._process.wait(1)
+
+
 PROGRAM = """
 import ctypes, json
 cuda, count, name = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0), ctypes.c_char_p()
@@ -208,10 +251,9 @@ def answer(child: Child, deadline: float) -> CudaAnswer:
 def findings(answer: CudaAnswer, driver: str, before: Sequence[Finding] = ()) -> Iterator[Finding]:
     """CUDA does not work, unless all GPUs are hidden, or its vague error is explained by one `before`."""
     chosen = os.environ.get(VISIBLE)
-    if not answer.error or (answer.error == _NO_DEVICE and hides_all(chosen)):
-        return
     cause = cause_of(answer.error, driver)
-    if errors(before) and (cause.what in _VAGUE or answer.error == _MISMATCH):
+    is_known = errors(before) and (cause.what in _VAGUE or answer.error == _MISMATCH)
+    if not answer.error or is_known or (answer.error == _NO_DEVICE and hides_all(chosen)):
         return
     what, remedy = f"CUDA does not start ({answer.error}): {cause.what}", cause.remedy
     if answer.error == _NO_DEVICE and chosen is not None:

@@ -12,7 +12,7 @@ import time
 from ..finding import Finding, errors, worst_first
 from ..interpreter import installed
 from ..telemetry import chips
-from . import driver, gpu_findings, libraries, tensorflow_check
+from . import gpu_findings, libraries, tensorflow_check
 from .nvml_query import NvmlQuery
 
 PATIENCE_SECONDS = 2.0
@@ -28,7 +28,7 @@ def reason(log: str = "") -> Finding | None:
     finally:
         cuda.end()
     confined, box = chips.confined(), gpu_findings.Box(seen.driver, cuda_works=opened.works)
-    findings += driver.findings(seen, chips.gpus_on_bus(), confined, opened)
+    findings += gpu_findings.driver_findings(seen, chips.gpus_on_bus(), confined, opened)
     findings += gpu_findings.hidden(seen, opened.works)
     findings += (finding for gpu in seen.gpus for finding in gpu_findings.hides(gpu, box))
     findings += errors(gpu_findings.choice_findings(seen))

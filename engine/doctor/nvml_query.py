@@ -100,10 +100,12 @@ class NvmlQuery:
             for index in range(self._seen.count):
                 self._know(gpus=(*self._seen.gpus, _gpu(index)))
             for index, gpu in enumerate(self._seen.gpus):
-                if not gpu.missing:
+                handle = None if gpu.missing else or_none(functools.partial(pynvml.nvmlDeviceGetHandleByIndex, index))
+                if handle is not None:
+                    answers = {key: or_none(functools.partial(ask, handle)) for key, ask in _DETAILS.items()}
+                    more: dict[str, Any] = {key: answer for key, answer in answers.items() if answer is not None}
                     gpus = list(self._seen.gpus)
-                    more = or_none(functools.partial(_details_of, index))
-                    gpus[index] = replace(gpus[index], **(more or {}))
+                    gpus[index] = replace(gpu, **more)
                     self._know(gpus=tuple(gpus))
         finally:
             or_none(pynvml.nvmlShutdown)
@@ -149,13 +151,6 @@ def _answer(handle: Any, question: Question) -> dict[str, Any]:
 # ---- details that only the doctor needs ----------------------------------------------------------
 
 
-def _details_of(index: int) -> dict[str, Any]:
-    """Return those details that are available, by the keys of _DETAILS."""
-    gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-    answers = {key: or_none(functools.partial(ask, gpu)) for key, ask in _DETAILS.items()}
-    return {key: answer for key, answer in answers.items() if answer is not None}
-
-
 def _fabric(gpu: Handle) -> int | None:
     info = pynvml.c_nvmlGpuFabricInfoV_t()
     if or_none(lambda: (pynvml.nvmlDeviceGetGpuFabricInfoV(gpu, pynvml.byref(info)), True)) is None:
@@ -193,14 +188,14 @@ def _licensed(gpu: Handle) -> bool | None:
 
 _DETAILS: dict[str, Callable[[Handle], Any]] = {
     "compute_mode": pynvml.nvmlDeviceGetComputeMode,
-    "holders": lambda gpu: described(computing(gpu), None),  # the processes that compute
-    "pcie_lanes": lambda gpu: (  # now, and at most
+    "holders": lambda gpu: described(computing(gpu), None),
+    "pcie_lanes": lambda gpu: (
         pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
         pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
     ),
-    "fabric": _fabric,  # NVML's number for the state of the registration at the NVLink switches
-    "nvlinks": _nvlinks,  # active, and all
-    "repair": _repair,  # the rows or pages of memory that the next reset replaces
-    "unrepaired": lambda gpu: bool(pynvml.nvmlDeviceGetRemappedRows(gpu)[3]),  # a row could not be replaced
+    "fabric": _fabric,
+    "nvlinks": _nvlinks,
+    "repair": _repair,
+    "unrepaired": lambda gpu: bool(pynvml.nvmlDeviceGetRemappedRows(gpu)[3]),
     "licensed": _licensed,
 }

@@ -4,20 +4,17 @@ process may crash or hang. What TensorFlow logs about a GPU is taken as the like
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from ..finding import Finding
 from ..interpreter import installed
 from . import libraries
 from .gpu_findings import all_gpus, expected_gpus
-from .libraries import NO_DEVICE
+from .libraries import NO_DEVICE, Child
 from .nvml_query import NvmlAnswers
-from .python_packages import Child
 
 ABOUT = "TensorFlow"
 PROGRAM = """
@@ -63,17 +60,17 @@ def findings(child: Child, seen: NvmlAnswers, deadline: float) -> Iterator[Findi
         remedy = "the disk may be slow or the driver may hang; try: python -c 'import tensorflow'"
         yield Finding("warning", ABOUT, what, remedy)
         return
-    answer: Any = None
-    with contextlib.suppress(ValueError, IndexError):
+    try:
         answer = json.loads(output.stdout.strip().splitlines()[-1])
-    if not (isinstance(answer, dict) and "gpus" in answer):
+        version, names = answer["version"], answer["gpus"]
+    except (ValueError, IndexError, TypeError, KeyError):
         lines = [line.strip() for line in output.stderr.splitlines() if line.strip()]
         why = lines[-1][:200] if lines else f"return code {output.returncode}"
         remedy = "python -c 'import tensorflow' shows the full error; reinstalling TensorFlow may help"
         yield Finding("error", ABOUT, f"TensorFlow cannot be imported: {why}", remedy)
         return
-    yield Finding("ok", ABOUT, f"TensorFlow {answer['version']} can be imported ({child.seconds:.1f} s)")
-    yield _compared(seen, answer["gpus"], output.stderr)
+    yield Finding("ok", ABOUT, f"TensorFlow {version} can be imported ({child.seconds:.1f} s)")
+    yield _compared(seen, names, output.stderr)
 
 
 def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
@@ -88,8 +85,8 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
     if len(names) != due and not (partitioned and len(names) > due):
         what = f"the driver shows {len(there)} GPU(s), but TensorFlow sees {len(names)}"
         if due != len(there):
-            shows = f"the driver shows {len(there)} GPU(s), of which TensorFlow should see {due}"
-            what = f"{shows}, but it sees {len(names)}"
+            should = f"of which TensorFlow should see {due}, but it sees {len(names)}"
+            what = f"the driver shows {len(there)} GPU(s), {should}"
         reason = likely(log, seen.driver)
         message = f"{what}: {reason.what}" if reason else what
         remedy = (reason or libraries.filled(NO_DEVICE, "")).remedy

@@ -11,6 +11,7 @@ import os
 import time
 from collections import deque
 from dataclasses import dataclass
+from itertools import accumulate, islice, takewhile
 from pathlib import Path
 
 KEPT_BYTES = 8 << 20
@@ -63,18 +64,33 @@ class LineFile:
         """Write a line after those that wait, or let it wait if the disk refused one 0.25 s ago or less. The gap is
         returned if writing works again after one.
         """
-        self._keep(line.encode() + b"\n")
+        self._waiting.append(line.encode() + b"\n")
+        self._waiting_bytes += len(self._waiting[-1])
+        while self._waiting_bytes > self._kept_bytes and len(self._waiting) > 1:
+            self._waiting_bytes -= len(self._waiting.popleft())
+            self._lost += 1
         return self.flush() if time.monotonic() >= self._next_try else None
 
     def flush(self) -> Gap | None:
         """Try to write the lines that wait in memory. If writing works again after a gap, return the gap; else None."""
         try:
             while self._waiting:
-                self._write(self._opened(), self._block())
+                if self._descriptor is None:
+                    _end_last_line(self._path, self._part)
+                    self._part = b""
+                    self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+                self._write_block(self._descriptor)
         except OSError as fault:
-            self._refuse(fault)
+            self.close()
+            now = time.monotonic()
+            self.reason, self._next_try = fault.strerror or str(fault), now + RETRY_SECONDS
+            self._refused_at = now if self._refused_at is None else self._refused_at
             return None
-        return self._end_gap()
+        if self._refused_at is None:
+            return None
+        gap = Gap(time.monotonic() - self._refused_at, self.reason, self._late, self._lost)
+        self._refused_at, self._late, self._lost, self.reason, self._next_try = None, 0, 0, "", 0.0
+        return gap
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -82,69 +98,27 @@ class LineFile:
                 os.close(self._descriptor)
             self._descriptor = None
 
-    def _keep(self, line: bytes) -> None:
-        self._waiting.append(line)
-        self._waiting_bytes += len(line)
-        while self._waiting_bytes > self._kept_bytes and len(self._waiting) > 1:
-            self._waiting_bytes -= len(self._waiting.popleft())
-            self._lost += 1
-
-    def _block(self) -> list[bytes]:
-        lines: list[bytes] = []
-        size = 0
-        for line in self._waiting:
-            if lines and size + len(line) > _BLOCK_BYTES:
-                break
-            lines.append(line)
-            size += len(line)
-        return lines
-
-    def _write(self, descriptor: int, lines: list[bytes]) -> None:
+    def _write_block(self, descriptor: int) -> None:
         """Write as many lines as the disk accepts; what was written of a line in part is removed. Raises OSError."""
         self._take_back_part(descriptor)
-        block, written = memoryview(b"".join(lines)), 0
+        sizes = accumulate(map(len, self._waiting))
+        count = max(1, sum(1 for _ in takewhile(lambda size: size <= _BLOCK_BYTES, sizes)))
+        block, written = memoryview(b"".join(islice(self._waiting, count))), 0
         try:
             while written < len(block):
                 written += os.write(descriptor, block[written:])
         finally:
-            self._part = self._count(lines, written)
+            while self._waiting and written >= len(self._waiting[0]):
+                written -= len(line := self._waiting.popleft())
+                self._waiting_bytes -= len(line)
+                self._late += self._refused_at is not None
+            self._part = self._waiting[0][:written] if written else b""
             self._take_back_part(descriptor)
-
-    def _count(self, lines: list[bytes], written: int) -> bytes:
-        # Of `lines` so many bytes were written. Returns the part of the next line that was written.
-        for line in lines:
-            if written < len(line):
-                return line[:written]
-            written -= len(line)
-            self._waiting_bytes -= len(self._waiting.popleft())
-            self._late += self._refused_at is not None
-        return b""
 
     def _take_back_part(self, descriptor: int) -> None:
         if self._part:
             os.ftruncate(descriptor, os.fstat(descriptor).st_size - len(self._part))
             self._part = b""
-
-    def _opened(self) -> int:
-        if self._descriptor is None:
-            _end_last_line(self._path, self._part)
-            self._part = b""
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        return self._descriptor
-
-    def _refuse(self, fault: OSError) -> None:
-        self.close()
-        now = time.monotonic()
-        self.reason, self._next_try = fault.strerror or str(fault), now + RETRY_SECONDS
-        if self._refused_at is None:
-            self._refused_at = now
-
-    def _end_gap(self) -> Gap | None:
-        if self._refused_at is None:
-            return None
-        gap = Gap(time.monotonic() - self._refused_at, self.reason, self._late, self._lost)
-        self._refused_at, self._late, self._lost, self.reason, self._next_try = None, 0, 0, "", 0.0
-        return gap
 
 
 def _end_last_line(path: Path, part: bytes) -> None:

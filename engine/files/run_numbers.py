@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from .reading import open_regular
 from .values import EMPTY
@@ -23,33 +22,24 @@ _TIME = re.compile(r"\d{8}-\d{6}-")  # of the start, at the beginning of each na
 _LONGEST_EVENT = 1 << 20  # bytes
 
 
-class _Read(NamedTuple):
-    stamp: tuple[int, ...]
-    numbers: Mapping[str, int]
-
-
-_read: dict[Path, _Read] = {}
+_read: dict[Path, tuple[tuple[int, ...], Mapping[str, int]]] = {}  # of each file its stamp and the numbers
 
 
 def number_of(run_folder: Path) -> int | None:
     """None without one. A folder that the user has renamed is recognised by the id in the run's first event."""
     numbers = _numbers(file_of(run_folder))
-    number = numbers.get(run_folder.name)
-    if number is not None or not numbers or _is_older(run_folder.name, next(iter(numbers))):
-        return number
+    name, first_numbered = run_folder.name, next(iter(numbers), "")
+    is_older = _TIME.match(name) and _TIME.match(first_numbered) and name[:15] < first_numbered[:15]
+    if name in numbers or not numbers or is_older:
+        return numbers.get(name)
     first_name = _first_name(run_folder)
-    if first_name not in numbers or _is_folder(run_folder.with_name(first_name)):  # this folder is a copy
-        return None
-    return numbers[first_name]
+    is_copy = first_name in numbers and _is_folder(run_folder.with_name(first_name))
+    return None if is_copy else numbers.get(first_name)
 
 
 def short_names(runs_folder: Path) -> Mapping[str, str]:
     """By the name that the folder had at its creation, also of runs that were deleted."""
     return {name: f"r{number}" for name, number in _numbers(file_of(runs_folder / "any")).items()}
-
-
-def _is_older(name: str, first_numbered: str) -> bool:
-    return bool(_TIME.match(name) and _TIME.match(first_numbered) and name[:15] < first_numbered[:15])
 
 
 def named(short_name: str, runs_folder: Path) -> Path | None:
@@ -94,11 +84,10 @@ def _numbers(file: Path) -> Mapping[str, int]:
     try:
         about = os.stat(file)
         stamp = (about.st_ino, about.st_size, about.st_mtime_ns)
-        before = _read.get(file)
-        if before is None or before.stamp != stamp:
+        if file not in _read or _read[file][0] != stamp:
             with open_regular(file) as stream:
                 lines = os.fsdecode(stream.read()).split("\n")[:-1]
-            before = _read[file] = _Read(stamp, {name: number for number, name in enumerate(lines, 1) if name})
+            _read[file] = stamp, {name: number for number, name in enumerate(lines, 1) if name}
     except OSError:
         return EMPTY
-    return before.numbers
+    return _read[file][1]

@@ -64,7 +64,11 @@ def convert(content: Any, kind: type[T]) -> T:
         converted: T = _msgspec().convert(content, kind)
         return converted
     except _msgspec().ValidationError as fault:
-        raise Damaged(_in_words(str(fault))) from None
+        # Its message, such as "Expected `float`, got `str` - at `$.comparisons[0].gain`".
+        where = place[1] if (place := _AT.search(str(fault))) else ""
+        if absent := _MISSING.search(str(fault)):
+            raise Damaged(f"{f'{where}.' * bool(where)}{absent[1]} is missing") from None
+        raise Damaged(f"{where or 'its content'} is not valid") from None
 
 
 def _trusted(content: Any, kind: Any) -> Any:
@@ -75,14 +79,6 @@ def _trusted(content: Any, kind: Any) -> Any:
         return kind(**{name: _trusted(content[name], hints[name]) for name in hints if name in content})
     except TypeError as fault:
         raise Damaged(str(fault)) from None
-
-
-def _in_words(fault: str) -> str:
-    # of msgspec's message, such as "Expected `float`, got `str` - at `$.comparisons[0].gain`"
-    where = place[1] if (place := _AT.search(fault)) else ""
-    if absent := _MISSING.search(fault):
-        return f"{f'{where}.' * bool(where)}{absent[1]} is missing"
-    return f"{where or 'its content'} is not valid"
 
 
 # ---- files --------------------------------------------------------------------------------------

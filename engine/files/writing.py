@@ -35,12 +35,9 @@ def refusal(fault: BaseException) -> int | None:
     """The number of an error with which a disk refuses to be written to (full, quota, read-only, size of files), else
     None. Errors of TensorFlow and HDF5 are recognized by their text.
     """
-    if isinstance(fault, OSError) and fault.errno is not None:
-        return fault.errno if fault.errno in _WHAT else None
-    match = _IN_TEXT.search(str(fault))
-    if match is None:
-        return None
-    number = _BY_WORDS[match[1]] if match[1] else int(match[2])
+    number = fault.errno if isinstance(fault, OSError) else None
+    if number is None and (match := _IN_TEXT.search(str(fault))):
+        number = _BY_WORDS[match[1]] if match[1] else int(match[2])
     return number if number in _WHAT else None
 
 
@@ -74,7 +71,12 @@ def reason(fault: BaseException) -> str:
 
 def describe(number: int, path: Path | str) -> str:
     """Return the message about a disk that refuses to be written to. `number` is the error number from `refusal`."""
-    return f"{_WHAT[number]} at {path} ({_no_inodes(path) if number == errno.ENOSPC else ''}{os.strerror(number)})"
+    inodes = ""
+    with contextlib.suppress(OSError):
+        facts = os.statvfs(os.path.dirname(path) if not os.path.isdir(path) else path)
+        if number == errno.ENOSPC and facts.f_files and not facts.f_favail and facts.f_bavail:
+            inodes = "no inode is free: "  # the disk has free space
+    return f"{_WHAT[number]} at {path} ({inodes}{os.strerror(number)})"
 
 
 def try_writing(folder: Path) -> str:
@@ -83,18 +85,9 @@ def try_writing(folder: Path) -> str:
         with tempfile.TemporaryFile(dir=folder) as stream:
             stream.write(bytes(PROBE_BYTES))
     except OSError as fault:
-        number = refusal(fault)
-        return describe(number, folder) if number is not None else ""
+        if (number := refusal(fault)) is not None:
+            return describe(number, folder)
     return ""
-
-
-def _no_inodes(path: Path | str) -> str:
-    # The disk has free space but no inode for one more file.
-    try:
-        facts = os.statvfs(os.path.dirname(path) if not os.path.isdir(path) else path)
-    except OSError:
-        return ""
-    return "no inode is free: " if facts.f_files and not facts.f_favail and facts.f_bavail else ""
 
 
 def used_bytes(*folders: str | os.PathLike[str]) -> int:
@@ -203,19 +196,11 @@ def forgive_full_disk() -> None:
     written at once, as a log is read while it is written, and a process may end without Python's own end.
     """
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
+        stream: Any = getattr(sys, name)
         if stream is not None:
-            setattr(sys, name, _forgiving(stream))
-            setattr(sys, f"__{name}__", getattr(sys, name))
-
-
-def _forgiving(stream: Any) -> io.TextIOWrapper:
-    raw = _Forgiving(stream.fileno(), "wb", closefd=False)
-    buffer: Any = raw if stream.write_through else io.BufferedWriter(raw)  # as Python does with PYTHONUNBUFFERED
-    return io.TextIOWrapper(
-        buffer,
-        encoding=stream.encoding,
-        errors=stream.errors,
-        line_buffering=True,
-        write_through=stream.write_through,
-    )
+            raw = _Forgiving(stream.fileno(), "wb", closefd=False)
+            at_once = stream.write_through  # as Python does with PYTHONUNBUFFERED
+            buffer: Any = raw if at_once else io.BufferedWriter(raw)
+            forgiving = io.TextIOWrapper(buffer, stream.encoding, stream.errors, None, True, at_once)
+            setattr(sys, name, forgiving)
+            setattr(sys, f"__{name}__", forgiving)

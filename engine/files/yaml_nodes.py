@@ -74,12 +74,9 @@ def _parse(text: str, kind: Any) -> dict[str, Located]:
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):
             raise YamlFault("aliases (*name) are not allowed in presets; write the value itself", line)
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise YamlFault(f"nested deeper than {MAX_DEPTH} levels, so it is no preset", line)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise YamlFault(f"nested deeper than {MAX_DEPTH} levels, so it is no preset", line)
     loader: Any = kind(text)
     try:
         root = loader.get_single_node()

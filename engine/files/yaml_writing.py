@@ -84,26 +84,27 @@ def with_comments(text: str, comments: Mapping[tuple[str, str], str], kind: str)
     """
     _, document = load(text)
     lines = text.splitlines(keepends=True)
-    above: dict[int, list[str]] = {}
+    above: dict[int, list[tuple[str, str]]] = {}  # by line: the beginning of a comment, and the rest
     for (group, name), comment in comments.items():
         values = document.get(group)
         if not isinstance(values, CommentedMap) or name not in values:
             continue
         in_braces = values.fa.flow_style()
         line, column = document.lc.key(group) if in_braces else values.lc.key(name)
-        bare = re.sub(rf"\s+# {kind}: .*", "", _content(lines[line]))
+        bare = re.sub(rf"\s+# {kind}: .*", "", lines[line].rstrip("\r\n"))
         if not in_braces and _can_follow(bare):
             lines[line] = f"{bare}  # {kind}: {comment}{_end(lines[line])}"
         else:
-            above.setdefault(line, []).append(f"{' ' * column}# {kind}: {name}: {comment}")
-    return "".join(_headed(_inserted(lines, above, kind), comments.get(HEAD, ""), kind))
-
-
-def _headed(lines: list[str], comment: str, kind: str) -> list[str]:
-    # An empty comment only removes the older one.
-    start = f"# {kind}: {HEAD[1]}: "
-    rest = [line for line in lines if not line.startswith(start)]
-    return [start + comment + (_end(lines[0]) or "\n"), *rest] if comment else rest
+            above.setdefault(line, []).append((f"{' ' * column}# {kind}: {name}", f": {comment}"))
+    commented: list[str] = []
+    for number, line in enumerate(lines):
+        for start, _ in above.get(number, ()):  # an older comment on the same value
+            commented = [earlier for earlier in commented if not earlier.startswith(start)]
+        commented += [start + comment + (_end(line) or "\n") for start, comment in above.get(number, ())]
+        commented.append(line)
+    start, head = f"# {kind}: {HEAD[1]}: ", comments.get(HEAD, "")
+    rest = "".join(line for line in commented if not line.startswith(start))
+    return start + head + (_end(commented[0]) or "\n") + rest if head else rest
 
 
 def _can_follow(line: str) -> bool:
@@ -112,21 +113,5 @@ def _can_follow(line: str) -> bool:
     return bool(value) and "#" not in value and value[0] not in "|>&*!\"'" and value.count("[") == value.count("]")
 
 
-def _inserted(lines: list[str], above: Mapping[int, list[str]], kind: str) -> list[str]:
-    """By the numbers of lines from 0; older comments of this `kind` on the same values are removed."""
-    result: list[str] = []
-    for number, line in enumerate(lines):
-        for comment in above.get(number, ()):
-            start = comment[: comment.index(": ", comment.index(f"# {kind}: ") + len(f"# {kind}: "))]
-            result = [earlier for earlier in result if not earlier.startswith(start)]
-        result += [comment + (_end(line) or "\n") for comment in above.get(number, ())]
-        result.append(line)
-    return result
-
-
-def _content(line: str) -> str:
-    return line.rstrip("\r\n")
-
-
 def _end(line: str) -> str:
-    return line[len(_content(line)) :]
+    return line[len(line.rstrip("\r\n")) :]

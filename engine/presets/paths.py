@@ -8,7 +8,7 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,31 +29,10 @@ if TYPE_CHECKING:
 Parts = tuple[str, str, str]  # the text before the path, the path, the text after it
 
 
-def _of_data(value: str) -> Parts | None:
-    kind, _, place = value.partition(":")
-    return (f"{kind}:", place, "") if kind in PATH_SOURCES and place else None
-
-
-def _of_entry(value: str) -> Parts | None:
-    match = ENTRY.fullmatch(value)
-    return ("", match["place"], f":{match['function']}") if match and match["place"].endswith(".py") else None
-
-
-def _of_folder(value: str) -> Parts | None:
-    return "", value, ""
-
-
 DATA, ENTRY_KEY, FOLDER, CACHE = "workload.data", "workload.entry", "workload.folder", "input.cache"
 PYTHON = "run.python"
 PATTERN = "tfrecord:"
-_PARTS: Mapping[str, Callable[[str], Parts | None]] = {
-    DATA: _of_data,
-    ENTRY_KEY: _of_entry,
-    FOLDER: _of_folder,
-    CACHE: lambda value: None if value in ("off", "memory") else ("", value, ""),
-    PYTHON: _of_folder,
-}
-KEYS = tuple(_PARTS)
+KEYS = (DATA, ENTRY_KEY, FOLDER, CACHE, PYTHON)
 
 
 def absolute(options: Options, bases: Mapping[str, str]) -> Options:
@@ -108,7 +87,15 @@ def typed_here(key: str, options: Options, file: str) -> str | None:
 
 
 def _parts(key: str, value: Any) -> Parts | None:
-    return _PARTS[key](value) if key in _PARTS and isinstance(value, str) else None
+    if key not in KEYS or not isinstance(value, str) or (key == CACHE and value in ("off", "memory")):
+        return None
+    if key == DATA:
+        kind, _, place = value.partition(":")
+        return (f"{kind}:", place, "") if kind in PATH_SOURCES and place else None
+    if key == ENTRY_KEY:
+        match = ENTRY.fullmatch(value)
+        return ("", match["place"], f":{match['function']}") if match and match["place"].endswith(".py") else None
+    return "", value, ""
 
 
 def _base(before: str, folder: str) -> str:
@@ -197,48 +184,47 @@ def find(name_or_path: str, beside: Path | None = None) -> Path:
     """Return the file of a preset by name or path, or that of the run for `run:ID`. A relative path is resolved from
     `beside`, with which `run:ID` is not accepted, or from the current folder. Raises PresetError.
     """
+    place, as_path = shorten(name_or_path), Path(os.path.expanduser(name_or_path))
     if name_or_path.startswith(RUN) and beside is None:
         path = _of_run(name_or_path.removeprefix(RUN))
-        if not names_workload(path):
-            raise PresetError([Problem(shorten(name_or_path), None, "", OWN_FIT)])
-        return path
-    if python := of_python(name_or_path):
-        raise PresetError([Problem(name_or_path, None, "", python)])
-    as_path = Path(os.path.expanduser(name_or_path))
-    looks_like_path = as_path.suffix in PRESET_SUFFIXES or os.sep in name_or_path
-    if looks_like_path:
+        if names_workload(path):
+            return path
+        what = OWN_FIT
+    elif python := of_python(name_or_path):
+        place, what = name_or_path, python
+    elif as_path.suffix in PRESET_SUFFIXES or os.sep in name_or_path:
         path = beside / as_path if beside and not as_path.is_absolute() else as_path
         if os.path.isfile(path):
             return path
-        what = "is a folder, not a preset file" if os.path.isdir(path) else f"no such file{_hint(path, beside)}"
-        raise PresetError([Problem(str(path), None, "", what)])
-    named = named_presets()
-    if name_or_path in named:
-        return named[name_or_path]
-    for suffix in PRESET_SUFFIXES:
-        if os.path.isfile(f"{name_or_path}{suffix}"):
-            what = f"no preset of this name, but there is a file: gputui --preset {name_or_path}{suffix}"
-            raise PresetError([Problem(shorten(name_or_path), None, "", what)])
-    message = f"no preset of this name{did_you_mean(name_or_path, named)}"
-    raise PresetError([Problem(shorten(name_or_path), None, "", f"{message} (known: {', '.join(named)})")])
+        hint = "is a folder, not a preset file" if os.path.isdir(path) else f"no such file{_hint(path, beside)}"
+        place, what = str(path), hint
+    else:
+        named, names = named_presets(), [f"{name_or_path}{suffix}" for suffix in PRESET_SUFFIXES]
+        if name_or_path in named:
+            return named[name_or_path]
+        if file := next(filter(os.path.isfile, names), ""):
+            what = f"no preset of this name, but there is a file: gputui --preset {file}"
+        else:
+            meant = did_you_mean(name_or_path, named)
+            what = f"no preset of this name{meant} (known: {', '.join(named)})"
+    raise PresetError([Problem(place, None, "", what)])
 
 
 def _of_run(text: str) -> Path:
     """`text` is the short name, the id, or a part of only one id."""
-    folders = runs_folder()
+    folders, what = runs_folder(), "there is no such run; gputui runs lists them"
     if (folder := run_numbers.named(text, folders)) is not None:
         return folder / "preset.yaml"
     if deleted := run_numbers.first_name_of(text, folders):  # another run's id may contain `text`
         what = f"the run {deleted} has been deleted; gputui runs lists the others"
-        raise PresetError([Problem(shorten(f"{RUN}{text}"), None, "", what)])
-    with contextlib.suppress(OSError):
-        names = [name for name in sorted(os.listdir(folders)) if text and text in name and not name.startswith(".")]
-        if len(names) == 1 or text in names:
-            return folders / (text if text in names else names[0]) / "preset.yaml"
-        if names:
-            what = f"{len(names)} runs have that in their ids ({', '.join(names[:3])} ...); give more of the id"
-            raise PresetError([Problem(shorten(f"{RUN}{text}"), None, "", what)])
-    raise PresetError([Problem(shorten(f"{RUN}{text}"), None, "", "there is no such run; gputui runs lists them")])
+    else:
+        with contextlib.suppress(OSError):
+            names = [name for name in sorted(os.listdir(folders)) if text and text in name and not name.startswith(".")]
+            if len(names) == 1 or text in names:
+                return folders / (text if text in names else names[0]) / "preset.yaml"
+            if names:
+                what = f"{len(names)} runs have that in their ids ({', '.join(names[:3])} ...); give more of the id"
+    raise PresetError([Problem(shorten(f"{RUN}{text}"), None, "", what)])
 
 
 def of_python(word: str) -> str:
@@ -259,12 +245,10 @@ def names_workload(path: Path) -> bool:
 
 def _hint(path: Path, beside: Path | None) -> str:
     """The name of a preset or a file in the same folder that may be meant."""
-    named = named_presets()
+    named, file = named_presets(), None
     near = path.stem if path.stem in named else nearest(path.stem, named)
-    try:
+    with contextlib.suppress(OSError, ValueError):
         file = nearest(path.name, [name for name in os.listdir(path.parent) if name.endswith(PRESET_SUFFIXES)])
-    except (OSError, ValueError):
-        file = None
     if file is not None and near != path.stem:
         return f", did you mean {path.with_name(file)}?"
     if near is None:

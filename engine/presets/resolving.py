@@ -47,7 +47,7 @@ class _Layers:
 def resolve(name_or_path: str, settings: Iterable[str] = ()) -> Preset:
     """Return the preset by name or path, with settings `KEY=VALUE`. Raises PresetError."""
     path = find(name_or_path)
-    return replace(_resolved(path, None, settings), file=path.absolute())
+    return replace(resolve_text(None, path, settings), file=path.absolute())
 
 
 def defaults(settings: Iterable[str] = ()) -> Preset:
@@ -57,12 +57,8 @@ def defaults(settings: Iterable[str] = ()) -> Preset:
     return _validated("default", layers)
 
 
-def resolve_text(text: str, path: Path, settings: Iterable[str] = ()) -> Preset:
-    """Return the preset that the file `path` would be with this content. Raises PresetError."""
-    return _resolved(path, text, settings)
-
-
-def _resolved(path: Path, text: str | None, settings: Iterable[str]) -> Preset:
+def resolve_text(text: str | None, path: Path, settings: Iterable[str] = ()) -> Preset:
+    """Return the preset that the file `path` would be with this content, or is (None). Raises PresetError."""
     layers = _Layers()
     _add_file(layers, path, chain=(), text=text)
     _add_settings(layers, settings)
@@ -141,61 +137,51 @@ def _add_entry(layers: _Layers, place: str, group: str, located: Located) -> Non
         if not isinstance(located.value, dict):
             raise YamlFault("must be a mapping, such as {over: {learning_rate: [1e-3, 3e-3]}}", located.line, group)
         layers.sweep = {name: getattr(value, "value", value) for name, value in located.value.items()}
-    elif group != "extends":
-        _add_group(layers, place, group, located)
-
-
-def _add_group(layers: _Layers, place: str, group: str, located: Located) -> None:
-    if located.value is None:
+    elif group == "extends" or located.value is None:
         return
-    if not isinstance(located.value, dict):
+    elif not isinstance(located.value, dict):
         takes = (info for info in opts.OPTIONS if info.group == group and located.value in info.choices)
         meant = next((f", such as {group}: {{{info.name}: {located.value}}}" for info in takes), "")
         raise YamlFault(f"must be a mapping of options to values{meant}", located.line, group)
-    for name, value in located.value.items():
-        key = f"{group}.{name}"
-        line = value.line if isinstance(value, Located) else located.line
-        if len(layers.problems) >= MOST_PROBLEMS:
-            break
-        if key not in _KNOWN:
-            layers.problems.append(Problem(place, line, key, f"unknown option{option_meant(key, opts.OPTIONS)}"))
-            continue
-        layers.values[key] = value.value if isinstance(value, Located) else value
-        layers.origins[key] = (place, line)
-        layers.bases[key] = os.path.dirname(place)
+    else:
+        for name, value in located.value.items():
+            key = f"{group}.{name}"
+            line = value.line if isinstance(value, Located) else located.line
+            if len(layers.problems) >= MOST_PROBLEMS:
+                break
+            if key not in _KNOWN:
+                layers.problems.append(Problem(place, line, key, f"unknown option{option_meant(key, opts.OPTIONS)}"))
+                continue
+            layers.values[key] = value.value if isinstance(value, Located) else value
+            layers.origins[key] = (place, line)
+            layers.bases[key] = os.path.dirname(place)
 
 
 def _add_settings(layers: _Layers, settings: Iterable[str]) -> None:
     """Add them as one layer, so that their order has no effect."""
     given = _Layers()
-    layers.arguments = layers.values.get(opts.ARGUMENTS)
+    layers.arguments = layers.values.get(opts.ARGUMENTS)  # of which a setting may change one
     for setting in sorted(settings, key=lambda text: bool(opts.argument_of(text.partition("=")[0].strip()))):
-        _add_setting(given, setting, layers.arguments)
+        name, equals, text = setting.partition("=")
+        place = f"--set {shorten(setting, 60)[1:-1]}"
+        if not equals:
+            raise PresetError([Problem(place, None, "", "give KEY=VALUE, such as input.batch_size=256")])
+        try:
+            key = opts.resolve_key(name.strip(), opts.OPTIONS)
+        except KeyError as fault:
+            raise PresetError([Problem(place, None, "", str(fault.args[0]))]) from None
+        if meant := located_yaml.trap(text.strip()):
+            raise PresetError([Problem(place, None, key, meant)])
+        value = located_yaml.scalar(text)
+        if names := opts.argument_of(name.strip()):
+            value = _with_argument(given.values.get(key, layers.arguments), names, value)
+        given.values[key], given.origins[key] = value, (place, None)
     if given.values.get(ENTRY) is not None:
         _drop_replaced(layers)
     for key in given.values:
         layers.bases.pop(key, None)  # a typed path is relative to the current folder
     layers.values.update(given.values)
     layers.origins.update(given.origins)
-
-
-def _add_setting(layers: _Layers, setting: str, arguments: Any) -> None:
-    """`arguments` is the present workload.args, of which a setting may change one."""
-    name, equals, text = setting.partition("=")
-    place = f"--set {shorten(setting, 60)[1:-1]}"
-    if not equals:
-        raise PresetError([Problem(place, None, "", "give KEY=VALUE, such as input.batch_size=256")])
-    try:
-        key = opts.resolve_key(name.strip(), opts.OPTIONS)
-    except KeyError as fault:
-        raise PresetError([Problem(place, None, "", str(fault.args[0]))]) from None
-    if meant := located_yaml.trap(text.strip()):
-        raise PresetError([Problem(place, None, key, meant)])
-    value = located_yaml.scalar(text)
-    if names := opts.argument_of(name.strip()):
-        value = _with_argument(layers.values.get(key, arguments), names, value)
-    layers.values[key] = value
-    layers.origins[key] = (place, None)
 
 
 def _with_argument(arguments: Any, names: tuple[str, ...], value: Any) -> Any:

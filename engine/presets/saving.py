@@ -5,6 +5,7 @@ reading it gives the same preset.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import stat
@@ -13,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 from ..files import located_yaml, yaml_writing
@@ -113,25 +113,21 @@ class Deleted:
         """Raises SaveError."""
         if os.path.lexists(self.path):
             raise SaveError(f"{self.path} cannot be restored: there is another file of this name now")
+        descriptor = None
         try:
             if self.target:
                 self.path.symlink_to(self.target)
-            else:
-                self._write(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self.mode))
-        except OSError as fault:
-            raise SaveError(f"{self.path} cannot be restored: {fault.strerror}") from None
-
-    def _write(self, descriptor: int) -> None:
-        """If it fails, the file is removed, so that the user can try again."""
-        try:
+                return
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self.mode)
             with open(descriptor, "wb") as stream:
                 with contextlib.suppress(OSError):  # a file system without modes
                     os.fchmod(descriptor, self.mode)
                 stream.write(self.content)
-        except OSError:
-            with contextlib.suppress(OSError):
-                self.path.unlink()
-            raise
+        except OSError as fault:
+            if descriptor is not None:  # the user can try again
+                with contextlib.suppress(OSError):
+                    self.path.unlink()
+            raise SaveError(f"{self.path} cannot be restored: {fault.strerror}") from None
 
 
 @dataclass(frozen=True)
@@ -182,9 +178,14 @@ def updated(text: str, preset: Preset, path: Path) -> str:
     changed = [info for info in OPTIONS if _value(preset, info) != _value(before, info)]
     if not changed and preset.description == before.description:
         return text
-    yaml, document = _load(text)
+    try:
+        yaml, document = yaml_writing.load(text)
+    except LayoutFault as fault:
+        raise SaveError(str(fault)) from None
     if preset.description != before.description:
-        _describe(document, preset.description)
+        if "description" not in document:
+            document.insert(1 if "schema_version" in document else 0, "description", "")
+        document["description"] = yaml_writing.scalar(preset.description)
     folder = preset.options.workload.folder
     goes_without_saying = before.options.workload.folder is None and folder == os.path.abspath(path.parent)
     for info in changed:
@@ -195,22 +196,9 @@ def updated(text: str, preset: Preset, path: Path) -> str:
             if not any(isinstance(v, CommentedMap) and not v.fa.flow_style() for v in document.values()):
                 group.fa.set_flow_style()
             document[info.group] = group
-        document[info.group][info.name] = yaml_writing.node(paths.relative(info.key, preset.options, str(path.parent)))
+        value = paths.relative(info.key, preset.options, str(path.parent))
+        document[info.group][info.name] = yaml_writing.node(value)
     return yaml_writing.dump(yaml, document, text)
-
-
-def _load(text: str) -> tuple[YAML, CommentedMap]:
-    try:
-        return yaml_writing.load(text)
-    except LayoutFault as fault:
-        raise SaveError(str(fault)) from None
-
-
-def _describe(document: CommentedMap, text: str) -> None:
-    if "description" in document:
-        document["description"] = yaml_writing.scalar(text)
-    else:
-        document.insert(1 if "schema_version" in document else 0, "description", yaml_writing.scalar(text))
 
 
 def _value(preset: Preset, info: OptionInfo) -> Any:
@@ -230,8 +218,7 @@ def _moved(text: str, source: Path, target: Path) -> str:
         return text
     whole = str((source.resolve().parent / Path(base).expanduser()).resolve())
     gap = match["base"][len(match["base"].rstrip()) :]
-    quoted = whole.replace("\\", "\\\\").replace('"', '\\"')
-    return text[: match.start("base")] + f'"{quoted}"' + gap + text[match.end("base") :]
+    return text[: match.start("base")] + json.dumps(whole, ensure_ascii=False) + gap + text[match.end("base") :]
 
 
 def _read(path: Path) -> str:

@@ -15,8 +15,8 @@ from statistics import median
 
 from ..files import typed
 from ..files.reading import written_at
-from ..leases import lease, tickets
-from ..leases.tickets import Ticket
+from ..leases import lease
+from ..leases.lease import Ticket
 from ..runs import Run, titles
 from ..system.descendants import descends
 from ..system.identity import Process
@@ -186,16 +186,16 @@ class FairShare:
         if waiting:
             first, on_cpu = waiting[0], waiting[0].needs == CPU or not gpus
             ours = Ticket(self._me, len(waiting), free_devices.count(first, gpus), first.waits_since, on_cpu)
-        if ours != self._ours or (ours and not tickets.is_shown()):  # another home's runner may have removed it
-            tickets.write(ours) if ours else tickets.remove()
-        self._ours, self._others = ours, tickets.of_others()
+        if ours != self._ours or (ours and not lease.has_ticket()):  # another home's runner may have removed it
+            lease.write_ticket(ours) if ours else lease.remove_ticket()
+        self._ours, self._others = ours, lease.tickets_of_others()
         self._held = (
             Counter(who.user for who in lease.holders().values() if not who.stuck) if self._others else Counter()
         )
 
     def close(self) -> None:
         if self._ours is not None:
-            tickets.remove()
+            lease.remove_ticket()
 
     def turn_of(self, free: Collection[str], number: int) -> str:
         """The user to whom the free devices (all in `free`) are left, for at most 60 s after another became free; empty
@@ -205,11 +205,11 @@ class FairShare:
             self._released_at = time.monotonic()
         self._released = frozenset(free)
         if self._ours is not None and not number:
-            waiting = tickets.before(self._ours, self._others, self._held)
+            waiting = lease.before(self._ours, self._others, self._held)
             return next((each.user for each in waiting if each.devices > len(free)), "")
         if self._ours is None or time.monotonic() - self._released_at >= TURN_SECONDS:
             return ""
-        first = tickets.before(self._ours, self._others, self._held)
+        first = lease.before(self._ours, self._others, self._held)
         return next((each.user for each in first if each.devices <= len(free) < each.devices + number), "")
 
     def to_give_way(self, running: Sequence[Entry], seen: Sequence[Device], free: int) -> dict[str, str]:

@@ -11,7 +11,7 @@ from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.rules import symptoms
 from gputui.engine.runs.events import Remedy
 from gputui.engine.diagnosis.verdict import ORDER, of_run as verdict_of_run, remedies as verdict_remedies
-from gputui.engine.doctor import driver, gpu_findings, libraries, tensorflow_check
+from gputui.engine.doctor import gpu_findings, host_findings, libraries, tensorflow_check
 from gputui.engine.doctor.nvml_query import ExaminedGpu, NvmlAnswers
 from gputui.engine.entry import EntryFault, examine
 from gputui.engine.export import export_folder, own_code, script
@@ -45,12 +45,11 @@ from gputui.engine.job.cluster import ClusterError
 from gputui.engine.gpu import VISIBLE, EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
 from gputui.engine.job.machine_gpus import Allocation, Machine, allocation_from, candidates
 from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
-from gputui.engine.leases import free_gpus, lease, start_devices, tickets
+from gputui.engine.leases import free_gpus, lease, start_devices
 from gputui.engine.leases.free_gpus import GpuUse
-from gputui.engine.leases.lease import Holder, NotFree, CPU as lease_CPU
+from gputui.engine.leases.lease import Holder, NotFree, Ticket, CPU as lease_CPU
 from gputui.engine.leases.start_devices import NotMeasuredError, Wish
 from gputui.engine.leases.start_devices import Devices
-from gputui.engine.leases.tickets import Ticket
 from gputui.engine.notify import sending, targets
 from gputui.engine.notify.sending import Notice
 from gputui.engine.notify.targets import Targets

@@ -19,9 +19,9 @@ from tests.doors.engine import (
     Interpreter,
     MigInstance,
     NvmlAnswers,
-    driver,
     environment_variables,
     gpu_findings,
+    host_findings,
     installed,
     libraries,
     resource_limits,
@@ -214,7 +214,7 @@ def test_a_tensorflow_that_cannot_be_imported_is_told_with_its_last_line(
 
 
 def host(about: str, gpus: int = 0) -> list[Finding]:
-    return [each for each in driver.host_findings(gpus) if each.about == about]
+    return [each for each in host_findings.findings(gpus) if each.about == about]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ from tests.doors.engine import (
     runs,
     start_devices,
     this_machine,
-    tickets,
 )
 from tests.doors.engine import free_devices_Device as Device
 from tests.doors.engine import lease_CPU as CPU
@@ -99,10 +98,10 @@ def test_the_turn_is_of_users_with_fewer_devices_then_of_those_who_wait_longer()
         "fewer": Ticket("d", 1, 1, 101.0), "more": Ticket("e", 1, 1, 99.0), "on the CPU": Ticket("f", 1, 1, 99.0, True),
     }  # fmt: skip
     held = {"me": 2, "a": 2, "b": 2, "c": 2, "d": 1, "e": 3}
-    before = list(tickets.before(ours, list(kinds.values()), held))
+    before = list(lease.before(ours, list(kinds.values()), held))
     assert [name for name, ticket in kinds.items() if ticket in before] == ["longer", "fewer"]
-    assert list(tickets.before(ours, [kinds["shorter"]], {"me": 1})) == [kinds["shorter"]], "it has none"
-    assert list(tickets.before(ours, [kinds["longer"]], {"a": 1})) == [], "we have none"
+    assert list(lease.before(ours, [kinds["shorter"]], {"me": 1})) == [kinds["shorter"]], "it has none"
+    assert list(lease.before(ours, [kinds["longer"]], {"a": 1})) == [], "we have none"
 
 
 # ---- the devices of a start ----------------------------------------------------------------------

@@ -24,7 +24,6 @@ from tests.doors.engine import (
     entry_changes,
     forecast,
     lease,
-    tickets,
 )
 from tests.doors.engine import free_devices_CPU as CPU
 from tests.doors.engine import free_devices_Device as Device
@@ -64,7 +63,7 @@ def turns(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Turns:
         holders = {f"{user}{at}": Holder(f"{user}{at}", user) for user in devices for at in range(devices[user])}
         holders["stuck"] = Holder("stuck", "me", stuck="its memory is in use")
         monkeypatch.setattr(lease, "holders", lambda: holders)
-        monkeypatch.setattr(tickets, "of_others", lambda: list(others))
+        monkeypatch.setattr(lease, "tickets_of_others", lambda: list(others))
         share = FairShare()
         share.exchange_tickets(waiting, gpus)
         return share
@@ -93,9 +92,9 @@ def test_the_ticket_of_a_user_is_that_of_the_first_waiting_run(
     turns: Turns, monkeypatch: pytest.MonkeyPatch, needs: str, gpus: int, ticket: Ticket
 ) -> None:
     written: list[Ticket | None] = []
-    monkeypatch.setattr(tickets, "write", written.append)
-    monkeypatch.setattr(tickets, "remove", lambda: written.append(None))
-    monkeypatch.setattr(tickets, "is_shown", lambda: bool(written and written[-1]))
+    monkeypatch.setattr(lease, "write_ticket", written.append)
+    monkeypatch.setattr(lease, "remove_ticket", lambda: written.append(None))
+    monkeypatch.setattr(lease, "has_ticket", lambda: bool(written and written[-1]))
     share = turns([entry(needs), entry("free:1", NOW)], gpus=gpus)
     share.exchange_tickets([entry(needs), entry("free:1", NOW)], gpus)
     assert written == [ticket], "it is written once"
@@ -168,7 +167,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> list[Ticket]:
     """The tickets of other users, as a test puts them here."""
     shown: list[Ticket] = []
     monkeypatch.setattr(forecast, "LEAST_RUNNING_SECONDS", 0.0)
-    monkeypatch.setattr(tickets, "of_others", lambda: list(shown))
+    monkeypatch.setattr(lease, "tickets_of_others", lambda: list(shown))
     return shown
 
 
@@ -273,15 +272,15 @@ def test_a_ticket_counts_while_its_owner_s_runner_is_alive() -> None:
     path = lease.folder() / "ticket.65534.json"
     about = {"entries": 2, "devices": 1, "since": 1.0, "on_cpu": False}
     path.write_text(json.dumps(about | Process.of(process.pid).as_fields() | Place.here().as_fields()))
-    assert tickets.of_others() == [], "it belongs to another user than the one in its name"
+    assert lease.tickets_of_others() == [], "it belongs to another user than the one in its name"
     os.chown(path, 65534, 65534)
-    (theirs,) = tickets.of_others()
+    (theirs,) = lease.tickets_of_others()
     assert (theirs.entries, theirs.devices, theirs.since) == (2, 1, 1.0)
     before = os.umask(0o077)
-    tickets.write(Ticket("me", 1, 1, 2.0))
+    lease.write_ticket(Ticket("me", 1, 1, 2.0))
     os.umask(before)
-    assert len(tickets.of_others()) == 1, "one's own is not another's"
+    assert len(lease.tickets_of_others()) == 1, "one's own is not another's"
     assert (lease.folder() / f"ticket.{os.geteuid()}.json").stat().st_mode & 0o777 == 0o644, "others can read it"
     process.kill()
     process.wait()
-    assert tickets.of_others() == []
+    assert lease.tickets_of_others() == []
