@@ -19,8 +19,8 @@ LINES = {
     "engine/prepare": 830, "engine/presets": 970, "engine/process": 2290, "engine/profile": 585, "engine/proof": 2050,
     "engine/queue": 2585, "engine/runs": 3505, "engine/scaling": 405, "engine/sweep": 1825, "engine/system": 1050,
     "engine/telemetry": 2320, "engine/trainer": 15231, "engine/trials": 2555, "engine/tune": 4340, "tui": 992,
-    "tui/base": 1545, "tui/commands": 3750, "tui/drawing": 4610, "tui/form": 640, "tui/printing": 690,
-    "tui/reading": 2770, "tui/screens": 8530, "tui/upstream": 805, "tui/widgets": 2800, "tui/wording": 500,
+    "tui/base": 1460, "tui/commands": 3750, "tui/drawing": 4610, "tui/form": 640, "tui/printing": 690,
+    "tui/reading": 2770, "tui/screens": 8530, "tui/upstream": 805, "tui/widgets": 2800, "tui/wording": 470,
 }  # fmt: skip
 COUNTS = {
     "lines": 86788, "files": 464, "files below 100 lines": 135, "lines of docstrings": 6670, "functions": 6475,

@@ -124,7 +124,7 @@ def test_what_a_form_has_changed_and_what_it_would_lose(state: FormState, tmp_pa
     assert not state.at_risk
     state.set("train.epochs", "wrong")
     assert (state.is_default("train.epochs"), state.is_unsaved("train.epochs")) == (False, True)
-    state.reset("train.epochs")
+    state.set("train.epochs", str(INFO["train.epochs"].default))
     usual = state.changed()
     assert usual[0] == "train.epochs", "what differs from the file comes first"
     assert "input.batch_size" in usual

@@ -81,21 +81,18 @@ def report(fault: Exception) -> int:
         complain(f"{end.message}\n{end.hint}")
     elif isinstance(fault, OSError):
         written = "the file that was being written" if writing.refusal(fault) else ""
-        where = fault.filename or written or _deleted_folder()
+        where = fault.filename or written
+        if not where:
+            try:
+                os.getcwd()
+            except OSError:
+                where = "the current folder has been deleted; change to another one"
         elsewhere = f"\n{ON_ANOTHER_DISK}" if fault.filename and writing.refusal(fault) else ""
         complain((f"{fault.strerror or fault}: {where}" if where else f"{fault.strerror or fault}") + elsewhere)
     else:
         complain(f"unexpected {type(fault).__name__}: {brief(str(fault))}\nplease report it, with the command you gave")
         return FAILED
     return WRONG
-
-
-def _deleted_folder() -> str:
-    try:
-        os.getcwd()
-    except OSError:
-        return "the current folder has been deleted; change to another one"
-    return ""
 
 
 def interruptible() -> None:
@@ -120,16 +117,11 @@ def guarded(command: Callable[[], int]) -> int:
         complain(f"standard output cannot be written ({fault})")
         return code or NOT_WRITTEN
     finally:
-        _discard_unwritten_messages()
-
-
-def _discard_unwritten_messages() -> None:
-    # Else Python replaces the exit code by 120 at its end.
-    try:
-        sys.stderr.flush()
-    except OSError:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stderr.fileno())
+        try:
+            sys.stderr.flush()
+        except OSError:  # else Python replaces the exit code by 120 at its end
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), sys.stderr.fileno())
 
 
 def _output(given: io.TextIOWrapper) -> io.TextIOWrapper:

@@ -4,6 +4,7 @@ requires (1.4.3), marks 3 (1.4.11), on every background."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from textual.app import App
@@ -68,20 +69,14 @@ HIGH_CONTRAST = Theme(
 )
 
 # For terminals without colours (NO_COLOR): only labels are dimmer than plain text.
-MONOCHROME = Theme(
+MONOCHROME = replace(
+    HIGH_CONTRAST,
     name="monochrome",
     primary="#ffffff",
-    secondary="#ffffff",
     accent="#ffffff",
     success="#ffffff",
     warning="#ffffff",
     error="#ffffff",
-    foreground="#ffffff",
-    background="#000000",
-    surface="#000000",
-    panel="#000000",
-    boost="#000000",
-    text_alpha=1.0,
     variables=HIGH_CONTRAST.variables
     | {
         "moderate": "#ffffff",

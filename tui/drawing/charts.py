@@ -219,8 +219,14 @@ class _Kind:
 
 def compared_plots(runs: Sequence[Named], drawn: Charts) -> list[Plot]:
     """Return one chart for each figure that at least one of the first MOST_COMPARED runs has."""
-    shown = list(runs[:MOST_COMPARED])
-    charts = [_plot(kind, shown, drawn) for kind in _kinds(shown)]
+    shown, charts = list(runs[:MOST_COMPARED]), []
+    common, final = axes(shown), all(run.now.outcome is not None for run in shown)
+    for kind in _kinds(shown):
+        axis = kind.axis if drawn.x_axis == "auto" or drawn.x_axis not in common else drawn.x_axis
+        curves = tuple(_curve(kind, run, axis) for run in shown)
+        end = max((max(curve.line.x) for curve in curves if len(curve.line)), default=0.0)
+        plot = Plot(kind.title, kind.unit, curves, kind.bounds, axis, end, final, key=kind.title)
+        charts.append(replace(as_drawn(plot, drawn), filled=False))
     return [plot for plot in charts if not plot.empty]
 
 
@@ -263,16 +269,6 @@ def _gpu_busy(now: Snapshot) -> Line:
     together = now.line("gpus mean")
     training = _training(now)
     return together if len(together) or len(training) != 1 else now.line(f"gpu{training[0]}")
-
-
-def _plot(kind: _Kind, runs: Sequence[Named], drawn: Charts) -> Plot:
-    axis = kind.axis if drawn.x_axis == "auto" else drawn.x_axis
-    axis = axis if axis in axes(runs) else kind.axis
-    curves = tuple(_curve(kind, run, axis) for run in runs)
-    end = max((max(curve.line.x) for curve in curves if len(curve.line)), default=0.0)
-    final = all(run.now.outcome is not None for run in runs)
-    plot = Plot(kind.title, kind.unit, curves, kind.bounds, axis, end, final, key=kind.title)
-    return replace(as_drawn(plot, drawn), filled=False)
 
 
 def _curve(kind: _Kind, run: Named, axis: str) -> Curve:

@@ -71,39 +71,27 @@ def _verdict(diagnosis: Diagnosis, before_resume: bool, width: int, glyphs: Glyp
 
 
 def _evidence(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> list[Row]:
+    """Each figure, its threshold with the source, and the same in words, next to it if there is room, else below it."""
     if not diagnosis.evidence:
         return []
-    wide = width >= WIDE
-    names: Row = [(f"{'measured':>{VALUE}}{'threshold':>{THRESHOLD}}  {'source':<{_source_width(width)}}", "label")]
-    head = [*fit([("evidence", "title")], _signal_width(width)), *names, *([("says", "label")] if wide else [])]
-    return [head, *(row for piece in diagnosis.evidence for row in _piece(piece, width, wide, glyphs))]
-
-
-def _signal_width(width: int) -> int:
-    return WIDE_SIGNAL if width >= NARROW else SIGNAL
-
-
-def _source_width(width: int) -> int:
-    return WIDE_SOURCE + 2 if width >= WIDE else max(10, width - _signal_width(width) - VALUE - THRESHOLD - 2)
-
-
-def _piece(piece: Mapping[str, Any], width: int, wide: bool, glyphs: Glyphs) -> list[Row]:
-    """One piece of evidence: a figure, its threshold with the source, and the same in words, below it unless `wide`."""
-    figure = evidence(piece["signal"] or NONE, piece["unit"])
-    name = _signal_width(width)
-    signal = fitting(clean(figure.label), name - 1, glyphs)
-    room = _source_width(width)
-    source = fitting(clean(piece["source"] or NONE), room - 2 * wide, glyphs)
-    row: Row = [
-        (f"{signal:<{name}}", "value"),
-        (f"{figure.text(piece['value']):>{VALUE}}", "title"),
-        (f"{figure.text(piece['threshold']):>{THRESHOLD}}", "value"),
-        (f"  {source:<{room}}", "label"),
-    ]
-    text = clean(piece["text"])
-    if wide:
-        return [[*row, (fitting(text, width - length(row), glyphs), "value")]]
-    return [row, *_wrapped(text, width, 2, "label")]
+    wide, name = width >= WIDE, WIDE_SIGNAL if width >= NARROW else SIGNAL
+    room = WIDE_SOURCE + 2 if wide else max(10, width - name - VALUE - THRESHOLD - 2)
+    heads: Row = [(f"{'measured':>{VALUE}}{'threshold':>{THRESHOLD}}  {'source':<{room}}", "label")]
+    drawn = [[*fit([("evidence", "title")], name), *heads, *([("says", "label")] if wide else [])]]
+    for piece in diagnosis.evidence:
+        figure = evidence(piece["signal"] or NONE, piece["unit"])
+        signal = fitting(clean(figure.label), name - 1, glyphs)
+        source = fitting(clean(piece["source"] or NONE), room - 2 * wide, glyphs)
+        row: Row = [
+            (f"{signal:<{name}}", "value"),
+            (f"{figure.text(piece['value']):>{VALUE}}", "title"),
+            (f"{figure.text(piece['threshold']):>{THRESHOLD}}", "value"),
+            (f"  {source:<{room}}", "label"),
+        ]
+        text = clean(piece["text"])
+        row += [(fitting(text, width - length(row), glyphs), "value")] if wide else []
+        drawn += [row, *([] if wide else _wrapped(text, width, 2, "label"))]
+    return drawn
 
 
 # ---- the input -------------------------------------------------------------------------------------
@@ -185,23 +173,18 @@ def _remedies(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> list[Row]:
     which = "1 puts it" if len(changes) == 1 else f"1 to {min(len(changes), 9)} put one"
     keys: Row = [(f" {which} into the form", "label")] if changes else []
     out = [headline([("remedies", "title"), ("  in the order to try them", "label")], keys, width, glyphs.rule)]
-    for order, remedy in enumerate(changes, 1):
-        out += _remedy(order, remedy, width)
+    for order, remedy in enumerate(changes, 1):  # its changes with the greatest possible gain, below them the reason
+        gain = remedy.get("expected_gain")
+        most = f"at most {times(gain)} as fast" if gain is not None else "gain unknown until measured"
+        learns = ", changes what is learnt" if remedy.get("changes_learning") else ""
+        lead: Row = [(f"{order:>2} ", "label"), (clean(proof_sentences.changes(remedy["changes"])), "title")]
+        row = [*lead, (f"  {most}", "value"), (learns, "warn")]
+        below = length(row) > width
+        out += [lead, *_wrapped(f"{most}{learns}", width, 3, "value")] if below else [row]
+        out += _wrapped(remedy["reason"], width, 3, "label")
     for remedy in advice:
         lines = _wrapped(remedy["reason"], width, 3, "value")
         lines[:1] = [[(f"{glyphs.hint:<3}", "label"), *line[1:]] for line in lines[:1]]
         out += lines
     out += [[(f"   {clean(line)}", "title")] for line in proof_sentences.code_of(diagnosis.remedies)]
     return out
-
-
-def _remedy(order: int, remedy: Mapping[str, Any], width: int) -> list[Row]:
-    """The rows of a remedy: its number and changes with the greatest possible gain, below them the reason."""
-    gain = remedy.get("expected_gain")
-    most = f"at most {times(gain)} as fast" if gain is not None else "gain unknown until measured"
-    learns = ", changes what is learnt" if remedy.get("changes_learning") else ""
-    changes, reason = clean(proof_sentences.changes(remedy["changes"])), _wrapped(remedy["reason"], width, 3, "label")
-    row: Row = [(f"{order:>2} ", "label"), (changes, "title"), (f"  {most}", "value"), (learns, "warn")]
-    if length(row) > width:
-        return [row[:2], *_wrapped(f"{most}{learns}", width, 3, "value"), *reason]
-    return [row, *reason]

@@ -151,9 +151,6 @@ class FormState:
         values = {key: value_of(options, info) for key, info in INFO.items()}
         return {key: value for key, value in values.items() if value != value_of(self.preset.options, INFO[key])}
 
-    def reset(self, key: str) -> None:
-        self.set(key, to_text(INFO[key].default))
-
     def text_of_file(self, key: str) -> str:
         return shown(self.opened.options, INFO[key])
 

@@ -57,6 +57,12 @@ class LimitTexts:
             raise WrongLimit("minutes", "give the minutes that the search may take")
         if not self.only:
             raise WrongLimit("only", "choose at least one option to search")
+        if not self.precisions and "precision" in self.only:
+            raise WrongLimit("precisions", "choose a precision, or take precision out of what is searched")
+        precisions: list[str] | None = [policy for policy in POLICIES if policy in self.precisions]
+        is_one = len(self.precisions) == 1
+        if self.precisions == self.suitable or not (is_one or not self.precisions <= self.suitable):
+            precisions = None  # the search itself chooses among those that are fast on the devices
         memory = _number("memory_gb", "memory", self.memory_gb)
         # Only if the user has chosen several, all of them fast.
         some = len(self.precisions) > 1 and self.precisions < self.suitable
@@ -67,21 +73,12 @@ class LimitTexts:
             leave=self.leave.replace(",", " ").split(),
             memory_bytes=None if memory is None else round(memory * 1e9),
             largest_batch=_whole("largest_batch", "the largest batch", self.largest_batch, least=1),
-            precisions=self._precisions(),
+            precisions=precisions,
             avoid_precisions=[policy for policy in POLICIES if policy in avoided],
             learning_rate=self.learning_rate,
             warmup_steps=_whole("warmup_steps", "the warm-up", self.warmup_steps, least=0),
             allow_worse_loss=self.allow_worse_loss,
         )
-
-    def _precisions(self) -> list[str] | None:
-        # None if the search itself chooses among those that are fast on the devices.
-        if not self.precisions and "precision" in self.only:
-            raise WrongLimit("precisions", "choose a precision, or take precision out of what is searched")
-        if self.precisions == self.suitable:
-            return None
-        allowed = [policy for policy in POLICIES if policy in self.precisions]
-        return allowed if len(allowed) == 1 or not self.precisions <= self.suitable else None
 
 
 def _number(name: str, what: str, text: str) -> float | None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from textual import events, work
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal
@@ -33,19 +33,6 @@ LEAST_TITLE = 20  # columns of a title, before the queue is named
 STALE_SECONDS = 1.0  # a screen that was hidden for longer says that it is catching up
 
 
-class QueueCount(Static):
-    """Shows how many runs train and wait, if any wait; a click shows the runs."""
-
-    app: BaseApp
-    DEFAULT_CSS = """
-    QueueCount { display: none; width: auto; height: 1; padding: 0 1; background: $panel; color: $text-warning;
-                 text-wrap: nowrap; }
-    """
-
-    async def on_click(self) -> None:
-        await self.app.run_action("app.show('runs')")
-
-
 class Header(Horizontal):
     """The first line of a screen: the tabs of the screens that open from everywhere, then the widget `title`."""
 
@@ -54,6 +41,8 @@ class Header(Horizontal):
     Header {
         height: 1; background: $panel;
         #title { width: 1fr; height: 1; padding: 0 1 0 2; background: $panel; }
+        #queue { display: none; width: auto; height: 1; padding: 0 1; background: $panel; color: $text-warning;
+                 text-wrap: nowrap; }
     }
     """
 
@@ -70,27 +59,26 @@ class Header(Horizontal):
         yield ScreenTabs(tabs, catalogue.place_of(self.screen), "live", keys_from=self._keys_from)
         if self._title is not None:
             yield self._title
-        yield QueueCount(markup=False)
+        yield Static(id="queue", markup=False)
 
     def on_mount(self) -> None:
-        self.watch(self.app, "queue_words", self._show_queue)
-        self.watch(self.app, "running_count", self._count)
+        self.watch(self.app, "queue_words", self.on_resize)
+        self.watch(self.app, "running_count", self.on_resize)
+
+    @on(events.Click, "#queue")
+    async def _show_runs(self) -> None:
+        await self.app.run_action("app.show('runs')")
 
     def on_resize(self) -> None:
-        self._show_queue(self.app.queue_words)
-
-    def _show_queue(self, words: tuple[str, ...]) -> None:
-        # The longest of the texts for which there is room next to the tabs and the title; nothing if none fits.
-        tabs = self.query_one(ScreenTabs).get_content_width(self.size, self.size)
-        room = self.app.size.width - tabs - (LEAST_TITLE if self._title is not None else 0) - 2
-        text = next((text for text in words if len(text) <= room), "")
-        counted = self.query_one(QueueCount)
-        counted.display = bool(text)
-        counted.update(text)
-
-    def _count(self, count: int) -> None:
-        self.query_one(ScreenTabs).show(count)
-        self._show_queue(self.app.queue_words)
+        """Show the number of running runs, and the longest of the texts about what waits for which there is room."""
+        tabs = self.query_one(ScreenTabs)
+        tabs.show(self.app.running_count)
+        beside = tabs.get_content_width(self.size, self.size) + (LEAST_TITLE if self._title is not None else 0) + 2
+        words = self.app.queue_words
+        text = next((text for text in words if len(text) <= self.app.size.width - beside), "")
+        queue = self.query_one("#queue", Static)
+        queue.display = bool(text)
+        queue.update(text)
 
 
 Reading = TypeVar("Reading")
@@ -202,16 +190,13 @@ class FollowingScreen(AppScreen, Generic[Reading]):
     def _paint(self, paint: Callable[[], None]) -> None:
         """An older picture would be taken for the present one, so a screen that fails says so in place of its
         content."""
+        failed = False
         try:
             paint()
         except Exception as error:
             if not self.app.continues_after(error, self):
                 raise
-            self._say_failed(True)
-        else:
-            self._say_failed(False)
-
-    def _say_failed(self, failed: bool) -> None:
+            failed = True
         if failed == self._has_failed or not self.is_attached:
             return
         self._has_failed = failed

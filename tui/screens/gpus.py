@@ -26,7 +26,7 @@ from ..drawing.live.layout import EDGES_HEIGHT, EDGES_WIDTH, Cards, arrange_whol
 from ..drawing.live.phases import CATCHING_UP
 from ..drawing.plot.axes import soon
 from ..drawing.plot.curves import Plot
-from ..drawing.rows import Row, fitting, length, spread, whole_words
+from ..drawing.rows import Row, fitting, spread, whole_words
 from ..reading.machine import Line, MachineReader, Users, overview, read
 from ..reading.run.gpu_reading import numbers
 from ..reading.run.snapshot import Snapshot
@@ -247,20 +247,16 @@ class GpusScreen(ChartSource, FollowingScreen[Snapshot]):
     def _title(self, width: int, _height: int) -> list[Row]:
         names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in self.now.gpus)
         kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
-        right = [("  ", ""), (self._pace(), "label")]
-        text = whole_words(kinds or "the host", width - length(right), self.glyphs)
-        return [spread([(text, "title")], right, width)]
-
-    def _pace(self) -> str:
-        """In words how often the GPUs are read, or that the driver does not answer; empty without a GPU."""
+        pace = "" if self.now.no_gpu_reason else "asking the NVIDIA driver ..."
         if self.reader.stuck_seconds > STUCK_SECONDS:
-            return f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
-        if self.is_stale:
-            return CATCHING_UP
-        if self.now.gpu_seconds is not None:
+            pace = f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
+        elif self.is_stale:
+            pace = CATCHING_UP
+        elif self.now.gpu_seconds is not None:
             run = f"{self._run_name} is running, " if self._run_name else ""
-            return f"{run}read every {self.now.gpu_seconds:.1f} s"
-        return "" if self.now.no_gpu_reason else "asking the NVIDIA driver ..."
+            pace = f"{run}read every {self.now.gpu_seconds:.1f} s"
+        text = whole_words(kinds or "the host", width - len(pace) - 2, self.glyphs)
+        return [spread([(text, "title")], [("  ", ""), (pace, "label")], width)]
 
     def _host(self, width: int, height: int) -> list[Row]:
         alone = self.reader.run is None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -81,9 +81,9 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
         *keys.back("dismiss(None)"),
     ]
 
-    def __init__(self, subject: str) -> None:
+    def __init__(self, subject: str, title: str) -> None:
         super().__init__()
-        self.subject = subject
+        self.subject, self._title = subject, title
         self._starts = False  # it is being started: nothing more is, and it is not given up
         self.waits = False  # it begins later, without the dialog
 
@@ -96,8 +96,16 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
         errors."""
         raise NotImplementedError
 
-    def key_help(self) -> KeyHints:
-        return KeyHints((KeyHint(keys.keys_of(self.app, verb)[0], does) for verb, does in SAID), id="said")
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="box", can_focus=False):
+            yield Label(self._title, markup=False)
+            yield from self.rows()
+            yield Label(id="complaint", markup=False)
+            yield KeyHints((KeyHint(keys.keys_of(self.app, verb)[0], does) for verb, does in SAID), id="said")
+
+    def rows(self) -> Iterator[Widget]:
+        """Yield the rows with the fields, and the label `#buys`."""
+        raise NotImplementedError
 
     @on(Step)
     def _step(self, event: Step) -> None:
@@ -127,7 +135,7 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
         self.complain(CHECKING)
         try:
             request = await asyncio.to_thread(make)
-            start = starting.new_measurement(self.host, self.subject, request)
+            start = starting.measurement(self.host, self.subject, lambda: request)
             choice = await starting.choice_if_busy(self.host, start)
             if choice in (starting.WAIT, starting.CANCEL):
                 self.query_one("#complaint").display = False
@@ -154,47 +162,39 @@ def field(name: str, text: str, placeholder: str = NOT_GIVEN, classes: str = "")
     return LimitInput(text, id=name, compact=True, placeholder=placeholder, classes=classes)
 
 
-_FIELDS = ("minutes", "largest_batch", "memory_gb", "leave", "warmup_steps")
+# The fields of a search, with their labels and remarks.
+FIELDS = {
+    "minutes": ("minutes", "for the whole search"),
+    "largest_batch": ("largest batch", "global; empty: a tenth of the samples"),
+    "memory_gb": ("memory", "GB at most; empty: what there is"),
+    "leave": ("leave alone", "options that keep their values: cache, xla"),
+    "warmup_steps": ("warm-up", "steps, with linear or sqrt"),
+}
 
 
 class TuneDialog(LimitDialog):
     """Asks for the limits of a search and starts it."""
 
     def __init__(self, state: FormState, texts: LimitTexts) -> None:
-        super().__init__(f"the search from {state.name}")
+        super().__init__(f"the search from {state.name}", f"Find the fastest settings of {clean(state.name)}")
         self.state, self.texts = state, texts
         self._plan: TimePlan | None = None  # by what trials take here, once that is known
 
-    def compose(self) -> ComposeResult:
+    def rows(self) -> Iterator[Widget]:
         texts = self.texts
-        with VerticalScroll(id="box", can_focus=False):
-            yield Label(f"Find the fastest settings of {clean(self.state.name)}", markup=False)
-            yield LimitRow("minutes", field("minutes", texts.minutes), "for the whole search")
-            yield Label(id="buys", markup=False)
-            yield LimitRow("search", Words("only", [(stage, WORDS[stage]) for stage in STAGES], texts.only))
-            yield LimitRow(
-                "precisions", Words("precisions", [(policy, policy) for policy in POLICIES], texts.precisions)
-            )
-            yield LimitRow(
-                "largest batch", field("largest_batch", texts.largest_batch), "global; empty: a tenth of the samples"
-            )
-            yield LimitRow("memory", field("memory_gb", texts.memory_gb), "GB at most; empty: what there is")
-            yield LimitRow("leave alone", field("leave", texts.leave), "options that keep their values: cache, xla")
-            yield LimitRow(
-                "learning rate",
-                Words("learning_rate", [(rate, rate) for rate in RATES], {texts.learning_rate}, single=True),
-            )
-            yield LimitRow("warm-up", field("warmup_steps", texts.warmup_steps), "steps, with linear or sqrt")
-            yield LimitRow(
-                "worse loss",
-                Words(
-                    "allow_worse_loss",
-                    [("allow", "choose the fastest all the same")],
-                    {"allow"} if texts.allow_worse_loss else set(),
-                ),
-            )
-            yield Label(id="complaint", markup=False)
-            yield self.key_help()
+        typed = {
+            name: LimitRow(label, field(name, getattr(texts, name)), about) for name, (label, about) in FIELDS.items()
+        }
+        yield typed["minutes"]
+        yield Label(id="buys", markup=False)
+        yield LimitRow("search", Words("only", [(stage, WORDS[stage]) for stage in STAGES], texts.only))
+        yield LimitRow("precisions", Words("precisions", [(policy, policy) for policy in POLICIES], texts.precisions))
+        yield from (typed[name] for name in ("largest_batch", "memory_gb", "leave"))
+        rates = Words("learning_rate", [(rate, rate) for rate in RATES], {texts.learning_rate}, single=True)
+        yield LimitRow("learning rate", rates)
+        yield typed["warmup_steps"]
+        allow = [("allow", "choose the fastest all the same")]
+        yield LimitRow("worse loss", Words("allow_worse_loss", allow, {"allow"} if texts.allow_worse_loss else set()))
 
     # ---- what the time buys -----------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class TuneDialog(LimitDialog):
     # ---- starting ---------------------------------------------------------------------------------
 
     def requested(self) -> Callable[[], Request]:
-        for name in _FIELDS:
+        for name in FIELDS:
             setattr(self.texts, name, self.query_one(f"#{name}", Input).value)
         for name in ("only", "precisions"):
             setattr(self.texts, name, set(self.query_one(f"#{name}", Words).chosen))
@@ -286,24 +286,21 @@ class SweepDialog(LimitDialog):
     """Asks what to sweep and starts the sweep."""
 
     def __init__(self, state: FormState, texts: SweepTexts) -> None:
-        super().__init__(f"the sweep of {state.name}")
+        title = f"Find the settings of {clean(state.name)} that learn best, and prove it"
+        super().__init__(f"the sweep of {state.name}", title)
         self.state, self.texts = state, texts
 
-    def compose(self) -> ComposeResult:
-        texts, rows = self.texts, list(ROWS.items())
-        with VerticalScroll(id="box", can_focus=False):
-            yield Label(f"Find the settings of {clean(self.state.name)} that learn best, and prove it", markup=False)
-            for place, text in enumerate(texts.over):
-                label, example = ("and", EXAMPLES[1]) if place else ("sweep", EXAMPLES[0])
-                yield LimitRow(label, field(f"{OVER}{place}", text, example, classes="wide"))
-            yield Label(id="buys", markup=False)
-            for at, (key, (label, about)) in enumerate(rows):
-                if at == FIRST_ROWS:
-                    words = [(sampler, sampler) for sampler in SAMPLERS]
-                    yield LimitRow(SAMPLER, Words(SAMPLER, words, {texts.others[SAMPLER]}, single=True))
-                yield LimitRow(label, field(key, texts.others[key]), about)
-            yield Label(id="complaint", markup=False)
-            yield self.key_help()
+    def rows(self) -> Iterator[Widget]:
+        texts = self.texts
+        for place, text in enumerate(texts.over):
+            label, example = ("and", EXAMPLES[1]) if place else ("sweep", EXAMPLES[0])
+            yield LimitRow(label, field(f"{OVER}{place}", text, example, classes="wide"))
+        yield Label(id="buys", markup=False)
+        for at, (key, (label, about)) in enumerate(ROWS.items()):
+            if at == FIRST_ROWS:
+                words = [(sampler, sampler) for sampler in SAMPLERS]
+                yield LimitRow(SAMPLER, Words(SAMPLER, words, {texts.others[SAMPLER]}, single=True))
+            yield LimitRow(label, field(key, texts.others[key]), about)
 
     def requested(self) -> Callable[[], Request]:
         self._take()

@@ -53,9 +53,17 @@ async def save(app: BaseApp, state: FormState) -> bool:
 
 async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
     """Ask whether to update the preset from which the run was started. True if a file was saved."""
-    question = f"These options are those of a run of {short(origin)}"
-    before, is_newer = await asyncio.to_thread(_read_origin, origin, state)
-    question += ", which was changed after that run began." if is_newer else "."
+
+    def read() -> tuple[str | None, bool]:
+        try:
+            text = origin.read_text(encoding="utf-8")
+            return text, state.path is not None and origin.stat().st_mtime > state.path.stat().st_mtime
+        except (OSError, UnicodeDecodeError):
+            return None, False  # saving names the fault
+
+    before, is_newer = await asyncio.to_thread(read)
+    changed = ", which was changed after that run began." if is_newer else "."
+    question = f"These options are those of a run of {short(origin)}{changed}"
     answer = await app.push_screen_wait(Ask(question, ("Update that preset", "Save as", "Cancel")))
     if answer == "Save as":
         return await save_as(app, state)
@@ -75,14 +83,6 @@ def _origin(state: FormState) -> Path | None:
     name = typed.read_usable(state.path.with_name(FILE), Origin).file
     path = Path(name) if name else None
     return path if path is not None and path.is_file() and path.resolve().parent != presets.SHIPPED else None
-
-
-def _read_origin(origin: Path, state: FormState) -> tuple[str | None, bool]:
-    try:
-        text = origin.read_text(encoding="utf-8")
-        return text, state.path is not None and origin.stat().st_mtime > state.path.stat().st_mtime
-    except (OSError, UnicodeDecodeError):
-        return None, False  # saving names the fault
 
 
 async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happened: str) -> bool:
@@ -111,28 +111,27 @@ async def save_as(app: BaseApp, state: FormState) -> bool:
     if _refused(app, state):
         return False
     source = None if state.of_a_run else state.path
-    new = source is None or state.shipped
-    named = short(presets.user_folder() / next(_names(state)) if new or source is None else source)
-    given = await app.push_screen_wait(AskName(named))
+    offered = source
+    if offered is None or state.shipped:  # a name that no preset has yet, at last the preset's own
+        names = (state.name, *(f"{state.name}-{number}" for number in range(2, 1000)))
+        free = next((name for name in names if name not in presets.named_presets()), state.name)
+        offered = presets.user_folder() / f"{free}.yaml"
+    given = await app.push_screen_wait(AskName(short(offered)))
     if not given:
         return False
     path = Path(os.path.abspath(saving.place(given)))  # noqa: ASYNC240 - reads no file
-    if not await _agreed(app, path):
+    question, answer = "", "Overwrite"
+    if path.exists():  # noqa: ASYNC240 - asked once, of a file that is being saved
+        question = f"{short(path)} exists."
+    elif folder := _new_folder(path):
+        question, answer = f"There is no folder {short(folder)}.", "Make it"
+    if question and await app.push_screen_wait(Ask(question, (answer, "Cancel"))) != answer:
         return False
     with complaining(app):
         former = await asyncio.to_thread(saving.content_of, path)
         saving.save_as(state.preset, path, source if source and source.exists() else None, overwrite=True)
         return _saved(app, state, path, former)
     return False
-
-
-async def _agreed(app: BaseApp, path: Path) -> bool:
-    if path.exists():  # noqa: ASYNC240 - asked once, of a file that is being saved
-        return await app.push_screen_wait(Ask(f"{short(path)} exists.", ("Overwrite", "Cancel"))) == "Overwrite"
-    if folder := _new_folder(path):
-        question = f"There is no folder {short(folder)}."
-        return await app.push_screen_wait(Ask(question, ("Make it", "Cancel"))) == "Make it"
-    return True
 
 
 def _new_folder(path: Path) -> Path | None:
@@ -169,14 +168,6 @@ def _refused(app: BaseApp, state: FormState) -> bool:
         app.complain(f"not saved: {key}: {message}")
         return True
     return False
-
-
-def _names(state: FormState) -> Iterator[str]:
-    # First names that no preset has yet, at last the preset's own name.
-    taken = presets.named_presets()
-    names = (state.name, *(f"{state.name}-{number}" for number in range(2, 1000)))
-    yield from (f"{name}.yaml" for name in names if name not in taken)
-    yield f"{state.name}.yaml"
 
 
 def short(path: Path) -> str:
@@ -259,13 +250,22 @@ async def _edited(app: BaseApp, state: FormState, path: Path) -> bool:
         return False
     text = await asyncio.to_thread(_text, path)
     if text == before and not state.modified:
-        if not code:
-            _notify_unchanged(app, command[0], path, time.monotonic() - began)
+        if not code and time.monotonic() - began > AT_ONCE_SECONDS:
+            app.notify(f"{path.name} was not changed", markup=False)
+        elif not code:
+            message = (
+                f"{path.name} is not changed so far. If {command[0]} has a window of its own, save there and open the "
+                f"file with {app.key('file')}; or let the command wait, such as: export EDITOR='code --wait'"
+            )
+            app.notify(message, title="The editor is back at once", severity="warning", markup=False)
         return False
     try:
         fresh = await asyncio.to_thread(FormState.open, path)
     except (PresetError, OSError) as fault:
-        return await app.push_screen_wait(Ask(_question(fault, text), ("Edit again", "Back"))) == "Edit again"
+        problem, lines = fault.problems[0] if isinstance(fault, PresetError) else None, (text or "").splitlines()
+        line = lines[problem.line - 1].strip() if problem and problem.line and problem.line <= len(lines) else ""
+        question = f"{problem or fault}" + (f"\n\n  {clean(line)}" if line else "") + "\n\nThe form is as it was."
+        return await app.push_screen_wait(Ask(question, ("Edit again", "Back"))) == "Edit again"
     app.show_in_form(fresh)
     app.notify(f"{path.name} is read again", title="Edited", markup=False)
     return False
@@ -316,26 +316,8 @@ def _interrupts_are_the_editors() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _notify_unchanged(app: BaseApp, name: str, path: Path, seconds: float) -> None:
-    if seconds > AT_ONCE_SECONDS:
-        app.notify(f"{path.name} was not changed", markup=False)
-        return
-    message = (
-        f"{path.name} is not changed so far. If {name} has a window of its own, save there and open the file with "
-        f"{app.key('file')}; or let the command wait, such as: export EDITOR='code --wait'"
-    )
-    app.notify(message, title="The editor is back at once", severity="warning", markup=False)
-
-
 def _text(path: Path) -> str | None:
     try:
         return located_yaml.read_text(path)
     except (OSError, located_yaml.YamlFault):
         return None
-
-
-def _question(fault: PresetError | OSError, text: str | None) -> str:
-    problem = fault.problems[0] if isinstance(fault, PresetError) else None
-    lines = (text or "").splitlines()
-    line = lines[problem.line - 1].strip() if problem and problem.line and problem.line <= len(lines) else ""
-    return f"{problem or fault}" + (f"\n\n  {clean(line)}" if line else "") + "\n\nThe form is as it was."

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...engine import checks, plan, presets
@@ -141,8 +140,14 @@ async def choice_if_busy(app: BaseApp, start: Start) -> str:
     busy = await asyncio.to_thread(start.in_the_way)
     if not busy:
         return START
-    anyway = MEASURE if start.measures else START
-    answer = await app.push_screen_wait(Ask(_question(busy, start.measures), (WAIT, anyway, CANCEL)))
+    anyway, question = START, "on the same devices: at the same time both are slower, or run out of memory."
+    if start.measures:
+        anyway, question = (
+            MEASURE,
+            ("on the same devices, and would disturb the measurements: the figures are worse, and the result says so."),
+        )
+    question = f"{busy[0].upper()}{busy[1:]} {question}\n{anyway}?"
+    answer = await app.push_screen_wait(Ask(question, (WAIT, anyway, CANCEL)))
     if answer == WAIT:
         await put_in_queue(app, start)
     return answer or CANCEL
@@ -169,63 +174,28 @@ async def put_in_queue(app: BaseApp, start: Start) -> None:
     app.notify(clean(f"queued: {start.title}, {await asyncio.to_thread(start.queue)}"), markup=False)
 
 
-async def launch_and_open(app: BaseApp, start: Start) -> bool:
-    """Launch a measurement and open it. False if it waits or is cancelled. Raises as the launch."""
-    made = await ask_and_launch(app, start)
-    if made is not None:
-        open_measurement(app, *made)
-    return made is not None
-
-
 def open_measurement(app: BaseApp, proof: Proof, process: subprocess.Popen[bytes]) -> None:
     """Open the screen of a launched measurement, whose exit code the application collects."""
     app.engines.append(process)
     app.open_proof(proof)
 
 
-def new_measurement(app: BaseApp, title: str, request: Request) -> Start:
-    """Return the start of a new proof, search or measurement of scaling. `title` names it for the user."""
-    return _measurement(
-        app, title, lambda: request, lambda: folder.launch(request), lambda adding: adding.queue_proof(request)
-    )
+def measurement(app: BaseApp, title: str, request: Callable[[], Request], resumed: Proof | None = None) -> Start:
+    """Return the start of a new proof, search or measurement of scaling, or of one that is `resumed`, now or in the
+    queue. `title` names it for the user. The warm engine ends before the launch."""
 
-
-def resumed_measurement(app: BaseApp, title: str, proof: Proof, resumed: Callable[[], Request]) -> Start:
-    """Return the start that resumes a measurement with the request `resumed`, now or in the queue."""
+    def in_the_way() -> str:  # the folder of a resumed one does not count as another user
+        of, own = (request(), ()) if resumed is None else (resumed.request, (resumed.path,))
+        return proof_start.blocks(of, this_machine.read(), *own)
 
     def launch() -> tuple[Proof, subprocess.Popen[bytes]]:
-        return proof, proof_start.start_again(proof, resumed(), anyway=True)
+        app.close_warm()
+        if resumed is None:
+            return folder.launch(request())
+        return resumed, proof_start.start_again(resumed, request(), anyway=True)
 
     def add(adding: Any) -> Entry:
-        return cast("Entry", adding.queue_resumed_proof(proof, resumed()))
+        added = adding.queue_proof(request()) if resumed is None else adding.queue_resumed_proof(resumed, request())
+        return cast("Entry", added)
 
-    return _measurement(app, title, lambda: proof.request, launch, add, proof.path)
-
-
-def _measurement(
-    app: BaseApp, title: str, request: Callable[[], Request],
-    launch: Callable[[], tuple[Proof, subprocess.Popen[bytes]]], add: Callable[[Any], Entry], *own: Path,
-) -> Start:  # fmt: skip
-    """It ends the warm engine before the launch. `own`, the folder of a resumed one, does not count as another user."""
-
-    def begin() -> tuple[Proof, subprocess.Popen[bytes]]:
-        app.close_warm()
-        return launch()
-
-    return Start(
-        title,
-        lambda: proof_start.blocks(request(), this_machine.read(), *own),
-        begin,
-        partial(_queued, add),
-        measures=True,
-    )
-
-
-def _question(busy: str, measures: bool) -> str:
-    busy = f"{busy[0].upper()}{busy[1:]}"
-    if measures:
-        return (
-            f"{busy} on the same devices, and would disturb the measurements: the figures are worse, and the "
-            "result says so.\nMeasure anyway?"
-        )
-    return f"{busy} on the same devices: at the same time both are slower, or run out of memory.\nStart anyway?"
+    return Start(title, in_the_way, launch, partial(_queued, add), measures=True)

@@ -119,8 +119,22 @@ class TuneScreen(ProofView, ChartSource):
     def show_table(self) -> None:
         """The cursor stays on its candidate, or in the first row."""
         self._memory = tune.plot(self.data)
-        at_top = self.table.cursor_row == 0
-        self._lay_out(self._layout)
+        at_top, layout = self.table.cursor_row == 0, self._layout
+        for name in ("head", "detail", "lines", "charts"):
+            part, rows = self.query_one(f"#{name}"), getattr(layout, name)
+            part.display = rows > 0
+            part.styles.height = rows
+        grid = self.query_one("#charts")
+        grid.styles.grid_size_columns = max(1, layout.chart_columns)
+        grid.set_class(layout.edges, "-edges")
+        for chart in (*grid.query(Chart), *grid.query(Panel)):
+            chart.has_edge = layout.edges
+        # Pairs are in place of the loss while they are measured, and at the end of the speed and the loss.
+        ended, deciding = self.data.is_read and not self.is_measuring, tune.is_deciding(self.data)
+        pairs = self.query_one("#pairs")
+        pairs.styles.column_span = 2 if ended else 1
+        pairs.display = ended or deciding
+        self.query_one("#speed").display, self.query_one("#loss").display = not ended, not (ended or deciding)
         super().show_table()
         if at_top and self.table.row_count:
             self.table.move_cursor(row=0, animate=False)
@@ -131,26 +145,6 @@ class TuneScreen(ProofView, ChartSource):
     def _layout(self) -> SearchLayout:
         width, height = self.size.width - 2, self.size.height - 2
         return share_out(width, height, len(self._head(max(1, width), height)), len(self.entries))
-
-    def _lay_out(self, layout: SearchLayout) -> None:
-        for name in ("head", "detail", "lines", "charts"):
-            part, rows = self.query_one(f"#{name}"), getattr(layout, name)
-            part.display = rows > 0
-            part.styles.height = rows
-        grid = self.query_one("#charts")
-        grid.styles.grid_size_columns = max(1, layout.chart_columns)
-        grid.set_class(layout.edges, "-edges")
-        for chart in (*grid.query(Chart), *grid.query(Panel)):
-            chart.has_edge = layout.edges
-        self._lay_out_pairs()
-
-    def _lay_out_pairs(self) -> None:
-        # In place of the loss while pairs are measured, and at the end of the speed and the loss.
-        ended, deciding = self.data.is_read and not self.is_measuring, tune.is_deciding(self.data)
-        pairs = self.query_one("#pairs")
-        pairs.styles.column_span = 2 if ended else 1
-        pairs.display = ended or deciding
-        self.query_one("#speed").display, self.query_one("#loss").display = not ended, not (ended or deciding)
 
     def _show_charts(self) -> None:
         if self.query_one("#charts").display:

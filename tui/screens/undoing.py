@@ -37,10 +37,7 @@ class UndoScreen(CopyScreen):
 
 async def choose(app: BaseApp, offered: Sequence[tuple[str, float]]) -> int | None:
     """Let the user choose an act, each a text and its Unix time (0: unknown), the newest first."""
-    listed = [
-        Copyable(what, f"{clock(time.time() - at)} ago" if at else "", lambda: what)  # noqa: B023 - not called
-        for what, at in offered
-    ]
+    listed = [Copyable(what, f"{clock(time.time() - at)} ago" if at else "", str) for what, at in offered]
     chosen = await app.push_screen_wait(UndoScreen(listed))
     return next((number for number, entry in enumerate(listed) if entry is chosen), None)
 

@@ -11,12 +11,12 @@ Until: this needs no private property. - `lay_out_again`: lays out a widget afte
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import ActiveBinding
 from textual.cache import FIFOCache
 from textual.css.query import NoMatches
 from textual.layout import Layout
@@ -39,25 +39,17 @@ class StyledOnce(Screen[None]):
         self._styled = now
 
 
-class ShownKey(NamedTuple):
-    """A key of the footer: its binding, whether it has an effect now, and its tooltip."""
-
-    binding: Binding
-    enabled: bool
-    tooltip: str
-
-
 class ChosenKeys(Footer):
     """A footer with the keys that `chosen_keys` returns. Its widgets are made again only if the keys have changed."""
 
     def __init__(self) -> None:
         super().__init__(show_command_palette=False, compact=True)
-        self._made: list[ShownKey] | None = None
+        self._made: list[ActiveBinding] | None = None
 
-    def chosen_keys(self) -> list[ShownKey]:
+    def chosen_keys(self) -> list[ActiveBinding]:
         raise NotImplementedError
 
-    def _keys_now(self) -> list[ShownKey]:
+    def _keys_now(self) -> list[ActiveBinding]:
         # If the screen misses a widget, as it is being built or removed, the keys that are shown already.
         try:
             return self.chosen_keys()
@@ -67,7 +59,7 @@ class ChosenKeys(Footer):
     def compose(self) -> ComposeResult:
         if self._bindings_ready:
             self._made = self._keys_now()
-            for binding, enabled, tooltip in self._made:
+            for _, binding, enabled, tooltip in self._made:
                 key = FooterKey(
                     binding.key, self.app.get_key_display(binding), binding.description, binding.action,
                     disabled=not enabled, tooltip=tooltip, classes="-compact",

@@ -11,14 +11,12 @@ from rich.cells import cell_len
 from textual import events
 from textual.binding import ActiveBinding
 from textual.content import Content
-from textual.css.query import NoMatches
 from textual.geometry import Size
 from textual.widgets import Input, Label
 
 from ..base import keys
-from ..base.glyphs import Glyphs
 from ..drawing.rows import Row, length
-from ..upstream.textual_widgets import ChosenKeys, ShownKey, lay_out_again
+from ..upstream.textual_widgets import ChosenKeys, lay_out_again
 from .row_widgets import Painted
 
 ALWAYS = ("help", "back", "leave")  # the way to the other keys, and the way out
@@ -31,11 +29,16 @@ class KeyFooter(ChosenKeys):
         if hasattr(self.app, "running_count"):
             self.watch(self.app, "running_count", self.choose_again, init=False)
 
-    def chosen_keys(self) -> list[ShownKey]:
-        """Return the keys for which there is room, those that leave and open the help always, at the end."""
+    def chosen_keys(self) -> list[ActiveBinding]:
+        """Return the first key of each action for which there is room, those that leave and open the help always, at
+        the end. If a field has the focus, Enter is included, which Textual does not show."""
         without: Container[str] = getattr(self.screen, "keys_without_use", ())
-        offered = [key for key in self._first_keys() if (key.binding.id or "") not in without]
-        named = self._has_keys_above()
+        firsts: dict[str, ActiveBinding] = {}
+        for key in self.screen.active_bindings.values():
+            if key.binding.action not in firsts and not self._is_written(key):
+                firsts[key.binding.action] = self._labelled(key)
+        offered = [key for key in firsts.values() if (key.binding.id or "") not in without]
+        named = any(tabs.with_keys for tabs in self.screen.query(ScreenTabs))
         visible = [key for key in offered if key.binding.show and not (named and _goes_to_a_place(key))]
         shown = {key.binding.id for key in visible}  # of numbered keys only the first is shown
         more = [key for key in offered if key.binding.id not in shown and key.enabled and _acts(key)]
@@ -50,15 +53,7 @@ class KeyFooter(ChosenKeys):
             if free < 0:
                 break
             fitting.append(key)
-        return [ShownKey(key.binding, key.enabled, key.tooltip) for key in fitting + last]
-
-    def _first_keys(self) -> list[ActiveBinding]:
-        """The first key of each action. If a field has the focus, Enter is included, which Textual does not show."""
-        first: dict[str, ActiveBinding] = {}
-        for key in self.screen.active_bindings.values():
-            if key.binding.action not in first and not self._is_written(key):
-                first[key.binding.action] = self._labelled(key)
-        return list(first.values())
+        return fitting + last
 
     def _labelled(self, key: ActiveBinding) -> ActiveBinding:
         binding, labels = key.binding, getattr(self.screen, "labels_now", {})
@@ -73,12 +68,6 @@ class KeyFooter(ChosenKeys):
         # Textual (8.2) does not detect this for all characters.
         sign, focused = keys.shown(key.binding.key), self.screen.focused
         return len(sign) == 1 and focused is not None and focused.check_consume_key(key.binding.key, sign)
-
-    def _has_keys_above(self) -> bool:
-        try:
-            return self.screen.query_one(ScreenTabs).with_keys
-        except NoMatches:
-            return False
 
     def _width(self, key: ActiveBinding) -> int:
         return cell_len(f"{self.app.get_key_display(key.binding)} {key.binding.description} ")
@@ -142,10 +131,16 @@ class ScreenTabs(Painted):
         return self.app.size.width >= self._keys_from
 
     def _items(self, with_keys: bool) -> list[Row]:
-        counts = {self._counted: self._count}
-        return [
-            item(tab, tab.name == self._here, counts.get(tab.name, 0), self.glyphs, with_keys) for tab in self._places
-        ]
+        """For each screen its key, its label and, if not 0, the number of running runs."""
+        items: list[Row] = []
+        for tab in self._places:
+            here, count = tab.name == self._here, self._count if tab.name == self._counted else 0
+            style = "here" if here else "value"
+            before, after = (self.glyphs.here[0], self.glyphs.here[1]) if here else (" ", " ")
+            key: Row = [(f"{tab.key} ", style if here else "label")] if with_keys else []
+            badge: Row = [(f" {self.glyphs.running}{count}", "badge")] if count else []
+            items.append([(before, style), *key, (tab.label, style), *badge, (after, style)])
+        return items
 
     async def on_click(self, event: events.Click) -> None:
         end = 0
@@ -154,15 +149,6 @@ class ScreenTabs(Painted):
             if event.x < end:
                 await self.app.run_action(f"app.show('{place.name}')")
                 return
-
-
-def item(place: ScreenTab, here: bool, count: int, glyphs: Glyphs, with_key: bool) -> Row:
-    """Return a screen's item: key, label, and the number of running runs if not 0."""
-    style = "here" if here else "value"
-    before, after = (glyphs.here[0], glyphs.here[1]) if here else (" ", " ")
-    key: Row = [(f"{place.key} ", style if here else "label")] if with_key else []
-    badge: Row = [(f" {glyphs.running}{count}", "badge")] if count else []
-    return [(before, style), *key, (place.label, style), *badge, (after, style)]
 
 
 class KeyHint(NamedTuple):

@@ -85,7 +85,9 @@ class LogLines(ScrollRequests, can_focus=True):
         rows = log_rows.only(rows, self.sought) if filtered else rows
         self.rows = log_rows.wrapped(rows, self.size.width) if kept.wrap else rows
         self.virtual_size = Size(max((cell_len(row.text) for row in self.rows), default=0), len(self.rows))
-        self._search()
+        sought = self.sought.casefold()
+        self.matches = [i for i, row in enumerate(self.rows) if sought and sought in row.text.casefold()]
+        self.at = min(self.at, len(self.matches) - 1)
         self.call_after_refresh(self._keep_end)
         self.refresh()
 
@@ -137,11 +139,6 @@ class LogLines(ScrollRequests, can_focus=True):
             self.scroll_to(y=max(0, self.matches[self.at] - self.size.height // 2), animate=False)
         self.refresh()
 
-    def _search(self) -> None:
-        sought = self.sought.casefold()
-        self.matches = [i for i, row in enumerate(self.rows) if sought and sought in row.text.casefold()]
-        self.at = min(self.at, len(self.matches) - 1)
-
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
         return action != "context" or bool(self.sought)
 
@@ -177,19 +174,13 @@ class LogLines(ScrollRequests, can_focus=True):
             return Strip.blank(self.size.width, base)
         row = self.rows[number]
         styled = base + self.get_component_rich_style(f"log--{row.style}", partial=True) if row.style else base
-        strip = self._selected(Strip(self._segments(row.text, styled)), number)
-        return strip.crop_extend(left, left + self.size.width, base).apply_offsets(left, number)
-
-    def _selected(self, strip: Strip, number: int) -> Strip:
-        """A row's strip, with the part that was selected with the mouse in the colours of a selection."""
+        strip = Strip(self._segments(row.text, styled))
         span = self.text_selection.get_span(number) if self.text_selection is not None else None
-        if span is None:
-            return strip
-        line = self.rows[number].text
-        start, end = (cell_len(line[:at]) if at >= 0 else strip.cell_length for at in span)
-        look = self.screen.get_component_rich_style("screen--selection")
-        parts = strip.crop(0, start), strip.crop(start, end).apply_style(look), strip.crop(end)
-        return Strip.join(parts)
+        if span is not None:  # selected with the mouse
+            start, end = (cell_len(row.text[:at]) if at >= 0 else strip.cell_length for at in span)
+            look = self.screen.get_component_rich_style("screen--selection")
+            strip = Strip.join((strip.crop(0, start), strip.crop(start, end).apply_style(look), strip.crop(end)))
+        return strip.crop_extend(left, left + self.size.width, base).apply_offsets(left, number)
 
     def get_selection(self, selection: Selection) -> tuple[str, str]:
         return selection.extract("\n".join(row.text for row in self.rows)), "\n"
@@ -277,11 +268,15 @@ class LogPanel(Vertical):
         """End the search and show all lines. Return True if there was a search."""
         if not self.has_class("-seeking") and not self.lines.sought:
             return False
-        self.remove_class("-seeking")
-        self.lines.seek("")
-        self._show_title()
-        self.lines.focus()
+        self._seek("")
         return True
+
+    def _seek(self, text: str, ends: bool = True) -> None:
+        self.lines.seek(text)
+        self._show_title()
+        if ends:
+            self.remove_class("-seeking")
+            self.lines.focus()
 
     def step(self, by: int) -> None:
         self.lines.step(by)
@@ -290,12 +285,8 @@ class LogPanel(Vertical):
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
         if self.has_class("-seeking"):
-            self.lines.seek(event.value)
-            self._show_title()
+            self._seek(event.value, ends=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.remove_class("-seeking")
-        self.lines.seek(event.value)
-        self._show_title()
-        self.lines.focus()
+        self._seek(event.value)

@@ -112,21 +112,11 @@ def outlook(options: Options, machine: Machine | None, brief: int = 0, own_batch
     if own_batch is not None:
         batch = f"global batch {own_batch:,} (of your code)"
     names = [(gpu.name or "GPU").removeprefix("NVIDIA " if brief else "") for gpu in gpus]
-    return f"{batch}  {_devices(names, options, machine, brief)}"
-
-
-def _devices(names: list[str], options: Options, machine: Machine, brief: int) -> str:
     if names:
         kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
         used = "" if options.strategy.kind == "mirrored" or len(names) == 1 else " (only one is used)"
-        return f"on {kinds}{used}"
+        return f"{batch}  on {kinds}{used}"
     if machine.missing and options.device.visible != "none":
-        return "on the GPUs that CUDA finds" + ("" if brief else f"; no details: {machine.missing}")
-    why = "device.visible is none" if machine.gpus else _no_gpu(machine.no_gpu_reason, brief)
-    return f"on {machine.cpus} CPU cores ({why})"
-
-
-def _no_gpu(reason: str, brief: int) -> str:
-    if brief == BRIEFEST:
-        return "no GPU"
-    return f"no GPU: {reason.partition(' on this machine' if brief else ' (')[0]}"
+        return f"{batch}  on the GPUs that CUDA finds" + ("" if brief else f"; no details: {machine.missing}")
+    why = f": {machine.no_gpu_reason.partition(' on this machine' if brief else ' (')[0]}" if brief < BRIEFEST else ""
+    return f"{batch}  on {machine.cpus} CPU cores ({'device.visible is none' if machine.gpus else f'no GPU{why}'})"

@@ -90,48 +90,17 @@ def short_names(comparison: Comparison) -> list[str]:
     return [name if name != run else "" for name, run in zip(comparison.names, comparison.runs, strict=True)]
 
 
-_LEAST_NAME = 6  # cells of a name that is cut
-
-
 def in_brief(
-    names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int, short: Sequence[str] = ()
+    names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int, short: Sequence[str]
 ) -> list[str]:
-    """Return the names in `width` characters: short name or preset and time, with the changes that fit."""
+    """Return the names in `width` characters: if one is longer, its short name and what of it fits, else the time."""
     alike = len({title.preset for title in titles}) == 1
-    candidates, short = [], short or [""] * len(names)
-    for name, first, title in zip(names, short, titles, strict=True):
-        words = title.changes if alike else (title.preset,)
-        brief = f"{first} {_whole_words(words, width - len(first) - 1)}" if first else _whole_words(words, width)
-        candidates.append(name if len(name) <= width else brief.strip())
-    return [
-        _at(title.preset, moment, width)
-        if not first and name not in names and (not name or candidates.count(name) > 1 or len(name) > width)
-        else name
-        for name, first, title, moment in zip(candidates, short, titles, moments, strict=True)
-    ]
-
-
-def _at(preset: str, moment: str, width: int) -> str:
-    room = width - len(moment) - 1
-    if len(preset) > room:
-        preset = f"{preset[: room - 2]}.." if room >= _LEAST_NAME else ""
-    return f"{preset} {moment}".strip()
-
-
-def _whole_words(words: Sequence[str], width: int) -> str:
-    # Such as `xla ..`: as many words as fit, with dots if there are more, the first perhaps shortened.
-    for shown in range(len(words), 0, -1):
-        name = " ".join((*words[:shown], *([".."] if shown < len(words) else [])))
-        if len(name) <= width:
-            return name
-    return _cut(words[0], width) if words else ""
-
-
-def _cut(word: str, width: int) -> str:
-    # Such as `steps_pe..=15`; empty if the value leaves no room.
-    key, equals, value = word.partition("=")
-    end = f"..{equals}{value}"
-    return key[: width - len(end)] + end if len(end) < width else ""
+    brief = []
+    for name, first, title, moment in zip(names, short, titles, moments, strict=True):
+        room = width - len(first) - 1
+        about = title.changes_within(room) if alike else title.preset[:room]
+        brief.append(name if len(name) <= width else f"{first} {about}".strip() if first else moment)
+    return brief
 
 
 def moments_of(ids: Sequence[str]) -> list[str]:

@@ -108,29 +108,24 @@ class ChangesScreen(TableScreen[str]):
 
     def columns(self) -> list[TableColumn[str]]:
         """The three columns of values share the width that the column of names leaves."""
-        heads = ("now", "in the file", "default")
-        texts = {key: self._texts(key) for key in self._listed}
+        heads, state, texts = ("now", "in the file", "default"), self.form.state, dict[str, list[str]]()
+        for key in self._listed:
+            of_key = (state.texts[key], state.text_of_file(key), to_text(INFO[key].default))
+            texts[key] = [clean(text.strip()) or NOT_GIVEN for text in of_key]
         longest = [max(map(cell_len, column)) for column in zip(heads, *texts.values(), strict=True)]
         widths = shared(self.size.width - MARK - OPTION - 2 * 5 - 1, longest)
         warning, accent = (f"bold {colour(self.app, name)}" for name in ("warning", "accent"))
 
-        mark = self.form.state.mark
-
         def cell(at: int, key: str) -> Row:
-            style = warning if self.form.state.is_unsaved(key) else accent
-            return [(fitting(texts[key][at], widths[at], self.glyphs), style if mark(key) and not at else "")]
+            style = warning if state.is_unsaved(key) else accent
+            return [(fitting(texts[key][at], widths[at], self.glyphs), style if state.mark(key) and not at else "")]
 
         values = [TableColumn(head, widths[at], partial(cell, at)) for at, head in enumerate(heads)]
         return [
-            TableColumn("", MARK, lambda key: [(mark(key), warning)]),
+            TableColumn("", MARK, lambda key: [(state.mark(key), warning)]),
             TableColumn("option", OPTION, lambda key: [(key, "")]),
             *values,
         ]
-
-    def _texts(self, key: str) -> list[str]:
-        state = self.form.state
-        texts = (state.texts[key], state.text_of_file(key), to_text(INFO[key].default))
-        return [clean(text.strip()) or NOT_GIVEN for text in texts]
 
     # ---- acting -----------------------------------------------------------------------------------
 

@@ -37,7 +37,6 @@ from .side import FILE_ROWS, TINY, WIDE, FormSide
 if TYPE_CHECKING:
     from ....engine.job.machine_gpus import Machine
     from ....engine.presets import Preset
-    from ....engine.runs import Run
     from ...form.search_limits import LimitTexts, SweepTexts
 
 # For users without runs: the first steps by their keys or, on a low terminal, one line.
@@ -535,25 +534,24 @@ class FormScreen(AppScreen):
 
     @on(StartBar.Pressed)
     def action_start(self) -> None:
-        self._start_or_queue(queued=False)
+        self._start(queued=False)
 
     def action_queue(self) -> None:
-        self._start_or_queue(queued=True)
+        self._start(queued=True)
 
-    def _start_or_queue(self, queued: bool) -> None:
+    @work(exclusive=True, group="start")
+    async def _start(self, queued: bool) -> None:
+        """Launch the run or, with `queued`, put it in the queue. If that is not possible, show the reason."""
+        from ....engine.job import slurm
+        from ....engine.runs import RunError
+        from ..starting import ConflictError, ask_and_launch, new_run, put_in_queue
+
+        state = self.state
         if self._is_refused():
             return
         if python := interpreter.slow():  # a start would wait for it, and every key until then
             self.app.notify(clean(f"{python} has not answered yet"), title="Not started", markup=False)
             return
-        self._start(self.state, queued)
-
-    @work(exclusive=True, group="start")
-    async def _start(self, state: FormState, queued: bool) -> None:
-        """Launch the run or, with `queued`, put it in the queue. If that is not possible, show the reason."""
-        from ....engine.runs import RunError
-        from ..starting import ConflictError, ask_and_launch, new_run, put_in_queue
-
         try:
             start = await asyncio.to_thread(new_run, self.app, state.preset)
             if queued:
@@ -561,12 +559,20 @@ class FormScreen(AppScreen):
                 return
             made = await ask_and_launch(self.app, start)
         except ConflictError as conflict:
-            self.refused(conflict.here, conflict.findings)
+            self.machine, self._findings = conflict.here, conflict.findings
+            self._show_remarks()
+            self.app.complain(self.refusal)
         except (OSError, RunError) as fault:
             self.app.complain(f"the run cannot be {'queued' if queued else 'started'}: {fault}")
         else:
-            if made is not None:
-                self.started(state, *made)
+            if made is None:
+                return
+            state.keep()  # the run's folder has its values
+            self.close_introduction()
+            if finding := slurm.when_detached(os.environ):
+                self.app.notify(str(finding), title="Slurm", severity="warning", markup=False)
+            self.app.engines.append(made[1])
+            self.app.open_run(made[0])
 
     @work(exclusive=True, group="tune")
     async def action_tune(self) -> None:
@@ -601,24 +607,6 @@ class FormScreen(AppScreen):
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
             self.go_to(next(remark.options[0] for remark in self.remarks))
         return bool(self.refusal)
-
-    def refused(self, here: Machine, findings: tuple[Finding, ...]) -> None:
-        """Show the findings of the last check before a launch, of which one is an error, on the machine `here`."""
-        self.machine, self._findings = here, findings
-        self._show_remarks()
-        self.app.complain(self.refusal)
-
-    def started(self, state: FormState, run: Run, engine: object) -> None:
-        """Open the live view of a started run. The form then has no unsaved changes: the run's folder has its
-        values."""
-        from ....engine.job import slurm
-
-        state.keep()
-        self.close_introduction()
-        if finding := slurm.when_detached(os.environ):
-            self.app.notify(str(finding), title="Slurm", severity="warning", markup=False)
-        self.app.engines.append(engine)
-        self.app.open_run(run)
 
     def offer(self, title: str) -> None:
         message = f"{clean(title)}; {self.app.key('live')} shows it"

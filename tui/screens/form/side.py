@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.app import ComposeResult
@@ -86,31 +85,39 @@ class FormSide(Vertical):
 
     def read_runs(self) -> None:
         """Read the runs of the preset and all proofs in a thread, if they are shown."""
+        preset = self.state.name
+
+        def read() -> Experience:
+            from ...reading.option_runs import ExperienceReader
+
+            self._reader = self._reader or ExperienceReader()
+            return self._reader.read(preset)
+
+        def take(experience: Experience) -> None:
+            if preset == self.state.name:
+                self._experience = experience
+                self._show_experience()
+
         if self.has_class("-broad"):
-            in_background(self, partial(self._read_runs, self.state.name), self._take_runs)
-
-    def _read_runs(self, preset: str) -> Experience:
-        from ...reading.option_runs import ExperienceReader
-
-        self._reader = self._reader or ExperienceReader()
-        return self._reader.read(preset)
-
-    def _take_runs(self, experience: Experience) -> None:
-        if experience.preset == self.state.name:
-            self._experience = experience
-            self._show_experience()
+            in_background(self, read, take)
 
     def read_file(self) -> None:
         """Make the text of the preset's file in a thread, if it is shown and the options have changed."""
-        preset = self.state.preset
+        state, preset = self.state, self.state.preset
+
+        def read() -> FileText:
+            from ...form.file_text import file_text
+
+            return file_text(preset, state.path, state.opened_text)
+
+        def take(text: FileText) -> None:
+            if preset is self._written:
+                self._file = text
+                self._show_file()
+
         if self.has_class("-file") and preset is not self._written:
             self._written = preset
-            in_background(self, partial(_file_text, self.state, preset), partial(self._take_file, preset))
-
-    def _take_file(self, preset: Preset, text: FileText) -> None:
-        if preset is self._written:
-            self._file = text
-            self._show_file()
+            in_background(self, read, take)
 
     # ---- showing ----------------------------------------------------------------------------------
 
@@ -157,7 +164,13 @@ class FormSide(Vertical):
         notes += [f"without {self._key}"] if self._key and at is None else []
         name = self.state.path.name if self.state.path is not None else f"{self.state.name}.yaml"
         head: Row = [(clean(name), "title"), (f"  {file.problem or ', '.join(notes)}", "label")]
-        rows = [row for number, line in enumerate(file.lines) for row in _line_rows(*line, number == at, width - 2)]
+        rows: list[_FileRow] = []
+        for number, (mark, line) in enumerate(file.lines):
+            text = clean(line)
+            style = STYLES.get(mark) or ("label" if text.lstrip().startswith("#") else "value")
+            indent = " " * (len(text) - len(text.lstrip()) + 2)  # from the second of its rows on
+            wrapped = textwrap.wrap(text, max(16, width - 2), subsequent_indent=indent, break_on_hyphens=False) or [""]
+            rows += [_FileRow("" if part else mark, row, style, number == at) for part, row in enumerate(wrapped)]
         selected = [number for number, row in enumerate(rows) if row.selected]
         room = height - 1
         if selected and not self._top <= selected[0] <= selected[-1] < self._top + room:
@@ -165,12 +178,6 @@ class FormSide(Vertical):
         self._top = max(0, min(self._top, len(rows) - room))
         name = self._key.partition(".")[2]
         return [head, *(row.pieces(name) for row in rows[self._top : self._top + room])]
-
-
-def _file_text(state: FormState, preset: Preset) -> FileText:
-    from ...form.file_text import file_text
-
-    return file_text(preset, state.path, state.opened_text)
 
 
 class _FileRow(NamedTuple):
@@ -188,12 +195,3 @@ class _FileRow(NamedTuple):
         begin, end = option.span() if option else (0, 0)
         pieces = (self.text[:begin], self.style), (self.text[begin:end], "here"), (self.text[end:], self.style)
         return [*row, *(piece for piece in pieces if piece[0])]
-
-
-def _line_rows(mark: str, text: str, selected: bool, width: int) -> list[_FileRow]:
-    # Indented from the second on.
-    text = clean(text)
-    style = STYLES.get(mark) or ("label" if text.lstrip().startswith("#") else "value")
-    indent = " " * (len(text) - len(text.lstrip()) + 2)
-    lines = textwrap.wrap(text, max(16, width), subsequent_indent=indent, break_on_hyphens=False) or [""]
-    return [_FileRow(mark if not at else "", line, style, selected) for at, line in enumerate(lines)]

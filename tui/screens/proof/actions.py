@@ -28,7 +28,7 @@ from ....engine.units import counted, estimate
 from ...base.errors import clean
 from ..dialogs import Ask, AskText, complaining
 from ..runs.actions import ended, request_stop
-from ..starting import ask_and_launch, launch_and_open, new_measurement, resumed_measurement
+from ..starting import ask_and_launch, measurement, open_measurement
 
 if TYPE_CHECKING:
     from ....engine.options import Options
@@ -76,7 +76,7 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
             return
         more = (float(minutes),)
     with complaining(app):
-        start = resumed_measurement(app, f"the {what} {proof.id}", proof, partial(resumed, proof, *more))
+        start = measurement(app, f"the {what} {proof.id}", partial(resumed, proof, *more), proof)
         if (made := await ask_and_launch(app, start)) is not None:
             app.engines.append(made[1])
             app.notify(f"the {what} goes on")
@@ -179,51 +179,43 @@ async def prove(app: BaseApp, run: Run, diagnosis: Diagnosis | None) -> None:
     """Ask, then start the proof of the run's remedies. If the run has not ended, only ask whether to stop it."""
     state = await asyncio.to_thread(lambda: run.state)
     if state in runs.ACTIVE_STATES:
-        await _stop_first(app, run)
+        dialog = Ask(STOP_FIRST, ("Stop it", "Keep it going"), lambda: ended(run))
+        if await app.push_screen_wait(dialog) == "Stop it":
+            with complaining(app):
+                await asyncio.to_thread(runs.request_stop, run)
+                message = f"stopping after this step; press {app.key('prove')} again when the run has ended"
+                app.notify(message, markup=False)
         return
     count = sum(bool(remedy["changes"]) for remedy in diagnosis.remedies) if diagnosis else 0
     if not count:
         app.notify("there is nothing to prove: the diagnosis proposes no change of options")
         return
+
+    def asked() -> tuple[Request, float]:
+        from ....engine.proof import duration
+
+        of_run = request.of_run(run)
+        request.refuse(of_run, this_machine.read())
+        return of_run, duration.of_request(of_run) * 2 * of_run.repeats
+
     with complaining(app, "cannot be proved: "):
-        request, seconds = await asyncio.to_thread(_request, run)
-        question = _question(request, seconds, count, app.key("stop"))
-        await _begin(app, request, question, PROVE, f"the proof of {request.preset_name}")
+        proof, seconds = await asyncio.to_thread(asked)
+        question = (
+            f"Prove it by measuring? {counted(count, 'changes')} to try, one after the other, each in "
+            f"{counted(proof.repeats, 'pairs')} of trials of {proof.measure_seconds:g} s (at least {LEAST_STEPS} "
+            "steps), with and without it; what is not clearly faster is not kept.\n\n"
+            f"Each change takes about {estimate(seconds)}, all of them about {estimate(count * seconds)}. "
+            "Run nothing else on the machine meanwhile. You may leave the screen of the proof; "
+            f"{app.key('stop')} there stops the proof."
+        )
+        await _begin(app, proof, question, PROVE, f"the proof of {proof.preset_name}")
 
 
 async def _begin(app: BaseApp, request: Request, question: str, yes: str, name: str) -> None:
-    if await app.push_screen_wait(Ask(question, (yes, CANCEL))) == yes:
-        await launch_and_open(app, new_measurement(app, name, request))
-
-
-async def _stop_first(app: BaseApp, run: Run) -> None:
-    if await app.push_screen_wait(Ask(STOP_FIRST, ("Stop it", "Keep it going"), lambda: ended(run))) != "Stop it":
+    if await app.push_screen_wait(Ask(question, (yes, CANCEL))) != yes:
         return
-    with complaining(app):
-        await asyncio.to_thread(runs.request_stop, run)
-        message = f"stopping after this step; press {app.key('prove')} again when the run has ended"
-        app.notify(message, markup=False)
-
-
-def _request(run: Run) -> tuple[Request, float]:
-    # Raises PresetError, RunError, OSError or ValueError if the proof is not possible on this machine.
-    from ....engine.proof import duration, request
-
-    asked = request.of_run(run)
-    request.refuse(asked, this_machine.read())
-    return asked, duration.of_request(asked) * 2 * asked.repeats
-
-
-def _question(request: Request, seconds: float, count: int, stop: str) -> str:
-    """What the proof of `count` changes measures, and how long that takes at most, of which each takes `seconds`."""
-    return (
-        f"Prove it by measuring? {counted(count, 'changes')} to try, one after the other, each in "
-        f"{counted(request.repeats, 'pairs')} of trials of {request.measure_seconds:g} s (at least {LEAST_STEPS} "
-        "steps), with and without it; what is not clearly faster is not kept.\n\n"
-        f"Each change takes about {estimate(seconds)}, all of them about {estimate(count * seconds)}. "
-        "Run nothing else on the machine meanwhile. You may leave the screen of the proof; "
-        f"{stop} there stops the proof."
-    )
+    if (made := await ask_and_launch(app, measurement(app, name, lambda: request))) is not None:
+        open_measurement(app, *made)
 
 
 # ---- scaling ---------------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from ...drawing.charts import plots
 from ...drawing.live import head, phases
 from ...drawing.live.phases import CATCHING_UP
 from ...drawing.plot.cursor import named_last
-from ...drawing.plot.curves import Plot
 from ...drawing.rows import Row, fitting, length, spread, wrapped
 from ...reading.run.reader import Picture, RunReader
 from ...reading.run.snapshot import Snapshot
@@ -533,15 +532,21 @@ class SideView(Vertical):
         self._readers[run.id] = reader
         while len(self._readers) > KEPT_READERS:
             del self._readers[next(iter(self._readers))]
-        in_background(self, partial(_newest, reader), partial(self._take, run))
 
-    def _take(self, run: Run, picture: Picture) -> None:
-        self._reads = False
-        if self.entry is None or self.entry.run.id != run.id:
-            self._read()
-        elif picture is not self.picture:
-            self.picture = picture
-            self._paint()
+        def read() -> Picture:
+            while reader.poll():
+                pass
+            return reader.picture
+
+        def take(picture: Picture) -> None:
+            self._reads = False
+            if self.entry is None or self.entry.run.id != run.id:
+                self._read()
+            elif picture is not self.picture:
+                self.picture = picture
+                self._paint()
+
+        in_background(self, read, take)
 
     # ---- painting ---------------------------------------------------------------------------------
 
@@ -559,17 +564,14 @@ class SideView(Vertical):
         for panel, rows in zip(panels, heights, strict=True):
             panel.styles.height, panel.display = rows, rows > 0
             panel.repaint()
-        drawn = self._plots() if self.now.lines else []
+        # The loss, then by importance. Speeds and shares are called the last ones, as the figures below are means.
+        shown = [plot for plot in plots(self.now, self.app.settings.charts) if not plot.empty] if self.now.lines else []
+        shown.sort(key=lambda plot: plot.title != "loss")
+        drawn = [named_last(plot) if plot.unit or plot.bounds != "free" else plot for plot in shown]
         room = max(0, (height - sum(heights) - 1) // CHART_ROWS)
         for chart, plot in zip(self.query(Chart), [*drawn[:room], *[NO_PLOT] * MOST_CHARTS], strict=False):
             chart.display = plot is not NO_PLOT
             chart.show(plot)
-
-    def _plots(self) -> list[Plot]:
-        # The loss, then by importance. Speeds and shares are called the last ones, as the figures below are means.
-        drawn = [plot for plot in plots(self.now, self.app.settings.charts) if not plot.empty]
-        drawn.sort(key=lambda plot: plot.title != "loss")
-        return [named_last(plot) if plot.unit or plot.bounds != "free" else plot for plot in drawn]
 
     def _head(self, width: int) -> list[Row]:
         """Title and state, progress, the facts of the training, its verdict, and the error that ended it."""
@@ -577,7 +579,13 @@ class SideView(Vertical):
             return []
         named = head.RunName(entry.title.preset, entry.run.id, "", entry.number)
         if entry.group:
-            return [named.row(width, self._glyphs), [], *self._sweep(entry, width)]
+            from ...drawing import sweep  # only if there is a sweep
+
+            record, room = cast("SweepEntry", entry).record.sweep, self.content_size.height - 2
+            rows: list[Row] = [[("this sweep was deleted; its trials are still here", "label")]]
+            if record is not None:
+                rows = sweep.in_brief(record, entry.description, width, room, self._glyphs)
+            return [named.row(width, self._glyphs), [], *rows]
         if entry.state == WAITING:
             waiting = wrapped(clean(str(entry.waiting or "")), width, self._glyphs, 4)
             return [named.row(width, self._glyphs), *([(line, "value")] for line in waiting)]
@@ -588,14 +596,6 @@ class SideView(Vertical):
             lines = wrapped(head.sentence(self.now.diagnosis), width - 2, self._glyphs, 3)
             rows += [[sign if not at else (" ", ""), (" ", ""), (line, "value")] for at, line in enumerate(lines)]
         return [*rows, *head.error(self.now, width, self._glyphs)[:4]]
-
-    def _sweep(self, entry: Entry, width: int) -> list[Row]:
-        from ...drawing import sweep  # only if there is a sweep
-
-        record = cast("SweepEntry", entry).record.sweep
-        if record is None:
-            return [[("this sweep was deleted; its trials are still here", "label")]]
-        return sweep.in_brief(record, entry.description, width, self.content_size.height - 2, self._glyphs)
 
     def _foot(self, width: int) -> list[Row]:
         """The changed options, tags, note and description, and the figures of the result."""
@@ -614,10 +614,3 @@ class SideView(Vertical):
             lines = wrapped(clean(text), width - len(lead), self._glyphs, 3) if text.strip() else []
             rows += [[(lead if not at else " " * len(lead), "label"), (line, "value")] for at, line in enumerate(lines)]
         return [*rows, *(head.result_rows(self.now, width) if self.now.summary else [])]
-
-
-def _newest(reader: RunReader) -> Picture:
-    # Waits for the disk.
-    while reader.poll():
-        pass
-    return reader.picture
