@@ -18,7 +18,7 @@ LINES = {
     "engine/interpreter": 905, "engine/job": 1645, "engine/leases": 1065, "engine/notify": 355, "engine/options": 2180,
     "engine/prepare": 830, "engine/presets": 970, "engine/process": 2290, "engine/profile": 585, "engine/proof": 2050,
     "engine/queue": 2585, "engine/runs": 3505, "engine/scaling": 405, "engine/sweep": 1825, "engine/system": 1050,
-    "engine/telemetry": 2320, "engine/trainer": 15231, "engine/trials": 2555, "engine/tune": 4340, "tui": 992,
+    "engine/telemetry": 2320, "engine/trainer": 14410, "engine/trials": 2555, "engine/tune": 4340, "tui": 992,
     "tui/base": 1460, "tui/commands": 3750, "tui/drawing": 4610, "tui/form": 640, "tui/printing": 690,
     "tui/reading": 2770, "tui/screens": 8530, "tui/upstream": 805, "tui/widgets": 2800, "tui/wording": 470,
 }  # fmt: skip

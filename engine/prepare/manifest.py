@@ -146,9 +146,6 @@ class Manifest:
     def bytes(self) -> int:
         return int(self.output["bytes"]) if self.output else sum(each.bytes for each in self.written)
 
-    def with_file(self, written: Written) -> Manifest:
-        return replace(self, written=sorted([*self.written, written], key=lambda each: each.number))
-
     def write(self, folder: Path) -> None:
         content = {"version": self.version} | asdict(self)
         content["samples"] = {part: self.good(part) for part in PARTS} | {"broken": len(self.broken)}

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from ..system import child_process, locks
 from ..telemetry import resource_limits
 from ..units import counted, size
 from . import manifest as manifests
-from . import result_files
+from . import request as requests
 from .manifest import ARRAY_FILE, ARRAYS, PARTS, Manifest, Written, samples_per_shard, shards
 from .request import PrepareError, Request
 
@@ -54,9 +53,17 @@ def prepare(request: Request, say: Callable[[str], None], listen: Listener) -> M
     """
     folder, made = request.folder, False
     try:
-        made = _make(folder)
-        with _locked(folder):
+        # What a killed process has left before its first manifest is taken over.
+        left = {folder / LOCK, folder / LOG, *_drafts(folder)} if folder.is_dir() else None
+        if not (folder / manifests.FILE).exists() and (left is None or set(folder.iterdir()) - left):
+            writing.refuse_existing(folder)
+            folder.mkdir(parents=True)
+            made = True
+        with locks.take(folder / LOCK):
             return _Preparation(request, say, listen).run()
+    except locks.Taken:
+        what = f"{folder} is being prepared by another process; wait for it, or name another folder"
+        raise PrepareError(what) from None
     except BaseException as fault:
         if made and not (folder / manifests.FILE).exists() and not (isinstance(fault, PrepareError) and fault.began):
             with contextlib.suppress(OSError):
@@ -77,31 +84,8 @@ def estimate(request: Request) -> Estimate:
         return measuring.estimated()
 
 
-def _make(folder: Path) -> bool:
-    # False if it exists and is empty, has a manifest, or what a killed process has left before its first manifest
-    if (folder / manifests.FILE).exists() or (
-        folder.is_dir() and set(folder.iterdir()) <= {folder / LOCK, folder / LOG, *_drafts(folder)}
-    ):
-        return False
-    writing.refuse_existing(folder)
-    folder.mkdir(parents=True)
-    return True
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    try:
-        lock = locks.take(folder / LOCK)
-    except locks.Taken:
-        raise PrepareError(
-            f"{folder} is being prepared by another process; wait for it, or name another folder"
-        ) from None
-    with lock:
-        yield
-
-
 def _drafts(folder: Path) -> list[Path]:
-    names = (manifests.FILE, result_files.READER, result_files.PRESET)
+    names = (manifests.FILE, requests.READER, requests.PRESET)
     return [draft for name in names for draft in writing.drafts(folder / name)]
 
 
@@ -118,22 +102,42 @@ class _Preparation:
         self._at: dict[Worker, int] = {}  # samples of the present file that were read
 
     def run(self) -> Manifest:
-        manifest = manifests.read(self.folder)
-        if manifest is not None:
-            if differences := self.request.differences(manifest):
+        before = manifests.read(self.folder)
+        if before is not None:
+            if differences := self.request.differences(before):
                 raise PrepareError(
                     f"{self.folder} was begun with other settings: {'; '.join(differences[:3])}\n"
                     "give the same ones to go on, or name another folder"
                 )
-            if manifest.complete:
-                self._say(f"all was complete; the hashes of {size(manifest.bytes)} are checked")
-            manifest = manifests.checked(manifest, self.folder, whole=manifest.complete)
-            if manifest.complete:
-                return manifest
+            if before.complete:
+                self._say(f"all was complete; the hashes of {size(before.bytes)} are checked")
+            before = manifests.checked(before, self.folder, whole=before.complete)
+            if before.complete:
+                return before
         _remove_drafts(self.folder)
         (self.folder / LOG).unlink(missing_ok=True)
         try:
-            return self._prepared(manifest)
+            self._say("TensorFlow starts, and the data is opened")
+            manifest, estimate = self._opened(before)
+            if before is not None:
+                done = len(manifest.written)
+                self._say(f"goes on: {done} of {counted(manifest.files, 'files')} are complete")
+            if manifest.data.get("shuffle_left_out"):
+                self._say("the shuffle of your data is left out: shuffle the prepared samples in the training")
+            manifest.write(self.folder)
+            for _ in range(estimate.workers - len(self._workers)):
+                self._workers.append(Worker(self._python, self.request.for_worker(), self.folder / LOG))
+            manifest = self._write_files(manifest)
+            if not manifest.samples:
+                what = "none of the samples can be read; the manifest names them with the reasons"
+                raise PrepareError(what, began=True)
+            if manifest.format == ARRAYS:
+                manifest = self._joined(manifest)
+            requests.write(manifest, self.request)
+            manifest = replace(manifest, complete=True)
+            manifest.write(self.folder)
+            (self.folder / LOG).unlink(missing_ok=True)
+            return manifest
         finally:
             self._end_workers()
             _remove_drafts(self.folder)
@@ -150,28 +154,6 @@ class _Preparation:
     def _end_workers(self) -> None:
         for worker in self._workers:
             worker.end()
-
-    def _prepared(self, before: Manifest | None) -> Manifest:
-        self._say("TensorFlow starts, and the data is opened")
-        manifest, estimate = self._opened(before)
-        if before is not None:
-            done = len(manifest.written)
-            self._say(f"goes on: {done} of {counted(manifest.files, 'files')} are complete")
-        if manifest.data.get("shuffle_left_out"):
-            self._say("the shuffle of your data is left out: shuffle the prepared samples in the training")
-        manifest.write(self.folder)
-        for _ in range(estimate.workers - len(self._workers)):
-            self._workers.append(Worker(self._python, self.request.for_worker(), self.folder / LOG))
-        manifest = self._write_files(manifest)
-        if not manifest.samples:
-            raise PrepareError("none of the samples can be read; the manifest names them with the reasons", began=True)
-        if manifest.format == ARRAYS:
-            manifest = self._joined(manifest)
-        result_files.write(manifest, self.request)
-        manifest = replace(manifest, complete=True)
-        manifest.write(self.folder)
-        (self.folder / LOG).unlink(missing_ok=True)
-        return manifest
 
     def _joined(self, manifest: Manifest) -> Manifest:
         """Join the files of samples into one file of arrays, and remove them. Return the manifest with that file."""
@@ -245,21 +227,19 @@ class _Preparation:
                         )
                     busy += give(worker)
                 else:
-                    manifest = manifest.with_file(_written(answer["written"]))
+                    broken = [manifests.Broken(**each) for each in answer["written"]["broken"]]
+                    files = [*manifest.written, Written(**answer["written"] | {"broken": broken})]
+                    manifest = replace(manifest, written=sorted(files, key=lambda each: each.number))
                     manifest.write(self.folder)
                     busy += give(worker) - 1
-                self._show(manifest)
+                read = sum(each.samples + len(each.broken) for each in manifest.written) + sum(self._at.values())
+                everything, done = sum(manifest.counts.values()), len(manifest.written)
+                self._listen(Progress(min(read, everything), everything, done, manifest.files, len(manifest.broken)))
                 if not busy:
                     break
         except WorkerEnded as fault:
             raise PrepareError(f"{fault}\n{AGAIN}; {self.folder / LOG} has its whole output", began=True) from None
         return manifest
-
-    def _show(self, manifest: Manifest) -> None:
-        read = sum(each.samples + len(each.broken) for each in manifest.written) + sum(self._at.values())
-        everything = sum(manifest.counts.values())
-        broken = len(manifest.broken)
-        self._listen(Progress(min(read, everything), everything, len(manifest.written), manifest.files, broken))
 
 
 def _good(answer: dict[str, Any]) -> dict[str, Any]:
@@ -268,10 +248,6 @@ def _good(answer: dict[str, Any]) -> dict[str, Any]:
     if "disk" in answer:
         raise PrepareError(f"{answer['disk']}\n{answer['remedy']}, then {AGAIN}", began=True)
     return answer
-
-
-def _written(entry: dict[str, Any]) -> Written:
-    return Written(**entry | {"broken": [manifests.Broken(**each) for each in entry["broken"]]})
 
 
 MODULE = "gputui.engine.trainer.prepare"
@@ -316,24 +292,20 @@ class Worker:
         """Yield the answers that have come; waits until there is something to read. Raises WorkerEnded."""
         block = os.read(self.fileno(), _BLOCK)
         if not block:
-            raise WorkerEnded(self._how_it_ended())
-        *lines, self._rest = (self._rest + block).split(b"\n")
-        for line in lines:
-            yield json.loads(line)
+            code = self.process.wait()
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with return code {code}"
+            with contextlib.suppress(OSError):
+                lines = [line.strip() for line in self.log.read_text("utf-8", "replace").splitlines() if line.strip()]
+                if code >= 0 and lines:
+                    how += f": {lines[-1][:160]}"
+            raise WorkerEnded(f"a process that prepares the data {how}")
+        *whole, self._rest = (self._rest + block).split(b"\n")
+        yield from map(json.loads, whole)
 
     def answer(self) -> dict[str, Any]:
         while True:
             for answer in self.answers():
                 return answer
-
-    def _how_it_ended(self) -> str:
-        code = self.process.wait()
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with return code {code}"
-        with contextlib.suppress(OSError):
-            lines = [line.strip() for line in self.log.read_text("utf-8", "replace").splitlines() if line.strip()]
-            if code >= 0 and lines:
-                how += f": {lines[-1][:160]}"
-        return f"a process that prepares the data {how}"
 
     def end(self) -> None:
         """End the process at once, and wait for its end. What it was writing is lost."""

@@ -64,7 +64,9 @@ def main() -> None:
     stop.listen(lifeline)
     from .session import train_run
 
-    environment.warn_of_backend(another_backend, report)
+    if another_backend:
+        what = f"KERAS_BACKEND={another_backend} does nothing here: gputui trains with TensorFlow"
+        report.warn("backend", what, option="KERAS_BACKEND")
     process_exit.at_the_end(train_run(report, stop))
 
 
@@ -80,19 +82,19 @@ def _address_of_run(next_line: Callable[[], str]) -> str:
     """If none comes, the process ends, even if the import of TensorFlow hangs."""
     stop_signals.set_defaults()
     addresses: SimpleQueue[str] = SimpleQueue()
-    threading.Thread(target=_read_address, args=(next_line, addresses), name="run", daemon=True).start()
+
+    def read_line() -> None:
+        address = next_line().rstrip("\n")
+        if not address:
+            places.remove_scratch()  # its engine may have been killed
+            os._exit(0)
+        addresses.put(address)
+
+    threading.Thread(target=read_line, name="run", daemon=True).start()
     with exempt_from_gc():
         from . import assembly  # noqa: F401
 
     return addresses.get()
-
-
-def _read_address(next_line: Callable[[], str], addresses: SimpleQueue[str]) -> None:
-    address = next_line().rstrip("\n")
-    if not address:
-        places.remove_scratch()  # its engine may have been killed
-        os._exit(0)
-    addresses.put(address)
 
 
 if __name__ == "__main__":

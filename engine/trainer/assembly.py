@@ -6,7 +6,6 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import keras
-import tensorflow as tf
 
 from .. import plan
 from ..options import Options
@@ -14,13 +13,12 @@ from ..plan import MULTI_WORKER
 from ..units import counted
 from .checkpoint.checkpoints import Checkpoints, ClusterCheckpoints
 from .checkpoint.training_state import State
-from .cluster import tensorflow_cluster
-from .cluster.tensorflow_cluster import Joined
+from .cluster import rendezvous
+from .cluster.rendezvous import Joined
 from .common.stopping import StopSwitch
 from .common.versions import DTYPE_POLICY, set_global_attribute
 from .data import pipeline as pipelines
 from .data.batches import Batches, Share
-from .data.pipeline import Pipeline
 from .fit import micro_batches
 from .fit.built_training import Built
 from .fit.training_loop import TrainingLoop
@@ -37,7 +35,7 @@ def assemble(options: Options, report: RunReport, stop: StopSwitch) -> TrainingL
     """Return the loop with everything built, ready to run. Raises TrainerError."""
     joined = None
     if options.strategy.kind == MULTI_WORKER:
-        options, joined = tensorflow_cluster.meet(
+        options, joined = rendezvous.meet(
             options, report.run, lambda what: report.phase("configuring", what), stop.check
         )
         report.phase("configuring", f"connecting {counted(len(joined.hellos), 'workers')}")
@@ -67,10 +65,37 @@ def build(
         own = building.build(options, distribution, report, share)
         pipeline, model, compiler, state = own.pipeline, own.model, own.xla, own.state()
     else:
-        pipeline, model, compiler = _of_gputui(options, report, stop, distribution, share)
+        report.phase("building", "data")
+        stop.check()
+        replicas = distribution.num_replicas_in_sync if distribution else 1
+        pipeline = of_gputui = pipelines.build(options, replicas, share)
+        per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
+        report.phase("building", "model")
+        stop.check()
+        with distribution.scope() if distribution else contextlib.nullcontext():
+            model = models.build(options, of_gputui.source.shape, of_gputui.source.classes)
+            compiler = xla.choose(options, model)
+            model.compile(
+                optimizer=optimizer.build(options, per_epoch * options.train.epochs, per_epoch, replicas),
+                loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                metrics=["accuracy"],
+                jit_compile=compiler.compiles,
+                steps_per_execution=options.compile.steps_per_execution,
+            )
+            # Create all variables now: in fit, Keras draws a batch for it, and traces the whole model once more.
+            target, (output,) = keras.KerasTensor((1,), "int32"), model.outputs
+            predicted = keras.KerasTensor((1, *output.shape[1:]), output.dtype)
+            for compiled in (model._compile_metrics, model._compile_loss):
+                compiled.build(target, predicted)
+            model._maybe_symbolic_build = lambda *_args, **_kwargs: None
+            for _ in range(2):  # loss scaling adds its two variables each time, and checkpoints hold both pairs
+                model.optimizer.build(model.trainable_variables)
         state = State(model)
-    if joined is not None:
-        tensorflow_cluster.draw_apart(model, joined)
+    if joined is not None:  # layers such as dropout draw other numbers on each worker, which would drop the same units
+        seeds = (variable.value for variable in model.non_trainable_variables if "seed_generator" in variable.path)
+        for part in (part for value in seeds for part in getattr(value, "values", [value])):
+            seed, drawn = part.numpy()
+            part.assign([(int(seed) + rendezvous.APART * joined.cluster.index) % 2**32, int(drawn)])
     micro_batches.require_divisible(options, model, pipeline.replicas)
     folder, keep = report.run.file("checkpoints"), options.run.keep
     checkpoints = (
@@ -78,42 +103,3 @@ def build(
     )
     checkpoints.place_in_data = pipeline.place
     return TrainingLoop(Built(options, model, pipeline, devices, report, checkpoints, stop, compiler, own, joined))
-
-
-def _of_gputui(
-    options: Options,
-    report: RunReport,
-    stop: StopSwitch,
-    distribution: tf.distribute.Strategy | None,
-    share: Share | None,
-) -> tuple[Pipeline, keras.Model, xla.Xla]:
-    report.phase("building", "data")
-    stop.check()
-    replicas = distribution.num_replicas_in_sync if distribution else 1
-    pipeline = pipelines.build(options, replicas, share)
-    steps_per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
-    report.phase("building", "model")
-    stop.check()
-    with distribution.scope() if distribution else contextlib.nullcontext():
-        model = models.build(options, pipeline.source.shape, pipeline.source.classes)
-        compiler = xla.choose(options, model)
-        model.compile(
-            optimizer=optimizer.build(options, steps_per_epoch * options.train.epochs, steps_per_epoch, replicas),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=["accuracy"],
-            jit_compile=compiler.compiles,
-            steps_per_execution=options.compile.steps_per_execution,
-        )
-        _build_state(model)
-    return pipeline, model, compiler
-
-
-def _build_state(model: keras.Model) -> None:
-    """Create all variables now: in fit, Keras draws a batch for it, and traces the whole model once more."""
-    target, (output,) = keras.KerasTensor((1,), "int32"), model.outputs
-    predicted = keras.KerasTensor((1, *output.shape[1:]), output.dtype)
-    for compiled in (model._compile_metrics, model._compile_loss):
-        compiled.build(target, predicted)
-    model._maybe_symbolic_build = lambda *_args, **_kwargs: None
-    for _ in range(2):  # loss scaling adds its two variables each time, and checkpoints hold both pairs
-        model.optimizer.build(model.trainable_variables)

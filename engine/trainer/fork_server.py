@@ -38,11 +38,6 @@ def replace_last(words: list[str], path: str) -> None:
     _write(words, folder + b"/" * left + name)
 
 
-def require_replaceable(words: list[str]) -> None:
-    """Raise OSError if `words`, the last words of the command line, cannot be replaced."""
-    _write(words, _joined(words))
-
-
 def _write(words: list[str], new: bytes) -> None:
     if sys.platform != "linux":
         raise OSError("only Linux shows what is written there")
@@ -89,13 +84,14 @@ def serve() -> None:
 
 def _prepared(words: list[str]) -> process_memory.Pages:
     """Import TensorFlow, and return the pages of its libraries. Raises OSError if this process must not be forked."""
-    require_replaceable(words)
+    _write(words, _joined(words))  # as the words of the command line will be replaced by those of the run
     if os.environ.get(_PLUGIN):
         raise OSError("a plugin may open its device when it is imported")
     backend = environment.choose_backend()
     with exempt_from_gc():
         from . import assembly, session  # noqa: F401
-    environment.restore_backend(backend)
+    if backend:  # `choose_backend` is called again for each run
+        os.environ["KERAS_BACKEND"] = backend
     if _has_opened_a_device():
         raise OSError("the import has opened a device")
     pages = process_memory.library_pages()
@@ -144,7 +140,12 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
             os.environ.update(channels.environment(clock))
             sys.argv[1:] = [folder]
             return
-        engines |= _with_trainer(trainer, channels)
+        ours = [channels.lifeline, channels.report] + ([] if channels.memory is None else [channels.memory])
+        for descriptor in ours:
+            os.set_inheritable(descriptor, True)
+        engines[FORKED] = " ".join(map(str, [trainer, *ours]))
+        if (scratch := os.environ.get(places.SCRATCH_VARIABLE)) is not None:
+            engines[places.SCRATCH_VARIABLE] = scratch
     except OSError:  # no further process: the engine itself tries once more, and says why it cannot
         places.remove_scratch()
     python = child_process.own_python()
@@ -156,16 +157,6 @@ def _announce(line: int) -> None:
         asking.sendall(str(os.getpid()).encode())
         if not asking.recv(1):
             os._exit(0)
-
-
-def _with_trainer(trainer: int, channels: Channels) -> dict[str, str]:
-    ours = [channels.lifeline, channels.report] + ([] if channels.memory is None else [channels.memory])
-    for descriptor in ours:
-        os.set_inheritable(descriptor, True)
-    variables = {FORKED: " ".join(map(str, [trainer, *ours]))}
-    if (scratch := os.environ.get(places.SCRATCH_VARIABLE)) is not None:
-        variables[places.SCRATCH_VARIABLE] = scratch
-    return variables
 
 
 def _seed_numpy() -> None:

@@ -59,26 +59,31 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
         traceback.print_exc()
         noticed = time.monotonic()
         if kind == MULTI_WORKER:
-            from .cluster import exchange, tensorflow_cluster
+            from .cluster import exchange, rendezvous
 
             of_peers = (each for each in (fault, fault.__cause__) if each is not None and exchange.is_of_peers(each))
             if (failed := next(of_peers, None)) is not None and stop.reason:
                 _stopped(report, StopRequested(stop.reason), options)  # all were asked to, and one was a moment faster
                 stop.exit(0)
-            fault = fault if failed is None else exchange.blamed(failed, tensorflow_cluster.read())
+            fault = fault if failed is None else exchange.blamed(failed, rendezvous.read())
         evidence |= {"device_batches": report.device_batches}
         outcome, error = _failed(fault, report.doing, batch_size, report.run.path, **evidence)
         report.finish(outcome, 1, error)
         if kind == MULTI_WORKER:  # TensorFlow may wait in its destructors, while the others wait for this worker
-            exchange.linger(noticed)
+            # The other workers learn of the failure at about the same time, and ask which of them answer.
+            time.sleep(max(0.0, noticed + exchange.LINGER_SECONDS - time.monotonic()))
             stop.exit(1)
     return 1
 
 
 def _stopped(report: RunReport, request: StopRequested, options: Options, prepared: Prepared = NOTHING) -> None:
     prepared.cache.leave()
-    if request.reason == "timeout":
-        report.finish("timeout", 0, _over_time(options.run.max_minutes))
+    minutes = options.run.max_minutes
+    if request.reason == "timeout" and isinstance(minutes, str):  # auto
+        end = ending.before_the_job()
+        report.finish("timeout", 0, _error(end.kind, end.message, end.hint))
+    elif request.reason == "timeout":
+        report.finish("timeout", 0, _error("timeout", f"ended after run.max_minutes={minutes or 0:g}", "raise it"))
     elif request.engine_of:
         from .cluster import exchange
 
@@ -107,8 +112,15 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
     earlier = read_events(report.run.path, [EVENTS_FILE]) if resume_at is not None else RunEvents([])
     before, report.missed = earlier.last(events.Started), results.not_restored(earlier)
     _announce(loop, report, resume_at, prepared)
-    if before is not None:
-        _warn_of_other_replicas(before, loop, report)
+    pipeline, replicas = built.pipeline, built.pipeline.replicas
+    if before is not None and replicas != before.replicas:  # its steps have another size now
+        message = (
+            f"the run goes on with {counted(replicas, 'replicas')}, and had {before.replicas}: a step has "
+            f"{pipeline.global_batch_size} samples instead of {before.global_batch_size}, and an epoch "
+            f"{counted(loop.steps_per_epoch, 'steps')} instead of {before.steps_per_epoch}"
+        )
+        hint = "the steps that are done count as they are; a batch of another size often needs another learning rate"
+        report.warn("other_replicas", message, hint)
     if resume_at is not None and (damaged := built.checkpoints.damaged(resume_at)):
         report.warn("checkpoint_damaged", damaged)
     report.when_first_step_is_done = prepared.cache.first_step_done
@@ -122,7 +134,16 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
             built.joined.exchange.leave()
         raise
     except Exception as fault:
-        if _has_left(loop, report, stop, fault):
+        # A scheduler also signals processes that load data, so that the next batch fails. Not if the state may be torn.
+        one_step = built.joined is None and options.compile.steps_per_execution == 1
+        if one_step and not stop.at_once and stop.requested() and stop.reason == "stopped":
+            traceback.print_exception(fault)
+            loop.leave()
+            what = (
+                "the training failed after it was asked to stop, and ends with its last step: "
+                f"{type(fault).__name__}: {first_line(fault)}"
+            )
+            report.warn("stopped", what, "a process that loads data may have got the same signal; see engine.log")
             raise StopRequested(stop.reason) from fault
         if isinstance(fault, tf.errors.InvalidArgumentError):
             built.pipeline.find_fault()
@@ -133,22 +154,6 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
             save_model(built, loop.step)
     if built.joined is not None:
         built.joined.exchange.leave()
-
-
-def _has_left(loop: Any, report: RunReport, stop: StopSwitch, fault: Exception) -> bool:
-    """A scheduler also signals processes that load data, so that the next batch fails. Not if the state may be torn."""
-    built = loop.built
-    one_step = built.joined is None and built.options.compile.steps_per_execution == 1
-    if not one_step or stop.at_once or not stop.requested() or stop.reason != "stopped":
-        return False
-    traceback.print_exception(fault)
-    loop.leave()
-    what = first_line(fault)
-    message = (
-        f"the training failed after it was asked to stop, and ends with its last step: {type(fault).__name__}: {what}"
-    )
-    report.warn("stopped", message, "a process that loads data may have got the same signal; see engine.log")
-    return True
 
 
 def _announce(loop: Any, report: RunReport, resume_at: int | None, prepared: Prepared = NOTHING) -> None:
@@ -205,45 +210,19 @@ def _announce(loop: Any, report: RunReport, resume_at: int | None, prepared: Pre
     )
     with contextlib.suppress(OSError):  # a full disk: the title then names them
         titles.leave_out(report.run, {item["option"]: item["why"] for item in unapplied})
-    _warn(built, report, resume_at, actual, prepared)
-
-
-def _warn(
-    built: Any, report: RunReport, resume_at: int | None, actual: events.ActualSettings, prepared: Prepared
-) -> None:
-    """Warn about settings of the training that have no effect, and about readings that are uncertain."""
-    from .setup import actual_settings
-
-    if built.own is not None:
-        built.own.warn(built.options, report, resume_at)
+    # Warnings of settings of the training that have no effect, and of readings that are uncertain.
+    if own is not None:
+        own.warn(options, report, resume_at)
     else:
-        report.not_applied(built.pipeline.not_applied(built.options))
-    samples, batch = built.pipeline.train_samples, built.pipeline.global_batch_size
-    if (
-        samples is not None
-        and batch > samples
-        and training_samples(built.options.workload, built.options.train) is None
-    ):
-        report.warn("large_batch", *too_large_batch(batch, samples, built.pipeline.replicas), "input.batch_size")
-    prepared.warn(report, built.devices.kind, built.pipeline.replicas)
-    for key, instead in actual_settings.differences(built.options, actual, built.devices):
+        report.not_applied(unapplied)
+    samples, size = pipeline.train_samples, pipeline.global_batch_size
+    if samples is not None and size > samples and training_samples(options.workload, options.train) is None:
+        report.warn("large_batch", *too_large_batch(size, samples, pipeline.replicas), "input.batch_size")
+    prepared.warn(report, built.devices.kind, pipeline.replicas)
+    for key, instead in actual_settings.differences(options, actual, built.devices):
         report.warn("not_as_asked", f"{key} is not as asked: {instead}", option=key)
     if built.devices.uncertain:
         report.warn("gpus_uncertain", built.devices.uncertain, "GPU readings of this run may be of another GPU")
-
-
-def _warn_of_other_replicas(before: events.Started, loop: Any, report: RunReport) -> None:
-    """Warn if the run was resumed with another number of devices: its steps have another size now."""
-    pipeline, steps = loop.built.pipeline, loop.steps_per_epoch
-    if pipeline.replicas == before.replicas:
-        return
-    message = (
-        f"the run goes on with {counted(pipeline.replicas, 'replicas')}, and had {before.replicas}: a step has "
-        f"{pipeline.global_batch_size} samples instead of {before.global_batch_size}, and an epoch "
-        f"{counted(steps, 'steps')} instead of {before.steps_per_epoch}"
-    )
-    hint = "the steps that are done count as they are; a batch of another size often needs another learning rate"
-    report.warn("other_replicas", message, hint)
 
 
 def _failed(
@@ -273,13 +252,6 @@ def _failed(
 def _of_end(end: ending.Ending, run_folder: Path) -> tuple[events.Outcome, dict[str, str]]:
     end = ending.with_hint(end, run_cluster.is_saved(Run(run_folder)))
     return end.outcome, _error(end.kind, end.message, end.hint)
-
-
-def _over_time(minutes: float | str | None) -> dict[str, str]:
-    if isinstance(minutes, str):  # auto
-        end = ending.before_the_job()
-        return _error(end.kind, end.message, end.hint)
-    return _error("timeout", f"ended after run.max_minutes={minutes or 0:g}", "raise it")
 
 
 def _error(kind: str, message: str, hint: str) -> dict[str, str]:

@@ -60,7 +60,7 @@ from gputui.engine.options.catalogue import About, Group, catalogue
 from gputui.engine.options.own_code import BATCHED
 from gputui.engine.options.synonyms import keys_of, option_meant
 from gputui.engine.options.validation import MisfitsError, validated
-from gputui.engine.prepare import manifest, request as prepare_request, preparing, result_files
+from gputui.engine.prepare import manifest, request as prepare_request, preparing
 from gputui.engine.prepare.manifest import Manifest, Written
 from gputui.engine.prepare.preparing import Estimate, Progress as preparing_Progress
 from gputui.engine.prepare.request import PrepareError, of, Request as prepare_request_Request

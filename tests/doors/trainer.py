@@ -5,7 +5,7 @@ from gputui.engine.trainer.checkpoint.callback_state import Arrays
 from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints, ClusterCheckpoints, NotWritten
 from gputui.engine.trainer.checkpoint.object_graph import Collected, draws
 from gputui.engine.trainer.checkpoint.training_state import State
-from gputui.engine.trainer.cluster import exchange, rendezvous, tensorflow_cluster
+from gputui.engine.trainer.cluster import exchange, rendezvous
 from gputui.engine.trainer.cluster.connection_watch import LOST
 from gputui.engine.trainer.cluster.exchange import Agreement, Exchange, Wishes
 from gputui.engine.trainer.cluster.rendezvous import Hello, Meeting
@@ -27,10 +27,9 @@ from gputui.engine.trainer.measure.profile import LayerScopes, Profiler
 from gputui.engine.trainer.measure.run_figures import Moment, Plan, Spent, StepClock
 from gputui.engine.trainer.measure.run_report import RunReport
 from gputui.engine.trainer.measure.step_parts import GraphClock
-from gputui.engine.trainer.monitor import description, fit_life
+from gputui.engine.trainer.monitor import callback as monitor_callback, fit_life
 from gputui.engine.trainer.monitor.callback import Monitor as callback_Monitor
-from gputui.engine.trainer.monitor.callback import WatchedFit
-from gputui.engine.trainer.monitor.description import LOOK
+from gputui.engine.trainer.monitor.callback import LOOK, WatchedFit
 from gputui.engine.trainer.monitor.fit_life import Life
 from gputui.engine.trainer.own import (
     building, dataset_facts, iterated, model_checks, py_dataset, returned, streams, user_pipeline,
@@ -39,11 +38,10 @@ from gputui.engine.trainer.own.iterated import Anew, Passes, Positions
 from gputui.engine.trainer.own.returned import Returned, checked
 from gputui.engine.trainer.own.user_code import UserError
 from gputui.engine.trainer.own.user_pipeline import OwnPipeline, opened
-from gputui.engine.trainer.prepare import preset_data, work
+from gputui.engine.trainer.prepare import samples, work
 from gputui.engine.trainer.prepare.samples import Broken, Request, Samples
 from gputui.engine.trainer.setup import (
-    actual_settings, devices, environment, gpu_identity, machine_query, models, optimizer, xla_cache,
+    actual_settings, devices, environment, gpu_identity, models, optimizer,
 )
 from gputui.engine.trainer.setup.devices import Devices
-from gputui.engine.trainer.setup.environment import Prepared
-from gputui.engine.trainer.setup.xla_cache import XlaCache
+from gputui.engine.trainer.setup.environment import Prepared, XlaCache

@@ -22,7 +22,6 @@ from tests.doors.engine import (
     of,
     preparing,
     resource_limits,
-    result_files,
 )
 from tests.doors.engine import prepare_request as requests
 from tests.doors.engine import prepare_request_Request as Request
@@ -277,7 +276,7 @@ def test_the_preset_names_the_prepared_data_and_keeps_the_rest(tmp_path: Path) -
     files = [Written(0, "validation", "a", 2, 50, ""), Written(1, "train", "b", 8, 50, "")]  # 3 samples are broken
     given = ("data=images:/x", "parallel_reads=4", "notify.command=mail", "validation=test", "epochs=9", "batch_size=8")
     records = Manifest({"format": "tfrecord"}, FACTS, 10, 2, files)
-    made = result_files.preset_of(records, asked(folder, *given)).options
+    made = requests.preset_of(records, asked(folder, *given)).options
     assert made.workload.data == f"tfrecord:{tmp_path}/of [[]2]/*.tfrecord"
     workload = made.workload
     assert (workload.shape, workload.classes, workload.samples) == ([4], 2, 10)
@@ -285,12 +284,10 @@ def test_the_preset_names_the_prepared_data_and_keeps_the_rest(tmp_path: Path) -
     assert (made.train.validation, made.train.validation_split, made.train.epochs) == ("split", 0.2, 9)
     assert (made.input.parallel_reads, made.input.batch_size, made.notify.command) == ("off", 8, None)
     arrays = Manifest({"format": "npz"}, FACTS, 10, 2, files)
-    made = result_files.preset_of(arrays, asked(folder, "data=images:/x")).options
+    made = requests.preset_of(arrays, asked(folder, "data=images:/x")).options
     assert (made.workload.data, made.train.validation_split) == (f"npz:{folder}/data.npz", 0.2)
     tested = Manifest({"format": "npz"}, FACTS | {"test": True}, 10, 2, files)
-    made = result_files.preset_of(
-        tested, asked(folder, "data=mnist", "validation=test", "validation_split=0.4")
-    ).options
+    made = requests.preset_of(tested, asked(folder, "data=mnist", "validation=test", "validation_split=0.4")).options
     assert (made.train.validation, made.train.validation_split) == ("test", 0.4)
 
 

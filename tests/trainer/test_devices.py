@@ -20,7 +20,6 @@ from tests.doors.trainer import (
     devices,
     environment,
     gpu_identity,
-    machine_query,
 )
 from tests.support.training import options
 
@@ -203,15 +202,15 @@ def test_a_process_that_gives_no_answer_says_why(done: Any, answer: Any, monkeyp
 
     monkeypatch.setattr(subprocess, "run", run)
     if isinstance(answer, list):
-        assert machine_query.numa_cpus([4, 5]) == answer
+        assert environment.numa_cpus([4, 5]) == answer
         assert asked == [(["-P", "-m", "gputui.engine.job.this_machine", "cpus", "4", "5"], "", 20.0)]
         return
-    with pytest.raises(machine_query.NoAnswer) as raised:
-        machine_query.ask("doctor.no_gpu", "log", given="text")
+    with pytest.raises(environment.NoAnswer) as raised:
+        environment.ask("doctor.no_gpu", "log", given="text")
     assert str(raised.value).endswith(answer)
     assert asked == [(["-P", "-m", "gputui.engine.doctor.no_gpu", "log"], "text", 20.0)]
-    assert machine_query.numa_cpus([4, 5]) == [frozenset(), frozenset()]
-    assert machine_query.memory_free_bytes(3) is None
+    assert environment.numa_cpus([4, 5]) == [frozenset(), frozenset()]
+    assert environment.memory_free_bytes(3) is None
 
 
 # ---- CPUs close to the GPUs --------------------------------------------------------------------
@@ -236,8 +235,8 @@ def test_the_trainer_runs_on_the_cpus_of_its_gpus_if_they_are_enough(
     limits = resource_limits
     monkeypatch.setattr(limits, "numa_nodes", lambda: 2)
     monkeypatch.setattr(limits, "usable_cpus", lambda: len(allowed))
-    monkeypatch.setattr(machine_query, "read", lambda: BOX)
-    monkeypatch.setattr(machine_query, "numa_cpus", lambda indexes: [frozenset(cpus) for cpus in near])
+    monkeypatch.setattr(environment, "machine", lambda: BOX)
+    monkeypatch.setattr(environment, "numa_cpus", lambda indexes: [frozenset(cpus) for cpus in near])
     monkeypatch.setattr(environment, "training_gpus", lambda *_: [gpu(n) for n in range(len(near))])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(allowed))
     monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cpus: set_to.add(frozenset(cpus)))

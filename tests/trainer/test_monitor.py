@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tests.doors.engine import Finding, Gpu, Machine, Run, RunClock, steady, stop_signals, this_machine
 from tests.doors.engine import verdict_of_run as of_run
-from tests.doors.trainer import LOOK, Life, WatchedFit, description, fit_life
+from tests.doors.trainer import LOOK, Life, WatchedFit, fit_life, monitor_callback
 from tests.doors.trainer import engine_Monitor as Monitor
 from tests.doors.tui import next_step
 from tests.support.forking import Forks, Program
@@ -63,9 +63,9 @@ def test_gpus_that_do_not_train_are_warned_of_with_the_cause(
     cpus: Any, there: Machine, told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(this_machine, "read", lambda: there)
-    present, obstacle = description.devices(model())
+    present, obstacle = monitor_callback.devices_of(model())
     report = Told()
-    description.warn_of_gpus(report, present, obstacle)  # type: ignore[arg-type]
+    monitor_callback.warn_of_gpus(report, present, obstacle)  # type: ignore[arg-type]
     assert (present.kind, report.warnings) == ("CPU", told)
 
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tests.doors.engine import Manifest, Options, PrepareError, Preset, preparing, presets
 from tests.doors.engine import prepare_request as requests
-from tests.doors.trainer import Broken, Request, Samples, TrainerError, preset_data, work
+from tests.doors.trainer import Broken, Request, Samples, TrainerError, samples, work
 from tests.doors.trainer import pipeline as pipelines
 from tests.support.class_folders import class_folders
 from tests.support.own import Write
@@ -272,7 +272,7 @@ class Numbers:
         self.opened: list[tuple[str, int]] = []
         self.samples = Samples(
             dict(self.there), self._elements, self._load, lambda element, part, number: f"{part} {number}: {element}",
-            preset_data.encode, lambda record: record, {"stamp": "s"}, None, one_process=True,
+            samples.encode, lambda record: record, {"stamp": "s"}, None, one_process=True,
         )  # fmt: skip
 
     def _elements(self, part: str, first: int) -> Iterator[int]:
@@ -342,7 +342,7 @@ def test_a_file_has_the_good_samples_and_its_entry_names_the_others(
         assert content == rows + np.array([101, 102, 104], "int64").tobytes()
     else:
         stored = tf.data.TFRecordDataset(str(request_.folder / name)).map(
-            lambda record: preset_data._decoded(record, "uint8", (2,))
+            lambda record: samples._decoded(record, "uint8", (2,))
         )
         assert [(x.tolist(), int(y)) for x, y in stored.as_numpy_iterator()] == [
             ([number, 1], number) for number in (101, 102, 104)

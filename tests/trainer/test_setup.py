@@ -15,7 +15,7 @@ import pytest
 
 from tests.doors.engine import VISIBLE as VARIABLE
 from tests.doors.engine import environment_variables
-from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions, xla_cache
+from tests.doors.trainer import Prepared, TrainerError, XlaCache, actual_settings, environment, versions
 from tests.support.fakegpu import FakeGpu
 from tests.support.training import options
 
@@ -149,12 +149,12 @@ def no_flags(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def kept(*settings: str, flags: str = "", tf_flags: str = "") -> XlaCache:
     os.environ["XLA_FLAGS"], os.environ["TF_XLA_FLAGS"] = flags, tf_flags
-    return xla_cache.keep(options("xla=true", *settings))
+    return environment.xla_cache(options("xla=true", *settings))
 
 
 KILLED = """import os, sys
 from pathlib import Path
-from gputui.engine.trainer.setup.xla_cache import XlaCache
+from gputui.engine.trainer.setup.environment import XlaCache
 cache = XlaCache(Path(sys.argv[1]), executables=sys.argv[2] == "True")
 with cache.guarded():
     if sys.argv[3] == "stopped":
@@ -168,14 +168,8 @@ def killed_in_first_step(folder: Path, executables: bool = True, how: str = "kil
     assert subprocess.run(words, check=False).returncode == 9
 
 
-def marks(folder: Path) -> list[Path]:
-    return list(folder.glob("first-step-of-*"))
-
-
 @pytest.mark.usefixtures("no_flags")
-def test_after_a_death_in_the_first_step_the_folder_is_emptied_and_only_the_third_in_a_row_refuses_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_death_in_the_first_step_the_folder_is_emptied(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = kept()
     assert cache.folder is not None
     entry = cache.folder / "executables" / "entry.pb"
@@ -191,22 +185,11 @@ def test_after_a_death_in_the_first_step_the_folder_is_emptied_and_only_the_thir
         assert "another run is in its first step" in without.reason
         assert entry.exists(), "nothing is removed while another training may load it"
         cache.leave()
-    for _ in range(2):
-        assert kept().folder == cache.folder
-        assert not entry.exists()
-        killed_in_first_step(cache.folder)
-    refused = kept()
-    assert (refused.folder, refused.warns) == (None, True)
-    assert f"3 runs in a row failed before the first step; to try again: rm -r {cache.folder}" in refused.reason
-    for mark in marks(cache.folder):
-        os.utime(mark, (0, 0))
-    assert kept().folder == cache.folder, "it is tried again after a day"
-    with cache.guarded():
-        cache.first_step_done()
-    killed_in_first_step(cache.folder)
-    assert kept().folder == cache.folder, "a first step ends the row"
+    assert kept().folder == cache.folder
+    assert not entry.exists()
+    assert not list(cache.folder.glob("first-step-of-*"))
 
-    monkeypatch.setattr(xla_cache, "LEAST_FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(environment, "LEAST_FREE_BYTES", 1 << 60)
     assert "1 GiB free" in kept().reason
     (home / "cache" / "xla").rename(home / "cache" / "moved")
     (home / "cache" / "xla").touch()
@@ -217,7 +200,7 @@ def test_after_a_death_in_the_first_step_the_folder_is_emptied_and_only_the_thir
 def test_on_a_gpu_compiled_programs_are_kept_where_they_are_wanted_or_known_to_load(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(xla_cache, "_chip", lambda _: ("NVIDIA H100", True))
+    monkeypatch.setattr(environment, "_chip", lambda _: ("NVIDIA H100", True))
     first = kept()
     assert first.folder is not None
     assert "NVIDIA-H100-cuDNN" in first.folder.parent.name

@@ -134,9 +134,9 @@ def test_the_time_of_writing_a_checkpoint_is_no_time_of_a_step(build: Build) -> 
     saver = training.loop._saver
     save = saver._checkpoints.save
 
-    def slow(step: int) -> None:
+    def slow(step: int, states: Any = None) -> None:
         time.sleep(0.4)
-        save(step)
+        save(step, states)
 
     saver._checkpoints.save = slow  # type: ignore[method-assign]
     told = result(training.train())

@@ -24,7 +24,7 @@ from tests.doors.trainer import (
     TrainerError,
     Wishes,
     exchange,
-    tensorflow_cluster,
+    rendezvous,
 )
 from tests.support.training import options
 
@@ -187,13 +187,13 @@ def test_workers_agree_on_options_and_take_the_seed_of_the_chief(
 ) -> None:
     cluster = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"index": 1}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
-    monkeypatch.setattr(tensorflow_cluster, "Meeting", Met)
+    monkeypatch.setattr(rendezvous, "Meeting", Met)
     monkeypatch.setattr(Met, "changed", changed)
     given = options("epochs=2", "seed=8")
     if message:
-        assert refused(lambda: tensorflow_cluster.meet(given, Run(tmp_path), print, print)) == ("peer", message, hint)
+        assert refused(lambda: rendezvous.meet(given, Run(tmp_path), print, print)) == ("peer", message, hint)
         return
-    taken, joined = tensorflow_cluster.meet(given, Run(tmp_path), print, print)
+    taken, joined = rendezvous.meet(given, Run(tmp_path), print, print)
     assert (taken.train.seed, taken.train.epochs) == (3, 2)
     assert (joined.exchange.workers, joined.exchange.index) == (2, 1)
     assert {name: joined.hellos[1][name] for name in ("host", "run", "folder")} == {

@@ -29,7 +29,7 @@ if is_called():
     from ...engine.files.values import to_json
     from ...engine.interpreter import interpreter
     from ...engine.prepare import manifest as manifests
-    from ...engine.prepare import preparing, request, result_files
+    from ...engine.prepare import preparing, request
     from ...engine.prepare.manifest import Manifest, ManifestError
     from ...engine.prepare.preparing import Estimate
     from ...engine.prepare.request import PrepareError
@@ -156,9 +156,9 @@ def _show(manifest: Manifest, asked: request.Request, as_json: bool) -> None:
     parts = ", ".join(f"{manifest.good(part):,} for {part}" for part in ("train", "validation"))
     left_out = f", {len(broken):,} broken left out" if broken else ""
     print(clean(f"{folder}: {counted(manifest.samples, 'samples')} ({parts}{left_out}), {size(manifest.bytes)}"))
-    if (folder / result_files.PRESET).exists():
-        print(clean(f"gputui --preset {shlex.quote(str(folder / result_files.PRESET))} trains on them"))
-    print(clean(f"{folder / result_files.READER} reads them with plain TensorFlow"))
+    if (folder / request.PRESET).exists():
+        print(clean(f"gputui --preset {shlex.quote(str(folder / request.PRESET))} trains on them"))
+    print(clean(f"{folder / request.READER} reads them with plain TensorFlow"))
     sys.stdout.flush()
 
 

@@ -43,11 +43,8 @@ def require_pair(callbacks: Sequence[keras.callbacks.Callback]) -> None:
         given = [name for name in PAIR if callable(getattr(callback, name, None))]
         if len(given) == 1:
             (lacking,) = set(PAIR) - set(given)
-            raise TrainerError(
-                "user_code",
-                f"the callback {_name(callback)} has {given[0]}, but no {lacking}",
-                f"give it {lacking} too",
-            )
+            what = f"the callback {_name(callback)} has {given[0]}, but no {lacking}"
+            raise TrainerError("user_code", what, f"give it {lacking} too")
 
 
 def gives_state(callback: keras.callbacks.Callback) -> bool:
@@ -56,29 +53,28 @@ def gives_state(callback: keras.callbacks.Callback) -> bool:
 
 def state_of(callbacks: Sequence[keras.callbacks.Callback], arrays: Arrays) -> list[Any]:
     """Return the states of the callbacks for JSON, with their arrays in `arrays`. Raises TrainerError."""
-    return [_state_of(callback, arrays) for callback in callbacks]
-
-
-def _state_of(callback: keras.callbacks.Callback, arrays: Arrays) -> dict[str, Any]:
-    state: dict[str, Any] = {"class": _name(callback), "keras": arrays.pack(_of_keras(callback))}
-    if not gives_state(callback):
-        return state
-    given = callback.get_state()
-    hint = f"a state may hold {ALLOWED}"
-    if not isinstance(given, dict):
-        kind = type(given).__name__
-        raise TrainerError("user_code", f"get_state of the callback {_name(callback)} returns {kind}, not a dict", hint)
-    try:
-        return {**state, "own": arrays.pack(given, "state")}
-    except NotPackable as fault:
-        what = f"get_state of the callback {_name(callback)} returns {fault}, which no checkpoint can hold"
-        raise TrainerError("user_code", what, hint) from None
-
-
-def _of_keras(callback: keras.callbacks.Callback) -> dict[str, Any]:
-    names = next((names for kind, names in ATTRIBUTES.items() if isinstance(callback, kind)), ())
-    values = {name: getattr(callback, name) for name in names if hasattr(callback, name)}
-    return values | ({"csv": _csv_state(callback)} if isinstance(callback, keras.callbacks.CSVLogger) else {})
+    states = []
+    for callback in callbacks:
+        names = next((names for kind, names in ATTRIBUTES.items() if isinstance(callback, kind)), ())
+        values = {name: getattr(callback, name) for name in names if hasattr(callback, name)}
+        if isinstance(callback, keras.callbacks.CSVLogger):
+            path = _local_file(callback)
+            length = path.stat().st_size if path is not None else None
+            has_header = callback.writer is not None or not callback.append_header
+            checksum = _checksum(path, length)
+            values["csv"] = {"bytes": length, "crc32": checksum, "keys": callback.keys, "has_header": has_header}
+        state = {"class": _name(callback), "keras": arrays.pack(values)}
+        if gives_state(callback):
+            given, hint = callback.get_state(), f"a state may hold {ALLOWED}"
+            what = f"get_state of the callback {_name(callback)} returns"
+            if not isinstance(given, dict):
+                raise TrainerError("user_code", f"{what} {type(given).__name__}, not a dict", hint)
+            try:
+                state["own"] = arrays.pack(given, "state")
+            except NotPackable as fault:
+                raise TrainerError("user_code", f"{what} {fault}, which no checkpoint can hold", hint) from None
+        states.append(state)
+    return states
 
 
 def restore(callbacks: Sequence[keras.callbacks.Callback], states: Sequence[Any], arrays: Arrays) -> list[str]:
@@ -96,29 +92,19 @@ def restore(callbacks: Sequence[keras.callbacks.Callback], states: Sequence[Any]
                 callback.append_header = True
             continue
         left.remove(state)
-        texts += _set(callback, state, arrays)
+        for name, value in arrays.unpack(state["keras"]).items():
+            if name == "csv":
+                texts += _continue_csv(callback, value)
+            else:
+                setattr(callback, name, value)
+        keeps_best = isinstance(callback, keras.callbacks.ModelCheckpoint) and callback.save_best_only
+        if keeps_best and callback.best is not None:
+            saved = callback.filepath
+            if "{" not in saved and "://" not in saved and not os.path.exists(saved):
+                texts.append(f"{saved}, in which {_name(callback)} has saved the best model, is missing")
+        if "own" in state and gives_state(callback):
+            callback.set_state(arrays.unpack(state["own"]))
     return texts
-
-
-def _set(callback: keras.callbacks.Callback, state: dict[str, Any], arrays: Arrays) -> list[str]:
-    texts = []
-    for name, value in arrays.unpack(state["keras"]).items():
-        if name == "csv":
-            texts += _continue_csv(callback, value)
-        else:
-            setattr(callback, name, value)
-    if isinstance(callback, keras.callbacks.ModelCheckpoint):
-        texts += _missing_best(callback)
-    if "own" in state and gives_state(callback):
-        callback.set_state(arrays.unpack(state["own"]))
-    return texts
-
-
-def _missing_best(callback: keras.callbacks.ModelCheckpoint) -> list[str]:
-    path = callback.filepath
-    if not callback.save_best_only or callback.best is None or "{" in path or "://" in path or os.path.exists(path):
-        return []
-    return [f"{path}, in which {_name(callback)} has saved the best model, is missing"]
 
 
 def _name(callback: keras.callbacks.Callback) -> str:
@@ -130,21 +116,15 @@ def _name(callback: keras.callbacks.Callback) -> str:
 
 def begin_training(callback: keras.callbacks.Callback, logs: dict[str, Any], resumed: bool) -> None:
     """Call on_train_begin of the callback. The file of a CSVLogger of a `resumed` training is not emptied."""
-    if not resumed or not isinstance(callback, keras.callbacks.CSVLogger):
-        callback.on_train_begin(logs)
-        return
-    appends, callback.append = callback.append, True
+    appends = getattr(callback, "append", None)
+    keeps_rows = resumed and isinstance(callback, keras.callbacks.CSVLogger)
+    if keeps_rows:
+        callback.append = True
     try:
         callback.on_train_begin(logs)
     finally:
-        callback.append = appends
-
-
-def _csv_state(callback: keras.callbacks.CSVLogger) -> dict[str, Any]:
-    path = _local_file(callback)
-    length = path.stat().st_size if path is not None else None
-    has_header = callback.writer is not None or not callback.append_header
-    return {"bytes": length, "crc32": _checksum(path, length), "keys": callback.keys, "has_header": has_header}
+        if keeps_rows:
+            callback.append = appends
 
 
 def _continue_csv(callback: keras.callbacks.CSVLogger, state: dict[str, Any]) -> list[str]:
@@ -192,26 +172,23 @@ class Arrays:
         """Return the value, which lies at `place`, with digests in place of its arrays. Raises NotPackable."""
         if type(value) in _PLAIN:
             return value
+        at = f" in {place}" if place else ""
         if isinstance(value, np.ndarray | np.generic):
-            return {"array": self._take(value, place), "scalar": isinstance(value, np.generic)}
-        if type(value) is list:
-            return [self.pack(item, f"{place}[{index}]") for index, item in enumerate(value)]
-        if type(value) is tuple:
-            return {"tuple": [self.pack(item, f"{place}[{index}]") for index, item in enumerate(value)]}
+            array = np.asarray(value)
+            if array.dtype.kind not in _KINDS and not _has_name(array.dtype):
+                raise NotPackable(f"an array of {array.dtype}{at}")
+            digest = hashlib.sha256(f"{_type_of(array)} {array.shape} ".encode())
+            digest.update(_bytes_of(array))
+            self.by_digest[digest.hexdigest()] = array
+            return {"array": digest.hexdigest(), "scalar": isinstance(value, np.generic)}
+        if type(value) in (list, tuple):
+            items = [self.pack(item, f"{place}[{index}]") for index, item in enumerate(value)]
+            return items if type(value) is list else {"tuple": items}
         if type(value) is dict:
             if odd := [key for key in value if type(key) is not str]:
-                raise NotPackable(f"the key {odd[0]!r}{_at(place)}")
+                raise NotPackable(f"the key {odd[0]!r}{at}")
             return {"dict": {key: self.pack(item, f"{place}[{key!r}]") for key, item in value.items()}}
-        raise NotPackable(f"a value of type {type(value).__name__}{_at(place)}")
-
-    def _take(self, value: Any, place: str) -> str:
-        array = np.asarray(value)
-        if array.dtype.kind not in _KINDS and not _has_name(array.dtype):
-            raise NotPackable(f"an array of {array.dtype}{_at(place)}")
-        digest = hashlib.sha256(f"{_type_of(array)} {array.shape} ".encode())
-        digest.update(_bytes_of(array))
-        self.by_digest[digest.hexdigest()] = array
-        return digest.hexdigest()
+        raise NotPackable(f"a value of type {type(value).__name__}{at}")
 
     def unpack(self, packed: Any) -> Any:
         if isinstance(packed, list):
@@ -224,10 +201,6 @@ class Arrays:
             return tuple(self.unpack(item) for item in packed["tuple"])
         array = self.by_digest[packed["array"]]
         return array[()] if packed["scalar"] else array.copy()
-
-
-def _at(place: str) -> str:
-    return f" in {place}" if place else ""
 
 
 def _has_name(kind: np.dtype[Any]) -> bool:
@@ -259,7 +232,6 @@ def pieces(workers: Sequence[Any], arrays: Arrays) -> Iterator[bytes | memoryvie
 
 
 def read(data: bytes) -> tuple[list[Any], Arrays]:
-    """Return the packed value of each worker, and the arrays, of the content of a file."""
     begins = 8 + int.from_bytes(data[:8], "big")
     head: Mapping[str, Any] = json.loads(data[8:begins])
     arrays = Arrays()

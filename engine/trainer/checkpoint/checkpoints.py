@@ -43,6 +43,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, keep: int, state: State) -> None:
         self._folder, self._keep, self.state = folder, keep, state
+        self._index = 0  # of this worker
         self.last_step: int | None = None
         self._unusable: dict[int, str] = {}  # step -> why it cannot be used, as the end of a sentence
         self._end: int | None = None  # the training's last step
@@ -50,8 +51,10 @@ class Checkpoints:
         self.callbacks: Callable[[Arrays], Any] | None = None
         self.place_in_data: Callable[[int], Any] = lambda _step: None
 
-    def save(self, step: int) -> None:
-        """Write the state, unless it is written, and remove the oldest ones. Raises NotWritten."""
+    def save(self, step: int, states: tuple[list[Any], Arrays] | None = None) -> None:
+        """Write the state, unless it is written, and remove the oldest ones. Raises NotWritten. `states` are those of
+        the callbacks of all workers, if there are several.
+        """
         if step == self.last_step:
             return
         draft = self._folder / f".draft-{os.getpid()}"
@@ -63,8 +66,9 @@ class Checkpoints:
             draft.mkdir()
             self.state.write(str(draft / PREFIX))
             if self.callbacks is not None:
+                arrays = Arrays()
                 with (draft / CALLBACKS).open("wb") as stream:
-                    stream.writelines(callback_state.pieces(*self._states_of_callbacks()))
+                    stream.writelines(callback_state.pieces(*(states or ([self.callbacks(arrays)], arrays))))
             if (place := self.place_in_data(step)) is not None:
                 (draft / DATA).write_text(json.dumps(place))
             checkpoint_files.seal(draft, step)
@@ -80,36 +84,23 @@ class Checkpoints:
             ) from None
         self.last_step = step
         self._unusable.pop(step, None)
-        self._remove_older(step)
-
-    def _states_of_callbacks(self) -> tuple[list[Any], Arrays]:
-        assert self.callbacks is not None
-        arrays = Arrays()
-        return [self.callbacks(arrays)], arrays
-
-    def callbacks_at(self, step: int) -> tuple[Any, Arrays] | None:
-        """Return what `callbacks` returned at the checkpoint, and the arrays. None if an older gputui wrote it."""
-        return self._of_callbacks(self._file_of_callbacks(step), 0)
-
-    def _file_of_callbacks(self, step: int) -> bytes:
-        path = self._path(step) / CALLBACKS
-        return path.read_bytes() if path.exists() else b""
-
-    @staticmethod
-    def _of_callbacks(data: bytes, index: int) -> tuple[Any, Arrays] | None:
-        # of the chief if there was no such worker
-        if not data:
-            return None
-        values, arrays = callback_state.read(data)
-        return values[index if index < len(values) else 0], arrays
-
-    def _remove_older(self, step: int) -> None:
         # Unusable checkpoints do not count as kept, and are removed too.
         written = [each for each in checkpoint_files.steps_in(self._folder) if each <= step]
         kept = [each for each in written if each not in self._unusable][: self._keep]
         for old in written:
             if old < kept[-1] and len(kept) == self._keep:
                 _remove(self._path(old))
+
+    def callbacks_at(self, step: int) -> tuple[Any, Arrays] | None:
+        """Return what `callbacks` returned at the checkpoint, and the arrays. None if an older gputui wrote it."""
+        if not (data := self._file_of_callbacks(step)):
+            return None
+        values, arrays = callback_state.read(data)
+        return values[self._index if self._index < len(values) else 0], arrays  # the chief's, without such a worker
+
+    def _file_of_callbacks(self, step: int) -> bytes:
+        path = self._path(step) / CALLBACKS
+        return path.read_bytes() if path.exists() else b""
 
     def latest_step(self, end: int | None = None) -> int | None:
         """The newest intact one up to `end`. TrainerError if there are only damaged ones. Half-written files of a
@@ -145,9 +136,13 @@ class Checkpoints:
             raise Damage(f"lies beyond the end of the training, step {self._end}")
         try:
             if not checkpoint_files.verify(self._folder, step):
-                _read_all(self._path(step))
-        except Damage as damage:
-            raise Damage(f"is damaged ({damage})") from None
+                # One tensor at a time, so that TensorFlow verifies each.
+                reader = tf.train.load_checkpoint(str(self._path(step) / PREFIX))
+                for name in reader.get_variable_to_dtype_map():
+                    reader.get_tensor(name)
+        except (Damage, IndexError, RuntimeError, ValueError, tf.errors.OpError) as fault:
+            what = str(fault) if isinstance(fault, Damage) else " ".join(str(fault).split())[:200]
+            raise Damage(f"is damaged ({what})") from None
 
     def fits(self, step: int) -> bool:
         """Return True if the model has the checkpoint's variables: some are created only in a model's first step."""
@@ -165,7 +160,6 @@ class Checkpoints:
         return new
 
     def saved_place(self, step: int) -> Any:
-        """Return what `place_in_data` has returned when the checkpoint of `step` was written."""
         try:
             return json.loads((self._path(step) / DATA).read_text())
         except FileNotFoundError:
@@ -173,16 +167,6 @@ class Checkpoints:
 
     def _path(self, step: int) -> Path:
         return checkpoint_files.path_of(self._folder, step)
-
-
-def _read_all(path: Path) -> None:
-    """One tensor at a time, so that TensorFlow verifies each. Raises Damage."""
-    try:
-        reader = tf.train.load_checkpoint(str(path / PREFIX))
-        for name in reader.get_variable_to_dtype_map():
-            reader.get_tensor(name)
-    except (IndexError, RuntimeError, ValueError, tf.errors.OpError) as fault:
-        raise Damage(" ".join(str(fault).split())[:200]) from None
 
 
 def _remove(path: Path) -> None:
@@ -202,7 +186,6 @@ class CheckpointSaver:
         self._left_out = 0  # since the last one that was written
 
     def execution_ran(self, step: int, count: int) -> None:
-        """Record that the last `count` steps, up to step `step`, have been trained."""
         self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
 
     def take_due(self, epoch_ends: bool = False) -> bool:
@@ -216,7 +199,8 @@ class CheckpointSaver:
         began, message, hint = time.perf_counter(), "", ""
         try:
             self._checkpoints.save(step)
-            self._report.first_checkpoint_done(time.perf_counter() - began)
+            if self._report.first_seconds.checkpoint is None:
+                self._report.first_seconds.checkpoint = time.perf_counter() - began
             if self._left_out:
                 message = f"there is a checkpoint again, of step {step}; {self._left_out} were left out"
             self._left_out = 0
@@ -238,28 +222,23 @@ class ClusterCheckpoints(Checkpoints):
 
     def __init__(self, folder: Path, keep: int, state: State, exchange: Exchange) -> None:
         super().__init__(folder, keep, state)
-        self._exchange, self._is_chief = exchange, exchange.index == 0
-        self._gathered: tuple[list[Any], Arrays] = [], Arrays()
+        self._exchange, self._index, self._is_chief = exchange, exchange.index, exchange.index == 0
         state.of_workers = []
 
-    def _states_of_callbacks(self) -> tuple[list[Any], Arrays]:
-        return self._gathered
+    def _file_of_callbacks(self, step: int) -> bytes:
+        return self._exchange.of_chief(super()._file_of_callbacks(step) if self._is_chief else None)
 
-    def callbacks_at(self, step: int) -> tuple[Any, Arrays] | None:
-        data = self._exchange.of_chief(self._file_of_callbacks(step) if self._is_chief else None)
-        return self._of_callbacks(data, self._exchange.index)
-
-    def save(self, step: int) -> None:
+    def save(self, step: int, states: tuple[list[Any], Arrays] | None = None) -> None:
         if step == self.last_step:
             return
         self.state.of_workers = self._exchange.of_all(self.state.of_its_own())
         if self.callbacks is not None:
             arrays = Arrays()
-            self._gathered = callback_state.gathered(self.callbacks(arrays), arrays, self._exchange)
+            states = callback_state.gathered(self.callbacks(arrays), arrays, self._exchange)
         refused: NotWritten | None = None
         try:
             if self._is_chief:
-                super().save(step)
+                super().save(step, states)
         except NotWritten as reason:
             refused = reason
         # If the chief's disk has refused it, all try again when the same step is saved again.

@@ -8,7 +8,7 @@ import functools
 import random
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +57,13 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Collected:
     """
     parts = Collected()
     seen: dict[int, Any] = {}
-    left = [(_root(root), root, not isinstance(root, Module)) for root in reversed([*roots, *_of_keras()])]
+    # Last the generator of keras.random without a seed; its first draw creates it.
+    of_keras = get_global_attribute(GLOBAL_SEED_GENERATOR)
+    left = [("", of_keras, True)]
+    for root in reversed([*roots]):
+        is_module = isinstance(root, Module)
+        name = str(root.values.get("__name__", "")) if is_module else type(root).__name__
+        left.append((name, root, not is_module))
     while left:
         name, value, whole = left.pop()
         if isinstance(value, _LEAVES) or id(value) in seen:
@@ -83,16 +89,6 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Collected:
     return parts
 
 
-def _root(value: Any) -> str:
-    return str(value.values.get("__name__", "")) if isinstance(value, Module) else type(value).__name__
-
-
-def _of_keras() -> list[Any]:
-    # The generator of keras.random without a seed; its first draw creates it.
-    generator = get_global_attribute(GLOBAL_SEED_GENERATOR)
-    return [] if generator is None else [generator]
-
-
 def _inside(value: Any, theirs: Callable[[str], bool]) -> Iterable[Named]:
     """Return the objects in `value`, each with what is added to the path, such as `.shadow` or `[0]`."""
     if isinstance(value, Module):
@@ -105,7 +101,12 @@ def _inside(value: Any, theirs: Callable[[str], bool]) -> Iterable[Named]:
     if isinstance(value, types.MethodType):
         return [("", value.__self__), ("", value.__func__)]
     if isinstance(value, types.FunctionType):
-        return _enclosed(value) if theirs(value.__module__) else ()
+        if not theirs(value.__module__):
+            return ()
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        captured = {name: cell.cell_contents for name, cell in cells if is_filled(cell)}
+        defaults = _attributes(value.__kwdefaults__ or {})
+        return [*_attributes(captured), (".__defaults__", value.__defaults__), *defaults]
     if isinstance(value, type):
         return _attributes(vars(value)) if theirs(value.__module__) else ()
     if isinstance(value, _HOLDERS) or theirs(type(value).__module__):
@@ -132,14 +133,6 @@ def _attributes(values: Mapping[str, Any]) -> list[Named]:
     return [(f".{name}", value) for name, value in values.items()]
 
 
-def _enclosed(function: types.FunctionType) -> list[Named]:
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    captured = {name: cell.cell_contents for name, cell in cells if is_filled(cell)}
-    return [
-        *_attributes(captured), (".__defaults__", function.__defaults__), *_attributes(function.__kwdefaults__ or {})
-    ]  # fmt: skip
-
-
 def is_filled(cell: types.CellType) -> bool:
     try:
         cell.cell_contents  # noqa: B018
@@ -150,17 +143,20 @@ def is_filled(cell: types.CellType) -> bool:
 
 def optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     """Return the model's optimizers: the compiled one, and others in its attributes, lists, dicts and inner models."""
-    return list({id(each): each for each in _optimizers([model.optimizer, model], set())}.values())
+    by_id, seen = dict[int, keras.optimizers.Optimizer](), set[int]()
 
+    def visit(value: Any) -> None:
+        if isinstance(value, keras.optimizers.Optimizer):
+            by_id[id(value)] = value
+        elif id(value) not in seen and isinstance(value, (keras.Model, dict, list, tuple)):
+            seen.add(id(value))
+            inside = vars(value) if isinstance(value, keras.Model) else value
+            for item in inside.values() if isinstance(inside, dict) else inside:
+                visit(item)
 
-def _optimizers(value: Any, seen: set[int]) -> Iterator[keras.optimizers.Optimizer]:
-    if isinstance(value, keras.optimizers.Optimizer):
-        yield value
-    elif id(value) not in seen and isinstance(value, (keras.Model, dict, list, tuple)):
-        seen.add(id(value))
-        inside = vars(value) if isinstance(value, keras.Model) else value
-        for item in inside.values() if isinstance(inside, dict) else inside:
-            yield from _optimizers(item, seen)
+    visit(model.optimizer)
+    visit(model)
+    return list(by_id.values())
 
 
 # ---- the graph of a step --------------------------------------------------------------------------
@@ -218,29 +214,29 @@ def _writes(graph: Any, operation: Any, tensor: Any) -> bool:
         return False
     if operation.type == "Identity":
         return _is_written(graph, operation.outputs[0])
-    called = _called(graph, operation)
-    if not called:
-        return True
-    first = _CALLS[operation.type][1]
+    first = _CALLS.get(operation.type, ((), 0))[1]
     inputs = [index - first for index, given in enumerate(operation.inputs) if given is tensor and index >= first]
-    return any(_is_written(inner, inner.inputs[index]) for inner in called for index in inputs)
+    called = _called(graph, operation)
+    return not called or any(_is_written(inner, inner.inputs[index]) for inner in called for index in inputs)
 
 
 def draws(graph: Any) -> list[Draw]:
     """Return the operations whose random state cannot be saved, each once, also in functions that the graph calls."""
-    return list(dict.fromkeys(_draws(graph, set())))
+    each_once, seen = dict[Draw, None](), set[int]()
 
+    def visit(within: Any) -> None:
+        if id(within) in seen:
+            return
+        seen.add(id(within))
+        for operation in within.get_operations():
+            if operation.type in DRAWS:
+                lines = tuple((frame.filename, frame.lineno, frame.name) for frame in operation.traceback)
+                each_once[Draw(DRAWS[operation.type], lines)] = None
+            for inner in _called(within, operation):
+                visit(inner)
 
-def _draws(graph: Any, seen: set[int]) -> Iterator[Draw]:
-    if id(graph) in seen:
-        return
-    seen.add(id(graph))
-    for operation in graph.get_operations():
-        if operation.type in DRAWS:
-            lines = tuple((frame.filename, frame.lineno, frame.name) for frame in operation.traceback)
-            yield Draw(DRAWS[operation.type], lines)
-        for inner in _called(graph, operation):
-            yield from _draws(inner, seen)
+    visit(graph)
+    return list(each_once)
 
 
 def _called(graph: Any, operation: Any) -> list[Any]:

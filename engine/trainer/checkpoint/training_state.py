@@ -13,7 +13,7 @@ import math
 import random
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,12 +73,12 @@ class State:
     """The state of one model. `find_more` finds the objects of a user's code that Keras does not list."""
 
     def __init__(self, model: keras.Model, find_more: Callable[[], Collected] | None = None) -> None:
-        self._model, self._find_more = model, find_more
+        self._model, self._find_more, self._of_user = model, find_more or Collected, find_more is not None
         self._written: list[tf.Variable] = []  # variables that the traced step writes
         self.begins_anew = ""  # why a restored checkpoint lacks some state
         self.of_workers: list[bytes] | None = None  # with several machines: the state that differs, of each
         self.shared_names: list[str] | None = None  # of the restored checkpoint; None: those of now
-        self.attributes = Attributes(type(model).__name__, find_more or Collected)
+        self.attributes = Attributes(type(model).__name__, self._find_more)
         self.later = Later()
 
     def saw(self, graph: Any, ours: Iterable[tf.Variable]) -> None:
@@ -88,7 +88,7 @@ class State:
 
     def _entries(self) -> list[_Entry]:
         """Return the variables of the state, each once. Their order does not depend on `trainable`."""
-        model, more = self._model, self._find_more() if self._find_more is not None else Collected()
+        model, more = self._model, self._find_more()
         of_optimizers = [variable for optimizer in optimizers(model) for variable in optimizer.variables]
         listed = [
             *((_MODEL, variable.path, variable.value, variable.trainable) for variable in model.variables),
@@ -105,27 +105,25 @@ class State:
         return entries
 
     def _host(self) -> dict[str, Any]:
-        # Random states that are not variables: the global ones of Python and NumPy, and those of the user's code.
-        generators = self._generators()
+        """Of a user's training, with states that are no variables: random ones of Python, NumPy and the code."""
+        generators = self._find_more().generators
 
         def write(states: Any) -> None:
             if len(states) != len(read_random_states(generators)):
                 raise ValueError("your code has other random generators than when the checkpoint was written")
             write_random_states(generators, states)
 
-        return {_HOST: _Json(lambda: read_random_states(generators), write)} if self._find_more is not None else {}
+        return {_HOST: _Json(lambda: read_random_states(generators), write)} if self._of_user else {}
 
     def _workers(self) -> dict[str, Any]:
-        # The state of each worker that differs from worker to worker, if several machines train.
+        """The state of each worker that differs from worker to worker, if several machines train."""
+        if self.of_workers is None:
+            return {}
+
         def write(states: Any) -> None:
             self.of_workers = [base64.b64decode(data) for data in states]
 
-        if self.of_workers is None:
-            return {}
         return {_WORKERS: _Json(lambda: [base64.b64encode(data).decode() for data in self.of_workers or ()], write)}
-
-    def _generators(self) -> list[Any]:
-        return self._find_more().generators if self._find_more is not None else []
 
     # ---- of several machines --------------------------------------------------------------------
 
@@ -139,7 +137,10 @@ class State:
     def of_its_own(self) -> bytes:
         """Return the state of this worker that differs from the other workers' state, as bytes."""
         entries = [entry for entry in self._of_worker() if not entry.shared]
-        head = {"host": read_random_states(self._generators()), _NAMES: [entry.described() for entry in entries]}
+        head = {
+            "host": read_random_states(self._find_more().generators),
+            _NAMES: [entry.described() for entry in entries],
+        }
         written = json.dumps(head).encode()
         values = [part.numpy().tobytes() for entry in entries for part in entry.saved]
         return b"".join([len(written).to_bytes(8, "big"), written, *values])
@@ -152,16 +153,14 @@ class State:
         begins = 8 + int.from_bytes(data[:8], "big")
         head = json.loads(data[8:begins])
         if isinstance(head, list):  # of an older version
-            write_random_states(self._generators(), head)
-            groups = self._by_position()
+            states, groups = head, self._by_position()
             own = [groups[name] for name in groups if name not in ("weights", "optimizer", _HOST, _WORKERS)]
             parts = [part for variable in tf.nest.flatten(own) for part in _parts(variable) if part.dtype != tf.string]
         else:
-            write_random_states(self._generators(), head["host"])
-            places = self._places(
-                _read_names(head[_NAMES]), [each for each in self._of_worker() if not self._is_shared(each)]
-            )
+            states, entries = head["host"], [each for each in self._of_worker() if not self._is_shared(each)]
+            places = self._places(_read_names(head[_NAMES]), entries)
             parts = [places[place] for place in sorted(places)]
+        write_random_states(self._find_more().generators, states)
         for part in parts:
             size = self.size_of(part)
             self.take(part, data[begins : begins + size])
@@ -217,35 +216,43 @@ class State:
         IndexError or an error of TensorFlow if it does not fit.
         """
         names, held = _names_in(prefix), _held(prefix)
-        if names is None:
-            self._restore_by_position(prefix)
+        if names is None:  # of an older version
+            objects = self._by_position()
+            counts = _counts(objects)
+            if not _was_saved(_HOST, held) and _HOST in objects:
+                self.begins_anew = ANEW
+            elif _HOST in objects and held[_MORE] != counts[_MORE]:
+                what = f"it contains {held[_MORE]} variables besides those that Keras lists"
+                raise ValueError(f"{what}, but your code has {counts[_MORE]}")
+            older = {group: value for group, value in objects.items() if _was_saved(group, held)}
+            tf.train.Checkpoint(**older).read(prefix).assert_existing_objects_matched()
             return []
         saved, entries = _read_names(names["variables"]), self._entries()
-        _require_fit(saved, entries)
+        matched = _matched(saved, entries)
+        in_both = {id(entry) for entry in matched.values()}
+        new = [entry for entry in entries if id(entry) not in in_both]
+        _require_fit(saved, new, matched)
         places = {str(place): part for place, part in self._places(saved, entries).items()}
         host = self._host() if _HOST in held else {}
         workers = self._workers() if _WORKERS in held else {}
         checkpoint = tf.train.Checkpoint(variables=places, **host, **workers)
         checkpoint.read(prefix).assert_existing_objects_matched()
-        matched = _matched(saved, entries)
         self.shared_names = [f"{entry.group}/{entry.name}" for each, entry in matched.items() if each.shared]
         # The sums of a metric are those of the first replicas, as many as there were: the others begin with zeros.
         for each, entry in matched.items():
             for part in entry.parts[each.count :]:
                 part.assign(tf.zeros_like(part) if entry.group == _METRICS else entry.parts[0])
-        in_both = {id(entry) for entry in matched.values()}
-        return [entry.name for entry in entries if id(entry) not in in_both]
+        return [entry.name for entry in new]
 
     def _places(self, saved: Sequence[_Saved], entries: Sequence[_Entry]) -> dict[int, tf.Variable]:
         """Return the variables by the place of their value in a checkpoint, with stand-ins for those still to come."""
         matched = _matched(saved, entries)
         self.later.wait_for([each for each in saved if each not in matched], entries)
         parts_of = {each: matched[each].parts for each in matched} | self.later.parts_of
-        return {
-            each.first + index: part
-            for each, parts in parts_of.items()
-            for index, part in enumerate(parts[: each.count])
-        }
+        numbered = (
+            (each.first + at, part) for each, of in parts_of.items() for at, part in enumerate(of[: each.count])
+        )
+        return dict(numbered)
 
     # ---- files of older versions ----------------------------------------------------------------
 
@@ -258,25 +265,13 @@ class State:
             "metrics": [_parts(variable.value) for variable in model.metrics_variables],
             "optimizer": [variable.value for optimizer in optimizers(model) for variable in optimizer.variables],
         }
-        if self._find_more is not None:
+        if self._of_user:
             in_list = {id(part) for part in tf.nest.flatten(listed)}
             in_list |= {id(part) for variable in tf.nest.flatten(listed) for part in _parts(variable)}
             kept = [*(variable for _, variable in self._find_more().variables), *self._written]
             more = {id(part): part for variable in kept for part in _parts(variable)}
             listed |= {_MORE: [part for key, part in more.items() if key not in in_list], **self._host()}
         return listed | self._workers()
-
-    def _restore_by_position(self, prefix: str) -> None:
-        held, objects = _held(prefix), self._by_position()
-        counts = _counts(objects)
-        if not _was_saved(_HOST, held) and _HOST in objects:
-            self.begins_anew = ANEW
-        elif _HOST in objects and held[_MORE] != counts[_MORE]:
-            raise ValueError(
-                f"it contains {held[_MORE]} variables besides those that Keras lists, but your code has {counts[_MORE]}"
-            )
-        saved = {group: value for group, value in objects.items() if _was_saved(group, held)}
-        tf.train.Checkpoint(**saved).read(prefix).assert_existing_objects_matched()
 
 
 class Attributes:
@@ -383,16 +378,13 @@ class Later:
         self._known: set[tuple[str, str]] = set()  # groups and names of variables that need nothing
 
     def wait_for(self, lacking: Sequence[_Saved], there: Sequence[_Entry]) -> None:
-        self.parts_of, self._known = {}, {(entry.group, entry.name) for entry in there}
-        for each in lacking:
-            parts = [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for _ in range(each.count)]
-            self.parts_of[each] = parts
+        self._known, self.missed = {(entry.group, entry.name) for entry in there}, []
+        self.parts_of = {
+            each: [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for _ in range(each.count)]
+            for each in lacking
+        }
         self.waiting = [_Entry(each.group, each.name, parts, each.shared) for each, parts in self.parts_of.items()]
-        self.missed = []
-        if self.waiting:
-            versions.set_first_values(self._value_of)
-        else:
-            self.close()
+        versions.set_first_values(self._value_of if self.waiting else None)
 
     def _value_of(self, path: str, dtype: str, shape: list[int]) -> Any:
         for entry in self.waiting:
@@ -447,43 +439,34 @@ def _read_names(described: Sequence[Sequence[Any]]) -> list[_Saved]:
 
 def _matched(saved: Sequence[_Saved], entries: Sequence[_Entry]) -> dict[_Saved, _Entry]:
     """Match by name, or in order if only names differ, as those of another Keras do."""
-    theirs, ours = defaultdict[str, list[_Saved]](list), defaultdict[str, list[_Entry]](list)
-    for each in saved:
-        theirs[each.group].append(each)
-    for entry in entries:
-        ours[entry.group].append(entry)
     matched: dict[_Saved, _Entry] = {}
-    for group, kept in theirs.items():
+    for group in dict.fromkeys(each.group for each in saved):
+        theirs = [each for each in saved if each.group == group]
+        ours = [entry for entry in entries if entry.group == group]
         by_name, of_name = defaultdict[str, list[_Entry]](list), defaultdict[str, list[_Saved]](list)
-        for entry in ours[group]:
+        for entry in ours:
             by_name[entry.name].append(entry)
-        for each in kept:
+        for each in theirs:
             of_name[each.name].append(each)
-        same = [(name, len(items)) for name, items in of_name.items() if len(by_name[name]) == len(items)]
-        if len(same) < len(of_name) and [_form(e.parts[0]) for e in ours[group]] == [
-            (e.dtype, [*e.shape]) for e in kept
-        ]:
-            matched |= dict(zip(kept, ours[group], strict=True))
+        same = [name for name, items in of_name.items() if len(by_name[name]) == len(items)]
+        forms = [(each.dtype, [*each.shape]) for each in theirs]
+        if len(same) < len(of_name) and [_form(entry.parts[0]) for entry in ours] == forms:
+            matched |= dict(zip(theirs, ours, strict=True))
         else:
-            for name, _ in same:
+            for name in same:
                 matched |= dict(zip(of_name[name], by_name[name], strict=True))
     return matched
 
 
-def _require_fit(saved: Sequence[_Saved], entries: Sequence[_Entry]) -> None:
+def _require_fit(saved: Sequence[_Saved], new: Sequence[_Entry], matched: Mapping[_Saved, _Entry]) -> None:
     """Raise ValueError if the checkpoint is of another model or optimizer. What only a user's code keeps may differ."""
-    matched = _matched(saved, entries)
-    in_both = {id(entry) for entry in matched.values()}
     for group in (_MODEL, _METRICS, _OPTIMIZER):
-        lacking = [each.name for each in saved if each.group == group and each not in matched]
-        new = [entry.name for entry in entries if entry.group == group and id(entry) not in in_both]
-        if new or (lacking and group != _OPTIMIZER):  # an optimizer may be created later
-            there = ", ".join(
-                [
-                    *(f"{name} only in the checkpoint" for name in lacking[:2]),
-                    *(f"{name} only in the model" for name in new[:2]),
-                ]
-            )
+        lacking = [
+            f"{each.name} only in the checkpoint" for each in saved if each.group == group and each not in matched
+        ]
+        added = [f"{entry.name} only in the model" for entry in new if entry.group == group]
+        if added or (lacking and group != _OPTIMIZER):  # an optimizer may be created later
+            there = ", ".join([*lacking[:2], *added[:2]])
             raise ValueError(f"its variables of the {group} are others: {there}")
     for each, entry in matched.items():
         if _form(entry.parts[0]) != (each.dtype, [*each.shape]):
@@ -501,12 +484,7 @@ def _names_in(prefix: str) -> dict[str, Any] | None:
 
 
 def _counts(objects: dict[str, Any]) -> Counter[str]:
-    return Counter(
-        {
-            group: 1 if group in (_HOST, _WORKERS) else len({id(part) for part in tf.nest.flatten(value)})
-            for group, value in objects.items()
-        }
-    )
+    return Counter({group: len({id(part) for part in tf.nest.flatten(value)}) for group, value in objects.items()})
 
 
 def _held(prefix: str) -> Counter[str]:
@@ -515,9 +493,7 @@ def _held(prefix: str) -> Counter[str]:
 
 
 def _was_saved(group: str, held: Counter[str]) -> bool:
-    if group == _WORKERS:
-        return _WORKERS in held
-    return group not in (_MORE, _HOST) or _HOST in held
+    return _WORKERS in held if group == _WORKERS else group not in (_MORE, _HOST) or _HOST in held
 
 
 def read_random_states(generators: list[Any]) -> list[Any]:
@@ -543,7 +519,6 @@ def set_generator_state(generator: Any, state: Any) -> None:
 
 
 def generator_state(generator: Any) -> Any:
-    """Return the state of a random generator of Python or NumPy as a value for JSON."""
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):

@@ -29,34 +29,25 @@ def watch(trainer: int, control: int, watched: dict[int, str], answered: list[in
         ready, _, _ = select.select([control, *watched], [], [])
         if control in ready:
             if os.read(control, len(CONNECTED)) == CONNECTED:
-                _notify([connections[number] for number in answered])
+                for connection in (connections[number] for number in answered):
+                    try:
+                        connection.settimeout(PATIENCE_SECONDS)
+                        connection.sendall(CONNECTED)
+                    except OSError:
+                        continue  # the worker has ended
             return
         for number in ready:
             worker = watched.pop(number)
-            if _is_connected(connections[number]):
-                continue
+            try:
+                if connections[number].recv(len(CONNECTED)):  # its trainer is connected; otherwise the worker has died
+                    continue
+            except OSError:
+                pass
             if not select.select([control], [], [], PATIENCE_SECONDS)[0]:  # the trainer does not end by itself
                 print(f"gputui: {LOST.format(worker=worker)}", file=sys.stderr, flush=True)
                 if os.getppid() == trainer:
                     os.kill(trainer, signal.SIGKILL)
                 os._exit(0)  # at once: a process that outlives its trainer is reported
-
-
-def _is_connected(connection: socket.socket) -> bool:
-    # by the notice that its trainer is; otherwise the worker has died
-    try:
-        return connection.recv(len(CONNECTED)) != b""
-    except OSError:
-        return False
-
-
-def _notify(connections: list[socket.socket]) -> None:
-    for connection in connections:
-        try:
-            connection.settimeout(PATIENCE_SECONDS)
-            connection.sendall(CONNECTED)
-        except OSError:
-            continue  # the worker has ended
 
 
 if __name__ == "__main__":

@@ -50,7 +50,6 @@ class Exchange:
         return words.tobytes()[:length]
 
     def of_all(self, data: bytes) -> list[bytes]:
-        """Return the bytes of every worker by index, returned on all workers."""
         lengths = self.rows([float(len(data))])[:, 0].astype(int)
         table = np.zeros((self.workers, math.ceil(max(lengths) / 4)), np.int32)
         table[self.index].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
@@ -127,22 +126,18 @@ class Agreement:
         slowest = float(rows[:, 4].max())
         self._left = self._between = max(1, min(MOST_EXECUTIONS, int(EVERY_SECONDS / max(slowest, 1e-6))))
         self._since = time.monotonic()
-        self._stop_if_asked([int(value) for value in rows[:, 0]])
+        reasons = [int(value) for value in rows[:, 0]]
+        if any(reasons):
+            most, own = max(reasons), reasons[self._cluster.index]
+            if not own:
+                self.asked_by = next(index for index, reason in enumerate(reasons) if reason)
+            others = _REASONS[most] == ENGINE_GONE and own != most
+            raise StopRequested(_REASONS[most], self._cluster.named(reasons.index(most)) if others else "")
         return Wishes(*(bool(rows[:, column].any()) for column in (1, 2, 3)))
 
     def soon(self) -> None:
         """Make the exchange due before the next execution: the next ones may take longer than the last ones."""
         self._left, self._between, self._since = 1, 1, time.monotonic()
-
-    def _stop_if_asked(self, reasons: list[int]) -> None:
-        asked = [index for index, reason in enumerate(reasons) if reason]
-        if not asked:
-            return
-        if not reasons[self._cluster.index]:
-            self.asked_by = asked[0]
-        most = max(reasons)
-        others = _REASONS[most] == ENGINE_GONE and reasons[self._cluster.index] != most
-        raise StopRequested(_REASONS[most], self._cluster.named(reasons.index(most)) if others else "")
 
 
 ANSWER_SECONDS = 3.0
@@ -196,30 +191,27 @@ def is_of_peers(fault: BaseException) -> bool:
 
 def blamed(fault: BaseException, cluster: Cluster) -> TrainerError:
     """The error of a failed exchange names workers that no longer answer, or this one if it was suspended."""
-    text = str(fault)
-    ended, silent = _not_answering(cluster)
-    failures = [f"{cluster.named(index)} has ended" for index in ended]
-    failures += [f"{cluster.named(index)} does not answer any more" for index in silent]
+    text, others = str(fault), [index for index in range(len(cluster.workers)) if index != cluster.index]
+    with ThreadPoolExecutor(len(others)) as pool:
+        answers = list(pool.map(lambda index: _answer(cluster.workers[index]), others))
+    states = (("ended", "has ended"), ("silent", "does not answer any more"))
+    failures = [
+        f"{cluster.named(index)} {what}"
+        for state, what in states
+        for index, answer in zip(others, answers, strict=True)
+        if answer == state
+    ]
     if not failures:
-        failures = [f"{cluster.named(index)} has failed" for index in _named_in(text, cluster)]
+        # TensorFlow names those without a heartbeat, or the chief, which runs the coordination.
+        tasks = [0] if "CoordinationService/" in text else []
+        if match := _SILENT.search(text):
+            tasks = [int(number) for number in _TASK.findall(match[1])]
+        failures = [f"{cluster.named(index)} has failed" for index in tasks if index in others]
     message = "; ".join(failures) or f"a worker has failed, and all answer: {' '.join(text.split())[:160]}"
     if (seconds := SUSPENSION.seconds) is not None:
         why = f"{cluster.named(cluster.index)}, this one, was suspended for {seconds:.0f} s by SIGSTOP or a debugger"
         return TrainerError("suspended", f"{why}, and the others have given it up; {message}", AGAIN)
     return TrainerError("peer_lost", f"{message}: the training cannot go on without it", HINT)
-
-
-def linger(since: float) -> None:
-    """Wait until LINGER_SECONDS after the failure (time.monotonic()): the other workers ask which of them answer."""
-    time.sleep(max(0.0, since + LINGER_SECONDS - time.monotonic()))
-
-
-def _not_answering(cluster: Cluster) -> tuple[list[int], list[int]]:
-    others = [index for index in range(len(cluster.workers)) if index != cluster.index]
-    with ThreadPoolExecutor(len(others)) as pool:
-        answers = list(pool.map(lambda index: _answer(cluster.workers[index]), others))
-    by_index = dict(zip(others, answers, strict=True))
-    return [i for i in others if by_index[i] == "ended"], [i for i in others if by_index[i] == "silent"]
 
 
 def _answer(address: str) -> str:
@@ -232,13 +224,3 @@ def _answer(address: str) -> str:
         return "silent"
     except OSError:
         return "ended"
-
-
-def _named_in(text: str, cluster: Cluster) -> list[int]:
-    """TensorFlow names those without a heartbeat, or the chief, which runs the coordination."""
-    tasks: list[int] = []
-    if match := _SILENT.search(text):
-        tasks = [int(number) for number in _TASK.findall(match[1])]
-    elif "CoordinationService/" in text:
-        tasks = [0]
-    return [index for index in tasks if index < len(cluster.workers) and index != cluster.index]

@@ -1,4 +1,4 @@
-"""All workers meet before TensorFlow connects them, so that a worker that never comes can be named.
+"""Joins the cluster of TF_CONFIG: all workers meet before TensorFlow connects them, to name one that never comes.
 MultiWorkerMirroredStrategy waits for them in its constructor, without a limit and without letting a Python thread
 run. So each worker listens on its own address, and calls all others. TensorFlow's server then takes the port over.
 The connections stay open until then, and show which worker dies.
@@ -19,13 +19,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ...runs.run_cluster import Cluster, host_of, port_of
+import tensorflow as tf
+
+from ...options import OPTIONS, Options, is_private
+from ...runs import Run
+from ...runs.run_cluster import SOURCE, Cluster, host_of, port_of
+from ...runs.run_cluster import VARIABLE as TF_CONFIG
 from ..common.training_errors import TrainerError
 from . import connection_watch
+from .exchange import SUSPENSION, Exchange
 
 VARIABLE = "GPUTUI_PEER_SECONDS"
 WAIT_SECONDS = 300.0
@@ -95,7 +102,6 @@ class Contacts:
             keep(self.answered, index, connection)
 
     def leave(self) -> None:
-        """Close all connections, and keep no further ones."""
         with self._lock:
             self._left = True
             self.close()
@@ -173,33 +179,32 @@ class Meeting:
             for index in self._others:
                 threading.Thread(target=self._call, args=(index,), name=f"call {index}", daemon=True).start()
             try:
-                self._wait(tell, check)
+                limit, last_text, last_time = seconds(), "", 0.0
+                began, began_at = time.monotonic(), datetime.now()
+                while missing := self.connections.missing():
+                    check()
+                    if self._fault is not None:
+                        raise self._fault
+                    ended = self.connections.ended
+                    since = min(ended.get(index, began) for index in missing) - began
+                    until = f"{began_at + timedelta(seconds=since + limit):%H:%M:%S} at most ({VARIABLE}: {limit:g} s)"
+                    waiting = f"waiting for {self._named(missing)}{self._ended(missing)}, until {until}"
+                    now = time.monotonic()
+                    if waiting != last_text or now - last_time > TELL_SECONDS:
+                        tell(waiting)
+                        last_text, last_time = waiting, now
+                    if late := [index for index in missing if now - ended.get(index, began) > limit]:
+                        message = f"{self._named(late)} did not come within {limit:g} s ({self._cluster.source})"
+                        raise TrainerError("peer_missing", message + self._ended(late), _NEVER_CAME)
+                    time.sleep(LOOK_SECONDS)
+                if self._fault is not None:
+                    raise self._fault
             except BaseException:
                 self.connections.leave()
                 raise
             finally:
                 self._over.set()
         return [self.connections.hellos[index] for index in range(len(self._cluster.workers))]
-
-    def _wait(self, tell: Callable[[str], None], check: Callable[[], None]) -> None:
-        limit, last_text, last_time = seconds(), "", 0.0
-        began, began_at = time.monotonic(), datetime.now()
-        while missing := self.connections.missing():
-            check()
-            if self._fault is not None:
-                raise self._fault
-            since = min(self.connections.ended.get(index, began) for index in missing) - began
-            until = f"until {began_at + timedelta(seconds=since + limit):%H:%M:%S} at most ({VARIABLE}: {limit:g} s)"
-            now, waiting = time.monotonic(), f"waiting for {self._named(missing)}{self._ended(missing)}, {until}"
-            if waiting != last_text or now - last_time > TELL_SECONDS:
-                tell(waiting)
-                last_text, last_time = waiting, now
-            if late := [index for index in missing if now - self.connections.ended.get(index, began) > limit]:
-                message = f"{self._named(late)} did not come within {limit:g} s ({self._cluster.source})"
-                raise TrainerError("peer_missing", message + self._ended(late), _NEVER_CAME)
-            time.sleep(LOOK_SECONDS)
-        if self._fault is not None:
-            raise self._fault
 
     def _named(self, missing: Sequence[int]) -> str:
         # with hosts for which this machine finds no address
@@ -218,25 +223,22 @@ class Meeting:
         while not self._over.is_set():
             if index not in self.connections.called:
                 with contextlib.suppress(OSError, ValueError):
-                    self._reach(index, (host_of(address), port_of(address)))
+                    try:
+                        connection = socket.create_connection((host_of(address), port_of(address)), CALL_SECONDS)
+                        self._unknown.discard(index)
+                    except socket.gaierror:
+                        self._unknown.add(index)
+                        raise
+                    except OSError:  # it has an address now, at which no worker listens yet
+                        self._unknown.discard(index)
+                        raise
+                    with _kept(connection), connection.makefile("rwb") as file:
+                        _send(file, self._hello)
+                        answer = _read(file)
+                        _send(file, {})  # it shows the other worker that its answer has arrived
+                        self._examine(index, answer)
+                        self.connections.reached(index, answer, connection)
             self._over.wait(PAUSE_SECONDS)
-
-    def _reach(self, index: int, address: tuple[str, int]) -> None:
-        try:
-            connection = socket.create_connection(address, timeout=CALL_SECONDS)
-        except socket.gaierror:
-            self._unknown.add(index)
-            raise
-        except OSError:
-            self._unknown.discard(index)  # it has an address now, at which no worker listens yet
-            raise
-        self._unknown.discard(index)
-        with _kept(connection), connection.makefile("rwb") as file:
-            _send(file, self._hello)
-            answer = _read(file)
-            _send(file, {})  # it shows the other worker that its answer has arrived
-            self._examine(index, answer)
-            self.connections.reached(index, answer, connection)
 
     def _examine(self, index: int, hello: Hello) -> None:
         """Raise ValueError if the process is another worker, or was started with others. The fault ends the wait."""
@@ -255,15 +257,24 @@ class Meeting:
     @contextlib.contextmanager
     def _listening(self) -> Any:
         port = port_of(self._cluster.address)
-        try:
-            server = _server(port)
+        try:  # on all addresses of this machine, as TensorFlow's server does later
+            both: Any = {"family": socket.AF_INET6, "dualstack_ipv6": True} if socket.has_dualstack_ipv6() else {}
+            server = socket.create_server(("", port), backlog=128, **both)
         except OSError as fault:
             why = os.strerror(fault.errno) if fault.errno else str(fault)
             message = f"port {port} of {self._cluster.named(self._cluster.index)} cannot be used: {why}"
             if fault.errno == errno.EADDRINUSE:
                 message = f"another program uses port {port} of {self._cluster.named(self._cluster.index)}"
             raise TrainerError("peer", message, _OTHER_PORT) from None
-        answering = threading.Thread(target=self._answer_all, args=(server,), name="answers", daemon=True)
+
+        def answer_all() -> None:
+            server.settimeout(LOOK_SECONDS)
+            while not self._over.is_set():
+                with contextlib.suppress(OSError):
+                    connection, _ = server.accept()
+                    threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+        answering = threading.Thread(target=answer_all, name="answers", daemon=True)
         answering.start()
         try:
             yield
@@ -271,13 +282,6 @@ class Meeting:
             self._over.set()
             answering.join()
             server.close()
-
-    def _answer_all(self, server: socket.socket) -> None:
-        server.settimeout(LOOK_SECONDS)
-        while not self._over.is_set():
-            with contextlib.suppress(OSError):
-                connection, _ = server.accept()
-                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
         """A caller may be another program, or the TensorFlow of a worker that has already met all others."""
@@ -301,13 +305,6 @@ def _kept(connection: socket.socket) -> Iterator[socket.socket]:
         raise
 
 
-def _server(port: int) -> socket.socket:
-    # on all addresses of this machine, as TensorFlow's server does later
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
-    return socket.create_server(("", port), backlog=128)
-
-
 def _send(file: Any, value: Hello) -> None:
     file.write(json.dumps(value).encode() + b"\n")
     file.flush()
@@ -321,7 +318,6 @@ def _read(file: Any) -> dict[str, Any]:
 
 
 def keep(group: ByIndex, index: int, connection: socket.socket) -> None:
-    """Keep a connection to the worker `index` in `group`, in place of an older one."""
     drop(group, index)
     group[index] = connection
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -333,3 +329,114 @@ def keep(group: ByIndex, index: int, connection: socket.socket) -> None:
 def drop(group: ByIndex, index: int) -> None:
     if (older := group.pop(index, None)) is not None:
         older.close()
+
+
+# Options in which workers may differ, as they are settings of a machine. All take the seed of the chief.
+OWN = {
+    "device.visible", "device.memory_limit_mb", "device.inter_op_threads", "device.intra_op_threads", "device.numa",
+    "device.log_placement", "workload.data", "workload.folder", "workload.entry", "input.cache", "train.seed",
+    "run.max_minutes", "run.stop_signal", "run.keep", "run.code", "run.python", "run.hang_seconds",
+    "compile.xla_cache",
+}  # fmt: skip
+_HOW = "start gputui on each machine by srun, with TF_CONFIG, or with --cluster HOST1:PORT,HOST2:PORT --worker N"
+APART = 1_000_003  # between the seeds of two workers
+_WAYS = {"auto": "AUTO", "ring": "RING", "nccl": "NCCL"}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The cluster, with the messages that all workers have sent about themselves, by index."""
+
+    cluster: Cluster
+    hellos: list[Hello]
+    exchange: Exchange
+    connections: Contacts
+
+    def described(self, replicas: int, gpus: list[str]) -> list[dict[str, Any]]:
+        """Return the workers for the event `started`. All workers call this at the same place, as it exchanges data."""
+        mine = json.dumps({"replicas": replicas, "gpus": gpus}).encode()
+        own_values = [json.loads(data) for data in self.exchange.of_all(mine)]
+        return [
+            {"index": index, "address": self.cluster.workers[index]}
+            | {name: hello[name] for name in ("host", "run", "folder")} | own
+            for index, (hello, own) in enumerate(zip(self.hellos, own_values, strict=True))
+        ]  # fmt: skip
+
+
+def read() -> Cluster:
+    """Return the cluster that TF_CONFIG describes. Raises TrainerError if it names none."""
+    try:
+        config = json.loads(os.environ.get(TF_CONFIG, "") or "{}")
+        workers, index = tuple(map(str, config["cluster"]["worker"])), int(config["task"]["index"])
+        workers[index]
+    except (ValueError, KeyError, TypeError, IndexError):
+        raise TrainerError(
+            "strategy", f"strategy.kind=multi_worker needs a cluster, and {TF_CONFIG} names none", _HOW
+        ) from None
+    return Cluster(workers, index, str(config.get(SOURCE) or TF_CONFIG))
+
+
+def meet(options: Options, run: Run, tell: Callable[[str], None], check: Callable[[], None]) -> tuple[Options, Joined]:
+    """The options, with the chief's seed. `tell` gets a text that names missing workers, and `check` is called while
+    waiting. Raises TrainerError.
+    """
+    cluster, groups = read(), asdict(options)
+    hello = {
+        "host": socket.gethostname(), "run": run.id, "folder": str(run.path.absolute()), "tensorflow": tf.__version__,
+        "options": {info.key: groups[info.group][info.name] for info in OPTIONS if not is_private(info.key)},
+    }  # fmt: skip
+    meeting = Meeting(cluster, hello)
+    hellos = meeting.hold(tell, check)
+    for index, other in enumerate(hellos):
+        _compare(cluster, hello, other, index)
+    seed = hellos[0]["options"].get("train.seed")
+    options = replace(options, train=replace(options.train, seed=seed))
+    return options, Joined(cluster, hellos, Exchange(len(cluster.workers), cluster.index), meeting.connections)
+
+
+def _compare(cluster: Cluster, mine: Mapping[str, Any], other: Hello, index: int) -> None:
+    """Raise TrainerError if a worker has other options, but those of a machine (OWN), or another TensorFlow."""
+    if other.get("tensorflow") != mine["tensorflow"]:
+        versions = f"TensorFlow {other.get('tensorflow')}, and this one {mine['tensorflow']}"
+        raise TrainerError("peer", f"{cluster.named(index)} has {versions}", "install the same version everywhere")
+    plain = json.loads(json.dumps(mine["options"]))
+    theirs = other.get("options") or {}
+    for key, value in sorted(theirs.items()):
+        if key not in OWN and plain.get(key) != value:
+            raise TrainerError(
+                "peer", f"{cluster.named(index)} was started with {key}={value}, and this one with {plain.get(key)}",
+                "start all workers with the same preset and the same --set",
+            )  # fmt: skip
+
+
+def connect(options: Options, joined: Joined) -> tf.distribute.Strategy:
+    """Return the strategy over all workers. Its constructor waits for the others, and no thread of this process
+    runs: another process watches whether a worker ends. Raises TrainerError. No device may have been opened before.
+    """
+    way = _WAYS.get(options.strategy.communication)
+    if way is None:
+        message = f"strategy.communication={options.strategy.communication} exchanges within one machine"
+        raise TrainerError("strategy", message, "set it to auto, ring or nccl")
+    implementation = getattr(tf.distribute.experimental.CommunicationImplementation, way)
+    communication = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
+    try:
+        with joined.connections.watched(joined.cluster):
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=communication)
+    except (RuntimeError, ValueError, tf.errors.OpError) as fault:
+        reason = " ".join(str(fault).split())[:200]
+        hint = f"see that every worker can reach the ports of the others; this is {joined.cluster}"
+        raise TrainerError("peer", f"TensorFlow could not connect the workers: {reason}", hint) from None
+    SUSPENSION.start()  # not before: while the constructor waits no thread runs, which is no suspension
+    return strategy
+
+
+def require_alike(joined: Joined, kind: str, count: int) -> None:
+    """TrainerError for other numbers or kinds of devices: the exchange of gradients would wait without end."""
+    rows = joined.exchange.rows([float(count), float(kind == "GPU")])
+    devices = [f"{n:g} GPU{'s' if n > 1 else ''}" if are_gpus else "its CPU" for n, are_gpus in rows]
+    own = joined.cluster.index
+    for index, row in enumerate(rows):
+        if (row != rows[own]).any():
+            theirs = f"{joined.cluster.named(index)} trains on {devices[index]}, and this one on {devices[own]}"
+            change = "give every worker as many GPUs in device.visible, or set it to none on all"
+            raise TrainerError("peer", theirs, change)

@@ -70,7 +70,6 @@ _TELLS_FIRST_STEP = tuple(int(number) for number in keras.__version__.split(".")
 
 
 def of_packages() -> dict[str, str]:
-    """Return what the event `started` says of versions."""
     return {
         "gputui": __version__,
         "python": platform.python_version(),

@@ -106,34 +106,23 @@ class Batches(Drawn, Protocol):
     fit: FitArguments = NO_ARGUMENTS
     held_back: str = ""  # why the batches of an epoch are made only when it begins
     on_demand: bool = False  # each batch is made when its step needs it
+    sharing: str  # how the data is shared out among machines, in words
+    global_batch_size: int
+    batches_per_pass: int
+    validation_batches: int
+    sample_bytes: int | None
+    train_samples: int | None
+    validation_samples: int | None
+    smaller_last_batch: bool  # a pass may end with one
+    device_scale: float | None  # scales bytes to floats on the device; None: inputs are unchanged
+    apart: bool  # `stream` ends with the epoch, so that each has an iterator of its own
 
     @property
     def replicas_here(self) -> int:
-        """The replicas of this process."""
         return self.replicas if self.share is None else self.replicas // self.share.workers
 
     @property
-    def sharing(self) -> str: ...  # how the data is shared out among machines, in words
-    @property
-    def global_batch_size(self) -> int: ...
-    @property
-    def batches_per_pass(self) -> int: ...
-    @property
-    def validation_batches(self) -> int: ...
-    @property
-    def smaller_last_batch(self) -> bool: ...  # a pass may end with one
-    @property
-    def train_samples(self) -> int | None: ...
-    @property
-    def validation_samples(self) -> int | None: ...
-    @property
-    def sample_bytes(self) -> int | None: ...
-    @property
-    def device_scale(self) -> float | None: ...  # scales bytes to floats on the device; None: inputs are unchanged
-    @property
     def batch_spec(self) -> Any: ...  # the type of an element of `stream`
-    @property
-    def apart(self) -> bool: ...  # `stream` ends with the epoch, so that each has an iterator of its own
     def stream(self, first_step: int = 0) -> tf.data.Dataset: ...
     def validation(self) -> tf.data.Dataset: ...
     def stages(self) -> tuple[Stage, ...]: ...

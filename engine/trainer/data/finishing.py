@@ -178,8 +178,3 @@ def through_an_iterator(batches: tf.data.Dataset) -> tuple[tf.data.Dataset, Any]
     settings.experimental_optimization.inject_prefetch = False
     settings.experimental_optimization.map_parallelization = False
     return handed_on.with_options(settings), iterator
-
-
-def prefetched_to(device: str, batches: tf.data.Dataset, count: int) -> tf.data.Dataset:
-    """Return the batches, up to `count` of which wait in the device's memory. No further stage may follow."""
-    return batches.apply(tf.data.experimental.prefetch_to_device(device, count))

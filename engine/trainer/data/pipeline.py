@@ -42,7 +42,7 @@ SOURCES = {
 SEEDS_APART = 1_000_003  # between the seeds of two workers
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Pipeline(Batches):
     """Training and validation batches of gputui's own data, for `replicas` over all machines."""
 
@@ -52,48 +52,24 @@ class Pipeline(Batches):
     seed: int
     share: Share | None = None  # of the data, if several machines train together
 
-    @property
-    def global_batch_size(self) -> int:
-        return plan.global_batch(self.options, self.replicas)
-
-    @property
-    def sharing(self) -> str:
-        return BY_ELEMENT if self.share else ""
-
-    @property
-    def batches_per_pass(self) -> int:
-        return self._batches(self.source.train.samples, self.options.input.drop_remainder)
-
-    @property
-    def validation_batches(self) -> int:
-        return self._batches(self.source.validation.samples, drop_remainder=False)
-
-    def _batches(self, samples: int, drop_remainder: bool) -> int:
-        return plan.batches_per_pass(samples, self.global_batch_size, self.replicas, drop_remainder)
-
-    @property
-    def smaller_last_batch(self) -> bool:
-        return plan.smaller_last_batch(self.source.train.samples, self.global_batch_size, self.batches_per_pass)
-
-    @property
-    def train_samples(self) -> int:
-        return self.source.train.samples
-
-    @property
-    def validation_samples(self) -> int:
-        return self.source.validation.samples
-
-    @property
-    def sample_bytes(self) -> int:
-        return 4 * math.prod(self.source.shape)
-
-    @property
-    def device_scale(self) -> float | None:
-        return self.source.scale if self.source.bytes and self.options.bytes_to_device else None
+    def __post_init__(self) -> None:
+        source, given, train = self.source, self.options.input, self.source.train.samples
+        self.train_samples, self.validation_samples = train, source.validation.samples
+        self.global_batch_size = size = plan.global_batch(self.options, self.replicas)
+        self.batches_per_pass = plan.batches_per_pass(train, size, self.replicas, given.drop_remainder)
+        self.validation_batches = plan.batches_per_pass(source.validation.samples, size, self.replicas)
+        self.smaller_last_batch = plan.smaller_last_batch(train, size, self.batches_per_pass)
+        self.sharing = BY_ELEMENT if self.share else ""
+        self.sample_bytes = 4 * math.prod(source.shape)
+        self.device_scale = source.scale if source.bytes and self.options.bytes_to_device else None
+        self.apart = given.across_epochs is False and given.cache == "off" and not given.one_batch
+        # A single batch that is repeated needs no cache.
+        self._caches = given.cache != "off" and not given.one_batch
+        # It differs between workers, so that each changes its rows in its own way.
+        self._augment_seed = self.seed + SEEDS_APART * self.share.index if self.share else self.seed
 
     @property
     def inapplicable(self) -> dict[str, str]:
-        """Options that have no effect on this data, each with the reason."""
         if not self.source.bytes:
             return {"input.cast": "the data are not bytes (uint8)"}
         if self.options.workload.model == "transformer":
@@ -102,7 +78,6 @@ class Pipeline(Batches):
         return {} if given.only_moves else {"input.cast": NEEDS_FLOATS}
 
     def not_applied(self, options: Options) -> list[dict[str, str]]:
-        """Return the options without effect on this data that were set, each with the reason."""
         why = self.inapplicable.get("input.cast")
         return [{"option": "input.cast", "why": why}] if why and options.input.cast == "device" else []
 
@@ -112,11 +87,6 @@ class Pipeline(Batches):
     @property
     def batch_spec(self) -> Any:
         return self.stream().element_spec
-
-    @property
-    def apart(self) -> bool:
-        given = self.options.input
-        return given.across_epochs is False and given.cache == "off" and not given.one_batch
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
         """Yield batches from `first_step` on, without an end, or to the end of the epoch if epochs are `apart`."""
@@ -144,11 +114,6 @@ class Pipeline(Batches):
     def _sizes(self, batches: int) -> Sizes:
         return Sizes(self.global_batch_size, batches, self.seed)
 
-    @property
-    def _caches(self) -> bool:
-        # A single batch that is repeated needs no cache.
-        return self.options.input.cache != "off" and not self.options.input.one_batch
-
     def stages(self) -> tuple[Stage, ...]:
         given = self.options.input
         cached, augmented = self._caches, given.augment != "off"
@@ -173,15 +138,11 @@ class Pipeline(Batches):
 
     def validation(self) -> tf.data.Dataset:
         """Return endless validation batches in a fixed order. One pass has `validation_batches` of them."""
-        return finish(self.global_validation_batches(), self.options, self.replicas_here)
-
-    def global_validation_batches(self) -> tf.data.Dataset:
-        """Return the validation batches before `validation` splits and prefetches them."""
         part = self.source.validation
         elements = Elements(part.elements, part.samples, self.source.load)
         sizes = self._sizes(self.validation_batches)
         batches = batching.validation_batches(elements, sizes, self._cache_file, self.share, self.options)
-        return self._prepared(batches.repeat())
+        return finish(self._prepared(batches.repeat()), self.options, self.replicas_here)
 
     def _prepared(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         if self._ready:
@@ -192,11 +153,6 @@ class Pipeline(Batches):
         return batching.prepared_and_augmented(
             batches, self.source.scale, self.source.shape, self._augment_seed, self.options
         )
-
-    @property
-    def _augment_seed(self) -> int:
-        # It differs between workers, so that each changes its rows in its own way.
-        return self.seed + SEEDS_APART * self.share.index if self.share else self.seed
 
     @functools.cached_property
     def _ready(self) -> bool:
@@ -234,8 +190,6 @@ def build(options: Options, replicas: int, share: Share | None = None) -> Pipeli
     source = SOURCES[kind](options, options.train.seed)
     pipeline = Pipeline(options, source, replicas, options.train.seed, share)
     if pipeline.batches_per_pass < 1:
-        raise DataError(
-            f"{source.train.samples} training samples do not fill one global batch of {pipeline.global_batch_size}",
-            "lower input.batch_size, or set input.drop_remainder=false",
-        )
+        what = f"{source.train.samples} training samples do not fill one global batch of {pipeline.global_batch_size}"
+        raise DataError(what, "lower input.batch_size, or set input.drop_remainder=false")
     return pipeline

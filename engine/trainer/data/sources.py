@@ -98,18 +98,6 @@ def _part(x: np.ndarray, y: np.ndarray) -> Part:
         return Part(tf.data.Dataset.from_tensor_slices((x, y.reshape(-1).astype("int32"))), len(x))
 
 
-def check_test_part(x: np.ndarray, test: tuple[np.ndarray, np.ndarray], classes: int, name: str) -> int:
-    """The number of classes. DataError if the test part does not match the training part."""
-    x_test, y_test = test
-    classes_of_test = check_arrays(x_test, y_test, f"{name} (test)")
-    if x_test.shape[1:] != x.shape[1:] or x_test.dtype != x.dtype:
-        raise DataError(
-            f"{name}: x_test is {x_test.dtype} of shape {x_test.shape}, the training part {x.dtype} of {x.shape}",
-            "samples of both parts need the same shape and type",
-        )
-    return max(classes, classes_of_test)
-
-
 def check_arrays(x: np.ndarray, y: np.ndarray, name: str) -> int:
     """Return the number of classes, at least 2. Raises DataError for inputs or labels that cannot be trained on."""
     if y.ndim == 2 and y.shape[1] == 1:
@@ -208,9 +196,14 @@ def npz(options: Options, seed: int) -> Source:
         raise DataError(f"{path} cannot be read: {fault.strerror or fault}") from None
     except _NO_NPZ as fault:
         raise DataError(f"{path} is not a .npz file of plain arrays ({type(fault).__name__})") from None
-    classes = check_arrays(x, y, os.path.basename(path))
+    name = os.path.basename(path)
+    classes = check_arrays(x, y, name)
     if test:
-        classes = check_test_part(x, test, classes, os.path.basename(path))
+        classes = max(classes, check_arrays(*test, f"{name} (test)"))
+        if test[0].shape[1:] != x.shape[1:] or test[0].dtype != x.dtype:
+            of_test = f"{name}: x_test is {test[0].dtype} of shape {test[0].shape}"
+            what = f"{of_test}, the training part {x.dtype} of {x.shape}"
+            raise DataError(what, "samples of both parts need the same shape and type")
     scale = 1 / 255 if x.dtype == np.uint8 else 1.0
     split, keeps_bytes = options.train.validation_split, options.bytes_to_device
     source = from_arrays(x, y, split, seed, scale, classes, test, keeps_bytes)
@@ -233,14 +226,11 @@ def _named(path: str, file: Any, *names: str) -> np.ndarray:
     raise DataError(f"{os.path.basename(path)} has no array {either} (it has: {', '.join(file) or 'none'})")
 
 
-def images(options: Options, seed: int) -> Source:
-    """A folder with one folder of images for each class, resized to workload.shape. Raises DataError."""
-    return listed_images(options, seed, _readable)
-
-
-def listed_images(options: Options, seed: int, look: Callable[[Sequence[str]], None]) -> Source:
-    """Return the same as `images`. `look` gets the first image of each class before the next class is listed."""
-    root = Path(options.workload.source[1])
+def images(options: Options, seed: int, look: Callable[[Sequence[str]], None] | None = None) -> Source:
+    """A folder with one folder of images for each class, resized to workload.shape. Raises DataError, also of `look`,
+    which gets the first image of each class before the next class is listed; by default it must be readable.
+    """
+    root, look = Path(options.workload.source[1]), look or _readable
     if not root.is_dir():
         raise DataError(f"{root} is not a folder")
     names = class_names(root)
@@ -259,7 +249,6 @@ def listed_images(options: Options, seed: int, look: Callable[[Sequence[str]], N
     source = from_arrays(
         np.array(paths).reshape(-1, 1), np.array(labels), options.train.validation_split, seed, 1 / 255, len(names)
     )
-
     return Source(
         source.train,
         source.validation,
@@ -293,10 +282,8 @@ def _readable(paths: Iterable[str]) -> None:
         try:
             tf.io.decode_image(tf.io.read_file(path), expand_animations=False)
         except tf.errors.OpError as fault:
-            raise DataError(
-                f"{path} cannot be read as an image: {reason(fault)}",
-                "repair or remove it; gputui prepare leaves such files out",
-            ) from None
+            hint = "repair or remove it; gputui prepare leaves such files out"
+            raise DataError(f"{path} cannot be read as an image: {reason(fault)}", hint) from None
 
 
 def _image_shape(options: Options) -> tuple[int, int, int]:
@@ -316,7 +303,14 @@ def tfrecord(options: Options, _seed: int) -> Source:
     if workload.tfrecord_encoding == "encoded":
         _image_shape(options)
     records = record_stream(paths, options)
-    _first_record_fits(records, options, paths[0])
+    try:
+        if (record := next(iter(records), None)) is None:
+            raise DataError(f"{paths[0]} contains no records")
+        record_sample(record, options)
+    except tf.errors.OpError as fault:
+        of_record = "the first record does not match workload.shape, tfrecord_* and classes"
+        hint = "check the feature names, the encoding and the shape"
+        raise DataError(f"{paths[0]}: {of_record}: {reason(fault)}", hint) from None
     samples = workload.samples or _count(records, options)
     kept, validation = split_counts(samples, options.train.validation_split)
     shape = tuple(workload.shape)
@@ -372,19 +366,6 @@ def record_sample(record: Any, options: Options) -> Batch:
     ]
     with tf.control_dependencies(within):
         return tf.reshape(value, shape), tf.cast(label, tf.int32)
-
-
-def _first_record_fits(records: tf.data.Dataset, options: Options, path: str) -> None:
-    try:
-        record = next(iter(records), None)
-        if record is None:
-            raise DataError(f"{path} contains no records")
-        record_sample(record, options)
-    except tf.errors.OpError as fault:
-        raise DataError(
-            f"{path}: the first record does not match workload.shape, tfrecord_* and classes: {reason(fault)}",
-            "check the feature names, the encoding and the shape",
-        ) from None
 
 
 def _count(records: tf.data.Dataset, options: Options) -> int:

@@ -127,8 +127,12 @@ class StageMeter:
         # Those of one name become one, with the sum of times, and operation and parallelism of the slowest.
         root = min(self._tallies, key=len)
         parts = list(self._parts(root, float(self._replicas), "", list(self._declared)))
-        if not self._declared:
-            parts = _numbered(parts)
+        if not self._declared:  # those of one name are numbered
+            times, seen = Counter(part.name for part in parts), Counter[str]()
+            for number, part in enumerate(parts):
+                seen[part.name] += 1
+                if times[part.name] > 1:
+                    parts[number] = replace(part, name=f"{part.name} {seen[part.name]}")
         together: dict[str, list[Timed]] = {}
         for part in parts:
             together.setdefault(part.name, []).append(part)
@@ -237,14 +241,3 @@ def with_functions(stages: list[Timed], functions: Mapping[str, Sequence[str]]) 
             for i, place in zip(indexes, places, strict=True):
                 named[i] = replace(stages[i], name=f"{stages[i].name} of {place}")
     return named
-
-
-def _numbered(parts: list[Timed]) -> list[Timed]:
-    times = Counter(part.name for part in parts)
-    seen: Counter[str] = Counter()
-    numbered = []
-    for part in parts:
-        seen[part.name] += 1
-        name = f"{part.name} {seen[part.name]}" if times[part.name] > 1 else part.name
-        numbered.append(replace(part, name=name))
-    return numbered

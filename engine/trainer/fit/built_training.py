@@ -14,7 +14,7 @@ from ...files import writing
 from ...files.writing import sync
 from ...options import Options
 from ..checkpoint.checkpoints import Checkpoints
-from ..cluster.tensorflow_cluster import Joined
+from ..cluster.rendezvous import Joined
 from ..common.stopping import StopSwitch
 from ..common.training_errors import TrainerError
 from ..data.batches import Batches

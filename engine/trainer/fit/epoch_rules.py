@@ -8,7 +8,6 @@ import contextlib
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,10 @@ class EpochRules(keras.callbacks.Callback):
     # ---- the state in a checkpoint ----------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        return {key: _state_of(callback) for key, callback in self.callbacks.items()}
+        return {
+            key: {name: getattr(callback, name) for name in _attributes(callback)}
+            for key, callback in self.callbacks.items()
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Set a state that `get_state` has returned, and report its best epochs again."""
@@ -97,15 +99,39 @@ class EpochRules(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """`epoch` counts from 0. A rate that may fall is added to `logs`. TrainerError if a figure lacks."""
         figures = self._of_chief(floats(logs))
-        self._learn_directions(figures)
+        # Keras knows in which direction a figure improves only in the first epoch that has it.
+        evaluated = any(name.startswith("val_") for name in figures)
+        for key, figure in self._figures.items():
+            if key in self._known:
+                continue
+            if figure.name not in figures:
+                if evaluated or not figure.of_validation:
+                    what = f"{key}: the training has no figure {figure.name}; its figures are {', '.join(figures)}"
+                    raise TrainerError("options", what, f"set {key} to one of them")
+                continue
+            callback = self.callbacks[key]
+            callback.mode = figure.direction
+            if callback.mode == "auto":
+                judge = keras.callbacks.EarlyStopping(figure.name)
+                judge.set_model(self.model)
+                try:
+                    judge._set_monitor_op()
+                except ValueError:
+                    what = f"{key}: Keras does not know if {figure.name} is to rise or to fall"
+                    hint = f"set {key} to {figure.name}:max or {figure.name}:min"
+                    raise TrainerError("options", what, hint) from None
+                callback.mode = "max" if judge.monitor_op == keras.ops.greater else "min"
+            callback.on_train_begin()  # up to Keras 3.12 ReduceLROnPlateau reads its mode there
+            if self._restored is not None:
+                _restore(callback, self._restored[key])
+            self._known.add(key)
         if PLATEAU_FIGURE in self.callbacks:
             logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         for key, callback in self.callbacks.items():
             if callback.monitor in figures:
                 callback.on_epoch_end(epoch, dict(figures))
                 models = callback.kept if isinstance(callback, BestModels) else None
-                is_best = callback.wait == 0 if models is None else any(kept.epoch == epoch + 1 for kept in models)
-                if is_best:
+                if callback.wait == 0 if models is None else any(kept["epoch"] == epoch + 1 for kept in models):
                     self._report(key)
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -122,25 +148,6 @@ class EpochRules(keras.callbacks.Callback):
             return dict(figures)
         return dict(zip(figures, map(float, joined.exchange.rows(list(figures.values()))[0]), strict=True))
 
-    def _learn_directions(self, figures: Mapping[str, float]) -> None:
-        """Keras knows in which direction a figure improves only in the first epoch that has it."""
-        evaluated = any(name.startswith("val_") for name in figures)
-        for key, figure in self._figures.items():
-            if key in self._known:
-                continue
-            if figure.name not in figures:
-                if evaluated or not figure.of_validation:
-                    there = ", ".join(figures)
-                    what = f"{key}: the training has no figure {figure.name}; its figures are {there}"
-                    raise TrainerError("options", what, f"set {key} to one of them")
-                continue
-            callback = self.callbacks[key]
-            callback.mode = _direction(self.model, key, figure)
-            callback.on_train_begin()  # up to Keras 3.12 ReduceLROnPlateau reads its mode there
-            if self._restored is not None:
-                _restore(callback, self._restored[key])
-            self._known.add(key)
-
     def _report(self, key: str) -> None:
         """Report the best epoch, if there is one yet, that the callback of this option knows."""
         callback, files, restores = self.callbacks[key], list[events.KeptModel](), False
@@ -148,7 +155,7 @@ class EpochRules(keras.callbacks.Callback):
         if isinstance(callback, BestModels):
             if not callback.kept:
                 return
-            epoch, value, files = callback.kept[0].epoch, callback.kept[0].value, callback.files
+            epoch, value, files = callback.kept[0]["epoch"], callback.kept[0]["value"], callback.kept
         elif callback is not self._early or callback.best is None:
             return
         else:
@@ -167,44 +174,16 @@ class EpochRules(keras.callbacks.Callback):
         )
 
 
-def _state_of(callback: Any) -> dict[str, Any]:
-    if isinstance(callback, BestModels):
-        return callback.get_state()
-    return {name: getattr(callback, name) for name in ATTRIBUTES[type(callback)]}
+def _attributes(callback: Any) -> tuple[str, ...]:
+    return ("kept",) if isinstance(callback, BestModels) else ATTRIBUTES[type(callback)]
 
 
 def _restore(callback: Any, state: dict[str, Any]) -> None:
-    if isinstance(callback, BestModels):
-        callback.set_state(state)
-    else:
-        for name, value in state.items():
-            setattr(callback, name, value)
-
-
-def _direction(model: keras.Model, key: str, figure: WatchedFigure) -> str:
-    """Return `min` or `max`, in which direction the figure improves. Raises TrainerError if Keras does not know it."""
-    if figure.direction != "auto":
-        return figure.direction
-    judge = keras.callbacks.EarlyStopping(figure.name)
-    judge.set_model(model)
-    try:
-        judge._set_monitor_op()
-    except ValueError:
-        what = f"{key}: Keras does not know if {figure.name} is to rise or to fall"
-        raise TrainerError("options", what, f"set {key} to {figure.name}:max or {figure.name}:min") from None
-    return "max" if judge.monitor_op == keras.ops.greater else "min"
+    for name, value in state.items():
+        setattr(callback, name, value)
 
 
 FOLDER = "best"
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A model that is kept: its epoch, counted from 1, the value of the figure, and its file in the run folder."""
-
-    epoch: int
-    value: float
-    file: str  # empty on a worker that writes none
 
 
 class BestModels(keras.callbacks.Callback):
@@ -216,20 +195,9 @@ class BestModels(keras.callbacks.Callback):
     def __init__(self, monitor: str, count: int, built: Built) -> None:
         super().__init__()
         self.monitor, self.mode, self._count, self._built = monitor, "auto", count, built
-        self.kept: list[Kept] = []  # the best one first
+        self.kept: list[events.KeptModel] = []  # the best one first; a worker that writes none has no names of files
         self._writes = built.joined is None or built.joined.cluster.is_chief
         self._folder = built.report.run.file(FOLDER)
-
-    @property
-    def files(self) -> list[events.KeptModel]:
-        """The kept models, the best one first, as values for JSON."""
-        return [{"epoch": kept.epoch, "value": kept.value, "file": kept.file} for kept in self.kept]
-
-    def get_state(self) -> dict[str, Any]:
-        return {"kept": self.files}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.kept = [Kept(**item) for item in state["kept"]]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Keep the model if the epoch, counted from 0, is one of the best. Of equal ones the earlier is the better."""
@@ -237,14 +205,15 @@ class BestModels(keras.callbacks.Callback):
         if math.isnan(value):
             return
         sign = 1 if self.mode == "max" else -1
-        better = [kept for kept in self.kept if not sign * value > sign * kept.value]
+        better = [kept for kept in self.kept if not sign * value > sign * (kept["value"] or 0.0)]
         if len(better) >= self._count:
             return
         file = self._save(epoch + 1) if self._writes else ""
         if file is None:
             return
         worse = [kept for kept in self.kept if kept not in better]
-        self.kept = [*better, Kept(epoch + 1, value, file), *worse][: self._count]
+        new: events.KeptModel = {"epoch": epoch + 1, "value": value, "file": file}
+        self.kept = [*better, new, *worse][: self._count]
         if self._built.options.run.checkpoint == "off":
             self.remove_others()
 
@@ -272,7 +241,7 @@ class BestModels(keras.callbacks.Callback):
             report.phase("training")
 
     def remove_others(self) -> None:
-        names = {Path(kept.file).name for kept in self.kept}
+        names = {Path(kept["file"]).name for kept in self.kept}
         self._remove(lambda name: name not in names)
 
     def _remove(self, unwanted: Any) -> None:

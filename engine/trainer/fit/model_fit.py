@@ -15,7 +15,7 @@ import tensorflow as tf
 from ...options import Options
 from ...plan import MULTI_WORKER
 from ..common.training_errors import TrainerError
-from ..data.finishing import batches_ahead, prefetched_to, through_an_iterator
+from ..data.finishing import batches_ahead, through_an_iterator
 from ..measure.run_report import RunReport
 from ..setup.devices import Devices
 
@@ -53,6 +53,8 @@ class FitData:
         self._devices, self._input = devices, options.input
         self._of_several = options.strategy.kind == MULTI_WORKER
         self.spec: Any = None  # the types of a batch for one device
+        of_step = devices.names[:1] if self._strategy is None else strategy.extended.worker_devices
+        self.gpus: Sequence[str] = of_step if devices.kind == "GPU" else ()  # those that get a batch in each step
         self._ours: Any = None
         self._iterator: Any = None
 
@@ -69,13 +71,6 @@ class FitData:
             batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return self._on_devices(batches, min(1, self._ahead(batches)))
 
-    @property
-    def gpus(self) -> Sequence[str]:
-        """The names of the GPUs that get a batch in each step. Empty on a CPU."""
-        if self._devices.kind != "GPU":
-            return ()
-        return self._devices.names[:1] if self._strategy is None else self._strategy.extended.worker_devices
-
     def pipeline_iterator(self, of_fit: Any) -> Any:
         """Return the iterator that runs the training pipeline: its own if there is one, else that of Keras' fit."""
         # Kept until the process ends: dropping an iterator waits for TensorFlow's tuning thread, which may sleep for up
@@ -84,23 +79,18 @@ class FitData:
         return of_fit if self._ours is None else self._ours
 
     def _ahead(self, batches: tf.data.Dataset) -> int:
-        if self._on_demand:
-            return 0
-        return batches_ahead(self._input, self._devices.kind, batches.element_spec)
+        return 0 if self._on_demand else batches_ahead(self._input, self._devices.kind, batches.element_spec)
 
     def _on_devices(self, batches: tf.data.Dataset, ahead: int) -> Any:
-        if self._strategy is not None:
-            return self._distributed(batches, ahead)
-        return prefetched_to(self._devices.names[0], batches, ahead) if ahead else batches
-
-    def _distributed(self, batches: tf.data.Dataset, ahead: int) -> Any:
+        if self._strategy is None:
+            to_device = tf.data.experimental.prefetch_to_device(self._devices.names[0], ahead)
+            return batches.apply(to_device) if ahead else batches  # no further stage may follow
         # Without GPUs one batch is prefetched, the strategy's default, or with input.prefetch off none.
         if self._devices.kind != "GPU":
             ahead = int(self._input.prefetch != "off")
         settings = tf.distribute.InputOptions(
             experimental_fetch_to_device=ahead > 0, experimental_per_replica_buffer_size=ahead
         )
-        assert self._strategy is not None
         return self._strategy.distribute_datasets_from_function(lambda _context: batches, settings)
 
 
@@ -118,11 +108,10 @@ class ModelFit:
     def __call__(
         self, batches: tf.data.Dataset, validation: tf.data.Dataset | None, callbacks: Any, **settings: Any
     ) -> None:
-        if self._own is not None and self._own.overrides_fit:
-            with self._compiled_once():
+        with self._compiled_once() if self._own is not None else contextlib.nullcontext():
+            if self._own is not None and self._own.overrides_fit:
                 self._fit_of_theirs(self._own, batches, validation, callbacks, settings)
-        else:
-            with self._compiled_once() if self._own is not None else contextlib.nullcontext():
+            else:
                 self._model.fit(**self._on_devices(batches, validation), callbacks=callbacks, **settings)
 
     def _on_devices(self, batches: tf.data.Dataset, validation: Any) -> dict[str, Any]:
@@ -151,7 +140,9 @@ class ModelFit:
             x = given.get("x")
             if not isinstance(x, tf.data.Dataset):
                 raise TypeError(f"Keras' fit gets {type(x).__name__} in place of the tf.data.Dataset that fit gets")
-            self._warn_of_settings(given, settings)
+            if changed := [name for name in _WARNED if name in given and given[name] != settings[name]]:
+                what = f"the fit of {type(model).__name__} sets {', '.join(changed)}: the options decide instead"
+                self._report.warn("fit_overridden", what)
             self._call_too(getattr(given.get("callbacks"), "callbacks", given.get("callbacks")) or ())
             if not self._created:
                 own.create_variables(x.element_spec)
@@ -165,12 +156,6 @@ class ModelFit:
         if not calls:
             what = f"the fit of {type(model).__name__} does not call Keras' fit, within which gputui trains"
             raise TrainerError("user_code", what, NO_FIT_HINT)
-
-    def _warn_of_settings(self, given: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-        changed = [name for name in _WARNED if name in given and given[name] != settings[name]]
-        if changed:
-            what = f"the fit of {type(self._model).__name__} sets {', '.join(changed)}: the options decide instead"
-            self._report.warn("fit_overridden", what)
 
     @contextlib.contextmanager
     def _compiled_once(self) -> Iterator[None]:
@@ -193,18 +178,14 @@ class ModelFit:
 
 def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) -> None:
     # The first argument may have any name. What the function does not take is added when it calls Keras' fit.
-    first = next(iter(inspect.signature(function).parameters.values()), None)
-    if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
-        function(**_accepted(function, {"x": data, **arguments}))
-    else:
-        function(data, **_accepted(function, arguments))
-
-
-def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return arguments
-    return {name: value for name, value in arguments.items() if name in parameters}
+    first = next(iter(parameters.values()), None)
+    by_name = first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD)
+    if by_name:
+        arguments = {"x": data, **arguments}
+    if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        arguments = {name: value for name, value in arguments.items() if name in parameters}
+    function(*(() if by_name else (data,)), **arguments)
 
 
 @contextlib.contextmanager

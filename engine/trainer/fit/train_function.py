@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, cast
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,83 +21,45 @@ from ..measure.step_parts import GraphClock, StepParts
 from .micro_batches import split_testing, split_training
 
 Logs = dict[str, Any]
+Execution = Callable[[Any, Any], tuple[Logs, Any]]  # runs steps: the logs of the last, and the samples of all
 
 
-class Execute(Protocol):
-    """execute(iterator, count) runs `count` steps: the logs of the last, and the number of samples of all."""
-
-    def __call__(self, iterator: Any, count: Any) -> tuple[Logs, Any]: ...
-
-    def get_concrete_function(self, iterator: Any, count: Any) -> Any:
-        """Return the traced function, which is not run. Tracing creates missing variables."""
-        ...
-
-    def experimental_get_tracing_count(self) -> int: ...
-
-
-def training(
-    model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None, parts: int = 1
-) -> list[Execute]:
-    """One for each clock; all share XLA's code of a step. `scale` makes floats of bytes; `parts` of each batch."""
-    step = _one_training(model, scale, parts)
+def training(model: keras.Model, clocks: Sequence[GraphClock], scale: float | None = None, parts: int = 1) -> list[Any]:
+    """A tf.function (an Execution) for each clock; all share XLA's code of a step. `scale` makes floats of bytes;
+    `parts` of each batch.
+    """
+    step = _step(model, scale, parts, trains=True)
     return [_execution(model, step, clock) for clock in clocks]
 
 
-def _one_training(model: keras.Model, scale: float | None, parts: int) -> Callable[[Any], Logs]:
+def _step(model: keras.Model, scale: float | None, parts: int, trains: bool) -> Callable[[Any], Logs]:
     compiled, mirrored = bool(model.jit_compile), model.distribute_strategy.num_replicas_in_sync > 1
     if parts > 1:
-        return _one_step(model, split_training(model, parts, _cast(scale), compiled), False)
-    of_keras = _gradients_compiled_step(model) if compiled and mirrored else model.train_step
+        split, cast = split_training if trains else split_testing, first_cast(lambda data: data, scale)
+        # The other parts stay bytes until they are computed.
+        return _one_step(model, split(model, parts, cast, compiled and (trains or not mirrored)), False)
+    of_keras = model.train_step if trains else model.test_step
+    if trains and compiled and mirrored:
+        of_keras = _gradients_compiled_step(model)
     return _one_step(model, first_cast(of_keras, scale), compiled and not mirrored)
 
 
-def testing(model: keras.Model, scale: float | None, parts: int) -> Execute:
-    return _execution(model, _one_test(model, scale, parts), GraphClock(deterministic=True))
+def testing(model: keras.Model, scale: float | None, parts: int) -> Any:
+    return _execution(model, _step(model, scale, parts, trains=False), GraphClock(deterministic=True))
 
 
 def one(model: keras.Model, parts: int, trains: bool) -> Any:
     """A step on a batch that was already drawn, for train_on_batch and evaluations of an unknown number of batches: in
     a graph, the end of the data would count as a step.
     """
-    step = (_one_training if trains else _one_test)(model, None, parts)
-    return tf.function(step, reduce_retracing=True)
+    return tf.function(_step(model, None, parts, trains), reduce_retracing=True)
 
 
-def _one_test(model: keras.Model, scale: float | None, parts: int) -> Callable[[Any], Logs]:
-    compiled = bool(model.jit_compile) and model.distribute_strategy.num_replicas_in_sync == 1
-    if parts > 1:
-        return _one_step(model, split_testing(model, parts, _cast(scale), compiled), False)
-    return _one_step(model, first_cast(model.test_step, scale), compiled)
-
-
-def _cast(scale: float | None) -> Callable[[Any], Any]:
-    # The other parts stay bytes until they are computed.
-    return first_cast(lambda data: data, scale)
-
-
-def _execution(model: keras.Model, step: Callable[[Any], Logs], clock: GraphClock) -> Execute:
+def _execution(model: keras.Model, step: Callable[[Any], Logs], clock: GraphClock) -> Any:
     # A loop traces the step a second time, so there is none if an execution always has one step.
     of_one = int(model.steps_per_execution) == 1
     samples = functools.partial(_samples, strategy=model.distribute_strategy)
-    function = _single(step, clock, samples) if of_one else _repeated(step, clock, samples)
-    return cast(Execute, tf.function(function, reduce_retracing=True))
 
-
-Execution = Callable[[Any, Any], tuple[Logs, Any]]
-
-
-def _single(step: Callable[[Any], Logs], clock: GraphClock, samples: Callable[[Any], Any]) -> Execution:
-    @tf.autograph.experimental.do_not_convert
-    def execute(iterator: Any, count: Any) -> tuple[Logs, Any]:  # noqa: ARG001 - TensorFlow takes the name into its graph
-        data, begun, waited = clock.first(iterator)
-        logs = step(data)
-        clock.end(begun, waited)
-        return logs, samples(data)
-
-    return execute
-
-
-def _repeated(step: Callable[[Any], Logs], clock: GraphClock, samples: Callable[[Any], Any]) -> Execution:
     def further(iterator: Any, done: Any, waited: Any, trained: Any) -> tuple[Any, Any, Any, Logs]:
         data, waited = clock.next(iterator, waited)
         return done + 1, waited, trained + samples(data), step(data)
@@ -106,20 +68,22 @@ def _repeated(step: Callable[[Any], Logs], clock: GraphClock, samples: Callable[
     def execute(iterator: Any, count: Any) -> tuple[Logs, Any]:
         data, begun, waited = clock.first(iterator)
         logs = step(data)
-        start = (tf.constant(1), waited, samples(data), logs)
-        _, waited, trained, logs = tf.while_loop(
-            lambda done, *_: done < count,
-            lambda done, waited, trained, _: further(iterator, done, waited, trained),
-            start,
-            # A figure for each sample is shorter in a smaller last batch.
-            shape_invariants=tf.nest.map_structure(
-                lambda each: tf.TensorShape(None if each.shape.rank is None else [None] * each.shape.rank), start
-            ),
-        )
+        trained = samples(data)
+        if not of_one:
+            start = (tf.constant(1), waited, trained, logs)
+            _, waited, trained, logs = tf.while_loop(
+                lambda done, *_: done < count,
+                lambda done, waited, trained, _: further(iterator, done, waited, trained),
+                start,
+                # A figure for each sample is shorter in a smaller last batch.
+                shape_invariants=tf.nest.map_structure(
+                    lambda each: tf.TensorShape(None if each.shape.rank is None else [None] * each.shape.rank), start
+                ),
+            )
         clock.end(begun, waited)
         return logs, trained
 
-    return execute
+    return tf.function(execute, reduce_retracing=True)
 
 
 def _samples(data: Any, strategy: tf.distribute.Strategy) -> Any:
@@ -151,11 +115,8 @@ def _one_step(model: keras.Model, step: Callable[[Any], Logs], compiled: bool) -
         logs = flat(returned) if isinstance(returned, dict) else {}
         figures = {name: _mean(value, strategy) for name, value in logs.items() if _is_figure(value, strategy)}
         if not figures:
-            raise TrainerError(
-                "user_code",
-                f"the train_step or test_step of {type(model).__name__} returns no figures",
-                "return a dict of metrics, such as {'loss': loss}",
-            )
+            what = f"the train_step or test_step of {type(model).__name__} returns no figures"
+            raise TrainerError("user_code", what, "return a dict of metrics, such as {'loss': loss}")
         return figures
 
     if not compiled:
@@ -233,24 +194,21 @@ class Executions:
     def __init__(self, model: keras.Model, pipeline: Batches, parts: StepParts, micro_batches: int) -> None:
         clocks = [GraphClock(deterministic=True), parts.clock] if parts.samples else [parts.clock]
         functions = training(model, clocks, pipeline.device_scale, micro_batches)
-        self._take(functions[0])
+        self.run_steps: Execution = functions[0]
+        self._traced = functions[0]
         self._clocked, self._clock_has_run = functions[-1], not parts.samples
         self._parts = parts
         self.run_one = one(model, micro_batches, trains=True)
         self._batches_per_pass = pipeline.batches_per_pass
         self._sizes_differ = pipeline.replicas > 1 and pipeline.smaller_last_batch
 
-    def _take(self, function: Execute) -> None:
-        self.run_steps: Execution = function
-        self._trace, self._count_traces = function.get_concrete_function, function.experimental_get_tracing_count
-
     def traces(self) -> int:
         """Return the number of times that TensorFlow has traced the steps, without the graph with the clock."""
-        return self._count_traces()
+        return self._traced.experimental_get_tracing_count()
 
     def always_with_clock(self) -> None:
         """An operation that draws random numbers has another state in each of two graphs."""
-        self._take(self._clocked)
+        self.run_steps = self._traced = self._clocked
         self._clock_has_run = True
 
     @property
@@ -258,24 +216,22 @@ class Executions:
         """True if the next execution has to trace the graph with the clock, which it is the first to use."""
         return self._parts.sample_is_due and not self._clock_has_run
 
-    def run_clock_first(self, iterator: Any, step: int, count: int) -> Any:
-        self._clock_has_run = True
-        return self.run(iterator, step, count)
-
     def run(self, iterator: Any, step: int, count: int) -> Any:
         """Run the `count` steps after `step`. Replicas exchange gradients of embeddings by their size, which must not
         change within an execution: a smaller last batch is then executed separately.
         """
         logs: Any = {}
         for part in self._same_size(step, count) if self._sizes_differ else (count,):
-            run_steps = self._clocked if self._parts.sample_is_due and self._clock_has_run else self.run_steps
+            run_steps = self.run_steps
+            if self._parts.sample_is_due:
+                run_steps, self._clock_has_run = self._clocked, True
             self._parts.begins()
             logs, samples = run_steps(iterator, constant(part))
             self._parts.after(part, logs, samples)
         return logs
 
     def trace(self, iterator: Any, count: int) -> Any:
-        return self._trace(iterator, constant(count))
+        return self._traced.get_concrete_function(iterator, constant(count))
 
     def _same_size(self, step: int, count: int) -> Iterator[int]:
         beyond, batches = step + count, self._batches_per_pass

@@ -34,9 +34,8 @@ from ..measure import communication, step_parts
 from ..measure.communication import ExchangeTimer
 from ..measure.health import Health
 from ..measure.profile import Profiler
-from ..measure.progress_reports import EpochBegins, FirstTimes, LossWindow, Pulses
+from ..measure.progress_reports import EpochBegins, FirstEvaluation, LossWindow, Pulses
 from ..measure.run_figures import Moment, Plan
-from ..measure.step_parts import StepParts
 from . import train_function
 from .built_training import Built
 from .epoch_rules import EpochRules
@@ -82,20 +81,29 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._clock = report.speed.clock
         self.profiler = Profiler(report, options.run.profile_steps, model)
         self.executions = Executions(model, pipeline, self.parts, options.train.micro_batches)
-        self.watch = Watch(built, self.data, self.parts, self.executions.traces, self.steps_per_epoch)
+        train = options.train
+        self.health = Health(model, train.nan_check_steps, train.stop_on_nan, report, self.parts.not_python)
+        self.health.own_optimizer = built.own is not None and "train.learning_rate" in built.own.inapplicable
+        self.health.together = built.joined is not None
+        self._loss = LossWindow(model)
+        each = train.schedule == "ramp"  # a range test needs the loss at each rate
+        self._pulses = Pulses(report, built.devices.names, slows_down=True, always=each)
+        functions = built.own.stage_functions() if built.own else {}
+        self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas_here, functions), report.writer.emit)
+        self._metrics: dict[str, float] = {}  # at the last pulse
         self._saver = CheckpointSaver(built.checkpoints, report, options.run.checkpoint)
         self.writes_checkpoints = options.run.checkpoint != "off"
         self.rules = EpochRules(built)
         called_too = [*(built.own.callbacks if built.own else []), *([self.rules] if self.rules.callbacks else [])]
         self.called = CalledCallbacks(built, self.steps_per_epoch, called_too)
         self._model_fit = ModelFit(model, built.own, self.data, report, self.called.add)
-        self._restoring = Restoring(built, self.watch.health, self.parts.clock.variables, self.called)
-        self._first = FirstTimes(report, pipeline, built.xla.compiles)
+        self._restoring = Restoring(built, self.health, self.parts.clock.variables, self.called)
+        # Until XLA has compiled its smaller last batch, the batches of a pass.
+        self._per_pass = pipeline.batches_per_pass if built.xla.compiles and pipeline.smaller_last_batch else None
         joined = built.joined
         self.agreement = Agreement(joined.cluster, joined.exchange, built.stop) if joined else None
         self.exchange_timer = ExchangeTimer(model, joined.exchange, report) if joined else None
-        self.watch.health.together = joined is not None
-        self._evaluation = Evaluation(built, self._check_stop, self._first, self._restoring)
+        self._evaluation = Evaluation(built, self._check_stop, self._restoring)
         self._begins = EpochBegins(pipeline.held_back if pipeline.apart else "", report)
         model.train_function = lambda iterator: self._execute(iterator)  # a method would lead checkpoints to the loop
         self._may_execute = False  # callbacks have begun an execution, and no stop may come before it
@@ -112,8 +120,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self.rules.require_figures()
         first = pipeline.fit.initial_epoch * self.steps_per_epoch
         self._is_trial = bool(part_of_sweep.read(report.run).sweep)
-        epochs = part_of_sweep.read(report.run).pause_after or built.options.train.epochs
-        self._pause_at = first + epochs * self.steps_per_epoch
+        pause_after = part_of_sweep.read(report.run).pause_after or built.options.train.epochs
+        self._pause_at = first + pause_after * self.steps_per_epoch
         self.step = first if resume_at is None else resume_at
         self.called.add(())
         built.checkpoints.callbacks = self._state_of_callbacks
@@ -128,10 +136,23 @@ class TrainingLoop(keras.callbacks.CallbackList):
         if self.exchange_timer is not None:
             self.exchange_timer.begin(self.step, warmup)
         report.speed.plan = Plan(built.options.train.epochs, self.steps, full_batch(pipeline))
-        self.watch.health.begin(self.step)
-        self.watch.loss.begin(within_epoch=self.step % self.steps_per_epoch > 0)
+        self.health.begin(self.step)
+        self._loss.begin(within_epoch=self.step % self.steps_per_epoch > 0)
+        model, epochs = built.model, built.options.train.epochs
         try:
-            self._fit_to_the_end(due)
+            model.stop_training = False
+            if self._restoring.is_due and (due.ended or due.logs is not None or self.step == self.steps):
+                self._finish(due)
+            self._pause_if_due()  # it was killed after the checkpoint of that epoch
+            while self.step < self.steps and not model.stop_training:
+                # The rest of a resumed epoch is a fit of its own, and so is each epoch whose batches are made apart.
+                epoch, done = divmod(self.step, self.steps_per_epoch)
+                beyond = epoch + 1 if done or pipeline.apart else epochs
+                before = self.step
+                with more_to_come(model) if beyond < epochs else contextlib.nullcontext():
+                    self._fit(epoch, beyond, self.steps_per_epoch - done)
+                if self.step == before and not model.stop_training:
+                    raise TrainerError("input", _NO_STEP, _NO_STEP_HINT)
             stopped = "early_stop" if self.rules.stopped else "callback"
             report.ended_by = "last_step" if self.step >= self.steps else stopped
         except _Measured:
@@ -139,24 +160,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
         finally:
             pipeline.close()
         self._restoring.training_ends()
-        self.watch.finish()
+        self._stages.finish()
         self.profiler.close()
-
-    def _fit_to_the_end(self, due: EndDue) -> None:
-        model, epochs = self.built.model, self.built.options.train.epochs
-        model.stop_training = False
-        if self._restoring.is_due and (due.ended or due.logs is not None or self.step == self.steps):
-            self._finish(due)
-        self._pause_if_due()  # it was killed after the checkpoint of that epoch
-        while self.step < self.steps and not model.stop_training:
-            # The rest of a resumed epoch is a fit of its own, and so is each epoch whose batches are made apart.
-            epoch, done = divmod(self.step, self.steps_per_epoch)
-            beyond = epoch + 1 if done or self.built.pipeline.apart else epochs
-            before = self.step
-            with more_to_come(model) if beyond < epochs else contextlib.nullcontext():
-                self._fit(epoch, beyond, self.steps_per_epoch - done)
-            if self.step == before and not model.stop_training:
-                raise TrainerError("input", _NO_STEP, _NO_STEP_HINT)
 
     def _finish(self, due: EndDue) -> None:
         """End an epoch or the training in a fit without a step, which calls all callbacks as at any end."""
@@ -215,7 +220,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self.agreement is not None:
             self.agreement.soon()
-        self.built.report.epochs.begin()
+        self.built.report.epoch_begins()
         self._restoring.epoch_begins()
         if self._restoring.is_due:
             self.called.held.append(lambda: self._callbacks_begin_epoch(epoch, as_keras(logs)))
@@ -276,7 +281,9 @@ class TrainingLoop(keras.callbacks.CallbackList):
             began = time.perf_counter()
         logs = self._step_logs = self._run(iterator, count, began)
         self.step += count
-        self.watch.execution_ran(self.step, began, iterator)
+        self.health.check_by_steps(self.step)
+        if self._pulses.due(began):
+            self._pulse(iterator)
         self._begins.executed(time.perf_counter() - began, last=count == left_of_epoch)
         if self.profiler.ends(self.step):
             self._stand_still()
@@ -297,7 +304,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         enough = seconds is not None and plan.enough(clock.measured_until(now), clock.measured_steps, seconds)
         if self.agreement is not None:
             wishes = self.agreement.wishes
-            wishes.enough, wishes.check_weights = enough, self.watch.health.wants_check
+            wishes.enough, wishes.check_weights = enough, self.health.wants_check
             enough = self._obeyed(self.agreement.before_execution).enough
         elif self.built.stop.reason:
             self._pause()
@@ -318,8 +325,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
                 self.built.report.warn("peer_stopped", f"{who} stops, as its own run says, and all stop together")
             raise
         if agreed.check_weights:
-            self.watch.health.wants_check = False
-            self.watch.check_weights(self.step)
+            self.health.wants_check = False
+            self.health.check(self.step, self._metrics)
         if agreed.end:
             self.built.model.stop_training = True
         return agreed
@@ -328,7 +335,9 @@ class TrainingLoop(keras.callbacks.CallbackList):
         """Run the `count` steps of an execution. One in which something is compiled is timed separately."""
         report = self.built.report
         first = report.first_seconds.step is None
-        compiles = self._first.meets_smaller_batch(self.step, count) and not first
+        smaller = self._per_pass is not None and self.step // self._per_pass != (self.step + count) // self._per_pass
+        self._per_pass = None if smaller else self._per_pass
+        compiles = smaller and not first
         adds_clock = self.executions.clock_is_due and not first
         if compiles or adds_clock:
             self._stand_still()
@@ -339,7 +348,21 @@ class TrainingLoop(keras.callbacks.CallbackList):
         if self._clock.warm and not report.speed.warm:
             report.speed.begin_measuring(self._clock.spent(began), self.step)
         if first:
-            return self._run_first(iterator, count, began)
+            trace = functools.partial(self.executions.trace, iterator, count)
+            report.phase("compiling", "XLA" if self.built.xla.compiles else "tracing")
+            self._restoring.first_step_comes(trace)
+            if self.built.own is not None and self.parts.samples and object_graph.draws(trace().graph):
+                self.executions.always_with_clock()
+            logs = self.executions.run(iterator, self.step, count)
+            floats(logs)  # waits for the device: the first step has ended when its figures are known
+            self._restoring.first_step_ran(trace)
+            self.built.stop.at_once = False
+            report.first_step_done(time.perf_counter() - began)
+            self._pulses.first_step_done()
+            report.phase("training")
+            samples = full_batch(self.built.pipeline) // self.built.pipeline.replicas
+            report.speed.transfer_seconds = communication.transfer_seconds(self.data.spec, samples, self.data.gpus)
+            return logs
         if compiles:  # XLA compiles for this size, so the time does not count as time of steps
             report.phase("compiling", "smaller batch")
             with self.parts.left_out():
@@ -349,29 +372,11 @@ class TrainingLoop(keras.callbacks.CallbackList):
             return logs
         if adds_clock:  # the graph is traced meanwhile: the time is left out of the shares of input and Python
             with self.parts.left_out(), self._restoring.as_traced("train"):
-                logs = self.executions.run_clock_first(iterator, self.step, count)
+                logs = self.executions.run(iterator, self.step, count)
                 floats(logs)
             return logs
         self.parts.before()
         return self.executions.run(iterator, self.step, count)
-
-    def _run_first(self, iterator: Any, count: int, began: float) -> Any:
-        report, trace = self.built.report, functools.partial(self.executions.trace, iterator, count)
-        report.phase("compiling", "XLA" if self.built.xla.compiles else "tracing")
-        self._restoring.first_step_comes(trace)
-        if self.built.own is not None and self.parts.samples and object_graph.draws(trace().graph):
-            self.executions.always_with_clock()
-        logs = self.executions.run(iterator, self.step, count)
-        floats(logs)  # waits for the device: the first step has ended when its figures are known
-        self._restoring.first_step_ran(trace)
-        self.built.stop.at_once = False
-        report.first_step_done(time.perf_counter() - began)
-        self.watch.pulses.first_step_done()
-        report.phase("training")
-        pipeline = self.built.pipeline
-        samples = full_batch(pipeline) // pipeline.replicas
-        report.speed.transfer_seconds = communication.transfer_seconds(self.data.spec, samples, self.data.gpus)
-        return logs
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Write a checkpoint after the callbacks; that of an epoch's end follows its evaluation."""
@@ -390,24 +395,21 @@ class TrainingLoop(keras.callbacks.CallbackList):
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._pause()
-        epoch_ended = self.step % self.steps_per_epoch == 0
-        metrics = self._epoch_metrics() if epoch_ended else None
+        metrics: dict[str, float] | None = None
+        if self.step % self.steps_per_epoch == 0:  # if the step returns figures of its own, those of the last step
+            metrics = of_step = self.parts.wait_for_device()
+            if self._unfinished is not None:  # an interrupted evaluation is repeated
+                metrics = floats(self._unfinished)
+            elif of_step.keys() == (of_model := floats(self.built.model.get_metrics_result())).keys():
+                metrics = of_model
         if self._unfinished is None:
             self._unfinished = self._logs_of_epoch()
-        self.watch.loss.evaluation_begins()
+        self._loss.evaluation_begins()
         if self.agreement is not None:
             self.agreement.soon()
         self.built.pipeline.evaluation_begins(-(-self.step // self.steps_per_epoch) - 1)
         self._evaluation.begin(self.built.pipeline.validation_batches, metrics)
         self.called("on_test_begin", as_keras(logs))
-
-    def _epoch_metrics(self) -> dict[str, float]:
-        # If the step returns figures of its own, those of the last step.
-        logs = self.parts.wait_for_device()
-        if self._unfinished is not None:  # an interrupted evaluation is repeated
-            return floats(self._unfinished)
-        metrics = floats(self.built.model.get_metrics_result())
-        return metrics if logs.keys() == metrics.keys() else logs
 
     def _logs_of_epoch(self) -> dict[str, Any]:
         # of its steps up to now, as Keras' fit gives them to callbacks
@@ -438,10 +440,13 @@ class TrainingLoop(keras.callbacks.CallbackList):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._pause()
         values = as_keras(logs)
-        self.called.epoch_ends(values)
+        self.called.saved, self.called.epoch_logs = None, dict(values)
         self.called("on_epoch_end", epoch, values)
         metrics, self._evaluation.epoch_metrics, self._unfinished = floats(values), None, None
-        self.watch.epoch_ends(self.step, metrics)
+        window_loss = self._loss.end_epoch()
+        self.health.check(self.step, metrics)
+        training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
+        self._pulses.out_of_turn(self._moment(training, window_loss))
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
         self._restoring.epoch_ends()
         if self._saver.take_due(epoch_ends=True):
@@ -461,9 +466,12 @@ class TrainingLoop(keras.callbacks.CallbackList):
             self.called("on_train_end", as_keras(logs) or self.called.epoch_logs)
 
     def leave(self, metrics: dict[str, float] | None = None) -> None:
-        """Report the progress before the training ends early, and write a checkpoint if checkpoints are on."""
+        """Report the progress before the training ends early (without `metrics` those of the last pulse), and write a
+        checkpoint if checkpoints are on.
+        """
         self.profiler.close()
-        self.watch.training_ends(self.step, metrics)
+        self._stages.finish()
+        self._pulses.out_of_turn(self._moment(self._metrics if metrics is None else metrics))
         if self.writes_checkpoints:
             self.save()
         elif self._evaluation.epoch_metrics:  # stopped during the evaluation, which no resumed run repeats
@@ -478,6 +486,29 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._clock.pause(time.perf_counter())
         self.profiler.end_step()
 
+    def _pulse(self, iterator: Any) -> None:
+        """A few times a second the host waits for the device, and figures are read and reported."""
+        self._metrics = self.parts.wait_for_device()
+        self.parts.pulse()
+        self._clock.device_was_waited_for()
+        window_loss = self._loss.take()
+        self.health.check_by_cost(self.step, self._metrics)
+        self._pulses.pulse(self._moment(self._metrics, window_loss))
+        self._stages.pulse(self.data.pipeline_iterator(iterator))
+
+    def _moment(self, metrics: dict[str, float], window_loss: float | None = None) -> Moment:
+        return Moment(
+            epoch=(self.step - 1) // self.steps_per_epoch + 1,
+            step=self.step,
+            spent=self._clock.spent(time.perf_counter()),
+            metrics=metrics,
+            samples=self.parts.trained_samples(),
+            traces=self.executions.traces(),
+            loss_scale=self.health.loss_scale(),
+            skipped_steps=self.health.skipped_steps(self.step),
+            window_loss=window_loss,
+        )
+
     def _stand_still(self) -> dict[str, float]:
         metrics = self.parts.wait_for_device()
         self._pause()
@@ -487,7 +518,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         """Write a checkpoint of this step. With train.stop_on_nan, weights that are NaN raise TrainerError first."""
         if self._restoring.is_due:  # the state is not yet that of this step
             return
-        self.watch.health.check(self.step)
+        self.health.check(self.step)
         self._pause()
         if self.built.own is not None:
             self.built.own.record_code(self.built.report.run)
@@ -526,7 +557,8 @@ class CalledCallbacks:
         self.saved: tuple[Any, Arrays] | None = None  # of the checkpoint, until its epoch has ended
         self._resumed = False
         self.held: list[Callable[[], None]] = []  # calls that wait until the checkpoint is restored
-        self.epoch_logs: dict[str, Any] = {}  # of the last epoch that has ended
+        # Of the last epoch that has ended, without what the callbacks add, as Keras passes it to on_train_end.
+        self.epoch_logs: dict[str, Any] = {}
 
     def add(self, handed: Sequence[keras.callbacks.Callback]) -> None:
         """Also call the callbacks `handed` over by the model's own fit. If an earlier fit of the same training has
@@ -564,10 +596,6 @@ class CalledCallbacks:
         if saves:
             callback_state.state_of(new, Arrays())  # raises an error now rather than hours later
 
-    def epoch_ends(self, logs: dict[str, Any]) -> None:
-        # without what the callbacks add, as Keras passes it to on_train_end
-        self.saved, self.epoch_logs = None, dict(logs)
-
     # ---- checkpoints ----------------------------------------------------------------------------
 
     def state(self, arrays: Arrays, due: EndDue) -> Any:
@@ -596,12 +624,6 @@ class CalledCallbacks:
         saved, arrays = self.saved
         lost = self._attributes.restore(saved["attributes"]["now"]) if "attributes" in saved else []
         return callback_state.restore(self.callbacks, saved["callbacks"], arrays) + lost
-
-    def call_held(self) -> None:
-        """Call what has waited until the checkpoint was restored."""
-        held, self.held = self.held, []
-        for call in held:
-            call()
 
 
 def _overrides(callback: keras.callbacks.Callback, names: tuple[str, ...]) -> bool:
@@ -675,30 +697,29 @@ class Restoring:
         self._health.note_start()
         if self._step is not None:
             self._restore(self._step)
-            self._called.call_held()
+            held, self._called.held = self._called.held, []  # calls that have waited until then
+            for call in held:
+                call()
 
     def first_step_ran(self, trace: Trace) -> None:
         if self._built.own is not None:
-            traced = trace()
-            self._built.checkpoints.state.saw(traced.graph, self._ours)
-            self._warn_of_draws(traced)
+            self._built.checkpoints.state.saw(trace().graph, self._ours)
+            self._warn_of_draws(trace)
 
     def first_test_ran(self, trace: Trace) -> None:
         """Warn once if the test step of a user's model draws random numbers that a resumed training cannot restore."""
-        if self._built.own is not None and not self._tested:
+        if not self._tested:
             self._tested = True
-            self._warn_of_draws(trace())
+            self._warn_of_draws(trace)
 
-    def _warn_of_draws(self, traced: Any) -> None:
+    def _warn_of_draws(self, trace: Trace) -> None:
         if self._built.own is not None and self._resumed:
-            self._built.own.warn_of_draws(traced.graph, self._built.report)
+            self._built.own.warn_of_draws(trace().graph, self._built.report)
 
     def epoch_ends(self) -> None:
-        """Name the variables that were created since the training was resumed, and have not got their values."""
         self._warn_of_missed(self._built.checkpoints.state.missed())
 
     def training_ends(self) -> None:
-        """Name the variables that were not created again."""
         state = self._built.checkpoints.state
         self._warn_of_missed([*state.missed(), *(entry.name for entry in state.later.waiting)])
         state.later.close()
@@ -731,11 +752,13 @@ class Evaluation:
     `check_stop` raises StopRequested, with True in the run's own.
     """
 
-    def __init__(
-        self, built: Built, check_stop: Callable[[bool], object], first: FirstTimes, restoring: Restoring
-    ) -> None:
+    def __init__(self, built: Built, check_stop: Callable[[bool], object], restoring: Restoring) -> None:
         self._together, self._check_stop = built.options.compile.steps_per_execution, check_stop
-        self._first, self._restoring = first, restoring
+        self._first, self._restoring = FirstEvaluation(built.report), restoring
+        # XLA compiles once more for a smaller last batch.
+        samples, batch = built.pipeline.validation_samples, built.pipeline.global_batch_size
+        may_be_smaller = built.pipeline.replicas == 1 and (samples is None or samples % batch != 0)
+        self._smaller = built.xla.compiles and may_be_smaller
         self._heartbeat, self._next_beat = built.report.heartbeat, 0.0
         model, micro_batches = built.model, built.options.train.micro_batches
         function = train_function.testing(model, built.pipeline.device_scale, micro_batches)
@@ -751,7 +774,7 @@ class Evaluation:
     def begin(self, steps: int, epoch_metrics: dict[str, float] | None) -> None:
         """Begin the run's own evaluation of `steps` steps, after an epoch with these metrics, if there was one."""
         self.epoch_metrics = epoch_metrics
-        self._first.evaluation.begins()
+        self._first.begins()
         self._left = steps
         self._next_beat = time.monotonic() + BEAT_SECONDS
 
@@ -765,92 +788,25 @@ class Evaluation:
         self._check_stop(own)
         traces, self._traced = own not in self._traced, self._traced | {own}
         with self._restoring.as_traced("test") if traces else contextlib.nullcontext():
-            if own:
-                return self._execute_own(iterator)
-            # The number of remaining batches is unknown, so they are drawn one by one.
-            logs = self._run_one(next(iterator))
-            for data in itertools.islice(iterator, self._together - 1):
-                logs = self._run_one(data)
+            if not own:  # the number of remaining batches is unknown, so they are drawn one by one
+                logs = self._run_one(next(iterator))
+                for data in itertools.islice(iterator, self._together - 1):
+                    logs = self._run_one(data)
+                return logs
+            count = min(self._together, self._left)
+            self._left -= count
+            smaller = self._smaller and self._left == 0
+            compiles = smaller or not self._first.done
+            if compiles:
+                self._smaller = self._smaller and not smaller
+                self._first.compile()
+            logs, _ = self._run(iterator, constant(count))
+            if compiles:
+                floats(logs)  # waits for the device
+                self._first.compiled()
+            elif time.monotonic() >= self._next_beat:
+                floats(logs)
+                self._heartbeat.beat()
+                self._next_beat = time.monotonic() + BEAT_SECONDS
+            self._restoring.first_test_ran(functools.partial(self._trace, iterator, constant(count)))
             return logs
-
-    def _execute_own(self, iterator: Any) -> Any:
-        count = min(self._together, self._left)
-        self._left -= count
-        compiles = self._first.test_begins(self._left)
-        logs, _ = self._run(iterator, constant(count))
-        if compiles:
-            floats(logs)  # waits for the device
-            self._first.evaluation.compiled()
-        elif time.monotonic() >= self._next_beat:
-            floats(logs)
-            self._heartbeat.beat()
-            self._next_beat = time.monotonic() + BEAT_SECONDS
-        self._restoring.first_test_ran(functools.partial(self._trace, iterator, constant(count)))
-        return logs
-
-
-class Watch:
-    """Watches health, progress, memory and input stages, at pulses, a few times a second: the host waits for the
-    device, then figures are read and reported. Between pulses it costs little.
-    """
-
-    def __init__(
-        self, built: Built, data: FitData, parts: StepParts, traces: Callable[[], int], steps_per_epoch: int
-    ) -> None:
-        options, pipeline, report = built.options, built.pipeline, built.report
-        self._data, self._parts, self._traces, self._steps_per_epoch = data, parts, traces, steps_per_epoch
-        self._speed = report.speed
-        train = options.train
-        self.health = Health(built.model, train.nan_check_steps, train.stop_on_nan, report, parts.not_python)
-        self.health.own_optimizer = built.own is not None and "train.learning_rate" in built.own.inapplicable
-        self.loss = LossWindow(built.model)
-        each = train.schedule == "ramp"  # a range test needs the loss at each rate
-        self.pulses = Pulses(report, built.devices.names, slows_down=True, always=each)
-        functions = built.own.stage_functions() if built.own else {}
-        self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas_here, functions), report.writer.emit)
-        self._metrics: dict[str, float] = {}  # metrics at the last pulse
-
-    def execution_ran(self, step: int, began: float, iterator: Any) -> None:
-        self.health.check_by_steps(step)
-        if self.pulses.due(began):
-            self._pulse(step, iterator)
-
-    def _pulse(self, step: int, iterator: Any) -> None:
-        self._metrics = self._parts.wait_for_device()
-        self._parts.pulse()
-        self._speed.clock.device_was_waited_for()
-        window_loss = self.loss.take()
-        self.health.check_by_cost(step, self._metrics)
-        self.pulses.pulse(self._moment(step, self._metrics, window_loss))
-        self._stages.pulse(self._data.pipeline_iterator(iterator))
-
-    def check_weights(self, step: int) -> None:
-        """Check the weights after `step` steps now, with the metrics of the last pulse. See `Health.check`."""
-        self.health.check(step, self._metrics)
-
-    def epoch_ends(self, step: int, metrics: dict[str, float]) -> None:
-        window_loss = self.loss.end_epoch()
-        self.health.check(step, metrics)
-        training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
-        self.pulses.out_of_turn(self._moment(step, training, window_loss))
-
-    def training_ends(self, step: int, metrics: dict[str, float] | None = None) -> None:
-        """Report the figures of the last step before the training ends, or else those of the last pulse."""
-        self.finish()
-        self.pulses.out_of_turn(self._moment(step, self._metrics if metrics is None else metrics))
-
-    def finish(self) -> None:
-        self._stages.finish()
-
-    def _moment(self, step: int, metrics: dict[str, float], window_loss: float | None = None) -> Moment:
-        return Moment(
-            epoch=(step - 1) // self._steps_per_epoch + 1,
-            step=step,
-            spent=self._speed.clock.spent(time.perf_counter()),
-            metrics=metrics,
-            samples=self._parts.trained_samples(),
-            traces=self._traces(),
-            loss_scale=self.health.loss_scale(),
-            skipped_steps=self.health.skipped_steps(step),
-            window_loss=window_loss,
-        )

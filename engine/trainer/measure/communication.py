@@ -53,7 +53,14 @@ class ExchangeTimer:
 
     def _seconds(self) -> float:
         if self._function is None:
-            self._function = tf.function(lambda: self._model.distribute_strategy.run(self._in_replica), autograph=False)
+
+            def in_replica() -> Any:
+                # Copies, as the strategy exchanges values computed on the replica's device.
+                weights = [tf.identity(variable.value) for variable in self._model.trainable_variables]
+                sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, weights)
+                return tf.add_n([tf.reduce_sum(tf.cast(tf.reshape(total, [-1])[:1], tf.float32)) for total in sums])
+
+            self._function = tf.function(lambda: self._model.distribute_strategy.run(in_replica), autograph=False)
         self._exchange.wait()  # begin together: waiting for another worker is no part of the exchange
         began = time.perf_counter()
         for part in self._model.distribute_strategy.experimental_local_results(self._function()):
@@ -61,39 +68,28 @@ class ExchangeTimer:
         self._report.heartbeat.beat()
         return time.perf_counter() - began
 
-    def _in_replica(self) -> Any:
-        # Copies, as the strategy exchanges values computed on the replica's device.
-        weights = [tf.identity(variable.value) for variable in self._model.trainable_variables]
-        sums = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, weights)
-        return tf.add_n([tf.reduce_sum(tf.cast(tf.reshape(total, [-1])[:1], tf.float32)) for total in sums])
-
 
 def transfer_seconds(spec: Any, samples: int, devices: Sequence[str]) -> float | None:
     """Return the time of copying a batch to the slowest idle GPU. None without one, for an unknown size, or if it
     fails: a copy without memory raises InternalError (TensorFlow 2.21: "Dst tensor is not initialized").
     """
-    sizes = [_bytes(part, samples) for part in tf.nest.flatten(spec)]
-    if any(size is None for size in sizes):
-        return None
+    sizes = []
+    for part in tf.nest.flatten(spec):
+        if not isinstance(part, tf.TensorSpec) or part.shape.rank in (None, 0) or None in part.shape[1:]:
+            return None
+        sizes.append(samples * math.prod(part.shape[1:]) * part.dtype.size)
     try:
         with tf.device("/CPU:0"):
             batch = [tf.zeros([size], tf.uint8) for size in sizes if size]
-        return max((_seconds_to(device, batch) for device in devices), default=None)
+        seconds = []
+        for device in devices:
+            _copy(device, batch)  # the first one also takes memory for the copies
+            times = [_copy(device, batch) for _ in range(COPIES)]
+            copying, reading = map(statistics.median, zip(*times, strict=True))
+            seconds.append(max(0.0, copying - reading))
+        return max(seconds, default=None)
     except tf.errors.OpError:
         return None
-
-
-def _bytes(spec: Any, samples: int) -> int | None:
-    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0) or None in spec.shape[1:]:
-        return None
-    return samples * math.prod(spec.shape[1:]) * spec.dtype.size
-
-
-def _seconds_to(device: str, batch: list[Any]) -> float:
-    _copy(device, batch)  # the first one also takes memory for the copies
-    times = [_copy(device, batch) for _ in range(COPIES)]
-    copying, reading = map(statistics.median, zip(*times, strict=True))
-    return max(0.0, copying - reading)
 
 
 def _copy(device: str, batch: list[Any]) -> tuple[float, float]:
@@ -101,14 +97,9 @@ def _copy(device: str, batch: list[Any]) -> tuple[float, float]:
     with tf.device("/CPU:0"):
         fresh = [tf.identity(part) for part in batch]  # a tensor keeps its first copy, and is not copied again
     with tf.device(device):
-        begin = time.perf_counter()
-        there = [tf.identity(part) for part in fresh]
-        _read_back(there)
-        copied = time.perf_counter()
-        _read_back(there)
-        return copied - begin, time.perf_counter() - copied
-
-
-def _read_back(there: list[Any]) -> None:
-    for part in there:
-        part[-1:].numpy()
+        times, there = [time.perf_counter()], [tf.identity(part) for part in fresh]
+        for _ in range(2):
+            for part in there:
+                part[-1:].numpy()
+            times.append(time.perf_counter())
+        return times[1] - times[0], times[2] - times[1]

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from ... import plan
+from ...gpu import TrainingGpu
 from ...job.environment_variables import tf32_overridden
 from ...options import Options
 from ...telemetry.chips import number_format, peak_flops
@@ -23,16 +24,7 @@ PASSES = 3
 _PRODUCTS = ("MatMul", "Conv", "Einsum")  # in the names of operations, such as BatchMatMulV2 and Conv2D
 
 
-class Chip(Protocol):
-    """A GPU that trains: its name, and in `mig` whether it is only an instance (a part) of the GPU."""
-
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def mig(self) -> bool: ...
-
-
-def peak(options: Options, gpus: Sequence[Chip], replicas: int) -> float | None:
+def peak(options: Options, gpus: Sequence[TrainingGpu], replicas: int) -> float | None:
     """Return the dense FLOP/s of all training GPUs together, in the number format of their matrix products. None for
     an unknown chip, different ones, or a part of one (MIG). NVIDIA_TF32_OVERRIDE=0 overrules TensorFlow's setting.
     """

@@ -45,7 +45,6 @@ class Health:
         self._seen: dict[int, Any] = {}  # the weights whose first values are known
 
     def begin(self, step: int) -> None:
-        """To be called when the training begins after `step` steps. `step` is above 0 if the run was resumed."""
         self._last_good_step = step
         self.note_start()
 
@@ -145,17 +144,13 @@ class Health:
 
 
 def _finite(weights: Sequence[Any]) -> list[Any]:
-    parts = [_parts_here(weight) for weight in weights]
-    return [
-        tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(part))) for part in of_one])
-        for of_one in parts
-    ]
-
-
-def _parts_here(weight: Any) -> list[Any]:
-    # As an aggregate of parts (replicas) that differ would need all machines. Those of a trainable weight are equal.
-    parts = list(getattr(weight.value, "values", [weight.value]))
-    return parts[:1] if weight.trainable else parts
+    finite = []
+    for weight in weights:
+        # Not as an aggregate, as one of parts (replicas) that differ would need all machines; a trainable weight's are
+        # equal.
+        parts = list(getattr(weight.value, "values", [weight.value]))[: 1 if weight.trainable else None]
+        finite.append(tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(part))) for part in parts]))
+    return finite
 
 
 def _is_lost(metrics: Mapping[str, float]) -> bool:

@@ -6,13 +6,11 @@ import contextlib
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from ... import units
-from ..data.batches import Batches
 from .run_figures import Moment
 from .run_report import RunReport
 
@@ -61,26 +59,16 @@ class Pulses:
 def peak_bytes(device_names: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return `current_bytes` and `peak_bytes` of the devices of which TensorFlow counts them, by name."""
     devices = {}
-    for name in device_names:
-        short = _short(name)
-        try:
+    for short in map(_short, device_names):
+        with contextlib.suppress(ValueError, RuntimeError, tf.errors.OpError):
             info = tf.config.experimental.get_memory_info(short)
-        except (ValueError, RuntimeError, tf.errors.OpError):
-            continue
-        if info["peak"]:  # the CPU's allocator does not count small tensors: 0 means that nothing was counted
-            devices[short] = {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
+            if info["peak"]:  # the CPU's allocator does not count small tensors: 0 means that nothing was counted
+                devices[short] = {"current_bytes": int(info["current"]), "peak_bytes": int(info["peak"])}
     return devices
 
 
 def _short(name: str) -> str:
     return name.split("device:")[-1]
-
-
-class _Sums(NamedTuple):
-    """The sum of the losses of all samples since Keras began to count, and the sum of the samples' weights."""
-
-    loss: float = 0.0
-    weight: float = 0.0
 
 
 class LossWindow:
@@ -91,7 +79,7 @@ class LossWindow:
 
     def __init__(self, model: keras.Model) -> None:
         self._model = model
-        self._read = _Sums()
+        self._loss = self._weight = 0.0  # sums at the last reading
         self._last: float | None = None  # the window before an evaluation
         self._used_otherwise = False  # the sums hold earlier steps, or steps of an evaluation
 
@@ -101,13 +89,13 @@ class LossWindow:
 
     def take(self) -> float | None:
         """Return the mean over the steps since the last call. None without a step, or if the sums contain others."""
-        now = _sums(self._model)
-        if now is None:
+        if (sums := _sums(self._model)) is None:
             return None
-        before = self._read if now.weight >= self._read.weight else _Sums()  # else Keras has reset the sums
-        usable = now.weight > before.weight and not self._used_otherwise
-        self._read, self._used_otherwise = now, False
-        return (now.loss - before.loss) / (now.weight - before.weight) if usable else None
+        loss, weight, before = *sums, (self._loss, self._weight)
+        before_loss, before_weight = before if weight >= before[1] else (0.0, 0.0)  # else Keras has reset the sums
+        usable = weight > before_weight and not self._used_otherwise
+        self._loss, self._weight, self._used_otherwise = loss, weight, False
+        return (loss - before_loss) / (weight - before_weight) if usable else None
 
     def evaluation_begins(self) -> None:
         """To be called before an evaluation, which uses the same sums. The mean up to now is kept for `end_epoch`."""
@@ -116,7 +104,7 @@ class LossWindow:
     def end_epoch(self) -> float | None:
         """Return the mean loss of the epoch's last steps, or None. Keras begins the next epoch with empty sums."""
         last = self._last if self._used_otherwise else self.take()
-        self._read, self._last, self._used_otherwise = _Sums(), None, False
+        self._loss, self._weight, self._last, self._used_otherwise = 0.0, 0.0, None, False
         return last
 
 
@@ -153,20 +141,19 @@ class SampleCount:
     def _weight(self) -> float:
         sums = _sums(self._model) if self._counts else None
         self._counts = sums is not None
-        return sums.weight if sums else 0.0
+        return sums[1] if sums else 0.0
 
 
-def _sums(model: keras.Model) -> _Sums | None:
+def _sums(model: keras.Model) -> tuple[float, float] | None:
+    """Of the losses of all samples since Keras began to count, and of the samples' weights, on the replicas of this
+    process: an aggregate over all replicas would need all processes at once.
+    """
     tracker = next((metric for metric in model.metrics if metric.name == "loss"), None)
     if not isinstance(tracker, keras.metrics.Mean):
         return None
-    return _Sums(_total(tracker.total), _total(tracker.count))
-
-
-def _total(variable: Any) -> float:
-    # of the replicas of this process: an aggregate over all replicas would need all processes at once
-    value = variable.value
-    return float(sum(part.numpy() for part in getattr(value, "values", [value])))
+    values = (variable.value for variable in (tracker.total, tracker.count))
+    loss, weight = (float(sum(part.numpy() for part in getattr(value, "values", [value]))) for value in values)
+    return loss, weight
 
 
 class FirstEvaluation:
@@ -182,10 +169,10 @@ class FirstEvaluation:
 
     def begins(self) -> None:
         # The first one also makes the iterator over its data, which counts as compiling.
+        self._since = None  # of an evaluation that ended before it ran
         if self.done:
             self._report.phase("evaluating")
         else:
-            self._since = None  # of an evaluation that ended before it ran
             self.compile()
 
     def compile(self) -> None:
@@ -201,32 +188,6 @@ class FirstEvaluation:
             self._report.first_seconds.evaluation = (self._report.first_seconds.evaluation or 0.0) + seconds
             self._since = None
         self._report.phase("evaluating")
-
-
-class FirstTimes:
-    """Decides which execution is the first of its kind, so that its time is reported as `compiling`."""
-
-    def __init__(self, report: RunReport, pipeline: Batches, xla: bool) -> None:
-        self.evaluation = FirstEvaluation(report)
-        self._per_pass = pipeline.batches_per_pass if xla and pipeline.smaller_last_batch else None
-        samples, batch = pipeline.validation_samples, pipeline.global_batch_size
-        self._smaller_test = xla and pipeline.replicas == 1 and (samples is None or samples % batch != 0)
-
-    def meets_smaller_batch(self, step: int, count: int) -> bool:
-        """Return True, once, if the `count` steps after `step` have a smaller batch, for which XLA compiles again."""
-        if self._per_pass is None or step // self._per_pass == (step + count) // self._per_pass:
-            return False
-        self._per_pass = None
-        return True
-
-    def test_begins(self, left: int) -> bool:
-        """Return True, and report it, if the evaluation's next execution, before `left` batches, is compiled."""
-        smaller = self._smaller_test and left == 0
-        if self.evaluation.done and not smaller:
-            return False
-        self._smaller_test = self._smaller_test and not smaller
-        self.evaluation.compile()
-        return True
 
 
 MUCH = 0.05  # of an epoch's time

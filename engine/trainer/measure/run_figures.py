@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...learning import EpochsSeen
 from ...runs import events
 
 WINDOW_SECONDS = 0.05
@@ -71,11 +69,10 @@ class StepClock:
         self._running = 0
         self._open_seconds, self._open_steps = 0.0, 0
         self._windows = array("d")
-        self._recent: deque[float] = deque(maxlen=RECENT_WINDOWS)
+        self.recent: deque[float] = deque(maxlen=RECENT_WINDOWS)  # step times in ms of the last windows
 
     @property
     def begun_steps(self) -> int:
-        """The number of steps that have begun: `ended_steps`, plus the steps of the present execution."""
         return self.ended_steps + (0 if self._since is None else self._running)
 
     def mark(self, now: float, count: int) -> None:
@@ -124,12 +121,8 @@ class StepClock:
             self._cut = False
             step_ms = 1000 * self._open_seconds / self._open_steps
             self._windows.append(step_ms)
-            self._recent.append(step_ms)
+            self.recent.append(step_ms)
             self._open_seconds, self._open_steps = 0.0, 0
-
-    def recent_ms(self) -> tuple[float | None, float | None]:
-        """Return median and 95th percentile of the step time in ms, over the last RECENT_WINDOWS windows."""
-        return _percentiles(self._recent)
 
     def overall_ms(self) -> tuple[float | None, float | None]:
         """Return median and 95th percentile of the step time in ms over the whole run, or its mean if it is short."""
@@ -210,11 +203,7 @@ class Speed:
         self._recent: deque[tuple[Spent, int]] = deque()  # with the step, the oldest first
 
     def begin(
-        self,
-        warmup_steps: int,
-        on_gpu: bool,
-        totals: Totals = lambda: (None, None),
-        samples: Samples = lambda: None,
+        self, warmup_steps: int, on_gpu: bool, totals: Totals = lambda: (None, None), samples: Samples = lambda: None
     ) -> StepClock:
         """The first steps are a warm-up. On a GPU, a window ends when the host has waited for the device."""
         self.clock = StepClock(warmup_steps, math.inf if on_gpu else WINDOW_SECONDS, totals, samples)
@@ -232,8 +221,17 @@ class Speed:
         self.last, self._begun_at_last = moment, self.clock.begun_steps
         if self._at_warm and self._at_warm.input_wait is None:
             self._at_warm = moment.spent
-        p50, p95 = self.clock.recent_ms()
-        rate, step_seconds = self._recent_means(moment)
+        p50, p95 = _percentiles(self.clock.recent)
+        rate: float | None = None
+        step_seconds: float | None = None
+        if self._recent:  # over the last RECENT_SECONDS of steps, after the warm-up
+            self._recent.append((moment.spent, moment.step))
+            while len(self._recent) > 2 and moment.spent.measured - self._recent[1][0].measured >= RECENT_SECONDS:
+                self._recent.popleft()
+            earlier, step = self._recent[0]
+            rate = moment.spent.samples_per_second_since(earlier)
+            if moment.step > step:
+                step_seconds = (moment.spent.measured - earlier.measured) / (moment.step - step)
         left = max(0, self.plan.steps - moment.step)
         wait, python = moment.spent.shares_since(self._previous) if self._previous and stepped else (None, None)
         self._previous = moment.spent if self.warm else None
@@ -269,21 +267,8 @@ class Speed:
         """Return those of waiting for input and of Python (0 to 1), from the warm-up to the last pulse."""
         return self.last.spent.shares_since(self._at_warm) if self.last and self._at_warm else (None, None)
 
-    def _recent_means(self, moment: Moment) -> tuple[float | None, float | None]:
-        """Return samples per second and seconds of a step over the last RECENT_SECONDS of steps, after the warm-up."""
-        if not self._recent:
-            return None, None
-        self._recent.append((moment.spent, moment.step))
-        while len(self._recent) > 2 and moment.spent.measured - self._recent[1][0].measured >= RECENT_SECONDS:
-            self._recent.popleft()
-        earlier, step = self._recent[0]
-        steps = moment.step - step
-        seconds = (moment.spent.measured - earlier.measured) / steps if steps > 0 else None
-        return moment.spent.samples_per_second_since(earlier), seconds
-
     @property
     def samples_per_second(self) -> float | None:
-        """The samples trained in a second of step time, from the end of the warm-up to the last pulse."""
         return self.last.spent.samples_per_second_since(self._begin) if self.last and self._begin else None
 
     def transfer(self, step_ms: float | None) -> float | None:
@@ -295,23 +280,3 @@ class Speed:
     def mfu(self, samples_per_second: float | None) -> float | None:
         most = self.samples_per_second_at_peak
         return samples_per_second / most if samples_per_second and most else None
-
-
-class Epochs:
-    """The number of epochs that have ended, and the figures of the last of them."""
-
-    def __init__(self) -> None:
-        self.done = 0
-        self.metrics: Mapping[str, float | None] = {}
-        self.seen = EpochsSeen()
-        self._began = time.monotonic()
-
-    def begin(self) -> None:
-        self._began = time.monotonic()
-
-    def end(self, epoch: int, step: int, metrics: Mapping[str, float]) -> events.EpochEnd:
-        seconds = time.monotonic() - self._began
-        self.done = epoch
-        self.metrics = {name: events.finite(value) for name, value in metrics.items()}
-        self.seen.take(epoch, step, self.metrics)
-        return events.EpochEnd(epoch=epoch, step=step, metrics=self.metrics, seconds=seconds)

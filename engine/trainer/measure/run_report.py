@@ -24,7 +24,7 @@ from ...runs.parsing import EventWriter
 from ...system import process_memory
 from ...system.heartbeat import TrainerHeartbeat
 from ...telemetry.gpu_totals import GpuTotals
-from .run_figures import Epochs, FirstSeconds, Moment, Speed
+from .run_figures import FirstSeconds, Moment, Speed
 
 MOST_NAMED = 4
 CREATE_EARLY = (
@@ -43,7 +43,10 @@ class RunReport:
         self.doing = "importing"  # the phase
         self.gpus: set[str] = set()  # UUIDs of the GPUs that train
         self.device_batches = 0  # copied ahead into the memory of each of them
-        self.speed, self.epochs, self.first_seconds = Speed(), Epochs(), FirstSeconds()
+        self.speed, self.first_seconds = Speed(), FirstSeconds()
+        self._epochs, self._epoch_began = 0, time.monotonic()  # epochs that have ended, and when this one has begun
+        self._metrics: Mapping[str, float | None] = {}  # of the last epoch
+        self._seen = EpochsSeen()
         self.training_since: float | None = None
         self.when_finished: Callable[[int], None] = lambda _returncode: None
         self.when_first_step_is_done: Callable[[], None] = lambda: None
@@ -101,10 +104,6 @@ class RunReport:
         self.training_since = self.writer.clock.now()
         self.when_first_step_is_done()
 
-    def first_checkpoint_done(self, seconds: float) -> None:
-        if self.first_seconds.checkpoint is None:
-            self.first_seconds.checkpoint = seconds
-
     def pulse(self, moment: Moment) -> None:
         """The time left includes evaluations, checkpoints and all else between steps, as long as up to now."""
         progress, clock = self.speed.progress(moment), self.speed.clock
@@ -128,8 +127,14 @@ class RunReport:
         elif self.first_step_memory_bytes is None or self.speed.clock.begun_steps > self._first_steps:
             self.peak_memory_bytes = max(peak, self.peak_memory_bytes or 0)
 
+    def epoch_begins(self) -> None:
+        self._epoch_began = time.monotonic()
+
     def epoch_done(self, epoch: int, step: int, metrics: Mapping[str, float]) -> None:
-        self.writer.emit(self.epochs.end(epoch, step, metrics))
+        seconds = time.monotonic() - self._epoch_began
+        self._epochs, self._metrics = epoch, {name: events.finite(value) for name, value in metrics.items()}
+        self._seen.take(epoch, step, self._metrics)
+        self.writer.emit(events.EpochEnd(epoch=epoch, step=step, metrics=self._metrics, seconds=seconds))
 
     def best_epoch(self, best: events.Best) -> None:
         self.best[best.option] = asdict(best)
@@ -140,24 +145,21 @@ class RunReport:
         with self._finishing:
             if not self._finished:
                 self._finished = True
-                self._leave(outcome, returncode, error)
+                summary = events.plain(asdict(self._summary(outcome, returncode, error)))
+                if error:
+                    self.writer.emit(events.Fault(**error))
+                refused = results.write(self.run, summary, results.TRAINER_SECONDS)
+                self.phase("ended")
+                self.writer.emit(events.Finished(outcome=outcome, summary=summary))
+                missing = self.writer.drain(0.0 if refused else results.TRAINER_SECONDS)
+                if (refused or missing) and self.engine_pipe is not None:
+                    lines = self.writer.unwritten()
+                    left = results.Report(summary if refused else None, lines, missing - len(lines))
+                    results.hand_over(left, self.engine_pipe)
+                elif refused:
+                    with contextlib.suppress(OSError):  # a script's standard error may be on the same disk
+                        print(f"gputui: the result could not be written: {refused}", file=sys.stderr)
                 self.when_finished(returncode)
-
-    def _leave(self, outcome: events.Outcome, returncode: int, error: Mapping[str, str] | None) -> None:
-        summary = events.plain(asdict(self._summary(outcome, returncode, error)))
-        if error:
-            self.writer.emit(events.Fault(**error))
-        refused = results.write(self.run, summary, results.TRAINER_SECONDS)
-        self.phase("ended")
-        self.writer.emit(events.Finished(outcome=outcome, summary=summary))
-        missing = self.writer.drain(0.0 if refused else results.TRAINER_SECONDS)
-        if (refused or missing) and self.engine_pipe is not None:
-            lines = self.writer.unwritten()
-            left = results.Report(summary if refused else None, lines, missing - len(lines))
-            results.hand_over(left, self.engine_pipe)
-        elif refused:
-            with contextlib.suppress(OSError):  # a script's standard error may be on the same disk
-                print(f"gputui: the result could not be written: {refused}", file=sys.stderr)
 
     def _summary(self, outcome: events.Outcome, returncode: int, error: Mapping[str, str] | None) -> events.Summary:
         speed, first, clock, last = self.speed, self.first_seconds, self.speed.clock, self.speed.last
@@ -165,7 +167,12 @@ class RunReport:
         seconds = self.elapsed
         wait, python = speed.shares()
         of_engine = read_events(self.run.path, [TELEMETRY_FILE])
-        peaks, reached = process_memory.peaks(), self._reached()
+        peaks = process_memory.peaks()
+        if last is None:  # this process has not trained
+            reached = results.reached(read_events(self.run.path))
+        else:
+            epochs = max(self._epochs, last.epoch - 1)  # a resumed run may have ended none itself
+            reached = results.Reached(epochs, speed.step, self._metrics or dict(last.metrics))
         return events.Summary(
             outcome=outcome,
             trainer_returncode=returncode,
@@ -205,16 +212,9 @@ class RunReport:
             not_restored=self.missed,
         )
 
-    def _reached(self) -> results.Reached:
-        # If this process has not trained, they are read from the events of the run.
-        if (last := self.speed.last) is None:
-            return results.reached(read_events(self.run.path))
-        epochs = max(self.epochs.done, last.epoch - 1)  # a resumed run may have ended none itself
-        return results.Reached(epochs, self.speed.step, self.epochs.metrics or dict(last.metrics))
-
     def _learning(self) -> str:
         """Return the sentence that it has diverged or learns nothing. A resumed run reads its first epochs."""
-        seen = self.epochs.seen
+        seen = self._seen
         if seen.first is None or seen.first[0] > 1:
             earlier = EpochsSeen()
             for event in read_events(self.run.path).of(events.EpochEnd):
@@ -241,14 +241,10 @@ class RunReport:
                     whole.take(event.t, gpu)
                 if trains:
                     training.take(event.t, gpu)
-        return training.figures() | _energy(whole, training, samples_per_second)
-
-
-def _energy(whole: GpuTotals, training: GpuTotals, samples_per_second: float | None) -> dict[str, float | None]:
-    """Wh of the run and J of a sample; `_estimated` if the driver does not count energy."""
-    watts, rate = training.watts, samples_per_second
-    of_a_sample = watts / rate if watts is not None and rate else None
-    return {
-        f"gpu_energy{'' if whole.counts_energy else '_estimated'}_wh": whole.energy_wh,
-        f"sample_energy{'' if training.counts_energy else '_estimated'}_j": of_a_sample,
-    }
+        watts, rate = training.watts, samples_per_second
+        return training.figures() | {  # Wh of the run and J of a sample; `_estimated`: the driver does not count energy
+            f"gpu_energy{'' if whole.counts_energy else '_estimated'}_wh": whole.energy_wh,
+            f"sample_energy{'' if training.counts_energy else '_estimated'}_j": (
+                watts / rate if watts is not None and rate else None
+            ),
+        }

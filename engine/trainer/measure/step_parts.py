@@ -43,11 +43,8 @@ class GraphClock:
         self.zero = time.time()
         with tf.device("/CPU:0"):
             self._sums = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False)
+            self.variables = [self._sums]
             self._nothing = tf.zeros([2], tf.float64)
-
-    @property
-    def variables(self) -> list[tf.Variable]:
-        return [self._sums]
 
     def take(self) -> tuple[float, float]:
         """Return the seconds waited, and the sum of the times at which executions began, since the last call."""
@@ -151,7 +148,6 @@ class StepParts:
         self._counts.append(samples)
 
     def trained_samples(self) -> int:
-        """Return the number of samples of all executions up to now."""
         self._trained += sum(int(count) for count in self._counts)
         self._counts.clear()
         return self._trained

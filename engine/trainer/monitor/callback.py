@@ -13,24 +13,117 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
+import yaml
 
 from ... import plan, runs
-from ...job import environment_variables
+from ...finding import Finding
+from ...job import environment_variables, machine_gpus, this_machine
+from ...options import OPTIONS
+from ...options.own_code import SCRIPT
 from ...runs import Run, events
 from ...runs.events import EVENTS_FILE
 from ...runs.parsing import EventWriter
+from ...telemetry import resource_limits
+from ..common import versions
 from ..common.logs import floats
 from ..common.versions import ended_step
 from ..data.stages import StageMeter, StageWatch
 from ..measure.progress_reports import FirstEvaluation, LossWindow, Pulses, SampleCount
 from ..measure.run_figures import Moment, Plan
 from ..measure.run_report import RunReport
-from ..setup import environment
-from . import description
+from ..setup import environment, gpu_identity
+from ..setup.devices import Devices, chips_too_old, unseen
 from .fit_life import Fit, Life
+
+LOOK = "gputui doctor --deep looks for the reason"
+
+
+def described_preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
+    """The options are from the model and from `params`, the arguments of fit."""
+    script = Path(sys.argv[0]).name or "python"
+    options: dict[str, Any] = {
+        "schema_version": 1,
+        "description": f"{name}: model.fit in {script}, looked at by Monitor",
+        "precision": {"policy": keras.mixed_precision.global_policy().name},
+        "compile": {"xla": bool(model.jit_compile), "steps_per_execution": int(model.steps_per_execution)},
+        "train": {"epochs": int(params.get("epochs") or 1)},
+    }
+    if batch_size:
+        replicas = int(model.distribute_strategy.num_replicas_in_sync)
+        options["input"] = {"batch_size": max(1, batch_size // replicas)}
+    return yaml.safe_dump(options, sort_keys=False, default_flow_style=None, allow_unicode=True)
+
+
+def started(report: RunReport, model: keras.Model, present: Devices, steps_per_epoch: int | None) -> events.Started:
+    """Return the started event of the fit on the devices `present`. A value that Keras does not know is None."""
+    return events.Started(
+        pid=os.getpid(),
+        versions=versions.of_packages(),
+        devices=list(present.names),
+        gpus=[gpu.id for gpu in present.gpus],
+        gpu_devices=present.gpus,
+        options=yaml.safe_load(report.run.file("preset.yaml").read_text(encoding="utf-8")),
+        actual={
+            "jit_compile": bool(model.jit_compile),
+            "optimizer": type(own).__name__ if (own := getattr(model, "optimizer", None)) is not None else None,
+            "tf32": tf.config.experimental.tensor_float_32_execution_enabled()
+            and not environment_variables.tf32_overridden(),
+            "environment": environment_variables.recorded(os.environ),
+        },
+        replicas=int(model.distribute_strategy.num_replicas_in_sync),
+        global_batch_size=report.speed.plan.global_batch_size or None,
+        steps_per_epoch=steps_per_epoch,
+        epochs=report.speed.plan.epochs,
+        steps=report.speed.plan.steps,
+        train_samples=None,
+        validation_samples=None,
+        cpus=resource_limits.usable_cpus(),
+        inapplicable=dict.fromkeys((info.key for info in OPTIONS), SCRIPT),
+    )
+
+
+def devices_of(model: keras.Model) -> tuple[Devices, Finding | None]:
+    """Return the devices that the fit trains on, and the fault because of which no GPU trains though one could."""
+    here, seen = this_machine.read(), len(tf.config.list_physical_devices("GPU"))
+    opened = tuple(device.name for device in tf.config.list_logical_devices("GPU"))
+    if not opened:
+        names = tuple(device.name for device in tf.config.list_logical_devices("CPU"))
+        return Devices("CPU", names, shown=len(here.shown), seen=seen), _obstacle(here, seen)
+    strategy = model.distribute_strategy
+    if strategy.num_replicas_in_sync > 1:
+        places = strategy.extended.worker_devices
+    else:  # TensorFlow's default strategy has no such list
+        places = [variable.value.device for variable in model.variables]
+    used = {str(place).rpartition("device:")[2] for place in places}
+    names = tuple(name for name in opened if name.rpartition("device:")[2] in used) or opened[:1]
+    gpus, uncertain = gpu_identity.identify(names, here, {})
+    return Devices("GPU", names, gpus=gpus, uncertain=uncertain, shown=len(here.shown), seen=seen), None
+
+
+def _obstacle(here: machine_gpus.Machine, seen: int) -> Finding | None:
+    """Return the reason why no GPU of this machine trains, unless it has none, or the script has hidden them."""
+    if here.on_cpu_by_variable or (seen and not tf.config.get_visible_devices("GPU")):
+        return None
+    if too_old := chips_too_old(here, seen, ()):
+        return Finding("warning", "GPU", too_old, "gputui doctor says which chips it supports")
+    if here.shown:
+        return Finding("warning", "GPU", f"the driver shows {len(here.shown)} GPU(s), and TensorFlow none", LOOK)
+    what = unseen(here)
+    return here.fault or (Finding("warning", "GPU", what, LOOK) if what else None)
+
+
+def warn_of_gpus(report: RunReport, present: Devices, obstacle: Finding | None) -> None:
+    """Warn if no GPU trains although one could, which may be the script's own choice, or of an uncertain identity."""
+    if obstacle is not None:
+        report.warn("no_gpu", f"{obstacle.what}: the CPU trains", obstacle.remedy)
+    if present.uncertain:
+        report.warn("gpus_uncertain", present.uncertain, "GPU readings of this run may be of another GPU")
+
 
 LONGEST = 300  # characters of a reason
 UNKNOWN_STEPS = 1_000_000  # for a fit whose length is known only at the end of its first epoch
@@ -86,7 +179,7 @@ class Monitor(keras.callbacks.Callback):
         fit = Fit()
         batch_size = self.batch_size or fit.batch_size()
         self._watched = self.run = None
-        self.run = runs.create(self.name, description.preset(self.name, self.model, self.params or {}, batch_size))
+        self.run = runs.create(self.name, described_preset(self.name, self.model, self.params or {}, batch_size))
         self._watched = WatchedFit(self.run, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
 
     def _give_up(self, fault: Exception) -> None:
@@ -117,31 +210,6 @@ class Monitor(keras.callbacks.Callback):
         if self._watched:
             self._watched.finish()
             self._watched = None
-
-
-class Position:
-    """The progress of the fit with the arguments `params`. The steps of an epoch may be known only after the first."""
-
-    def __init__(self, params: dict[str, Any]) -> None:
-        self.epochs, self.steps_per_epoch = int(params.get("epochs") or 1), params.get("steps")
-        self.epoch = self.step = 0
-        self.ended = -1  # the last step of the epoch that has ended
-
-    @property
-    def steps(self) -> int:
-        """The number of steps of the whole fit. 0 if unknown."""
-        return int(self.steps_per_epoch or 0) * self.epochs
-
-    def execution_begins(self, batch: int) -> None:
-        self.step = self.epoch * int(self.steps_per_epoch or 0) + batch
-
-    def steps_of(self, batch: int, together: int) -> int:
-        # Keras counts the last execution of an epoch as a whole one.
-        return min(together, int(self.steps_per_epoch or 0) - batch) if self.steps_per_epoch else together
-
-    def epoch_ends(self, epoch: int) -> None:
-        self.steps_per_epoch = self.steps_per_epoch or self.ended + 1
-        self.step = epoch * int(self.steps_per_epoch) + min(self.ended + 1, int(self.steps_per_epoch))
 
 
 class InputWait:
@@ -183,18 +251,21 @@ class WatchedFit:
         sample_seconds: float,
         fit: Fit,
     ) -> None:
-        self.model, self.position = model, Position(params)
-        devices, obstacle = description.devices(model)
+        self.model, self.epochs = model, int(params.get("epochs") or 1)
+        self.steps_per_epoch: int | None = params.get("steps")  # it may be known only after the first epoch
+        self.epoch = self.step = 0
+        self.ended = -1  # the last step of the epoch that has ended
+        devices, obstacle = devices_of(model)
         on_gpu = devices.kind == "GPU"
         self.report = RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id))
-        self.report.speed.plan = Plan(self.position.epochs, self.position.steps, batch_size or 0)
+        self.report.speed.plan = Plan(self.epochs, self.steps, batch_size or 0)
         self.report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
         self._fit, self._input = fit, InputWait(fit, on_gpu)
         self._stages = StageWatch(StageMeter((), replicas=1), self.report.writer.emit)
         self._samples = SampleCount(model, batch_size if fit.samples_per_step() is None else fit.samples_per_step())
         self._trained: int | None = None  # samples
         self._clock = self.report.speed.begin(
-            plan.warmup_steps(self.position.steps or UNKNOWN_STEPS), on_gpu, self._input.totals, lambda: self._trained
+            plan.warmup_steps(self.steps or UNKNOWN_STEPS), on_gpu, self._input.totals, lambda: self._trained
         )
         self._pulses = Pulses(self.report, devices.names, slows_down=False)
         self._first_evaluation = FirstEvaluation(self.report)
@@ -202,19 +273,24 @@ class WatchedFit:
         self._executions, self._began = 0, 0.0  # when the last one began
         self.logs: Any = None  # the logs of the last execution
         self._stopping, self._finishing = False, threading.Lock()
-        self.report.writer.emit(description.started(self.report, model, devices, self.position.steps_per_epoch))
-        description.warn_of_gpus(self.report, devices, obstacle)
+        self.report.writer.emit(started(self.report, model, devices, self.steps_per_epoch))
+        warn_of_gpus(self.report, devices, obstacle)
         environment.warn_of_harmful(
             environment_variables.recorded(os.environ), self.report, devices.kind, len(devices.gpus)
         )
         self._life = Life(run, sample_seconds, fit, self._ask_to_stop, self.gone, self.report.writer.clock)
         self._life.begin()
 
+    @property
+    def steps(self) -> int:
+        """The number of steps of the whole fit. 0 if unknown."""
+        return int(self.steps_per_epoch or 0) * self.epochs
+
     # ---- called as Keras' callbacks are ---------------------------------------------------------
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.position.epoch = epoch
-        self.report.epochs.begin()
+        self.epoch = epoch
+        self.report.epoch_begins()
         if self._executions:
             self.report.phase("training")
 
@@ -224,34 +300,33 @@ class WatchedFit:
             self.report.phase("compiling", "XLA" if self.model.jit_compile else "tracing")
         elif self._executions == 1:
             self._first_done()
-        self.position.execution_begins(batch)
+        self.step = self.epoch * int(self.steps_per_epoch or 0) + batch
         if batch == 0:
             self._samples.epoch_begins()
             self._fit.epoch_begins()
-        self._began = self._mark(self.position.steps_of(batch, int(self.model.steps_per_execution)))
+        steps = int(self.model.steps_per_execution)  # Keras counts the last execution of an epoch as a whole one
+        if self.steps_per_epoch:
+            steps = min(steps, int(self.steps_per_epoch) - batch)
+        # Before the first execution that is measured, the host waits for the device.
+        measures = self._clock.warm and not self.report.speed.warm
+        if measures:
+            self._read()
+        self._began = time.perf_counter()
+        self._clock.mark(self._began, steps)
+        if measures:
+            self._trained = self._samples.take(self.step)
+            self._input.begin(self.step)
+            self.report.speed.begin_measuring(self._clock.spent(self._began), self.step)
         self._executions += 1
         if batch and self._logs and self._pulses.due(self._began):  # before the first step no metric has counted yet
-            self._trained = self._samples.take(self.position.step)
+            self._trained = self._samples.take(self.step)
             self._pulse(self._read(), self._loss.take())
         if self._stopping:
             self.model.stop_training = True
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Record that an execution has ended. Keras calls this in a thread of its own, and the loop does not wait."""
-        self.position.ended, self._logs = ended_step(batch, int(self.model.steps_per_execution)), logs
-
-    def _mark(self, steps: int) -> float:
-        """Mark the start of an execution. Before the first one that is measured, the host waits for the device."""
-        measures = self._clock.warm and not self.report.speed.warm
-        if measures:
-            self._read()
-        now = time.perf_counter()
-        self._clock.mark(now, steps)
-        if measures:
-            self._trained = self._samples.take(self.position.step)
-            self._input.begin(self.position.step)
-            self.report.speed.begin_measuring(self._clock.spent(now), self.position.step)
-        return now
+        self.ended, self._logs = ended_step(batch, int(self.model.steps_per_execution)), logs
 
     def _first_done(self) -> None:
         if self.report.first_seconds.step is not None:  # at the end of an epoch of one execution
@@ -268,18 +343,18 @@ class WatchedFit:
 
     def _pulse(self, metrics: dict[str, float], window_loss: float | None) -> None:
         self._clock.device_was_waited_for()
-        now, step = time.perf_counter(), self.position.step
+        now, step = time.perf_counter(), self.step
         if self.report.speed.warm:
             self._input.take(self._clock.measured_until(now), step)
         spent = self._clock.spent(now)
-        moment = Moment(self.position.epoch + 1, step, spent, metrics, self._trained, window_loss=window_loss)
+        moment = Moment(self.epoch + 1, step, spent, metrics, self._trained, window_loss=window_loss)
         self._pulses.pulse(moment)
         if self._fit.iterator is not None:
             self._stages.pulse(self._fit.iterator)
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._clock.pause(time.perf_counter())
-        self._samples.evaluation_begins(self.position.step)
+        self._samples.evaluation_begins(self.step)
         self._loss.evaluation_begins()
         self._first_evaluation.begins()
 
@@ -298,13 +373,14 @@ class WatchedFit:
         if self._executions == 1:
             self._first_done()
         self._clock.pause(time.perf_counter())
-        self.position.epoch_ends(epoch)
-        self._trained = self._samples.take(self.position.step)
-        self.report.speed.plan.steps = self.position.steps
+        self.steps_per_epoch = int(self.steps_per_epoch or self.ended + 1)
+        self.step = epoch * self.steps_per_epoch + min(self.ended + 1, self.steps_per_epoch)
+        self._trained = self._samples.take(self.step)
+        self.report.speed.plan.steps = self.steps
         training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
         self._pulse(training, self._loss.end_epoch())
         self._fit.epoch_ends()
-        self.report.epoch_done(epoch + 1, self.position.step, metrics)
+        self.report.epoch_done(epoch + 1, self.step, metrics)
 
     def _ask_to_stop(self) -> None:
         self._stopping = True

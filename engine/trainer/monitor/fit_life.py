@@ -11,8 +11,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from types import FrameType
+import traceback
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -134,7 +134,7 @@ class Fit:
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
-        fits = (frame for frame in _from(sys._getframe())
+        fits = (frame for frame, _ in traceback.walk_stack(sys._getframe())
                 if frame.f_code.co_name == "fit" and "epoch_iterator" in frame.f_locals)  # fmt: skip
         self._frame = next(fits, None)
         self._known = self._frame is not None
@@ -176,15 +176,10 @@ class Fit:
 
     def runs(self) -> bool:
         """Return True if the fit still runs. Always True for a training loop other than Keras' own."""
-        frame = self._frame
-        return not self._known or any(each is frame for each in _from(sys._current_frames().get(self._thread)))
+        present = sys._current_frames().get(self._thread)
+        frames = traceback.walk_stack(present) if present is not None else ()
+        return not self._known or any(each is self._frame for each, _ in frames)
 
     def forget(self) -> None:
         """Release the frame, which holds the data of the fit."""
         self._frame = self._batches = self.iterator = None
-
-
-def _from(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back

@@ -42,22 +42,16 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
     return int(number)
 
 
-def counted_in(
-    whole: Callable[[], contextlib.AbstractContextManager[Iterator[Any]]],
-    role: str,
-    report: RunReport,
-    most_seconds: float = MOST_SECONDS,
-) -> int:
-    """Return the number of batches that a context of `whole` has, under the conditions of `counted`."""
+def counted_in(whole: contextlib.AbstractContextManager[Iterator[Any]], role: str, report: RunReport) -> int:
+    """Return the number of batches that the context `whole` has, under the conditions of `counted`."""
     report.phase("building", f"counting {role}")
-    with whole() as batches:
-        number = _count(batches, role, most_seconds, look_every=1)
+    with whole as batches:
+        number = _count(batches, role, MOST_SECONDS, look_every=1)
     report.phase("building", "data")
     return number
 
 
 def endless(role: str) -> UserError:
-    """Return the error for data without an end, of which the number of batches to take is not given."""
     return UserError(f"{role} has no end", f"{settable(role)}, the number of batches to take")
 
 
@@ -70,10 +64,8 @@ def _count(elements: Iterable[Any], role: str, most_seconds: float, look_every: 
     number = 0
     for number, _ in enumerate(elements, start=1):
         if number % look_every == 0 and time.monotonic() > deadline:
-            raise UserError(
-                f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s",
-                f"return {SAMPLES[role]} next to it, or {settable(role)}",
-            )
+            what = f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s"
+            raise UserError(what, f"return {SAMPLES[role]} next to it, or {settable(role)}")
     return number
 
 

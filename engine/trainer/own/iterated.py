@@ -10,7 +10,6 @@ import contextlib
 import functools
 import itertools
 import json
-import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ import tensorflow as tf
 from ... import plan
 from ...options import Options
 from ...plan import batches_per_pass
+from ..checkpoint.training_state import host_random_kept
 from ..measure.run_report import RunReport
 from . import dataset_facts
 from .streams import DIFFERS_AT_FIRST, ENDLESS, LOOKED_AT, Stream, dtype_of, spec_of
@@ -52,9 +52,9 @@ class Passes:
         """Begin a pass, in the state that `state` has returned earlier if one is given, and return its iterator."""
         raise NotImplementedError
 
-    def state(self, iterator: Any) -> Any:  # noqa: ARG002
+    def state(self, iterator: Any) -> Any:
         """Return the present state of the iterator as a value for JSON. None if it cannot be saved now."""
-        return None
+        return _written(iterator.get_state()) if _is_stateful(iterator) else None
 
     def close(self, iterator: Any) -> None:
         """End the processes and threads of an iterator that is not used any longer."""
@@ -88,9 +88,6 @@ class Once(Passes):
         self._begun = True
         return iter(self._data)
 
-    def state(self, iterator: Any) -> Any:
-        return _written(iterator.get_state()) if self.exact else None
-
 
 class Anew(Passes):
     """A function that makes an iterator, or an object with `__iter__`: each pass has one, restored as for `Once`."""
@@ -101,15 +98,12 @@ class Anew(Passes):
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[Iterator[Any]]:
-        """As for Passes. The global random states of Python and NumPy are restored afterwards."""
-        states = random.getstate(), np.random.get_state()
-        iterator = self.begin()
-        try:
-            yield iterator
-        finally:
-            self.close(iterator)
-            random.setstate(states[0])
-            np.random.set_state(states[1])
+        with host_random_kept():
+            iterator = self.begin()
+            try:
+                yield iterator
+            finally:
+                self.close(iterator)
 
     def begin(self, state: Any = None) -> Iterator[Any]:
         made = self._make()
@@ -121,9 +115,6 @@ class Anew(Passes):
             if state is not None:
                 iterator.set_state(_read(state))
         return iterator
-
-    def state(self, iterator: Any) -> Any:
-        return _written(iterator.get_state()) if _is_stateful(iterator) else None
 
     def close(self, iterator: Any) -> None:
         if callable(close := getattr(iterator, "close", None)):
@@ -145,18 +136,12 @@ class Repeated(Passes):
         assert state is None
         for number in range(self.batches or 0):
             if number == len(self._kept):
-                self._kept.append(self._drawn())
+                self._left = self._passes.begin() if self._left is None else self._left
+                if (batch := next(self._left, _END)) is _END:
+                    what = f"validation ended after {number} batches: {self.name} has only one pass"
+                    raise UserError(what, f"lower {self._setting}, or return the function that makes it")
+                self._kept.append(batch)
             yield self._kept[number]
-
-    def _drawn(self) -> Any:
-        self._left = self._passes.begin() if self._left is None else self._left
-        try:
-            return next(self._left)
-        except StopIteration:
-            raise UserError(
-                f"validation ended after {len(self._kept)} batches: {self.name} has only one pass",
-                f"lower {self._setting}, or return the function that makes it",
-            ) from None
 
 
 def _is_stateful(iterator: Any) -> bool:
@@ -169,10 +154,8 @@ def _written(state: Any) -> Any:
     try:
         return {"value": json.loads(json.dumps(state))}  # the values as they are now: the iterator may change its own
     except (TypeError, ValueError):
-        raise UserError(
-            f"get_state of the data returned a {type(state).__name__} that JSON cannot hold",
-            "return bytes, or numbers, texts, lists and dicts of them",
-        ) from None
+        what = f"get_state of the data returned a {type(state).__name__} that JSON cannot hold"
+        raise UserError(what, "return bytes, or numbers, texts, lists and dicts of them") from None
 
 
 def _read(state: Any) -> Any:
@@ -302,7 +285,7 @@ def passes_of(data: Any, role: str = "train") -> Passes | None:
     """Return the passes over `data` for `role`, `train` or `validation`, by the names of its classes, as Keras does it.
     None if it is not read by iterating over it: arrays, dicts, data sets, models.
     """
-    if isinstance(data, _NOT_DATA) or _is_array(data):
+    if isinstance(data, _NOT_DATA) or hasattr(data, "shape") or hasattr(data, "__array__"):
         return None
     if is_torch(data):
         return TorchPasses(data, same_each_time=role == "validation")
@@ -313,10 +296,6 @@ def passes_of(data: Any, role: str = "train") -> Passes | None:
     if hasattr(data, "__iter__"):
         return Anew(lambda: iter(data), named(data), _length(data))
     return Anew(data, f"the function {getattr(data, '__name__', type(data).__name__)}") if callable(data) else None
-
-
-def _is_array(data: Any) -> bool:
-    return hasattr(data, "shape") or hasattr(data, "__array__")
 
 
 def is_torch(data: Any) -> bool:
@@ -361,7 +340,12 @@ class Positions:
         try:
             with self._reading:
                 if self._iterator is None or self._drawn > first:
-                    self._reopen(first)
+                    with self._keeping:
+                        before = max((each for each in self._kept if each <= first), default=0)
+                        kept = self._kept.get(before, {"of_pass": 0, "state": None})
+                    self._begin(kept["state"])
+                    self._drawn, self._of_pass = before, kept["of_pass"]
+                    self._keep()
                 while self._drawn < first:
                     self._next()
             while True:
@@ -381,8 +365,7 @@ class Positions:
             if not before:
                 return None
             number = max(before)
-            for older in (each for each in before if each < number):
-                del self._kept[older]
+            self._kept = {each: kept for each, kept in self._kept.items() if each >= number}
             return {"batches": number, **self._kept[number]}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -401,25 +384,13 @@ class Positions:
         finally:
             self._reading.release()
 
-    def _reopen(self, number: int) -> None:
-        with self._keeping:
-            before = max((each for each in self._kept if each <= number), default=0)
-            kept = self._kept.get(before, {"of_pass": 0, "state": None})
-        self._begin(kept["state"])
-        self._drawn, self._of_pass = before, kept["of_pass"]
-        self._keep()
-
     def _begin(self, state: Any = None) -> None:
         if self._iterator is not None:
             self.passes.close(self._iterator)
         self._iterator, self._of_pass = self.passes.begin(state), 0
 
     def _next(self) -> Any:
-        while True:
-            batch = next(self._iterator, _END)
-            if batch is not _END:
-                tensors = self._as_tensors(batch)
-                break
+        while (batch := next(self._iterator, _END)) is _END:
             if self.passes.once:
                 raise UserError(
                     f"{self._role} ended after {self._drawn} batches, and more are needed: {self.passes.name} has only "
@@ -430,6 +401,7 @@ class Positions:
                 raise UserError(f"a pass over {self._role} has no batches", "check where it reads from")
             self._begin()
             self._keep()
+        tensors = self._as_tensors(batch)
         self._drawn += 1
         self._of_pass += 1
         self._keep()
@@ -469,15 +441,11 @@ class Iterated(Stream):
             )
         if passes.once and role == "validation":
             passes = Repeated(passes, steps or 0, setting)
-        if not (first := passes.peek(LOOKED_AT)):
+        if not (arrays := [as_batch(batch) for batch in passes.peek(LOOKED_AT)]):
             raise UserError(f"{role} has no batches", "check where it reads from")
-        arrays = [as_batch(batch) for batch in first]
-        self.options, self.samples, self.spec, self.batch_size = (
-            options,
-            samples,
-            spec_of(arrays, role),
-            _rows(arrays[0]),
-        )
+        self.options, self.samples, self.spec = options, samples, spec_of(arrays, role)
+        of_first = tf.nest.flatten(arrays[0])[0]
+        self.batch_size = int(of_first.nrows() if isinstance(of_first, tf.RaggedTensor) else of_first.shape[0])
         as_tensors = functools.partial(_checked, spec=self.spec, role=role, copies=replicas > 1)
         self.positions = Positions(passes, role, as_tensors, setting)
         self.batches = passes.batches
@@ -489,18 +457,17 @@ class Iterated(Stream):
             elif self.batches is not None:
                 raise dataset_facts.endless(role)
             else:
-                self.batches = dataset_facts.counted_in(passes.whole, role, report)
+                self.batches = dataset_facts.counted_in(passes.whole(), role, report)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
         epoch = plan.steps_per_epoch(self.options.train, self.batches or self.options.train.steps_per_epoch or 1)
         done = first_step % epoch
-        return self.of_epoch(first_step, epoch - done) if done else self._endless(first_step)
+        return self.of_epoch(first_step, epoch - done if done else -1)
 
     def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
-        return self._endless(first_step).take(steps)
-
-    def _endless(self, first_step: int) -> tf.data.Dataset:
-        return tf.data.Dataset.from_generator(lambda: self.positions.batches(first_step), output_signature=self.spec)
+        batches = self.positions.batches
+        endless = tf.data.Dataset.from_generator(lambda: batches(first_step), output_signature=self.spec)
+        return endless.take(steps) if steps >= 0 else endless
 
     def find_fault(self) -> None:
         if self.positions.fault is not None:
@@ -519,10 +486,8 @@ class Iterated(Stream):
 def data_set_of(passes: Passes, batched: bool) -> tf.data.Dataset:
     """A data set of batches, or of samples if not `batched`. Raises UserError."""
     if passes.once:
-        raise UserError(
-            f"train is {passes.name}, which has only one pass, and several are needed here",
-            "return the function that makes it",
-        )
+        what = f"train is {passes.name}, which has only one pass, and several are needed here"
+        raise UserError(what, "return the function that makes it")
     first = [as_batch(element) for element in passes.peek(LOOKED_AT)]
     if not first:
         raise UserError("train has no samples", "check where it reads from")
@@ -542,11 +507,6 @@ def data_set_of(passes: Passes, batched: bool) -> tf.data.Dataset:
 # ---- batches -------------------------------------------------------------------------------------
 
 
-def _rows(batch: Any) -> int:
-    first = tf.nest.flatten(batch)[0]
-    return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
-
-
 def _checked(value: Any, spec: Any, role: str, copies: bool) -> Any:
     # Over several replicas TensorFlow may write into arrays that it is given: then they are copied.
     batch = as_batch(value)
@@ -560,10 +520,8 @@ def _checked(value: Any, spec: Any, role: str, copies: bool) -> Any:
     except (TypeError, ValueError):
         fits = False
     if not fits:
-        raise UserError(
-            f"a batch of {role} is {_shown(batch)}, and the first ones were {_shown(spec)}",
-            f"give all the same types and shapes; {DIFFERS_AT_FIRST}",
-        )
+        what = f"a batch of {role} is {_shown(batch)}, and the first ones were {_shown(spec)}"
+        raise UserError(what, f"give all the same types and shapes; {DIFFERS_AT_FIRST}")
     return tf.nest.map_structure(copied, batch) if copies else batch
 
 

@@ -18,7 +18,7 @@ from ..checkpoint.object_graph import optimizers
 from ..checkpoint.training_state import host_random_kept
 from ..common.versions import compute_output_spec, global_seed_generator
 from . import unsaved_state
-from .streams import Samples, Stream
+from .streams import TO_BATCH, Samples, Stream
 from .user_code import OWN_STRATEGY, UserCode, UserError
 
 IN_A_GRAPH = "here its steps run as a graph, in which Python code runs only once"
@@ -63,27 +63,20 @@ def check_batches(model: keras.Model, stream: Stream) -> None:
     if not isinstance(x, tf.TensorSpec) or x.shape.rank is None or not inputs or len(inputs) != 1:
         return
     taken, given = tf.TensorShape(inputs[0].shape), x.shape
-    if _of_its_rank(given, taken).is_compatible_with(taken):
+    as_taken = given  # Keras adds or leaves out an axis of size 1 at the end, so that the shape fits the input
+    if given.rank == taken.rank - 1 and taken[-1] == 1:
+        as_taken = given.concatenate([1])
+    elif given.rank == taken.rank + 1 and given[-1] == 1:
+        as_taken = given[:-1]
+    if as_taken.is_compatible_with(taken):
         return
     if given.rank == taken.rank - 1 and not isinstance(stream, Samples):
         raise UserError(
-            f"train's elements have shape {tuple(given)}, the model takes batches of {tuple(taken[1:])}",
-            "batch the Dataset by context.global_batch_size, or return a dict with map: None to have gputui batch it",
+            f"train's elements have shape {tuple(given)}, the model takes batches of {tuple(taken[1:])}", TO_BATCH
         )
     if given.rank == taken.rank + 1 and isinstance(stream, Samples) and stream.kind == "mapped":
-        raise UserError(
-            "train is already batched, but with a map gputui batches it again",
-            "remove Dataset.batch, or remove map from the dict",
-        )
-
-
-def _of_its_rank(given: tf.TensorShape, taken: tf.TensorShape) -> tf.TensorShape:
-    """Keras adds or leaves out an axis of size 1 at the end, so that the shape fits the input."""
-    if given.rank == taken.rank - 1 and taken[-1] == 1:
-        return given.concatenate([1])
-    if given.rank == taken.rank + 1 and given[-1] == 1:
-        return given[:-1]
-    return given
+        what = "train is already batched, but with a map gputui batches it again"
+        raise UserError(what, "remove Dataset.batch, or remove map from the dict")
 
 
 def can_evaluate(model: keras.Model, loss: Any) -> bool:
@@ -107,10 +100,8 @@ def check_evaluation(model: keras.Model, loss: Any, spec: Any) -> None:
     finally:
         model._clear_losses()  # losses of the trace are no tensors
     name = type(model).__name__
-    raise UserError(
-        f"{name} cannot be evaluated: it has a train_step of its own, but neither a test_step nor a compiled loss",
-        f"give {name} a test_step, or return no validation data",
-    )
+    what = f"{name} cannot be evaluated: it has a train_step of its own, but neither a test_step nor a compiled loss"
+    raise UserError(what, f"give {name} a test_step, or return no validation data")
 
 
 NARROW = {"float16", "bfloat16"}
@@ -127,12 +118,31 @@ def create(model: keras.Model, spec: Any, distribution: tf.distribute.Strategy |
             why = traceback.format_exception_only(fault)[-1].strip()
             print(f"gputui: {type(model).__name__} gets its variables in the first step: {why}", file=sys.stderr)
             return
-        fault_of_step = _create_by_step(model, batch) if custom_step(model) else fault
+        fault_of_step: Exception | None = fault
+        before = -1
+        for _ in range(MOST_TRACES if custom_step(model) else 0):  # until no variable is missing
+            created = len(model.variables) + sum(len(optimizer.variables) for optimizer in optimizers(model))
+            if created == before:
+                break
+            before, fault_of_step = created, _trace_step(model, batch)
         if fault_of_step is not None:
             traceback.print_exception(fault_of_step)
-            raise _not_created(model, fault_of_step, code) from fault_of_step
+            error = code.error_of(fault_of_step)
+            reason, name = error.message if error else " ".join(str(fault_of_step).split())[:200], type(model).__name__
+            raise UserError(
+                f"{name} has no variables yet, and they cannot be created for strategy.kind=mirrored: {reason}",
+                "call the model, and the models within it, on one batch in build: model(keras.ops.zeros((1, 28, 28)))",
+            ) from fault_of_step
     if distribution is not None:
-        _require_scope(model, distribution)
+        # The first step would fail because of it, and only report that strategies are mixed.
+        of_optimizers = (variable for optimizer in optimizers(model) for variable in optimizer.variables)
+        for variable in [*model.variables, *of_optimizers]:
+            if not distribution.extended.variable_created_in_scope(variable.value):
+                raise UserError(
+                    f"the variable {variable.path} was created outside the scope of strategy.kind=mirrored",
+                    "create model and optimizer in build or at the top of its module, not in a scope or thread of your "
+                    "own",
+                )
         with host_random_kept():
             # The generator of keras.random without a seed: a replica's thread would create another at each trace.
             global_seed_generator()
@@ -154,42 +164,12 @@ def _symbol(spec: Any) -> Any:
     return keras.KerasTensor(shape, keras.backend.standardize_dtype(spec.dtype))
 
 
-def _not_created(model: keras.Model, fault: Exception, code: UserCode) -> UserError:
-    error = code.error_of(fault)
-    reason = error.message if error else " ".join(str(fault).split())[:200]
-    return UserError(
-        f"{type(model).__name__} has no variables yet, and they cannot be created for strategy.kind=mirrored: {reason}",
-        "call the model, and the models within it, on one batch in build: model(keras.ops.zeros((1, 28, 28)))",
-    )
-
-
-def _require_scope(model: keras.Model, distribution: tf.distribute.Strategy) -> None:
-    # The first step would fail because of it, and only report that strategies are mixed.
-    of_optimizers = (variable for optimizer in optimizers(model) for variable in optimizer.variables)
-    for variable in [*model.variables, *of_optimizers]:
-        if not distribution.extended.variable_created_in_scope(variable.value):
-            raise UserError(
-                f"the variable {variable.path} was created outside the scope of strategy.kind=mirrored",
-                "create model and optimizer in build or at the top of its module, not in a scope or thread of your own",
-            )
-
-
 # ---- by the training step ------------------------------------------------------------------------
 
 
-def _create_by_step(model: keras.Model, batch: Any) -> Exception | None:
-    """Trace the model's step until no variable is missing. Return the exception if it cannot be traced to its end."""
-    before = -1
-    fault: Exception | None = None
-    for _ in range(MOST_TRACES):
-        created = len(model.variables) + sum(len(optimizer.variables) for optimizer in optimizers(model))
-        if created == before:
-            return fault
-        before, fault = created, _trace_step(model, batch)
-    return fault
-
-
 def _trace_step(model: keras.Model, batch: Any) -> Exception | None:
+    """Trace the step without gradients. Return the exception if it cannot be traced to its end."""
+
     def step(data: Any) -> None:
         model.train_step(data)
 

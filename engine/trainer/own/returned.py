@@ -34,16 +34,24 @@ def taken(given: dict[str, Any]) -> FitArguments:
     for key in (key for key in given if key in OPTIONS):
         raise UserError(f"{key} is an option, and cannot be returned by build", f"set {OPTIONS[key]} in the preset")
     arguments = {key: given.pop(key, None) for key in FIT_KEYS}
-    weights = _class_weight(arguments["class_weight"])
-    if arguments["sample_weight"] is not None:
-        given["train"] = _weighted(given.get("train"), arguments["sample_weight"])
-    train = given.get("train")
+    weights, weight, train = _class_weight(arguments["class_weight"]), arguments["sample_weight"], given.get("train")
+    parts = len(train) if isinstance(train, tuple | list) else 0
+    if weight is not None and parts == 3:
+        raise UserError("sample_weight is given twice, in train and next to it", "remove one of them")
+    if weight is not None and parts != 2:
+        hint = "give it as the third element: (x, y, sample_weight)"
+        raise UserError("sample_weight can be used only with arrays (x, y)", hint)
+    if weight is not None:
+        train = given["train"] = (*train, weight)  # type: ignore[misc]
     if weights and isinstance(train, tuple | list) and len(train) == 3 and train[2] is not None:
         raise UserError("class_weight and sample_weight are both given", "multiply them into one sample_weight")
+    every = arguments["validation_freq"]
+    several = isinstance(every, Sequence) and not isinstance(every, str)
+    epochs = [_whole(each, "validation_freq", least=1) or 1 for each in (every if several else [every])]
     return FitArguments(
         weights,
         _whole(arguments["initial_epoch"], "initial_epoch", least=0) or 0,
-        _frequency(arguments["validation_freq"]),
+        epochs if several else epochs[0],
         _whole(arguments["validation_steps"], "validation_steps", least=1),
     )
 
@@ -62,10 +70,8 @@ def weigh(batches: tf.data.Dataset, weights: Mapping[int, float]) -> tf.data.Dat
 
 def check_classes(spec: Any) -> None:
     if not isinstance(spec, tuple) or len(spec) != 2 or not isinstance(spec[1], tf.TensorSpec):
-        raise UserError(
-            "class_weight needs batches of (x, y) with one array of classes as y",
-            "give a sample_weight as the third element instead",
-        )
+        what = "class_weight needs batches of (x, y) with one array of classes as y"
+        raise UserError(what, "give a sample_weight as the third element instead")
 
 
 def _class_numbers(y: Any) -> Any:
@@ -87,21 +93,6 @@ def _class_weight(value: Any) -> dict[int, float] | None:
         hint = "give a dict of class numbers and weights, such as {0: 1.0, 1: 5.0}"
         raise UserError(f"class_weight is {value!r}"[:200], hint)
     return weights
-
-
-def _weighted(train: Any, weight: Any) -> Any:
-    if isinstance(train, tuple | list) and len(train) == 2:
-        return (*train, weight)
-    if isinstance(train, tuple | list) and len(train) == 3:
-        raise UserError("sample_weight is given twice, in train and next to it", "remove one of them")
-    hint = "give it as the third element: (x, y, sample_weight)"
-    raise UserError("sample_weight can be used only with arrays (x, y)", hint)
-
-
-def _frequency(value: Any) -> int | list[int]:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_whole(item, "validation_freq", least=1) or 1 for item in value]
-    return _whole(value, "validation_freq", least=1) or 1
 
 
 def _whole(value: Any, key: str, least: int) -> int | None:
@@ -142,7 +133,14 @@ KEYS = tuple(field.name for field in fields(Returned) if field.name not in ("map
 
 def checked(returned: Any, function: str) -> Returned:
     """Return the checked parts of the value that the user's function of this name returned. Raises UserError."""
-    given = _as_dict(returned, function)
+    if isinstance(returned, dict):
+        given = dict(returned)
+    elif isinstance(returned, tuple | list):
+        if not 2 <= len(returned) <= 3:
+            raise UserError(f"{function} returned {counted(len(returned), 'values')}", RETURN)
+        given = dict(zip(("model", "train", "validation"), returned, strict=False))
+    else:
+        raise UserError(f"{function} returned {_kind(returned)}", RETURN)
     arguments = taken(given)
     for key in given:
         if key not in KEYS:
@@ -153,24 +151,44 @@ def checked(returned: Any, function: str) -> Returned:
     for key in ("model", "train"):
         if given.get(key) is None:
             raise UserError(f"{function} returned no {key}", RETURN)
+    model = given["model"]
     # tf_keras replaces tf.keras with TF_USE_LEGACY_KERAS=1.
-    if any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(given["model"]).__mro__):
-        raise UserError(f"model is {_kind(given['model'])} of Keras 2 (tf_keras); gputui trains Keras 3", KERAS_3)
-    if not isinstance(given["model"], keras.Model):
-        raise UserError(f"model is {_kind(given['model'])}, not a keras.Model", RETURN)
+    if any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(model).__mro__):
+        raise UserError(f"model is {_kind(model)} of Keras 2 (tf_keras); gputui trains Keras 3", KERAS_3)
+    if not isinstance(model, keras.Model):
+        raise UserError(f"model is {_kind(model)}, not a keras.Model", RETURN)
     for key in ("train", "validation"):
         given[key] = of_numpy(given.get(key))
         _check_data(given[key], key)
-    _check_targets(given["train"], given.get("validation"))
+    # Two arrays are probably x and y of the training data. x alone is allowed, as in fit(x).
+    train, validation = given["train"], given["validation"]
+    alone = all(isinstance(data, dict) or _is_array(data) for data in (train, validation))
+    if alone and _sample_shapes(train) != _sample_shapes(validation):
+        raise UserError(
+            "train is one array or dict, and validation has another shape: targets must be returned with their inputs",
+            f"return (model, (x, y), (x_validation, y_validation)); train is {DATA}",
+        )
     for key in ("map", "validation_map", "augment"):
         if given.get(key) is not None and not callable(given[key]):
             raise UserError(f"{key} is {_kind(given[key])}, not a function", "it gets one sample, as in Dataset.map")
-    _check_compile(given)
+    both = [key for key in ("loss", "metrics", "optimizer") if given.get(key) is not None]
+    if model.compiled and both:
+        what = f"the model is already compiled, and {', '.join(both)} is also given"
+        raise UserError(what, "pass it to model.compile, or return the model uncompiled")
+    steps = ("compute_loss", "train_step")
+    computes = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in steps)
+    if not model.compiled and given.get("loss") is None and not computes:
+        raise UserError("the model is not compiled and no loss is given", "compile it, or return a dict with a loss")
+    callbacks = given.get("callbacks")
+    callbacks = [callbacks] if isinstance(callbacks, keras.callbacks.Callback) else list(callbacks or ())
+    for callback in callbacks:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise UserError(f"callbacks contains {_kind(callback)}", "give a list of keras.callbacks.Callback")
     return Returned(
         **given
         | {
             "validation_map": given.get("validation_map", given.get("map")),
-            "callbacks": _callbacks(given.get("callbacks")),
+            "callbacks": callbacks,
             "samples": _whole(given.get("samples"), "samples", least=1),
             "validation_samples": _whole(given.get("validation_samples"), "validation_samples", least=1),
             "mapped": "map" in given,
@@ -179,26 +197,14 @@ def checked(returned: Any, function: str) -> Returned:
     )
 
 
-def _as_dict(returned: Any, function: str) -> dict[str, Any]:
-    if isinstance(returned, dict):
-        return dict(returned)
-    if isinstance(returned, tuple | list) and 2 <= len(returned) <= 3:
-        return dict(zip(("model", "train", "validation"), returned, strict=False))
-    if isinstance(returned, tuple | list):
-        raise UserError(f"{function} returned {counted(len(returned), 'values')}", RETURN)
-    raise UserError(f"{function} returned {_kind(returned)}", RETURN)
-
-
 def _check_data(data: Any, key: str) -> None:
     if data is None or isinstance(data, tf.data.Dataset | keras.utils.PyDataset):
         return
     if isinstance(data, tuple | list) and 1 <= len(data) <= 3:
         _check_arrays(tuple(data), key)
-        return
-    if isinstance(data, dict) or _is_array(data):
+    elif isinstance(data, dict) or _is_array(data):
         _check_arrays((data,), key)
-        return
-    if _refused(data) or passes_of(data) is None:
+    elif _refused(data) or passes_of(data) is None:
         raise UserError(f"{key} is {_kind(data)}", _refused(data) or f"give {DATA}")
 
 
@@ -216,16 +222,6 @@ def _refused(data: Any) -> str:
 
 def _is_array(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype")
-
-
-def _check_targets(train: Any, validation: Any) -> None:
-    # Then they are probably x and y of the training data. x alone is allowed, as in fit(x).
-    alone = [isinstance(data, dict) or _is_array(data) for data in (train, validation)]
-    if all(alone) and _sample_shapes(train) != _sample_shapes(validation):
-        raise UserError(
-            "train is one array or dict, and validation has another shape: targets must be returned with their inputs",
-            f"return (model, (x, y), (x_validation, y_validation)); train is {DATA}",
-        )
 
 
 def _sample_shapes(nest: Any) -> Any:
@@ -260,28 +256,6 @@ def _check_arrays(data: tuple[Any, ...], key: str) -> None:
         raise UserError(has, "each sample needs its target")
     if not lengths or 0 in lengths:
         raise UserError(f"{key} has no samples", f"give {DATA}")
-
-
-def _check_compile(given: dict[str, Any]) -> None:
-    model = given["model"]
-    both = [key for key in ("loss", "metrics", "optimizer") if given.get(key) is not None]
-    if model.compiled and both:
-        raise UserError(
-            f"the model is already compiled, and {', '.join(both)} is also given",
-            "pass it to model.compile, or return the model uncompiled",
-        )
-    steps = ("compute_loss", "train_step")
-    computes = any(getattr(type(model), name) is not getattr(keras.Model, name) for name in steps)
-    if not model.compiled and given.get("loss") is None and not computes:
-        raise UserError("the model is not compiled and no loss is given", "compile it, or return a dict with a loss")
-
-
-def _callbacks(value: Any) -> list[keras.callbacks.Callback]:
-    callbacks = [value] if isinstance(value, keras.callbacks.Callback) else list(value or ())
-    for callback in callbacks:
-        if not isinstance(callback, keras.callbacks.Callback):
-            raise UserError(f"callbacks contains {_kind(callback)}", "give a list of keras.callbacks.Callback")
-    return callbacks
 
 
 def _kind(value: Any) -> str:

@@ -25,6 +25,7 @@ from .dataset_facts import BY_PYTHON, Nature, nature_of, reshuffles
 from .user_code import UserError, contains_none
 
 AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whose first axis is the samples"
+TO_BATCH = "batch the Dataset by context.global_batch_size, or return a dict with map: None to have gputui batch it"
 LOOKED_AT = 2  # the number of batches whose shapes show which axes differ, as in Keras
 DIFFERS_AT_FIRST = (
     "as in Keras' fit, an axis whose size differs must differ between the first two batches; or give a tf.data.Dataset "
@@ -64,7 +65,7 @@ class Stream(Drawn):
             raise self.fault
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Samples(Pipeline, Stream):
     """Arrays, or a data set of single samples, as a stream. Every option of the pipeline applies. Arrays in memory are
     shuffled completely, as in Keras: their indices are shuffled, and batches are gathered by index.
@@ -73,17 +74,12 @@ class Samples(Pipeline, Stream):
     kind: Data = "arrays"
     arrays: Any = None  # tensors, if samples can be gathered by index
 
-    @functools.cached_property
-    def samples(self) -> int | None:
-        return None if self.source.train.samples == ENDLESS else self.source.train.samples
-
-    @functools.cached_property
-    def batches(self) -> int | None:
-        return None if self.samples is None else self.batches_per_pass
-
-    @functools.cached_property
-    def batch_size(self) -> int:
-        return self.global_batch_size
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ends = self.source.train.samples != ENDLESS
+        self.samples, self.batches = (self.train_samples, self.batches_per_pass) if ends else (None, None)
+        self.batch_size, self.begins_anew = self.global_batch_size, ends and self.options.input.cache == "off"
+        self._by_number = self.arrays is not None and self.options.input.shuffle != "off" and not self._caches
 
     @functools.cached_property
     def nature(self) -> Nature:
@@ -92,10 +88,6 @@ class Samples(Pipeline, Stream):
             return Nature()
         samples = loaded(self.source.train.elements, self.source.load, self.options)
         return nature_of(samples if self.source.vary is None else mapped(samples, self.source.vary, self.options))
-
-    @functools.cached_property
-    def begins_anew(self) -> bool:
-        return self.samples is not None and self.options.input.cache == "off"
 
     @functools.cached_property
     def spec(self) -> Any:
@@ -111,16 +103,14 @@ class Samples(Pipeline, Stream):
 
     @property
     def images(self) -> bool:
-        """True if x is images, so that input.augment can change it."""
-        return is_image(loaded(self.source.train.elements, self.source.load, self.options).element_spec)
+        """True if x is images that input.augment can change: float32, fixed size, three axes."""
+        sample = loaded(self.source.train.elements, self.source.load, self.options).element_spec
+        x = sample[0] if isinstance(sample, tuple) else sample
+        return isinstance(x, tf.TensorSpec) and x.dtype == tf.float32 and x.shape.rank == 3 and None not in x.shape
 
     @functools.cached_property
     def _ready(self) -> bool:
         return True
-
-    @property
-    def _by_number(self) -> bool:
-        return self.arrays is not None and self.options.input.shuffle != "off" and not self._caches
 
     @property
     def _elements(self) -> Elements:
@@ -236,12 +226,6 @@ class Batched(Stream):
     def go_to(self, place: Any) -> None:
         for variable, value in zip(self.nature.writes, place, strict=True):
             variable.assign(value)
-
-
-def is_image(sample: Any) -> bool:
-    """Return True if x of such a sample is an image that augmentation can change: float32, fixed size, three axes."""
-    x = sample[0] if isinstance(sample, tuple) else sample
-    return isinstance(x, tf.TensorSpec) and x.dtype == tf.float32 and x.shape.rank == 3 and None not in x.shape
 
 
 def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> tf.data.Dataset:

@@ -13,9 +13,10 @@ import os
 import re
 import sys
 import sysconfig
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -94,7 +95,16 @@ class UserCode:
         except _NOT_THEIRS:
             raise
         except SystemExit as fault:
-            raise self.exit_of(fault) from fault
+            place = self._place(fault)
+            where, source = self._shown(*place) if place is not None else (self.file.name, "")
+            for frame, _ in traceback.walk_tb(fault.__traceback__):
+                if frame.f_code is argparse.ArgumentParser.error.__code__:  # an argument parser has ended the process
+                    names = frame.f_locals
+                    usage = " ".join(names["self"].format_usage().split())
+                    refused = f"{names['message']} ({usage})"[:300]
+                    raise UserError(f"{where}: {refused}{source}", NO_ARGUMENTS) from fault
+            what = f"{where} ended the process with sys.exit{source}"
+            raise UserError(what, "return instead") from fault
         except Exception as fault:
             error = self.error_of(fault)
             if error is None and found_only:
@@ -110,14 +120,6 @@ class UserCode:
         hint = OWN_STRATEGY if "Strategy" in message else "the full traceback is in engine.log"
         return UserError(message + source, hint)
 
-    def exit_of(self, fault: SystemExit) -> UserError:
-        """Return the error for a sys.exit, with the message of an argument parser, if that called it."""
-        place = self._place(fault)
-        where, source = self._shown(*place) if place is not None else (self.file.name, "")
-        if refused := _refused_arguments(fault):
-            return UserError(f"{where}: {refused}{source}", NO_ARGUMENTS)
-        return UserError(f"{where} ended the process with sys.exit{source}", "return instead")
-
     def _shown(self, file: str, line: int, function: str) -> tuple[str, str]:
         inside = f" in {function}" if function and function != "<module>" else ""
         source = linecache.getline(file, line).strip()
@@ -130,8 +132,11 @@ class UserCode:
         places = [match for match in _PLACE.finditer(str(fault)) if self.owns_file(match["file"])]
         if places:
             return places[-1]["file"], int(places[-1]["line"]), places[-1]["function"]
-        frames = [frame for link in _chain(fault) for frame in _frames(link.__traceback__) if self.owns_file(frame[0])]
-        return frames[-1] if frames else None
+        for link in reversed(list(_chain(fault))):
+            for frame, line in reversed(list(traceback.walk_tb(link.__traceback__))):
+                if self.owns_file(frame.f_code.co_filename):
+                    return frame.f_code.co_filename, line, frame.f_code.co_name
+        return None
 
     def owns_file(self, file: str) -> bool:
         """Return True below the user's folders, but not for installed packages and gputui."""
@@ -157,11 +162,9 @@ class UserCode:
         return self._owned[file]
 
     def modules(self) -> list[ModuleType]:
-        """Return the modules of the user's code, in the order of their import."""
         return [module for name, module in list(sys.modules.items()) if self.owns(name)]
 
     def files(self) -> list[str]:
-        """Return the absolute paths of the Python files of the user's code that have been imported, sorted."""
         files = (getattr(module, "__file__", None) or "" for module in self.modules())
         return sorted({os.path.abspath(file) for file in files if file.endswith(".py")})
 
@@ -174,13 +177,12 @@ class UserCode:
 
     def shadowed(self) -> list[str]:
         """Return the names of Python files in the user's folder for which another module was imported first."""
-        unused = []
-        for path in sorted(self.home.glob("*.py")):
-            loaded = sys.modules.get(path.stem)
-            origin = getattr(loaded, "__file__", None)
-            if loaded is not None and origin != str(path):
-                unused.append(path.name)
-        return unused
+        loaded = {path: sys.modules.get(path.stem) for path in sorted(self.home.glob("*.py"))}
+        return [
+            path.name
+            for path, module in loaded.items()
+            if module is not None and getattr(module, "__file__", None) != str(path)
+        ]
 
 
 def _imported(entry: Entry, file: Path) -> ModuleType:
@@ -201,28 +203,10 @@ def _imported(entry: Entry, file: Path) -> ModuleType:
     return module
 
 
-def _refused_arguments(fault: SystemExit) -> str:
-    """Return the message that an argparse parser printed before it ended the process, else an empty text."""
-    trace = fault.__traceback__
-    while trace is not None:
-        code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
-        if code is argparse.ArgumentParser.error.__code__:
-            usage = " ".join(names["self"].format_usage().split())
-            return f"{names['message']} ({usage})"[:300]
-        trace = trace.tb_next
-    return ""
-
-
 def _chain(fault: BaseException | None) -> Iterator[BaseException]:
     if fault is not None:
         yield from _chain(fault.__cause__ or (None if fault.__suppress_context__ else fault.__context__))
         yield fault
-
-
-def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int, str]]:
-    while trace is not None:
-        yield trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_name
-        trace = trace.tb_next
 
 
 def _what(fault: BaseException) -> str:

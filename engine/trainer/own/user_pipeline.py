@@ -31,14 +31,14 @@ from .iterated import Iterated, data_set_of, passes_of
 from .model_checks import can_evaluate
 from .py_dataset import Indexed
 from .returned import Returned, check_classes, weigh
-from .streams import ENDLESS, Batched, Samples, Stream, as_array, as_fitted, as_tensors
+from .streams import ENDLESS, TO_BATCH, Batched, Samples, Stream, as_array, as_fitted, as_tensors
 from .user_code import UserCode, UserError, contains_none
 
 READS_AHEAD = "what a callback sets reaches its samples some steps later than in Keras' fit"
 ENDS_EARLY = "Keras' fit would end an epoch early"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class OwnPipeline(Batches):
     """The pipeline of a user's own data."""
 
@@ -49,62 +49,39 @@ class OwnPipeline(Batches):
     fit: FitArguments = NO_ARGUMENTS
     share: Share | None = None
 
-    @property
-    def streams(self) -> list[Stream]:
-        return [self.train] if self.held_out is None else [self.train, self.held_out]
+    device_scale: None = None  # the inputs of a user's code are not scaled on the device
+
+    def __post_init__(self) -> None:
+        train, held_out = self.train, self.held_out
+        self.streams = [train] if held_out is None else [train, held_out]
+        self.global_batch_size, self.smaller_last_batch = train.batch_size, train.smaller_last_batch
+        self.train_samples, self.validation_samples = train.samples, held_out.samples if held_out is not None else 0
+        by = BY_ELEMENT if isinstance(train, Samples) else BY_ROW
+        self.sharing = "" if self.share is None else by
 
     @property
-    def sharing(self) -> str:
-        if self.share is None:
-            return ""
-        return BY_ELEMENT if isinstance(self.train, Samples) else BY_ROW
-
-    @property
-    def global_batch_size(self) -> int:
-        return self.train.batch_size
-
-    @property
-    def batches_per_pass(self) -> int:
+    def batches_per_pass(self) -> int:  # type: ignore[override]
         """The number of batches in one pass. If the length of the data is unknown, train.steps_per_epoch."""
         batches = self.train.batches or self.options.train.steps_per_epoch
         assert batches is not None, "refused when the data was opened"
         return batches
 
     @property
-    def validation_batches(self) -> int:
+    def validation_batches(self) -> int:  # type: ignore[override]
         if self.held_out is None:
             return 0
         counts = self.held_out.batches, self.fit.validation_steps
         return min(count for count in counts if count is not None)
 
     @property
-    def smaller_last_batch(self) -> bool:
-        return self.train.smaller_last_batch
-
-    @property
-    def train_samples(self) -> int | None:
-        return self.train.samples
-
-    @property
-    def validation_samples(self) -> int | None:
-        return self.held_out.samples if self.held_out is not None else 0
-
-    @property
-    def sample_bytes(self) -> int | None:
+    def sample_bytes(self) -> int | None:  # type: ignore[override]
         """The bytes of a sample as the model gets it, without its label. None if samples differ in size."""
-        spec = self.train.spec
-        x = tf.nest.flatten(spec[0] if isinstance(spec, tuple) else spec)
-        sized = [
-            part
-            for part in x
-            if isinstance(part, tf.TensorSpec) and part.shape.rank is not None and None not in part.shape[1:]
-        ]
-        sizes = [part.dtype.size * math.prod(part.shape[1:]) for part in sized]
-        return sum(sizes) if len(sizes) == len(x) else None
-
-    @property
-    def device_scale(self) -> None:
-        """Always None: the inputs of a user's code are not scaled on the device."""
+        spec, total = self.train.spec, 0
+        for part in tf.nest.flatten(spec[0] if isinstance(spec, tuple) else spec):
+            if not isinstance(part, tf.TensorSpec) or part.shape.rank is None or None in part.shape[1:]:
+                return None
+            total += part.dtype.size * math.prod(part.shape[1:])
+        return total
 
     def find_fault(self) -> None:
         for stream in self.streams:
@@ -149,7 +126,7 @@ class OwnPipeline(Batches):
         return next(filter(None, map(_follows, self.streams)), "")
 
     @functools.cached_property
-    def apart(self) -> bool:
+    def apart(self) -> bool:  # type: ignore[override]
         """Each epoch has an iterator of its own, as in Keras' fit, with which draws of tf.random begin again."""
         given = self.options.input
         draws = given.across_epochs == "auto" and isinstance(self.train, Batched) and self.train.nature.draws
@@ -216,167 +193,128 @@ def opened(
     options: Options, replicas: int, returned: Returned, file: Path, report: RunReport, share: Share | None = None
 ) -> OwnPipeline:
     """Return the user's data as a pipeline for all `replicas`, of which this worker has `share`. Raises UserError."""
-    opening = _Opening(options, replicas, returned, _stamp(file), report, share)
-    data, kept_back = returned.train, returned.validation
-    if returned.mapped:
-        data, kept_back = (
-            part if (passes := passes_of(part)) is None else data_set_of(passes, batched=False)
-            for part in (data, kept_back)
-        )
-    if _are_arrays(data) and kept_back is None and opening.splits():
-        data, kept_back = split(data, options)
-    train = opening.stream("train", data, opening.length("train", data, options.train.steps_per_epoch))
-    _check_epochs(data, train, options)
-    if train.batches is not None and train.batches < 1:
-        raise UserError(
-            f"{train.samples} samples do not fill one global batch of {train.batch_size}",
-            "lower input.batch_size, or set input.drop_remainder=false",
-        )
-    held_out = None
-    if kept_back is not None:
-        steps = returned.fit.validation_steps
-        whole = int(kept_back.cardinality()) if isinstance(kept_back, tf.data.Dataset) else -1
-        ends = 0 <= whole <= (steps or whole)
-        if steps is not None and isinstance(kept_back, tf.data.Dataset) and not returned.mapped:
-            kept_back, steps = kept_back.take(steps), None  # it may have fewer
-        held_out = opening.stream("validation", kept_back, opening.length("validation", kept_back, steps))
-        if isinstance(held_out, Batched):
-            held_out = replace(held_out, ends=ends)
-    if held_out is not None and held_out.batches == 0:
-        raise UserError("validation has no batches", "check where it reads from, and its batch size")
+    stamp = hashlib.sha256()  # a cache on disk is valid only for this code
+    for path in sorted(file.parent.glob("*.py")):
+        with contextlib.suppress(OSError):  # a dangling link, with which an editor locks a file
+            stamp.update(path.read_bytes())
+    not_trained = replace(options.input, shuffle="off", augment="off", drop_remainder=False, one_batch=False)
 
-    if returned.fit.initial_epoch >= options.train.epochs:
-        first = f"initial_epoch is {returned.fit.initial_epoch} and train.epochs {options.train.epochs}"
-        hint = "epochs are counted from the first one, as in fit: raise train.epochs"
-        raise UserError(f"{first}: nothing is left to train", hint)
-    return OwnPipeline(options, replicas, train, held_out, returned.fit, share)
+    def single(
+        role: str, kind: Data, elements: tf.data.Dataset, number: int | None, given: Options, arrays: Any = None
+    ) -> Samples:
+        """Return single samples as a stream, `number` in a pass. `arrays` are tensors that can be gathered from."""
+        if number is None and given.input.cache != "off":
+            what = "input.cache needs to know the number of samples in a pass over train"
+            raise UserError(what, "return samples, or set input.cache=off")
+        if number is None:
+            elements, number = elements.repeat(), ENDLESS
+        load, vary = (returned.map, returned.augment) if role == "train" else (returned.validation_map, None)
+        none, of_role = Part(elements, 0), stamp.hexdigest() + role
+        source = Source(Part(elements, number), none, (), 0, load=load, vary=vary, stamp=of_role)
+        assert given.train.seed is not None
+        samples = Samples(given, source, replicas, given.train.seed, share, kind, arrays)
+        inputs = given.input
+        if inputs.cache != "off" and _follows(samples):
+            inputs = replace(inputs, cache="off")
+        if inputs.augment != "off" and not samples.images:
+            inputs = replace(inputs, augment="off")
+        return samples if inputs is given.input else replace(samples, options=replace(given, input=inputs))
 
-
-def _check_epochs(data: Any, train: Stream, options: Options) -> None:
-    """Raise UserError if batches may end within an epoch of train.steps_per_epoch steps."""
-    asked, batches = options.train.steps_per_epoch, train.batches
-    if asked is None or isinstance(train, Samples):
-        return
-    hint = f"set train.steps_per_epoch to a divisor of {batches}, or to null"
-    if isinstance(data, tf.data.Dataset):
-        batches, hint = int(data.cardinality()), f"end the Dataset with .repeat(), or {hint}"
-    elif isinstance(train, Iterated):
-        batches = train.positions.passes.batches
-    if batches == tf.data.UNKNOWN_CARDINALITY:
-        raise UserError(
-            f"it is unknown whether train has an end within an epoch of {asked} steps, where {ENDS_EARLY}",
-            "end the Dataset with .repeat()",
-        )
-    if batches and 0 < batches < ENDLESS and batches % asked and asked * options.train.epochs > batches:
-        raise UserError(f"train has {batches} batches, which {asked} steps per epoch do not divide: {ENDS_EARLY}", hint)
-
-
-@dataclass(frozen=True)
-class _Opening:
-    """Makes a stream of the data of a role, `train` or `validation`. `stamp` identifies the user's code for a cache on
-    disk.
-    """
-
-    options: Options
-    replicas: int
-    returned: Returned
-    stamp: str
-    report: RunReport
-    share: Share | None
-
-    def length(self, role: str, data: Any, steps: int | None) -> int | None:
-        """Count the elements of a data set if their number is needed and unknown to TensorFlow, else None."""
-        if steps is None and isinstance(data, tf.data.Dataset) and length_follows_variable(data):
-            raise UserError(
-                f"the number of elements of {role} follows a tf.Variable, so that epochs may have different lengths",
-                f"end the Dataset with .repeat(), and {settable(role)}",
-            )
-        is_given = getattr(self.returned, SAMPLES[role]) is not None or steps is not None
-        if is_given or not isinstance(data, tf.data.Dataset) or int(data.cardinality()) >= 0:
-            return None
-        return counted(data, role, self.report)
-
-    def stream(self, role: str, data: Any, length: int | None) -> Stream:
-        """`length` is the number of elements if they were counted."""
-        options, trains = self.options, role == "train"
-        given = getattr(self.returned, SAMPLES[role])
-        steps = options.train.steps_per_epoch if trains else self.returned.fit.validation_steps
-        if not trains:
-            fixed = replace(options.input, shuffle="off", augment="off", drop_remainder=False, one_batch=False)
-            options = replace(options, input=fixed)
-        if isinstance(data, tf.data.Dataset) and any(
-            not hasattr(leaf, "shape") for leaf in tf.nest.flatten(data.element_spec)
-        ):
+    def stream(role: str, data: Any, limit: int | None) -> Stream:
+        """`limit` is the number of batches to take, if it is given."""
+        is_dataset, samples = isinstance(data, tf.data.Dataset), getattr(returned, SAMPLES[role])
+        if limit is None and is_dataset and length_follows_variable(data):
+            what = f"the number of elements of {role} follows a tf.Variable, so that epochs may have different lengths"
+            raise UserError(what, f"end the Dataset with .repeat(), and {settable(role)}")
+        cardinality = int(data.cardinality()) if is_dataset else -1
+        if samples is None and limit is None and is_dataset and cardinality < 0:
+            cardinality = counted(data, role, report)
+        given, steps = options, options.train.steps_per_epoch
+        if role != "train":
+            given, steps = replace(options, input=not_trained), returned.fit.validation_steps
+        if is_dataset and not all(hasattr(leaf, "shape") for leaf in tf.nest.flatten(data.element_spec)):
             raise contains_none(f"the Dataset of {role}")
         if _are_arrays(data):
             arrays = as_tensors(as_fitted(data))
             with tf.device("/CPU:0"):
                 elements = tf.data.Dataset.from_tensor_slices(arrays)
             dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
-            whole, number = arrays if dense else None, int(elements.cardinality())
-            return self.samples(role, "arrays", elements, number, options, whole)
+            return single(role, "arrays", elements, int(elements.cardinality()), given, arrays if dense else None)
         if isinstance(data, keras.utils.PyDataset):
-            return Indexed(data, options, given, evaluates=not trains)
+            return Indexed(data, given, samples, evaluates=role != "train")
         if (passes := passes_of(data, role)) is not None:
-            return Iterated(passes, role, options, self.replicas, given, steps, self.report)
-        cardinality = int(data.cardinality()) if length is None else length
-        if self.returned.mapped:
-            samples = given or (cardinality if cardinality >= 0 else None)
-            if samples is not None and cardinality >= 0:
-                samples = min(samples, cardinality)
-            data = data.take(samples) if samples is not None else data
-            stream = self.samples(role, "mapped", data, samples, options)
-            if samples is None and (why := _follows(stream)):
+            return Iterated(passes, role, given, replicas, samples, steps, report)
+        if returned.mapped:
+            number = samples or (cardinality if cardinality >= 0 else None)
+            if number is not None:
+                number = min(number, cardinality) if cardinality >= 0 else number
+                data = data.take(number)
+            mapped = single(role, "mapped", data, number, given)
+            if number is None and (why := _follows(mapped)):
                 hint = f"return {SAMPLES[role]} next to it"
-                self.report.warn("reads_ahead", f"{role} has no end: {READS_AHEAD}: {why}", hint)
-            return stream
-        size = _batch_size(data, role)
-        batches = cardinality if cardinality >= 0 else _batches(data, given, size)
-        return Batched(data, given, batches, size, self.replicas, epoch_is_pass=steps is None)
+                report.warn("reads_ahead", f"{role} has no end: {READS_AHEAD}: {why}", hint)
+            return mapped
+        first = tf.nest.flatten(data.element_spec)[0]
+        if first.shape.rank == 0:
+            raise UserError(f"the elements of {role} are single values, not batches", TO_BATCH)
+        if first.shape.rank is not None and first.shape[0] is not None:
+            size = int(first.shape[0])
+        elif (batch := inspected(data, lambda seen: next(iter(seen.take(1)), None))) is None:
+            raise UserError(f"{role} has no batches", "check where it reads from")
+        else:
+            size = int(tf.shape(tf.nest.flatten(batch)[0])[0])
+        batches = cardinality if cardinality >= 0 else _batches(data, samples, size)
+        return Batched(data, samples, batches, size, replicas, epoch_is_pass=steps is None)
 
-    def samples(
-        self,
-        role: str,
-        kind: Data,
-        elements: tf.data.Dataset,
-        number: int | None,
-        options: Options,
-        arrays: Any = None,
-    ) -> Samples:
-        """Return single samples as a stream, `number` in a pass. `arrays` are tensors that can be gathered from."""
-        if number is None and options.input.cache != "off":
-            raise UserError(
-                "input.cache needs to know the number of samples in a pass over train",
-                "return samples, or set input.cache=off",
-            )
-        if number is None:
-            elements, number = elements.repeat(), ENDLESS
-        trains = role == "train"
-        load, vary = (self.returned.map, self.returned.augment) if trains else (self.returned.validation_map, None)
-        none = Part(elements, 0)
-        source = Source(Part(elements, number), none, (), 0, load=load, vary=vary, stamp=self.stamp + role)
-        assert options.train.seed is not None
-        stream = Samples(options, source, self.replicas, options.train.seed, self.share, kind, arrays)
-        given = options.input
-        if given.cache != "off" and _follows(stream):
-            given = replace(given, cache="off")
-        if given.augment != "off" and not stream.images:
-            given = replace(given, augment="off")
-        return stream if given is options.input else replace(stream, options=replace(options, input=given))
-
-    def splits(self) -> bool:
-        """Return True if a part of arrays is kept for validation; if the model cannot be evaluated, warn instead."""
-        is_set, model = self.options.train.validation_split > 0, self.returned.model
-        if not is_set or can_evaluate(model, self.returned.loss):
-            return is_set
-        name = type(model).__name__
-        self.report.warn(
-            "no_validation",
-            f"no validation: {name} has a train_step of its own, but neither a test_step nor a compiled loss",
-            f"give {name} a test_step, or set train.validation_split=0",
-            "train.validation_split",
+    data, kept_back, model = returned.train, returned.validation, returned.model
+    if returned.mapped:
+        data, kept_back = (
+            part if (passes := passes_of(part)) is None else data_set_of(passes, batched=False)
+            for part in (data, kept_back)
         )
-        return False
+    if _are_arrays(data) and kept_back is None and options.train.validation_split > 0:
+        if can_evaluate(model, returned.loss):
+            data, kept_back = split(data, options)
+        else:
+            what = "has a train_step of its own, but neither a test_step nor a compiled loss"
+            hint = f"give {type(model).__name__} a test_step, or set train.validation_split=0"
+            text = f"no validation: {type(model).__name__} {what}"
+            report.warn("no_validation", text, hint, "train.validation_split")
+    asked = options.train.steps_per_epoch
+    train = stream("train", data, asked)
+    whole = train.batches
+    if asked is not None and not isinstance(train, Samples):  # batches may end within an epoch
+        hint = f"set train.steps_per_epoch to a divisor of {whole}, or to null"
+        if isinstance(data, tf.data.Dataset):
+            whole, hint = int(data.cardinality()), f"end the Dataset with .repeat(), or {hint}"
+        elif isinstance(train, Iterated):
+            whole = train.positions.passes.batches
+        if whole == tf.data.UNKNOWN_CARDINALITY:
+            text = f"it is unknown whether train has an end within an epoch of {asked} steps, where {ENDS_EARLY}"
+            raise UserError(text, "end the Dataset with .repeat()")
+        if whole and 0 < whole < ENDLESS and whole % asked and asked * options.train.epochs > whole:
+            text = f"train has {whole} batches, which {asked} steps per epoch do not divide: {ENDS_EARLY}"
+            raise UserError(text, hint)
+    if train.batches is not None and train.batches < 1:
+        text = f"{train.samples} samples do not fill one global batch of {train.batch_size}"
+        raise UserError(text, "lower input.batch_size, or set input.drop_remainder=false")
+    held_out = None
+    if kept_back is not None:
+        steps = returned.fit.validation_steps
+        length = int(kept_back.cardinality()) if isinstance(kept_back, tf.data.Dataset) else -1
+        ends = 0 <= length <= (steps or length)
+        if steps is not None and isinstance(kept_back, tf.data.Dataset) and not returned.mapped:
+            kept_back, steps = kept_back.take(steps), None  # it may have fewer
+        held_out = stream("validation", kept_back, steps)
+        if isinstance(held_out, Batched):
+            held_out = replace(held_out, ends=ends)
+        if held_out.batches == 0:
+            raise UserError("validation has no batches", "check where it reads from, and its batch size")
+    if returned.fit.initial_epoch >= options.train.epochs:
+        text = f"initial_epoch is {returned.fit.initial_epoch} and train.epochs {options.train.epochs}"
+        hint = "epochs are counted from the first one, as in fit: raise train.epochs"
+        raise UserError(f"{text}: nothing is left to train", hint)
+    return OwnPipeline(options, replicas, train, held_out, returned.fit, share)
 
 
 def _are_arrays(data: Any) -> bool:
@@ -404,33 +342,6 @@ def split(data: Any, options: Options) -> tuple[Any, Any]:
     orders = split_order(total, options.train.validation_split, options.train.seed)
     parts = [tf.nest.map_structure(lambda array, at=order: as_array(array)[at], arrays) for order in orders]
     return (parts[0], parts[1]) if len(orders[1]) else (data, None)
-
-
-def _batch_size(data: tf.data.Dataset, role: str) -> int:
-    spec = tf.nest.flatten(data.element_spec)[0]
-    if spec.shape.rank == 0:
-        raise UserError(
-            f"the elements of {role} are single values, not batches",
-            "batch the Dataset by context.global_batch_size, or return a dict with map: None to have gputui batch it",
-        )
-    if spec.shape.rank is not None and spec.shape[0] is not None:
-        return int(spec.shape[0])
-    first = inspected(data, lambda seen: next(iter(seen.take(1)), None))
-    if first is None:
-        raise UserError(f"{role} has no batches", "check where it reads from")
-    return int(tf.shape(tf.nest.flatten(first)[0])[0])
-
-
-def _stamp(file: Path) -> str:
-    # A cache on disk is valid only for this code. A dangling link, with which an editor locks a file, is skipped.
-    digest = hashlib.sha256()
-    for path in sorted(file.parent.glob("*.py")):
-        with contextlib.suppress(OSError):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-# ---- the functions of its stages ------------------------------------------------------------------
 
 
 DEEPEST = 5  # from TensorFlow's function of from_generator to the user's generator it is three

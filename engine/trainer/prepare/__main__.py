@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..common.training_errors import TrainerError
@@ -31,23 +31,19 @@ def main() -> None:
         answers.flush()
 
     try:
-        _serve(answer)
+        from . import work
+
+        request = work.read(sys.stdin.readline())
+        if request.options.workload.entry is None:  # a user's code may do as it likes
+            work.use_one_thread()
+        samples = work.opened(request)
+        answer(work.described(samples))
+        for line in sys.stdin:
+            work.obey(json.loads(line), samples, request, answer)
     except TrainerError as fault:
         answer({"error": fault.message, "hint": fault.hint})
     except BrokenPipeError:  # nobody waits for answers any more
         pass
-
-
-def _serve(answer: Callable[[Mapping[str, Any]], None]) -> None:
-    from . import work
-
-    request = work.read(sys.stdin.readline())
-    if request.options.workload.entry is None:  # a user's code may do as it likes
-        work.use_one_thread()
-    samples = work.opened(request)
-    answer(work.described(samples))
-    for line in sys.stdin:
-        work.obey(json.loads(line), samples, request, answer)
 
 
 if __name__ == "__main__":

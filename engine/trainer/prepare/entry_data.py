@@ -54,47 +54,38 @@ def of_entry(request: Request) -> Samples:
         passes = {name: passes_of(getattr(given, name)) for name in (TRAIN, VALIDATION)}
         made = {name: data_set_of(each, not given.mapped) for name, each in passes.items() if each is not None}
         given = replace(given, **made)
+        # Shuffles that give another order each time are left out: the training on the prepared data shuffles.
         left_out = _reshuffles(given)
-        if left_out:
-            given = _unshuffled(given)
-        samples = _samples(given, request, code)
+        for name in (TRAIN, VALIDATION) if left_out else ():
+            if isinstance(data := getattr(given, name), tf.data.Dataset):
+                given = replace(given, **{name: unshuffled(data, keep_fixed=True)})
+        parts = _parts(given, options)
+        counts = manifest.limited({name: parts[name].count if name in parts else 0 for name in PARTS}, request.limit)
+        loads = {name: _load(part) for name, part in parts.items()}
+        loaded = {
+            name: part.data if part.data is None or part.load is None else part.data.map(part.load)
+            for name, part in parts.items()
+        }
+        samples = Samples(
+            counts,
+            lambda part, first: parts[part].elements(first),
+            lambda part, element: loads[part](element),
+            _name,
+            encode,
+            lambda record: _decoded(record, parts[TRAIN].spec),
+            {**counts, "structure": {name: _described(part.spec) for name, part in parts.items()}},
+            None if loaded[TRAIN] is None else loaded.get,
+            one_process=not all(part.skips for part in parts.values()),
+            error_of=code.error_of,
+        )
         if _reshuffles(given) or _stamp(samples) != _stamp(samples):
             raise UserError(f"the data of {workload.entry} are not the same each time", SAME_EACH_TIME)
         samples.facts = {**samples.facts, "stamp": _stamp(samples), "shuffle_left_out": left_out}
     return samples
 
 
-def _samples(given: Returned, request: Request, code: UserCode) -> Samples:
-    parts = _parts(given, request.options)
-    counts = manifest.limited({name: parts[name].count if name in parts else 0 for name in PARTS}, request.limit)
-    loads = {name: _load(part) for name, part in parts.items()}
-    loaded = {name: _loaded(part) for name, part in parts.items()}
-    structure = {name: _described(part.spec) for name, part in parts.items()}
-    return Samples(
-        counts,
-        lambda part, first: parts[part].elements(first),
-        lambda part, element: loads[part](element),
-        _name,
-        encode,
-        lambda record: _decoded(record, parts[TRAIN].spec),
-        {**counts, "structure": structure},
-        None if loaded[TRAIN] is None else loaded.get,
-        one_process=not all(part.skips for part in parts.values()),
-        error_of=code.error_of,
-    )
-
-
 def _reshuffles(given: Returned) -> bool:
     return reshuffles(given.train) or reshuffles(given.validation)
-
-
-def _unshuffled(given: Returned) -> Returned:
-    # Shuffles that give another order each time are left out: the training on the prepared data shuffles.
-    train, validation = (
-        unshuffled(data, keep_fixed=True) if isinstance(data, tf.data.Dataset) else data
-        for data in (given.train, given.validation)
-    )
-    return replace(given, train=train, validation=validation)
 
 
 def _parts(given: Returned, options: Options) -> dict[str, _Part]:
@@ -140,10 +131,8 @@ def _of_batches(data: keras.utils.PyDataset) -> _Part:
         for number in range(first // size, len(data)):
             batch = as_tuples(data[number])
             if _rows(batch) != (size if number < len(data) - 1 else last):
-                raise UserError(
-                    f"batch {number} of your PyDataset has {_rows(batch)} samples, and the first has {size}",
-                    "all batches but the last need the same size here",
-                )
+                what = f"batch {number} of your PyDataset has {_rows(batch)} samples, and the first has {size}"
+                raise UserError(what, "all batches but the last need the same size here")
             for row in range(first % size if number == first // size else 0, _rows(batch)):
                 yield tf.nest.map_structure(lambda array, at=row: tf.convert_to_tensor(as_array(array)[at]), batch)
 
@@ -161,10 +150,6 @@ def _load(part: _Part) -> Callable[[Any], tuple[Any, ...]]:
         return lambda element: tuple(tf.nest.flatten(element))
     traced = tf.function(load)
     return lambda element: tuple(tf.nest.flatten(traced(*element) if isinstance(element, tuple) else traced(element)))
-
-
-def _loaded(part: _Part) -> tf.data.Dataset | None:
-    return part.data if part.data is None or part.load is None else part.data.map(part.load)
 
 
 def _described(spec: Any) -> Any:

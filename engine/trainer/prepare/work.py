@@ -22,9 +22,7 @@ from ...prepare.manifest import ARRAY_FILE, PARTS, RECORDS, TRAIN, VALIDATION, S
 from ..common.training_errors import DataError
 from ..data import batching
 from ..data.sources import reason
-from . import preset_data
-from .preset_data import as_row
-from .samples import Broken, EndedEarly, Request, Samples
+from .samples import Broken, EndedEarly, Request, Samples, of_preset
 from .samples import read as read
 
 PROGRESS_SECONDS = 0.3
@@ -47,7 +45,7 @@ def opened(request: Request) -> Samples:
         from . import entry_data  # only needed for a user's code
 
         return entry_data.of_entry(request)
-    return preset_data.of_preset(request)
+    return of_preset(request)
 
 
 def described(samples: Samples) -> dict[str, Any]:
@@ -55,36 +53,34 @@ def described(samples: Samples) -> dict[str, Any]:
 
 
 def obey(command: Mapping[str, Any], samples: Samples, request: Request, answer: Answer) -> None:
-    """Do what a command asks for, and answer it. Raises TrainerError."""
-    if "shard" in command:
-        answer(write(samples, Shard(**command["shard"]), request, _Progress(answer).at))
-    elif "measure" in command:
-        answer({"measured": measure(samples, int(command["measure"]), request, "reads" in command)})
-    else:
-        answer(join(command["join"], request))
+    """Do what a command asks for, and answer it, or why the disk has refused a file. Raises TrainerError."""
+    due = 0.0
 
-
-class _Progress:
-    """Sends the number of samples of the present file that were read, at most every PROGRESS_SECONDS."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer, self._due = answer, 0.0
-
-    def at(self, number: int) -> None:
+    def at(number: int) -> None:
+        """`number` samples of the file were read: an answer at most every PROGRESS_SECONDS."""
+        nonlocal due
         now = time.monotonic()
-        if now >= self._due:
-            self._due = now + PROGRESS_SECONDS
-            self._answer({"at": number})
+        if now >= due:
+            due = now + PROGRESS_SECONDS
+            answer({"at": number})
 
-
-def write(samples: Samples, shard: Shard, request: Request, at: Callable[[int], None]) -> dict[str, Any]:
-    """Write the file of a shard. Return its entry in the manifest, or the reason why the disk has refused it."""
     try:
-        return _unless_full(
-            lambda: {"written": write_file(samples, shard, request.folder, request.format, at)}, request
-        )
-    except tf.errors.OpError as fault:
-        raise samples.error_of(fault) or DataError(f"the {shard.part} data cannot be read: {reason(fault)}") from None
+        if "shard" in command:
+            answer({"written": write_file(samples, Shard(**command["shard"]), request, at)})
+        elif "measure" in command:
+            answer({"measured": measure(samples, int(command["measure"]), request, "reads" in command)})
+        else:
+            answer({"output": join_files(command["join"], request)})
+    except (OSError, tf.errors.OpError) as fault:
+        if (number := writing.refusal(fault)) is not None:
+            answer({"disk": writing.describe(number, request.folder), "remedy": writing.remedy(number)})
+        elif isinstance(fault, OSError):
+            raise DataError(f"{fault.filename or request.folder}: {fault.strerror or fault}") from None
+        elif "shard" in command:
+            what = f"the {command['shard']['part']} data cannot be read: {reason(fault)}"
+            raise samples.error_of(fault) or DataError(what) from None
+        else:
+            raise
     except EndedEarly as fault:
         raise DataError(str(fault), "the data must have the same samples in the same order each time") from None
 
@@ -148,79 +144,50 @@ def _seconds(work: Callable[[], int], passes: int) -> float:
     return (time.process_time() - used) / times
 
 
-def join(given: Mapping[str, Any], request: Request) -> dict[str, Any]:
-    """Join the files of samples into one. Return its entry in the manifest, or why the disk has refused it."""
-    seed = request.options.train.seed
-    assert seed is not None
-    return _unless_full(lambda: {"output": join_files(given, request.folder, seed)}, request)
-
-
-def _unless_full(work: Callable[[], dict[str, Any]], request: Request) -> dict[str, Any]:
-    """Return the result of `work`, or the reason why the disk has refused a file. Raises DataError."""
-    try:
-        return work()
-    except (OSError, tf.errors.OpError) as fault:
-        if (number := writing.refusal(fault)) is not None:
-            return {"disk": writing.describe(number, request.folder), "remedy": writing.remedy(number)}
-        if isinstance(fault, OSError):
-            raise DataError(f"{fault.filename or request.folder}: {fault.strerror or fault}") from None
-        raise
-
-
 # ---- files: complete, or not at all ---------------------------------------------------------------
 
 
-def write_file(samples: Samples, shard: Shard, folder: Path, written: str, at: Callable[[int], None]) -> dict[str, Any]:
-    """Write the file of a shard in the format `written`, and return its entry in the manifest. `at` gets the number
-    of samples read until now. Raises OSError or tf.errors.OpError, and then leaves nothing.
+def write_file(samples: Samples, shard: Shard, request: Request, at: Callable[[int], None]) -> dict[str, Any]:
+    """Write the file of a shard, and return its entry in the manifest. `at` gets the number of samples read until now.
+    Raises OSError or tf.errors.OpError.
     """
-    name = shard.file(written)
-    draft = folder / DRAFT.format(name=name, pid=os.getpid())
+    name, as_records = shard.file(request.format), request.format == RECORDS
     broken: list[Broken] = []
-    try:
-        good = _good(samples.loaded(shard.part, shard.first, shard.samples), broken, at)
-        count = _records(samples, good, draft) if written == RECORDS else _rows(good, draft)
-        sync(draft)
-        facts = {"bytes": draft.stat().st_size, "sha256": hash_of(draft)}
-        draft.rename(folder / name)
-        sync(folder)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-    entry = {"number": shard.number, "part": shard.part, "file": name, "samples": count, **facts}
+    labels: list[int] = []
+    with (
+        _complete(request.folder / name) as (draft, facts),
+        tf.io.TFRecordWriter(str(draft)) if as_records else draft.open("wb") as stream,
+    ):
+        for number, sample in enumerate(samples.loaded(shard.part, shard.first, shard.samples), 1):
+            if isinstance(sample, Broken):
+                broken.append(sample)
+            elif as_records:
+                stream.write(samples.encode(sample))
+            else:  # the inputs one after the other, then the labels as int64
+                stream.write(np.asarray(sample[0]).tobytes())
+                labels.append(int(sample[1]))
+            at(number)
+        if not as_records:
+            stream.write(np.array(labels, "int64").tobytes())
+    entry = {"number": shard.number, "part": shard.part, "file": name, "samples": shard.samples - len(broken), **facts}
     return entry | {"broken": [asdict(each) for each in broken]}
 
 
-def _good(
-    loaded: Iterator[tuple[Any, ...] | Broken], broken: list[Broken], at: Callable[[int], None]
-) -> Iterator[tuple[Any, ...]]:
-    for number, sample in enumerate(loaded, 1):
-        if isinstance(sample, Broken):
-            broken.append(sample)
-        else:
-            yield sample
-        at(number)
-
-
-def _records(samples: Samples, good: Iterator[tuple[Any, ...]], draft: Path) -> int:
-    count = 0
-    with tf.io.TFRecordWriter(str(draft)) as writer:
-        for sample in good:
-            writer.write(samples.encode(sample))
-            count += 1
-    return count
-
-
-def _rows(good: Iterator[tuple[Any, ...]], draft: Path) -> int:
-    # the inputs one after the other, then the labels as int64
-    labels: list[int] = []
-    with draft.open("wb") as stream:
-        for sample in good:
-            row, label = as_row(sample)
-            stream.write(row)
-            labels.append(label)
-        stream.write(np.array(labels, "int64").tobytes())
-    return len(labels)
+@contextlib.contextmanager
+def _complete(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """A context with a draft of the file, which gets its name at the end, and with facts on it, which are then known.
+    After an error it leaves nothing.
+    """
+    draft, facts = path.with_name(DRAFT.format(name=path.name, pid=os.getpid())), dict[str, Any]()
+    try:
+        yield draft, facts
+        sync(draft)
+        facts |= {"bytes": draft.stat().st_size, "sha256": hash_of(draft)}
+        draft.rename(path)
+        sync(path.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
 class _Rows:
@@ -236,9 +203,6 @@ class _Rows:
         labels = [np.fromfile(folder / name, "int64", offset=count * row_bytes) for name, count in files]
         self.labels = np.concatenate(labels) if labels else np.zeros(0, "int64")
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def input(self, number: int) -> bytes:
         at = int(np.searchsorted(self._ends, number, side="right"))
         first = int(self._ends[at - 1]) if at else 0
@@ -246,39 +210,33 @@ class _Rows:
         return b"" if inputs is None else inputs[number - first].tobytes()
 
 
-def join_files(given: Mapping[str, Any], folder: Path, seed: int) -> dict[str, Any]:
-    """The array file's entry in the manifest. A training draws the order by its seed: with `seed` it gets the order of
-    the files, and the batches of the original data. Raises OSError.
+def join_files(given: Mapping[str, Any], request: Request) -> dict[str, Any]:
+    """Join the files of samples into one, and return its entry in the manifest. A training draws the order by its seed:
+    with that of the request it gets the order of the files, and the batches of the original data. Raises OSError.
     """
-    dtype, shape = np.dtype(given["dtype"]), tuple(given["shape"])
+    assert request.options.train.seed is not None
+    folder, dtype, shape = request.folder, np.dtype(given["dtype"]), tuple(given["shape"])
     row_bytes = dtype.itemsize * int(np.prod(shape))
+    files = {part: [each for each in given["files"] if each["part"] == part] for part in (TRAIN, VALIDATION)}
     parts = {
-        part: _Rows(
-            folder, [(each["file"], each["samples"]) for each in given["files"] if each["part"] == part], row_bytes
-        )
-        for part in (TRAIN, VALIDATION)
+        part: _Rows(folder, [(each["file"], each["samples"]) for each in of_part], row_bytes)
+        for part, of_part in files.items()
     }
-    draft = folder / DRAFT.format(name=ARRAY_FILE, pid=os.getpid())
-    try:
-        with zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED, allowZip64=True) as file:
-            sequences = {"": (TRAIN, VALIDATION)} if not given["test"] else {"_train": (TRAIN,), "_test": (VALIDATION,)}
-            for name, of in sequences.items():
-                places = [(parts[part], number) for part in of for number in range(len(parts[part]))]
-                if TRAIN in of:  # the test part is not drawn
-                    order = np.argsort(np.random.default_rng(seed).permutation(len(places)))
-                    places = [places[place] for place in order]
-                labels = np.array([rows.labels[number] for rows, number in places], "int64")
-                inputs = (rows.input(number) for rows, number in places)
-                _write_array(file, f"x{name}", dtype, (len(places), *shape), inputs)
-                _write_array(file, f"y{name}", labels.dtype, labels.shape, [labels.tobytes()])
-        sync(draft)
-        facts = {"file": ARRAY_FILE, "bytes": draft.stat().st_size, "sha256": hash_of(draft)}
-        draft.rename(folder / ARRAY_FILE)
-        sync(folder)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-    return facts
+    sequences = {"": (TRAIN, VALIDATION)} if not given["test"] else {"_train": (TRAIN,), "_test": (VALIDATION,)}
+    with (
+        _complete(folder / ARRAY_FILE) as (draft, facts),
+        zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED, allowZip64=True) as file,
+    ):
+        for name, of in sequences.items():
+            places = [(parts[part], number) for part in of for number in range(len(parts[part].labels))]
+            if TRAIN in of:  # the test part is not drawn
+                order = np.argsort(np.random.default_rng(request.options.train.seed).permutation(len(places)))
+                places = [places[place] for place in order]
+            labels = np.array([rows.labels[number] for rows, number in places], "int64")
+            inputs = (rows.input(number) for rows, number in places)
+            _write_array(file, f"x{name}", dtype, (len(places), *shape), inputs)
+            _write_array(file, f"y{name}", labels.dtype, labels.shape, [labels.tobytes()])
+    return {"file": ARRAY_FILE, **facts}
 
 
 def _write_array(

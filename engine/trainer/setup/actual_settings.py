@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -66,8 +67,13 @@ def differences(options: Options, actual: ActualSettings, devices: Devices) -> l
     differing: list[Difference] = []
     if options.compile.xla not in ("auto", actual["jit_compile"]):
         differing.append(("compile.xla", f"Keras set jit_compile to {actual['jit_compile']} for this model"))
-    if options.device.visible != "none" and (instead := _gpus_missing(devices)):
-        differing.append(("device.visible", instead))
+    if options.device.visible != "none" and devices.kind == "CPU" and devices.unknown:
+        what = f"TensorFlow sees no GPU and uses the CPU; whether there are GPUs is not known: {devices.unknown}"
+        differing.append(("device.visible", what))
+    elif options.device.visible != "none" and devices.kind == "GPU" and devices.seen < devices.shown:
+        lost = f"the driver has lost {', '.join(devices.lost)}, and TensorFlow sees {devices.seen} GPU(s)"
+        what = f"the driver shows {devices.shown} GPU(s), but TensorFlow sees only {devices.seen}"
+        differing.append(("device.visible", lost if devices.lost else what))
     if devices.kind == "GPU" and actual["weights_on_cpu"]:
         differing.append(("device.visible", "variables of the model are on the CPU"))
     dtype = options.precision.policy.removeprefix("mixed_")
@@ -82,16 +88,6 @@ def differences(options: Options, actual: ActualSettings, devices: Devices) -> l
     if devices.kind == "GPU" and options.device.grows and not actual["memory_growth"]:
         differing.append(("device.memory_growth", "TensorFlow takes all of the GPU's memory at the start"))
     return differing
-
-
-def _gpus_missing(devices: Devices) -> str:
-    if devices.kind == "CPU" and devices.unknown:
-        return f"TensorFlow sees no GPU and uses the CPU; whether there are GPUs is not known: {devices.unknown}"
-    if devices.kind == "GPU" and devices.seen < devices.shown and devices.lost:
-        return f"the driver has lost {', '.join(devices.lost)}, and TensorFlow sees {devices.seen} GPU(s)"
-    if devices.kind == "GPU" and devices.seen < devices.shown:
-        return f"the driver shows {devices.shown} GPU(s), but TensorFlow sees only {devices.seen}"
-    return ""
 
 
 def _place(variable: Any) -> str:
@@ -110,25 +106,15 @@ def _growth() -> bool | None:
 # ---- AutoGraph ------------------------------------------------------------------------------------
 
 
-class _Tempfile:
-    """Replaces the module `tempfile` in another module. New files go into `folder` while it exists."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(tempfile, name)
-
-    def NamedTemporaryFile(self, **how: Any) -> Any:
-        folder = self._folder if os.path.isdir(self._folder) else None
-        return tempfile.NamedTemporaryFile(**{"dir": folder} | how)
-
-
 def write_into_run_folder() -> None:
-    """Make AutoGraph write its temporary files into GPUTUI_SCRATCH, if it is set, until this process ends."""
+    """Make AutoGraph write its temporary files into GPUTUI_SCRATCH, while it is set and exists, in place of TMPDIR."""
     folder = os.environ.get(places.SCRATCH_VARIABLE)
     if folder is not None:
-        autograph_loader.tempfile = _Tempfile(folder)
+
+        def temporary_file(**how: Any) -> Any:
+            return tempfile.NamedTemporaryFile(**{"dir": folder if os.path.isdir(folder) else None} | how)
+
+        autograph_loader.tempfile = SimpleNamespace(**vars(tempfile) | {"NamedTemporaryFile": temporary_file})
 
 
 def exclude_ours() -> None:

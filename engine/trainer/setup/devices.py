@@ -17,16 +17,15 @@ import tensorflow as tf
 from ...gpu import TrainingGpu
 from ...interpreter import installed
 from ...job.machine_gpus import Machine, used_by_tensorflow
-from ...options import Device, Options
-from ...options import Strategy as StrategyOptions
+from ...options import Options
 from ...plan import MULTI_WORKER
 from ...telemetry import chips, resource_limits
-from ..cluster import tensorflow_cluster
-from ..cluster.tensorflow_cluster import Joined
+from ..cluster import rendezvous
+from ..cluster.rendezvous import Joined
 from ..common.training_errors import TrainerError
-from . import gpu_identity, machine_query
+from . import environment, gpu_identity
+from .environment import NoAnswer, ask
 from .gpu_identity import LibraryLog
-from .machine_query import NoAnswer, ask
 
 _ON_THE_CPU = "set device.visible=none to train on the CPU"
 
@@ -58,45 +57,72 @@ def configure(options: Options, joined: Joined | None = None) -> Devices:
     """Apply `device`, `precision.tf32` and `train.seed`/`deterministic`, connect the workers of several machines,
     and return the opened devices. Raises TrainerError. No device may have been opened before.
     """
-    log = LibraryLog()
-    _configure_threads(options.device)
-    tf.debugging.set_log_device_placement(options.device.log_placement)
-    here, gpus = machine_query.read(), tf.config.list_physical_devices("GPU")
+    log, device, parts = LibraryLog(), options.device, options.device.logical_devices
+    # `auto`: TensorFlow's default, a thread for each CPU of its mask, or one for each CPU of a limited container.
+    auto = resource_limits.usable_cpus() if resource_limits.cpus_limited() else None
+    if (inter := auto if device.inter_op_threads == "auto" else device.inter_op_threads) is not None:
+        tf.config.threading.set_inter_op_parallelism_threads(inter)
+    if (intra := auto if device.intra_op_threads == "auto" else device.intra_op_threads) is not None:
+        tf.config.threading.set_intra_op_parallelism_threads(intra)
+    tf.debugging.set_log_device_placement(device.log_placement)
+    here, gpus = environment.machine(), tf.config.list_physical_devices("GPU")
     able = usable_gpus(gpus, here)
     require_gpus(options, here, len(gpus), able, log)
-    opened = _to_open(options, able)
+    train = _positions_that_train(options)
+    opened = able
+    if train is not None:  # build_strategy reports positions that do not exist
+        needed = {position // parts for position in train}
+        opened = [index for position, index in enumerate(able) if position in needed] or able[:1]
     if opened:
         tf.config.set_visible_devices([gpus[place] for place in opened], "GPU")
-        _configure_memory(options, {place: gpus[place] for place in opened}, here)
-    else:
-        if options.device.logical_devices > 1:
-            cpu = tf.config.list_physical_devices("CPU")[0]
-            parts = [tf.config.LogicalDeviceConfiguration() for _ in range(options.device.logical_devices)]
-            tf.config.set_logical_device_configuration(cpu, parts)
+        for place in opened:
+            if device.divided:
+                limit = device.memory_limit_mb
+                if not limit:
+                    free = gpu_identity.memory_free_bytes(place, here)
+                    if free is None:
+                        hint = "set device.memory_limit_mb, the limit for each partition"
+                        raise TrainerError("device", "the GPU's memory size is not known", hint)
+                    limit = int(free * 0.9 / parts / 1024**2)  # the rest is for CUDA's contexts
+                logical = [tf.config.LogicalDeviceConfiguration(memory_limit=limit)] * parts
+                tf.config.set_logical_device_configuration(gpus[place], logical)
+            else:
+                tf.config.experimental.set_memory_growth(gpus[place], device.grows)
+    elif parts > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        logical = [tf.config.LogicalDeviceConfiguration() for _ in range(parts)]
+        tf.config.set_logical_device_configuration(cpu, logical)
     tf.config.experimental.enable_tensor_float_32_execution(options.precision.tf32)
     if options.compile.xla is not True:
         tf.config.optimizer.set_jit(False)
     keras.utils.set_random_seed(options.train.seed)
     if options.train.deterministic:
         tf.config.experimental.enable_op_determinism()
-    connected = tensorflow_cluster.connect(options, joined) if joined else None
+    connected = rendezvous.connect(options, joined) if joined else None
     kind = "GPU" if opened else "CPU"
-    names = _open(kind, joined)
+    try:  # this ends their configuration
+        mine = "" if joined is None else f"/task:{joined.cluster.index}/"  # TensorFlow lists those of all workers
+        names = tuple(device.name for device in tf.config.list_logical_devices(kind) if mine in device.name)
+    except (RuntimeError, ValueError, tf.errors.OpError) as fault:
+        raise TrainerError("device", f"TensorFlow cannot open its devices: {fault}") from None
+    if not names:
+        raise TrainerError("device", f"TensorFlow has opened no {kind}", "engine.log says why")
     if joined is not None:
-        tensorflow_cluster.require_alike(joined, kind, len(names))
-    lost = tuple(f"GPU {gpu.index}" for gpu in here.shown if gpu.lost)
-    shown = len(here.shown)
+        rendezvous.require_alike(joined, kind, len(names))
+    lost, shown = tuple(f"GPU {gpu.index}" for gpu in here.shown if gpu.lost), len(here.shown)
     devices = Devices(kind, names, connected=connected, shown=shown, seen=len(gpus), lost=lost, unknown=here.missing)
-    return _placed(devices, options, [able.index(place) for place in opened], len(able), here, log)
-
-
-def _to_open(options: Options, able: Sequence[int]) -> list[int]:
-    train = _positions_that_train(options)
-    if train is None:
-        return list(able)
-    gpus = {position // options.device.logical_devices for position in train}
-    # build_strategy reports positions that do not exist.
-    return [index for position, index in enumerate(able) if position in gpus] or list(able[:1])
+    if kind == "CPU":
+        return devices
+    positions = [able.index(place) * parts + part for place in opened for part in range(parts)]
+    if len(positions) != len(names):
+        message = f"TensorFlow has opened {len(names)} of the {len(positions)} GPU devices that should train"
+        hint = "engine.log says why; to train without a GPU that fails, leave it out of device.visible"
+        raise TrainerError("device", message, hint)
+    devices = replace(devices, positions=tuple(positions), available=len(able) * parts)
+    there = devices.by_position
+    that_train = names if train is None else [there[position] for position in train if position in there]
+    training, uncertain = gpu_identity.identify(that_train, here, log.created())
+    return replace(devices, gpus=training, uncertain=uncertain)
 
 
 def _positions_that_train(options: Options) -> list[int] | None:
@@ -108,91 +134,17 @@ def _positions_that_train(options: Options) -> list[int] | None:
     return named[:1] if kind == "one_device" else named
 
 
-def _placed(
-    devices: Devices, options: Options, opened: list[int], able: int, here: Machine, log: LibraryLog
-) -> Devices:
-    """Return the devices with positions and GPUs. Raises TrainerError if TensorFlow opened another number of them."""
-    parts, positions_that_train = options.device.logical_devices, _positions_that_train(options)
-    if devices.kind == "CPU":
-        return devices
-    positions = [gpu * parts + part for gpu in opened for part in range(parts)]
-    if len(positions) != len(devices.names):
-        message = f"TensorFlow has opened {len(devices.names)} of the {len(positions)} GPU devices that should train"
-        hint = "engine.log says why; to train without a GPU that fails, leave it out of device.visible"
-        raise TrainerError("device", message, hint)
-    devices = replace(devices, positions=tuple(positions), available=able * parts)
-    there = devices.by_position
-    train = devices.names
-    if positions_that_train is not None:
-        train = tuple(there[position] for position in positions_that_train if position in there)
-    gpus, uncertain = gpu_identity.identify(train, here, log.created())
-    return replace(devices, gpus=gpus, uncertain=uncertain)
-
-
-def _configure_memory(options: Options, gpus: dict[int, tf.config.PhysicalDevice], here: Machine) -> None:
-    device = options.device
-    for place, gpu in gpus.items():
-        if device.divided:
-            limit = device.memory_limit_mb or _share_of_memory_mb(place, device.logical_devices, here)
-            parts = [tf.config.LogicalDeviceConfiguration(memory_limit=limit)] * device.logical_devices
-            tf.config.set_logical_device_configuration(gpu, parts)
-        else:
-            tf.config.experimental.set_memory_growth(gpu, device.grows)
-
-
-def _share_of_memory_mb(place: int, partitions: int, here: Machine) -> int:
-    """All have 90 % of what is free, the rest is for CUDA's contexts. Raises TrainerError."""
-    free = gpu_identity.memory_free_bytes(place, here)
-    if free is None:
-        hint = "set device.memory_limit_mb, the limit for each partition"
-        raise TrainerError("device", "the GPU's memory size is not known", hint)
-    return int(free * 0.9 / partitions / 1024**2)
-
-
-def _open(kind: str, joined: Joined | None = None) -> tuple[str, ...]:
-    """Open the devices of this kind, which ends their configuration, and return their names. Raises TrainerError."""
-    try:
-        here = "" if joined is None else f"/task:{joined.cluster.index}/"  # TensorFlow lists those of all workers
-        names = tuple(device.name for device in tf.config.list_logical_devices(kind) if here in device.name)
-    except (RuntimeError, ValueError, tf.errors.OpError) as fault:
-        raise TrainerError("device", f"TensorFlow cannot open its devices: {fault}") from None
-    if not names:
-        raise TrainerError("device", f"TensorFlow has opened no {kind}", "engine.log says why")
-    return names
-
-
-def _configure_threads(device: Device) -> None:
-    # `auto` keeps TensorFlow's default, a thread for each CPU of its mask, or is one for each CPU of a limited
-    # container.
-    auto = resource_limits.usable_cpus() if resource_limits.cpus_limited() else None
-    inter = auto if device.inter_op_threads == "auto" else device.inter_op_threads
-    intra = auto if device.intra_op_threads == "auto" else device.intra_op_threads
-    if inter is not None:
-        tf.config.threading.set_inter_op_parallelism_threads(inter)
-    if intra is not None:
-        tf.config.threading.set_intra_op_parallelism_threads(intra)
-
-
 def usable_gpus(gpus: Sequence[tf.config.PhysicalDevice], machine: Machine) -> list[int]:
     """Return those that TensorFlow would use if all were visible: new enough, and with enough multiprocessors."""
-    oldest = min(installed.capabilities(), default=(0, 0))
-    able = [place for place, gpu in enumerate(gpus) if (_capability(gpu) or oldest) >= oldest]
-    counts = {place: _multiprocessors(place, machine) for place in able}
+    oldest, counts = min(installed.capabilities(), default=(0, 0)), dict[int, int | None]()
+    for place, gpu in enumerate(gpus):
+        capability = tf.config.experimental.get_device_details(gpu).get("compute_capability")
+        if (capability or oldest) >= oldest:
+            count = gpu_identity.driver_multiprocessors(place)
+            in_nvml = None if count is not None else gpu_identity.before_opening(place, machine)
+            counts[place] = in_nvml.multiprocessors if in_nvml else count
     least = chips.least_multiprocessors(counts.values())
     return [place for place, count in counts.items() if count is None or count >= least]
-
-
-def _multiprocessors(place: int, machine: Machine) -> int | None:
-    count = gpu_identity.driver_multiprocessors(place)
-    if count is not None:
-        return count
-    gpu = gpu_identity.before_opening(place, machine)
-    return gpu.multiprocessors if gpu else None
-
-
-def _capability(gpu: tf.config.PhysicalDevice) -> tuple[int, int] | None:
-    capability: tuple[int, int] | None = tf.config.experimental.get_device_details(gpu).get("compute_capability")
-    return capability
 
 
 def require_gpus(options: Options, machine: Machine, seen: int, usable: Sequence[int], log: LibraryLog) -> None:
@@ -249,38 +201,28 @@ def _no_gpu_error(what: str, log: LibraryLog, machine: Machine, seen: int) -> Tr
 
 def build_strategy(options: Options, devices: Devices) -> tf.distribute.Strategy | None:
     """None for `single`: TensorFlow's default trains on the first device. Raises TrainerError."""
-    requested = options.strategy
+    requested, names = options.strategy, list(devices.names)
     if requested.kind == "single":
         return None
-    names = _chosen(requested, devices)
+    if requested.devices != "all":
+        there = devices.by_position
+        if beyond := [position for position in requested.devices if position not in there]:
+            available = len(there) if devices.available is None else devices.available
+            message = f"strategy.devices names {devices.kind} {beyond[0]}, but there are {available} (counted from 0)"
+            raise TrainerError("device", message, "list fewer devices, or set device.logical_devices")
+        names = [there[position] for position in requested.devices]
     if requested.kind == "one_device":
         return tf.distribute.OneDeviceStrategy(names[0])
     if requested.kind == MULTI_WORKER:
         return devices.connected
     if requested.kind == "mirrored":
-        return tf.distribute.MirroredStrategy(names, cross_device_ops=_communication(requested, devices))
-    assert_never(requested.kind)  # a kind that is declared and not built fails the type check
-
-
-def _chosen(requested: StrategyOptions, devices: Devices) -> list[str]:
-    if requested.devices == "all":
-        return list(devices.names)
-    there = devices.by_position
-    beyond = [position for position in requested.devices if position not in there]
-    if beyond:
-        available = len(there) if devices.available is None else devices.available
-        message = f"strategy.devices names {devices.kind} {beyond[0]}, but there are {available} (counted from 0)"
-        raise TrainerError("device", message, "list fewer devices, or set device.logical_devices")
-    return [there[position] for position in requested.devices]
-
-
-def _communication(requested: StrategyOptions, devices: Devices) -> tf.distribute.CrossDeviceOps | None:
-    if requested.communication == "nccl":
-        if devices.kind != "GPU":
+        if requested.communication == "nccl" and devices.kind != "GPU":
             raise TrainerError("strategy", "strategy.communication=nccl needs GPUs", "set it to auto")
-        return tf.distribute.NcclAllReduce()
-    if requested.communication == "hierarchical_copy":
-        return tf.distribute.HierarchicalCopyAllReduce()
-    if requested.communication == "reduction_to_one_device":
-        return tf.distribute.ReductionToOneDevice()
-    return None
+        ways = {
+            "nccl": tf.distribute.NcclAllReduce,
+            "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
+            "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
+        }
+        way = ways.get(requested.communication)
+        return tf.distribute.MirroredStrategy(names, cross_device_ops=way() if way else None)
+    assert_never(requested.kind)  # a kind that is declared and not built fails the type check

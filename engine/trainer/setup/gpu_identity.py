@@ -5,13 +5,13 @@ that the log lacks.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,7 @@ import tensorflow as tf
 from ...gpu import Gpu, TrainingGpu
 from ...job.machine_gpus import Machine
 from ..common.versions import memory_limits
-from . import machine_query
+from . import environment
 
 _UNCERTAIN = "TensorFlow does not report the PCI addresses of its GPUs: assumed to be the first in CUDA's order"
 _STANDARD_ERROR = 2
@@ -30,10 +30,10 @@ _MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT in cuda.h
 
 
 def identify(
-    names: Sequence[str], machine: Machine, created: Mapping[str, Created]
+    names: Sequence[str], machine: Machine, created: Mapping[str, tuple[int, str]]
 ) -> tuple[tuple[TrainingGpu, ...], str]:
     """Return the GPUs of the logical devices `names`, each once and in their order, and a warning if they are
-    uncertain. `created` has the devices that TensorFlow has logged, by names such as GPU:0.
+    uncertain. `created` has CUDA's number (from 0) and the PCI address of devices by names such as GPU:0, as logged.
     """
     ordinals, limits = _ordinals(created), {_short(name): limit for name, limit in memory_limits().items()}
     gpus: dict[int, TrainingGpu] = {}
@@ -42,12 +42,26 @@ def identify(
         ordinal = ordinals.get(_short(name), position)
         if ordinal in gpus:
             continue
-        bus = created[_short(name)].pci_bus_id if _short(name) in created else driver_pci_bus_id(ordinal)
+        bus = created[_short(name)][1] if _short(name) in created else driver_pci_bus_id(ordinal)
         gpu = at_pci_address(bus, machine)
         certain = certain and (len(machine.gpus) < 2 or (gpu is not None and _short(name) in ordinals))
         gpu = gpu or (machine.shown[ordinal] if ordinal < len(machine.shown) else None)
-        limits_of_gpu = [limits.get(device) for device, its_ordinal in ordinals.items() if its_ordinal == ordinal]
-        gpus[ordinal] = _training_gpu(name, ordinal, bus, gpu, _sum(limits_of_gpu))
+        of_gpu = [limits[each] for each, its in ordinals.items() if its == ordinal and each in limits]
+        details, physical = {}, tf.config.list_physical_devices("GPU")
+        if ordinal < len(physical):
+            details = dict(tf.config.experimental.get_device_details(physical[ordinal]))
+        chip = (gpu.name if gpu else None) or details.get("device_name")
+        gpus[ordinal] = TrainingGpu(
+            device=name,
+            pci_bus_id=(gpu.pci_bus_id if gpu else None) or bus,
+            uuid=gpu.card or gpu.uuid if gpu else None,
+            index=gpu.index if gpu else None,
+            name=chip,
+            compute_capability=(gpu.compute_capability if gpu else None) or details.get("compute_capability"),
+            memory_limit_bytes=sum(of_gpu) if of_gpu else None,
+            memory_total_bytes=(gpu.memory_total_bytes if gpu else None) or driver_memory_total_bytes(ordinal),
+            mig=gpu.in_mig_mode if gpu else " MIG " in str(chip),
+        )
     return tuple(gpus.values()), "" if certain else _UNCERTAIN
 
 
@@ -60,7 +74,7 @@ def before_opening(ordinal: int, machine: Machine) -> Gpu | None:
 def memory_free_bytes(ordinal: int, machine: Machine) -> int | None:
     """Return it while the GPU is not opened. NVML reports none of a MIG instance: then its total."""
     gpu = before_opening(ordinal, machine)
-    free = machine_query.memory_free_bytes(gpu.index) if gpu and not gpu.in_mig_mode else None
+    free = environment.memory_free_bytes(gpu.index) if gpu and not gpu.in_mig_mode else None
     return free or (gpu.memory_total_bytes if gpu else None) or driver_memory_total_bytes(ordinal)
 
 
@@ -72,42 +86,15 @@ def at_pci_address(pci_bus_id: str | None, machine: Machine) -> Gpu | None:
     return next((gpu for gpu in (*machine.shown, *machine.gpus) if _place(gpu.pci_bus_id) == _place(pci_bus_id)), None)
 
 
-def _training_gpu(name: str, ordinal: int, bus: str | None, gpu: Gpu | None, limit: int | None) -> TrainingGpu:
-    details = _details(ordinal)
-    chip = (gpu.name if gpu else None) or details.get("device_name")
-    return TrainingGpu(
-        device=name,
-        pci_bus_id=(gpu.pci_bus_id if gpu else None) or bus,
-        uuid=gpu.card or gpu.uuid if gpu else None,
-        index=gpu.index if gpu else None,
-        name=chip,
-        compute_capability=(gpu.compute_capability if gpu else None) or details.get("compute_capability"),
-        memory_limit_bytes=limit,
-        memory_total_bytes=(gpu.memory_total_bytes if gpu else None) or driver_memory_total_bytes(ordinal),
-        mig=gpu.in_mig_mode if gpu else " MIG " in str(chip),
-    )
-
-
-def _ordinals(created: Mapping[str, Created]) -> dict[str, int]:
+def _ordinals(created: Mapping[str, tuple[int, str]]) -> dict[str, int]:
     names = [_short(device.name) for device in tf.config.list_logical_devices("GPU")]
     if all(name in created for name in names):
-        return {name: created[name].ordinal for name in names}
-    places = list(_configured())
-    return dict(zip(names, places, strict=True)) if len(places) == len(names) else {}
-
-
-def _configured() -> Iterator[int]:
-    """TensorFlow opens the GPUs in this order."""
-    opened = tf.config.get_visible_devices("GPU")
-    for ordinal, gpu in enumerate(tf.config.list_physical_devices("GPU")):
+        return {name: created[name][0] for name in names}
+    opened, places = tf.config.get_visible_devices("GPU"), list[int]()
+    for ordinal, gpu in enumerate(tf.config.list_physical_devices("GPU")):  # TensorFlow opens them in this order
         if gpu in opened:
-            parts = tf.config.get_logical_device_configuration(gpu) or (None,)
-            yield from (ordinal for _ in parts)
-
-
-def _details(ordinal: int) -> dict[str, Any]:
-    physical = tf.config.list_physical_devices("GPU")
-    return dict(tf.config.experimental.get_device_details(physical[ordinal])) if ordinal < len(physical) else {}
+            places += [ordinal] * len(tf.config.get_logical_device_configuration(gpu) or (None,))
+    return dict(zip(names, places, strict=True)) if len(places) == len(names) else {}
 
 
 def _short(name: str) -> str:
@@ -124,24 +111,14 @@ def _place(pci_bus_id: str | None) -> tuple[int, str] | None:
         return None
 
 
-def _sum(parts: Iterable[int | None]) -> int | None:
-    counted = [part for part in parts if part is not None]
-    return sum(counted) if counted else None
-
-
-@dataclass(frozen=True)
-class Created:
-    """A logical device that TensorFlow has opened: CUDA's number (`ordinal`, from 0) and the PCI address of its GPU."""
-
-    ordinal: int
-    pci_bus_id: str
-
-
 class LibraryLog:
     """Reads the text that has been written to standard error since this object was created."""
 
     def __init__(self) -> None:
-        self._from = _log_size()
+        self._from: int | None = None
+        with contextlib.suppress(OSError):
+            state = os.fstat(_STANDARD_ERROR)
+            self._from = state.st_size if stat.S_ISREG(state.st_mode) else None
 
     def text(self) -> str:
         """Return the text, at most 1 MiB. Empty if standard error is not a file."""
@@ -154,17 +131,9 @@ class LibraryLog:
         except OSError:
             return ""
 
-    def created(self) -> dict[str, Created]:
-        """Return the devices that TensorFlow has opened since, read from its messages, by names such as GPU:0."""
-        return {name: Created(int(ordinal), bus) for name, ordinal, bus in _CREATED.findall(self.text())}
-
-
-def _log_size() -> int | None:
-    try:
-        state = os.fstat(_STANDARD_ERROR)
-    except OSError:
-        return None
-    return state.st_size if stat.S_ISREG(state.st_mode) else None
+    def created(self) -> dict[str, tuple[int, str]]:
+        """Return the devices that TensorFlow has opened since, read from its messages, as `identify` takes them."""
+        return {name: (int(ordinal), bus) for name, ordinal, bus in _CREATED.findall(self.text())}
 
 
 def driver_pci_bus_id(ordinal: int) -> str | None:

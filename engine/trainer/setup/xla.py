@@ -25,7 +25,6 @@ class Xla:
 
 
 def choose(options: Options, model: keras.Model) -> Xla:
-    """Return whether XLA compiles the step of a model whose `compile` follows the options, and why."""
     option = options.compile.xla
     if option != "auto":
         return Xla(option, f"compile.xla is {str(option).lower()}")
