@@ -148,7 +148,12 @@ class Collector:
         watched = self.started is not None and self.started.inapplicable.get("input.parallel_calls") == SCRIPT
         is_known = wait is not None and not (python is None and watched)  # Monitor knows only the wait
         compute = max(0.0, 1 - (wait or 0.0) - (python or 0.0)) if is_known else None
-        speeds, paused = self._speeds(), self._pauses.seconds
+        times = (state.summary.step_ms if state.summary else None) or {}
+        newest, host = self._progress[-1] if self._progress else None, self._host[-1] if self._host else None
+        p50 = times.get("p50") or (newest.step_ms_p50 if newest else None)
+        p95 = times.get("p95") or (newest.step_ms_p95 if newest else None)
+        used, total = (host.memory_used_bytes, host.memory_total_bytes) if host else (None, None)
+        paused = self._pauses.seconds
         whole = self._training_seconds() + paused
         measured = self.state.summary.measured_steps if self.state.summary else None
         return Measurements(
@@ -156,7 +161,11 @@ class Collector:
             **self._of_start(),
             steps=measured or (self._progress[-1].step if self._progress else None) or 0,
             seconds=self._seconds(),
-            **speeds,
+            samples_per_second=self._last("samples_per_second"),
+            step_ms=p50,
+            windows=int(1000 * self._seconds() / max(p50 or 0.0, WINDOW_MS)),
+            uneven=p95 / p50 if p50 and p95 else None,
+            mfu=self._last("mfu"),
             input_wait=wait,
             python_share=python,
             compute_share=compute,
@@ -168,11 +177,16 @@ class Collector:
             buffer_fill=state.input_stages.buffer_fill if state.input_stages else None,
             **self._gpus.figures(),
             **stragglers.worker_figures(self._workers),
-            **stragglers.figures(state.exchange, self.started, speeds["step_ms"]),
+            **stragglers.figures(state.exchange, self.started, p50),
             memory_peak=self._device_memory.peak(self.started),
             memory_growth=self._device_memory.growth.share,
             host_memory_growth=self._host_growth.share,
-            **_host_figures(self._host),
+            host_memory_free_bytes=total - used if used is not None and total is not None else None,
+            cpu=mean(self._host, "cpu"),
+            others_cpu=mean(self._host, "others_cpu"),
+            trainer_cores=mean(self._host, "trainer_cpu"),
+            io_wait=mean(self._host, "io_wait"),
+            read_bytes_per_second=mean(self._host, "trainer_read_bytes_per_second"),
             outcome=state.summary.outcome if state.summary else None,
             learning=learning.judged(self._epochs_seen, self.options),
         )
@@ -215,19 +229,6 @@ class Collector:
         of_run = getattr(self.state.summary, name, None)
         return of_run if of_run is not None or not self._progress else getattr(self._progress[-1], name)
 
-    def _speeds(self) -> dict[str, Any]:
-        times = (self.state.summary.step_ms if self.state.summary else None) or {}
-        last = self._progress[-1] if self._progress else None
-        p50 = times.get("p50") or (last.step_ms_p50 if last else None)
-        p95 = times.get("p95") or (last.step_ms_p95 if last else None)
-        return {
-            "samples_per_second": self._last("samples_per_second"),
-            "step_ms": p50,
-            "windows": int(1000 * self._seconds() / max(p50 or 0.0, WINDOW_MS)),
-            "uneven": p95 / p50 if p50 and p95 else None,
-            "mfu": self._last("mfu"),
-        }
-
 
 def _pair(capability: Sequence[int] | None) -> tuple[int, int] | None:
     return (capability[0], capability[1]) if capability else None
@@ -267,16 +268,12 @@ class Gpus:
                 continue
             series = self._mine if trains else self._others
             readings = series.setdefault(gpu.key, deque(maxlen=READINGS))
-            readings.append(_as_it_trains(gpu, part) if trains and part is not None and gpu.instances else gpu)
+            of_part = {}
+            if trains and part is not None and gpu.instances:
+                of_part = {key: getattr(part, key) for key in ("memory_used_bytes", "memory_total_bytes", *_ACTIVITY)}
+            readings.append(replace(gpu, **of_part))
             if trains:
                 self._totals.take(t, gpu)
-
-    def _idle(self) -> set[int]:
-        # indexes of those that could train in addition: visible, unused, of the same model
-        # another model, such as the GPU of a screen, would slow down the training ones
-        models = {readings[-1].name for readings in self._mine.values()} - {None}
-        idle = [readings[-1] for readings in self._others.values() if _stands_idle(readings)]
-        return {gpu.index for gpu in idle if not models or gpu.name in {None, *models}} & self._shown
 
     def total_bytes(self, uuid: str | None) -> float | None:
         """Return the bytes of the training GPU with this UUID, or else of the smallest. None if unknown."""
@@ -292,7 +289,12 @@ class Gpus:
 
     def figures(self) -> dict[str, Any]:
         """Return the figures of the training GPUs over all readings, and of idle ones, as fields of Measurements."""
-        readings, idle = [gpu for series in self._mine.values() for gpu in series], self._idle()
+        readings = [gpu for series in self._mine.values() for gpu in series]
+        # Those that could train in addition are visible, unused, and of the same model: another one, such as the GPU of
+        # a screen, would slow down the training ones.
+        models = {series[-1].name for series in self._mine.values()} - {None}
+        unused = [series[-1] for series in self._others.values() if _stands_idle(series)]
+        idle = {gpu.index for gpu in unused if not models or gpu.name in {None, *models}} & self._shown
         usable = {series[-1].index for series in self._mine.values()} | idle
         busy = numbers(readings, "busy")
         slowed = [[reason for reason in gpu.throttle or () if reason in SLOWING] for gpu in readings]
@@ -318,11 +320,6 @@ class Gpus:
 
 
 # ---- one reading of one GPU -------------------------------------------------------------------
-
-
-def _as_it_trains(gpu: Gpu, part: Gpu) -> Gpu:
-    kept = ("memory_used_bytes", "memory_total_bytes", *_ACTIVITY)
-    return replace(gpu, **{key: getattr(part, key) for key in kept})
 
 
 def _of_others(gpu: Gpu) -> float:
@@ -389,8 +386,8 @@ class DeviceMemory:
 
     def _left(self, place: int, started: Started | None) -> float | None:
         # other programs may have taken memory since the start
-        mine = self._may_take(place, started)
-        if mine is None or not self._grows(started):
+        mine, growth = self._may_take(place, started), started.actual.get("memory_growth") if started else None
+        if mine is None or growth is False or _parts(self._options) > 1:  # TensorFlow takes nearly all at the start
             return mine
         uuid = _device_at(place, started).uuid
         total = self._gpus.total_bytes(uuid)
@@ -399,11 +396,6 @@ class DeviceMemory:
     def _may_take(self, place: int, started: Started | None) -> float | None:
         gpu = _device_at(place, started)
         return limit_of(gpu, self._options, self._gpus.total_bytes(gpu.uuid))
-
-    def _grows(self, started: Started | None) -> bool:
-        # otherwise TensorFlow takes nearly all memory at the start
-        growth = started.actual.get("memory_growth") if started else None
-        return growth is not False and _parts(self._options) == 1
 
 
 def limit_of(gpu: TrainingGpu, options: Mapping[str, Any], total_bytes: float | None = None) -> float | None:
@@ -430,19 +422,6 @@ def _device_at(place: int, started: Started | None) -> TrainingGpu:
 
 READINGS = 600  # readings of each GPU and of the host: ten minutes at 1 Hz
 GROWTH_READINGS = 10  # window of the moving average, as in SageMaker Debugger's memory rule
-
-
-def _host_figures(readings: Sequence[HostReading]) -> dict[str, Any]:
-    last = readings[-1] if readings else None
-    used, total = (last.memory_used_bytes, last.memory_total_bytes) if last else (None, None)
-    return {
-        "host_memory_free_bytes": total - used if used is not None and total is not None else None,
-        "cpu": mean(readings, "cpu"),
-        "others_cpu": mean(readings, "others_cpu"),
-        "trainer_cores": mean(readings, "trainer_cpu"),
-        "io_wait": mean(readings, "io_wait"),
-        "read_bytes_per_second": mean(readings, "trainer_read_bytes_per_second"),
-    }
 
 
 class Growth:

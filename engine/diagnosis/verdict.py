@@ -63,8 +63,12 @@ def diagnose(measured: Measurements) -> Diagnosis:
             learning=measured.learning,
         )
     every = symptoms(measured)
-    decisive = sorted(_sure(every) if measured.doubtful else every, key=lambda symptom: symptom.order)
-    well = _computes(measured) and not any(symptom.is_faint_loss for symptom in every)
+    loses = any(symptom.is_faint_loss for symptom in every)
+    sure = every
+    if measured.doubtful:  # figures may be chance; beside a faint loss of time, none of rank LIMIT decides
+        sure = [symptom for symptom in every if symptom.strong and not (loses and symptom.rule.rank == LIMIT)]
+    decisive = sorted(sure, key=lambda symptom: symptom.order)
+    well = not loses and (measured.compute_share or 0.0) >= COMPUTES and device_works(measured)
     verdicts = list(dict.fromkeys(symptom.rule.verdict for symptom in decisive if symptom.rule.rank != SUPPORTING))
     verdict = verdicts[0] if verdicts else "healthy" if well else "undecided"
     mine = [symptom for symptom in decisive if symptom.rule.verdict == verdict]
@@ -105,16 +109,6 @@ def _within_reach(remedy: Remedy, inapplicable: Mapping[str, str]) -> Remedy:
     stale = why.startswith(own_code.STALE)
     settings = f"; {own_code.remedy(key, why)} with {key}={remedy.changes[key]}" if stale else ""
     return Remedy(remedy.step, {}, f"in your code ({why}): {remedy.reason}{settings}", code=code)
-
-
-def _sure(every: Sequence[Symptom]) -> list[Symptom]:
-    # decides even if figures may be chance; beside a faint loss of time, none of rank LIMIT does
-    lost = any(symptom.is_faint_loss for symptom in every)
-    return [symptom for symptom in every if symptom.strong and not (lost and symptom.rule.rank == LIMIT)]
-
-
-def _computes(s: Measurements) -> bool:
-    return s.compute_share is not None and s.compute_share >= COMPUTES and device_works(s)
 
 
 def _sentence(verdict: str, s: Measurements, mine: Sequence[Symptom]) -> str:

@@ -39,11 +39,8 @@ def reason(log: str = "") -> Finding | None:
     return next((finding for finding in worst_first(findings) if finding.level in ("error", "warning")), None)
 
 
-def _finding_for(words: list[str], log: str) -> dict[str, str] | None:
-    finding = tensorflow_check.likely(log, words[1]) if words[0] == "log" else reason(log)
-    return {"what": finding.what, "remedy": finding.remedy} if finding else None
-
-
 if __name__ == "__main__":
     with installed.of(sys.argv[-1]):
-        print(json.dumps(_finding_for(sys.argv[1:-1], sys.stdin.read())))
+        log = sys.stdin.read()
+        finding = tensorflow_check.likely(log, sys.argv[2]) if sys.argv[1] == "log" else reason(log)
+        print(json.dumps(finding and {"what": finding.what, "remedy": finding.remedy}))

@@ -4,6 +4,7 @@ forms are those of srun's manual, "OUTPUT ENVIRONMENT VARIABLES". Only `asked` a
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -195,10 +196,8 @@ def time_left(environment: Mapping[str, str]) -> Left:
     job = job_of(environment)
     if not job:
         return Left()
-    return left_by_variables(environment) or _of_squeue(job)
-
-
-def _of_squeue(job: str) -> Left:
+    if left := left_by_variables(environment):
+        return left
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
@@ -258,22 +257,15 @@ def jobs(ids: Collection[str]) -> dict[str, SlurmJob]:
         number, *fields = (each.strip() for each in line.split(_SEPARATOR))
         if number in ids and len(fields) == 4:
             seen[number] = SlurmJob(*("" if field in ("N/A", "None", "(null)") else field for field in fields))
-    missing = [number for number in ids if number not in seen]
-    return seen | (_in_accounts(missing) if missing else {})
-
-
-def _in_accounts(ids: Sequence[str]) -> dict[str, SlurmJob]:
-    in_accounts = dict.fromkeys(ids, SlurmJob(GONE))
-    command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(ids)}"]
-    try:
-        lines = _answer([*command, "--format=JobIDRaw,State"]).splitlines()
-    except RunError:  # there is no sacct, or Slurm keeps no accounts
-        return in_accounts
-    for line in lines:
-        number, _, state = line.partition(_SEPARATOR)
-        if number in in_accounts and (word := re.match(r"[A-Z_]+", state)):  # `CANCELLED by 1000`
-            in_accounts[number] = SlurmJob(word[0])
-    return in_accounts
+    if missing := [number for number in ids if number not in seen]:
+        seen |= dict.fromkeys(missing, SlurmJob(GONE))
+        command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(missing)}"]
+        with contextlib.suppress(RunError):  # there is no sacct, or Slurm keeps no accounts
+            for line in _answer([*command, "--format=JobIDRaw,State"]).splitlines():
+                number, _, state = line.partition(_SEPARATOR)
+                if number in missing and (word := re.match(r"[A-Z_]+", state)):  # `CANCELLED by 1000`
+                    seen[number] = SlurmJob(word[0])
+    return seen
 
 
 def control(job: str, verb: str) -> None:
@@ -387,7 +379,13 @@ def _tf_config(environment: Mapping[str, str]) -> Iterator[Finding]:
     if not text:
         return
     unset = "unset it: env -u TF_CONFIG gputui ..."
-    members = _members(text)
+    members = None  # the tasks that train
+    with contextlib.suppress(ValueError, RecursionError):
+        config: Any = json.loads(text)
+        listed = config.get("cluster") if isinstance(config, dict) else None
+        if isinstance(listed, dict) and listed:
+            tasks = [each for kind, each in listed.items() if kind != "evaluator"]
+            members = sum(len(each) if isinstance(each, list | dict) else 1 for each in tasks)
     if members is None:
         yield warning(KIND, "TF_CONFIG does not contain a readable cluster, and is ignored", unset)
     elif members > 1 and '"--cluster"' in text:
@@ -397,16 +395,3 @@ def _tf_config(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield error(KIND, message, f"{TOGETHER}, or for one task {unset}")
     else:
         yield warning(KIND, f"TF_CONFIG names a cluster of one task, and is ignored: {ALONE}", unset)
-
-
-def _members(text: str) -> int | None:
-    """Return the number of tasks of the cluster in `text` (TF_CONFIG) that train; None if it cannot be read."""
-    try:
-        config: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    cluster = config.get("cluster") if isinstance(config, dict) else None
-    if not isinstance(cluster, dict) or not cluster:
-        return None
-    members = [tasks for kind, tasks in cluster.items() if kind != "evaluator"]
-    return sum(len(tasks) if isinstance(tasks, list | dict) else 1 for tasks in members)

@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
@@ -27,12 +28,11 @@ from ..files import places, writing
 from ..files.values import whole
 from ..files.writing import write_atomically
 from ..interpreter import installed
-from ..job.worker_readings import Workers
 from ..leases import free_gpus, lease
 from ..options import Options
 from ..runs import Run, events, results, run_cluster
 from ..runs.event_reading import Tail, in_time, last_of
-from ..runs.events import TELEMETRY_FILE, GpuReadings, Started, Warn
+from ..runs.events import EVENT_FILES, EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started, Warn
 from ..runs.launched_with import options_of
 from ..runs.parsing import EventWriter
 from ..system import descendants, stop_signals
@@ -416,39 +416,52 @@ class Followers:
         return Warn(kind="follow", message=message, hint=HINT.format(self._run.id), option=KEY)
 
 
+class _Watcher(threading.Thread):
+    """A thread of the engine, whose faults do not fail the run: the log says why."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self._watch()
+        except Exception:  # noqa: BLE001 - as said above
+            traceback.print_exc()
+
+    def stop(self) -> None:
+        """Emit what was found last and end, within 5 s."""
+        self._done.set()
+        self.join(timeout=5)
+
+    def _watch(self) -> None:
+        raise NotImplementedError
+
+
 DIAGNOSIS_SECONDS = 2.0
 FIRST_REPEAT_SECONDS, LAST_REPEAT_SECONDS = 4.0, 60.0
 MORE_CONFIDENCE = 0.15  # an increase that is worth reporting
 
 
-class LiveDiagnosis(threading.Thread):
+class LiveDiagnosis(_Watcher):
     """Emits a Diagnosis of the run when a verdict changes or becomes clearly more certain (by 0.15), else one with
     newer figures at intervals that grow from 4 s to 60 s. Events before the launch (`clock`) do not count.
     """
 
     def __init__(self, run: Run, emit: Callable[[events.Event], None], clock: RunClock) -> None:
-        super().__init__(name="diagnosis", daemon=True)
+        super().__init__("diagnosis")
         self._emit = emit
         self._collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
-        self._tails = [Tail(run.file(name)) for name in events.EVENT_FILES]
+        self._tails = [Tail(run.file(name)) for name in EVENT_FILES]
         self._began_t = clock.date
-        self._done = threading.Event()
         self._last: events.Diagnosis | None = None
         self._has_news = False
         self._reported_at, self._repeat_seconds = 0.0, FIRST_REPEAT_SECONDS
 
-    def run(self) -> None:
-        try:
-            while not self._done.wait(DIAGNOSIS_SECONDS):
-                self._update()
-            self._update(final=True)
-        except Exception:  # noqa: BLE001 - a diagnosis that fails must not fail the run; the log says why
-            traceback.print_exc()
-
-    def stop(self) -> None:
-        """Emit the last diagnosis and end, within 5 s."""
-        self._done.set()
-        self.join(timeout=5)
+    def _watch(self) -> None:
+        while not self._done.wait(DIAGNOSIS_SECONDS):
+            self._update()
+        self._update(final=True)
 
     def _update(self, final: bool = False) -> None:
         fresh = in_time(event for tail in self._tails for event in tail.read())
@@ -475,6 +488,99 @@ class LiveDiagnosis(threading.Thread):
             return False
         self._repeat_seconds = min(2 * self._repeat_seconds, LAST_REPEAT_SECONDS)
         return True
+
+
+# ---- the figures of all workers of a training on several machines --------------------------------
+
+
+LOOK_SECONDS = 1.0
+TELL_SECONDS = 10.0
+APART = 0.10  # share of the step by which the slowest worker waits longer for its input than the others
+NOT_SHARED = "its run folder cannot be read from the chief's machine"
+NOTHING_YET = "it has no figures yet"
+
+
+class Worker:
+    """The latest figures of the worker `member` (run_cluster.members), read from its run. All have `replicas` replicas
+    together.
+    """
+
+    def __init__(self, member: Mapping[str, Any], replicas: int) -> None:
+        self.member, self._all_replicas = member, replicas
+        self._run = run_cluster.run_of(member)
+        self._tails = [Tail(self._run.file(name), from_now=True) for name in EVENT_FILES] if self._run else []
+        self._progress: events.Progress | None = None
+        self._busy: list[float | None] = []
+
+    def update(self) -> None:
+        for event in in_time(event for tail in self._tails for event in tail.read()):
+            if isinstance(event, events.Progress):
+                self._progress = event
+            elif isinstance(event, GpuReadings):
+                own = self.member.get("gpus") or ()
+                self._busy = [gpu.busy for gpu in event.gpus if gpu.uuid in own]
+
+    def figures(self) -> events.WorkerFigures:
+        """If nothing is known of its speed, `missing` has the reason."""
+        figures: events.WorkerFigures = {"index": self.member["index"], "address": self.member["address"]}
+        now = self._progress
+        if now is None:
+            return {**figures, "missing": NOTHING_YET if self._run else NOT_SHARED}
+        part = (self.member.get("replicas") or 0) / self._all_replicas if self._all_replicas else None
+        speed = now.samples_per_second
+        return {
+            **figures,
+            "samples_per_second": None if speed is None or not part else speed * part,
+            "step_ms_p50": now.step_ms_p50,
+            "input_wait": now.input_wait,
+            "gpus_busy": self._busy,
+        }
+
+
+class Workers(_Watcher):
+    """Passes the figures of all workers to `tell` every 10 s, in the engine of the chief (the first worker), which
+    reads their run folders, if it can; the workers do nothing for it. In other engines the thread ends at once.
+    """
+
+    def __init__(self, run: Run, tell: Callable[[events.Event], None]) -> None:
+        super().__init__("workers")
+        self._folder, self._tell = run, tell
+        self._events = Tail(run.file(EVENTS_FILE), from_now=True)  # a resumed run may have other workers
+
+    def _watch(self) -> None:
+        joined = run_cluster.of_run(self._folder)
+        if joined is None or not joined.is_chief:
+            return
+        members: Sequence[Mapping[str, Any]] = ()
+        while not members:
+            if self._done.wait(LOOK_SECONDS):
+                return
+            started = [event for event in self._events.read() if isinstance(event, Started)]
+            members = started[-1].workers if started else ()
+        replicas = sum(member.get("replicas") or 0 for member in members)
+        workers = [Worker(member, replicas) for member in members]
+        known_before, due, done = -1, 0.0, False
+        while not done:
+            done = self._done.wait(LOOK_SECONDS)
+            for worker in workers:
+                worker.update()
+            figures = [worker.figures() for worker in workers]
+            known_now = sum("missing" not in figure for figure in figures)
+            if done or known_now != known_before or time.monotonic() >= due:
+                known_before, due = known_now, time.monotonic() + TELL_SECONDS
+                self._tell(events.WorkerReadings(workers=figures, slowest=slowest(figures)))
+
+
+def slowest(figures: Sequence[events.WorkerFigures]) -> int | None:
+    """The index of the worker for which the others wait: its share of the step that it waits for input is at least 0.10
+    above the median of theirs. None if there is none.
+    """
+    waits = {worker["index"]: wait for worker in figures if (wait := worker.get("input_wait")) is not None}
+    if len(waits) < 2:
+        return None
+    last = max(waits, key=lambda index: waits[index])
+    others = median(wait for index, wait in waits.items() if index != last)
+    return last if waits[last] - others >= APART else None
 
 
 # ---- an engine that fails itself ----------------------------------------------------------------

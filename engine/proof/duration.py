@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
 from .. import diagnosis, plan, runs
-from ..files.reading import open_regular
 from ..runs import Run, run_cluster
-from ..runs.events import EVENTS_FILE, Phase
-from ..runs.parsing import parse_line
+from ..runs.event_reading import HEAD_BYTES, events_of
+from ..runs.events import Phase
 from ..runs.titles import title_of
 from ..system.identity import Place
 from ..trials import SCREENING_SECONDS
@@ -27,7 +25,6 @@ BESIDE_SECONDS = 1.5
 # The start-up of the first run on a machine and the import of TensorFlow, which only the first trial of a measurement
 # does, as the others are forked from its process; later runs have recorded both.
 STARTUP_SECONDS, IMPORT_SECONDS = 3.0, 5.0
-HEAD_BYTES = 65_536  # of a run's events, in which its import is found
 LATEST = 5
 OF_FIRST = 0.5  # share of the time of the first trial, which imports TensorFlow, that other trials take at least
 NEWEST_PROOFS, NEWEST_RUNS = 10, 50  # that are searched for those of the preset
@@ -106,11 +103,8 @@ def _starts() -> Iterator[tuple[Run, float, float]]:
     for run in runs.all_runs()[:NEWEST_RUNS]:
         started = (run.result or {}).get("startup_seconds")
         if started and run_cluster.of_run(run) is None:
-            lines: list[bytes] = []
-            with contextlib.suppress(OSError), open_regular(run.file(EVENTS_FILE)) as stream:
-                lines = stream.read(HEAD_BYTES).splitlines()
-            phases = [event for line in lines if isinstance(event := parse_line(line), Phase)]
-            spans = (after.t - phase.t for phase, after in pairwise(phases) if phase.phase == "importing")
+            phases = pairwise(events_of(run.path, Phase, most=HEAD_BYTES))
+            spans = (after.t - phase.t for phase, after in phases if phase.phase == "importing")
             imported = min(started, max(0.0, next(spans, 0.0)))
             yield run, started - imported, imported
 

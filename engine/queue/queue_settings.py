@@ -84,21 +84,16 @@ def read() -> Settings:
             of_engine += faults[-1:] if name in _OF_SLURM else []
         else:
             values[name] = usable
-    faults += _without_effect(values)
+    is_slurm = values.get("engine") == SLURM
+    if idle := [name for name in values if name != "engine" and (name in _OF_SLURM) != is_slurm]:
+        reason = "Slurm chooses GPUs and times itself" if is_slurm else f"it is for engine: {SLURM}"
+        where = f"no effect with engine: {values.get('engine', LOCAL)}"
+        faults.append(f"{path()}: {', '.join(idle)}: {where}; {reason}")
     return Settings(**values, faults=tuple(faults), engine_faults=tuple(of_engine))
 
 
 def _unreadable(fault: str) -> Settings:
     return Settings(faults=(fault,), engine_faults=(fault,))
-
-
-def _without_effect(values: Mapping[str, Any]) -> list[str]:
-    is_slurm = values.get("engine") == SLURM
-    idle = [name for name in values if name != "engine" and (name in _OF_SLURM) != is_slurm]
-    if not idle:
-        return []
-    why = "Slurm chooses GPUs and times itself" if is_slurm else f"it is for engine: {SLURM}"
-    return [f"{path()}: {', '.join(idle)}: no effect with engine: {values.get('engine', LOCAL)}; {why}"]
 
 
 def _plain(value: Any) -> Any:

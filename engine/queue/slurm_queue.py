@@ -20,7 +20,7 @@ from ..options import gpu_choice
 from ..runs import RunError
 from ..system.child_process import BackgroundCall
 from . import entries, jobs, queue_settings
-from .entries import Entry
+from .entries import Entry, State
 from .free_devices import CPU
 from .jobs import SLURM_LOG, Job
 from .queue_settings import SLURM, Settings
@@ -173,17 +173,15 @@ class SlurmFollower:
             return f"Slurm job {entry.slurm_job} has ended ({job.state})"
         self._ended_at.pop(entry.run, None)  # Slurm has started it again since it ended
         if job.state in WAITS:
-            self._wait(entry, job)
+            is_held = job.reason.startswith(HELD)
+            state: State = "held" if is_held else "waiting"
+            if entry.state != state and not entry.job.is_alive():
+                reason = f"held in Slurm ({job.reason})" if is_held else ""
+                self._replace(entry, replace(entry, state=state, hold_reason=reason))
             after = f" (after {entries.name_of(entry.after)})" if entry.after and "Dependency" in job.reason else ""
             starts = f"; Slurm expects to start it at {job.starts.replace('T', ' ')}" if job.starts else ""
             return f"waits in Slurm as job {entry.slurm_job}: {job.reason or job.state}{after}{starts}"
         return f"Slurm starts job {entry.slurm_job} on {job.nodes}" if entry.state in entries.WAITS else ""
-
-    def _wait(self, entry: Entry, job: SlurmJob) -> None:
-        is_held = job.reason.startswith(HELD)
-        if entry.state != ("held" if is_held else "waiting") and not entry.job.is_alive():
-            reason = f"held in Slurm ({job.reason})" if is_held else ""
-            self._replace(entry, replace(entry, state="held" if is_held else "waiting", hold_reason=reason))
 
     def _after_end(self, entry: Entry, state: str) -> None:
         """Remove the entry. If the run has no result, write one that names the job's state."""

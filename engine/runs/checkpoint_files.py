@@ -77,7 +77,13 @@ def verify(folder: Path, step: int) -> bool:
         if not path.is_dir():
             raise Damage("it is not a folder")
         if not (path / MANIFEST).exists():
-            _check_complete(path)
+            shards = [match for each in os.listdir(path) if (match := _SHARD.fullmatch(each))]
+            count = int(shards[0][2]) if shards else 1
+            for name in (f"{PREFIX}.index", *(f"{PREFIX}.data-{number:05d}-of-{count:05d}" for number in range(count))):
+                if not (path / name).is_file():
+                    raise Damage(f"{name} is missing")
+                if not (path / name).stat().st_size:
+                    raise Damage(f"{name} is empty")
             return False
         manifest = _manifest(path)
         if manifest["step"] != step:
@@ -108,18 +114,6 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     raise Damage(f"{MANIFEST} is damaged")
-
-
-def _check_complete(path: Path) -> None:
-    """Raise Damage if a file of a checkpoint without a manifest is missing or empty."""
-    shards = [match for name in os.listdir(path) if (match := _SHARD.fullmatch(name))]
-    count = int(shards[0][2]) if shards else 1
-    names = [f"{PREFIX}.index", *(f"{PREFIX}.data-{number:05d}-of-{count:05d}" for number in range(count))]
-    for name in names:
-        if not (path / name).is_file():
-            raise Damage(f"{name} is missing")
-        if not (path / name).stat().st_size:
-            raise Damage(f"{name} is empty")
 
 
 def _checksum(path: Path) -> int:

@@ -101,15 +101,13 @@ def make(run: Run, options: Options) -> None:
         if options.workload.entry is not None and options.run.code == "copy":
             _record(run, {"left_out": f"{options.workload.entry} names a module, which is not copied"})
         return
-    state = git_state(folder)
+    facts, diff = git_state(folder)
     put_aside(run)
-    record: dict[str, Any] = {"folder": str(folder), "left_out": _copy(run, folder, options.run.code == "copy")}
-    if state is not None:
-        record |= {"commit": state.commit, "branch": state.branch, "dirty": state.dirty}
-        if state.diff:
-            with contextlib.suppress(OSError):
-                run.file(DIFF).write_bytes(state.diff)
-    _record(run, record)
+    record = {"folder": str(folder), "left_out": _copy(run, folder, options.run.code == "copy")}
+    if diff:
+        with contextlib.suppress(OSError):
+            run.file(DIFF).write_bytes(diff)
+    _record(run, record | facts)
 
 
 def _record(run: Run, record: Mapping[str, Any]) -> None:
@@ -232,31 +230,21 @@ _STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no", "--ig
 _DIFF = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "--", ":(top)*.py")
 
 
-@dataclass(frozen=True)
-class GitState:
-    """`commit` is the full hash; `branch` None without one; `dirty`: a tracked file differs; `diff` of the Python
-    files, cut after 1 MB, empty if it could not be read in time.
+def git_state(folder: Path) -> tuple[dict[str, Any], bytes]:
+    """The fields of Source that git knows, and the diff of the Python files, cut after 1 MB. Empty without a repository
+    or a commit, or if git is missing, fails or takes longer than 2 s.
     """
-
-    commit: str
-    branch: str | None
-    dirty: bool
-    diff: bytes = b""
-
-
-def git_state(folder: Path) -> GitState | None:
-    """None without a repository or a commit, or if git is missing, fails or takes longer than 2 s."""
     ends = time.monotonic() + GIT_SECONDS
     if (answer := _git(folder, _STATUS, ends)) is None:
-        return None
+        return {}, b""
     lines = answer.decode(errors="replace").splitlines()
     facts = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# branch.") and line.count(" ") > 1)
     commit, branch = facts.get("branch.oid", "(initial)"), facts.get("branch.head", "(detached)")
     if commit.startswith("("):
-        return None
+        return {}, b""
     dirty = any(not line.startswith("#") for line in lines)
     diff = (_git(folder, _DIFF, ends) or b"") if dirty else b""
-    return GitState(commit, None if branch.startswith("(") else branch, dirty, diff)
+    return {"commit": commit, "branch": None if branch.startswith("(") else branch, "dirty": dirty}, diff
 
 
 def _git(folder: Path, words: tuple[str, ...], ends: float) -> bytes | None:

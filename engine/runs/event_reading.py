@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -80,13 +79,19 @@ class Tail:
             return []
         self.damage.unreadable = ""
         events: list[Event] = []
-        with _no_collecting(len(block)):
+        # For more than 1 MB the garbage collection would take longer than the reading, and free nothing.
+        if paused := len(block) > _MANY_BYTES and gc.isenabled():
+            gc.disable()
+        try:
             for event, line in parse_block(block):
                 if event is not None:
                     events.append(with_line(event, line) if self._keep_lines else event)
                 elif line.strip():
                     self.damage.add(offset)
                 offset += len(line) + 1
+        finally:
+            if paused:
+                gc.enable()
         return events
 
 
@@ -95,19 +100,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-@contextmanager
-def _no_collecting(size_bytes: int) -> Iterator[None]:
-    """For more than 1 MB: the garbage collection would take longer than the reading, and free nothing."""
-    paused = size_bytes > _MANY_BYTES and gc.isenabled()
-    if paused:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if paused:
-            gc.enable()
 
 
 # ---- both event files of a run ----------------------------------------------------------------
@@ -136,10 +128,14 @@ def read_events(folder: Path, names: Sequence[str] = EVENT_FILES, keep_lines: bo
     return RunEvents(events, tuple(filter(None, (str(tail.damage) for tail in tails))))
 
 
-def events_of(folder: Path, kind: type[E], name: str = EVENTS_FILE) -> list[E]:
-    """The events of one type in an event file of a run. No line of another type is parsed."""
+HEAD_BYTES = 262_144  # of the events, in which a run's first start stands
+
+
+def events_of(folder: Path, kind: type[E], name: str = EVENTS_FILE, most: int = -1) -> list[E]:
+    """The events of one type in (the first `most` bytes of) an event file of a run. No line of another type is
+    parsed."""
     try:
-        lines = GrowingFile(folder / name).block().split(b"\n")
+        lines = GrowingFile(folder / name).block(most).split(b"\n")
     except OSError:
         return []
     word = f'"{kind.type}"'.encode()

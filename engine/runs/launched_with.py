@@ -12,17 +12,16 @@ from typing import Any
 
 from ..entry import parse
 from ..files import located_yaml
-from ..files.reading import open_regular, read_object, why, written_at
+from ..files.reading import read_object, why, written_at
 from ..files.values import harmless, harmless_in
 from ..interpreter import interpreter
 from ..options import Options, options_json
 from ..options.workload import ENTRY
-from .events import EVENTS_FILE, Started
+from .event_reading import HEAD_BYTES, events_of
+from .events import Started
 from .folders import all_runs
-from .parsing import parse_block
 from .run import Run
 
-_BEGINNING_BYTES = 256 * 1024  # `started` is one of the first events, whatever the length of the run
 _SEARCHED = 50  # newest runs in which an earlier run of the same code is searched
 
 
@@ -61,13 +60,7 @@ def read_options(run: Run) -> tuple[dict[str, Any], str]:
 
 def started(run: Run) -> Started | None:
     """Return the first `started` event of the run; None if there is none yet, or if the file cannot be read."""
-    try:
-        with open_regular(run.file(EVENTS_FILE)) as stream:
-            block = stream.read(_BEGINNING_BYTES)
-    except OSError:
-        return None
-    events = (event for event, _ in parse_block(block[: block.rfind(b"\n") + 1]))
-    return next((event for event in events if isinstance(event, Started)), None)
+    return next(iter(events_of(run.path, Started, most=HEAD_BYTES)), None)
 
 
 def of_same_code(options: Options) -> Started | None:

@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ..files import typed
-from ..files.reading import open_regular
 from . import checkpoint_files
-from .events import EVENTS_FILE, Started
-from .parsing import parse_line
+from .event_reading import HEAD_BYTES, events_of
+from .events import Started
 from .run import LaunchOptions, Run
 
 FILE = "cluster.json"
 VARIABLE = "TF_CONFIG"
 SOURCE = "gputui"  # gputui's own entry in the variable, in addition to TensorFlow's entries
-HEAD_BYTES = 262_144  # `started` is one of the first events
 
 
 @dataclass(frozen=True)
@@ -77,14 +75,8 @@ def of_run(run: Run) -> Cluster | None:
 
 def members(run: Run) -> Sequence[Mapping[str, Any]]:
     """Started.workers of the last `started` event, the chief first; none for a run on one machine."""
-    try:
-        with open_regular(run.file(EVENTS_FILE)) as stream:
-            lines = stream.read(HEAD_BYTES).splitlines()
-    except OSError:
-        return ()
-    events = (parse_line(line) for line in lines if b'"started"' in line)
-    workers = [event.workers for event in events if isinstance(event, Started)]
-    return workers[-1] if workers else ()
+    started = events_of(run.path, Started, most=HEAD_BYTES)
+    return started[-1].workers if started else ()
 
 
 def run_of(member: Mapping[str, Any]) -> Run | None:

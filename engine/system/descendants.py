@@ -18,15 +18,6 @@ from .proc import Stat
 _MOST_PARENTS = 32
 
 
-def all_now(apart: Collection[int] = ()) -> list[Stat]:
-    """Return also those that have not been waited for, but not `apart` and their descendants; none without /proc."""
-    children: dict[int, list[Stat]] = {}
-    for process in proc.all_stats():
-        if process.pid not in apart:
-            children.setdefault(process.parent, []).append(process)
-    return _below(os.getpid(), children)
-
-
 def descends(pid: int, ancestors: Collection[int]) -> bool:
     """Return True if `pid` is one of `ancestors` or below, or if a process between has ended, which hides it."""
     with contextlib.suppress(OSError):
@@ -113,8 +104,12 @@ def _gone_within(seconds: float, spared: int, apart: Collection[int]) -> bool:
 
 def _still_running(spared: int, apart: Collection[int]) -> list[Stat]:
     """Collects the exit status of children that have ended."""
+    children: dict[int, list[Stat]] = {}
+    for process in proc.all_stats():
+        if process.pid not in apart:
+            children.setdefault(process.parent, []).append(process)
     running = []
-    for process in all_now(apart):
+    for process in _below(os.getpid(), children):
         if process.pid == spared:
             continue
         if not process.ended:

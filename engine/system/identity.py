@@ -114,18 +114,15 @@ class Process:
             state = os.stat(path)
         except OSError:
             return False
-        return any(_is_same(file, state) for file in proc.open_files(self.pid))
+        for file in proc.open_files(self.pid):
+            with suppress(OSError):
+                if os.path.samestat(os.stat(file), state):
+                    return True
+        return False
 
 
 def _key(role: str, name: str) -> str:
     return f"{role}_{name}" if role else name
-
-
-def _is_same(path: Path, state: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), state)
-    except OSError:
-        return False
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

@@ -5,6 +5,7 @@ machine.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import resource
@@ -85,8 +86,15 @@ def _soft(limit: int) -> int | None:
 
 def cpus() -> float | None:
     """The processors that the CPU time allowed by the control groups is worth, such as 1.5; None without a limit."""
-    allowed = [share for folder in _groups("cpu") for share in (_share_v2(folder), _share_v1(folder)) if share]
-    return min(allowed, default=None)
+    allowed = []
+    for folder in _groups("cpu"):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            of_v2, of_period = (folder / "cpu.max").read_text().split()
+            allowed.append(int(of_v2) / int(of_period))
+        quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+        if quota and period and quota > 0:
+            allowed.append(quota / period)
+    return min(filter(None, allowed), default=None)
 
 
 def usable_cpus() -> int:
@@ -103,19 +111,6 @@ def cpus_limited() -> bool:
 def memory_limited() -> bool:
     """Return True if the control groups allow less memory than the machine has, which TensorFlow uses."""
     return memory().total < _of_machine().total
-
-
-def _share_v2(folder: Path) -> float | None:
-    try:
-        quota, period = (folder / "cpu.max").read_text().split()
-        return int(quota) / int(period)
-    except (OSError, ValueError):  # "max" is no number
-        return None
-
-
-def _share_v1(folder: Path) -> float | None:
-    quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
-    return quota / period if quota and period and quota > 0 else None
 
 
 def _groups(controller: str) -> Iterator[Path]:

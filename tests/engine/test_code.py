@@ -111,14 +111,12 @@ def test_commit_and_changes_of_python_files_are_recorded_without_other_files(min
     assert "SECRET" not in run.file("source.diff").read_text()
     assert before == {path: path.stat().st_mtime_ns for path in (mine / ".git").rglob("*")}
     git(mine, "checkout", "-q", "--detach")
-    detached = code_copy.git_state(mine)
-    assert detached is not None
-    assert (detached.commit, detached.branch, detached.dirty) == (commit, None, True)
+    assert code_copy.git_state(mine)[0] == {"commit": commit, "branch": None, "dirty": True}
     empty = mine.parent / "empty"
     empty.mkdir()
-    assert code_copy.git_state(empty) is None, "it is no repository"
+    assert code_copy.git_state(empty) == ({}, b""), "it is no repository"
     git(empty, "init", "-q")
-    assert code_copy.git_state(empty) is None, "there is no commit yet"
+    assert code_copy.git_state(empty) == ({}, b""), "there is no commit yet"
 
 
 def test_a_git_that_hangs_or_fails_never_keeps_a_run_from_starting(

@@ -6,12 +6,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...engine.files.reading import open_regular
 from ...engine.files.values import EMPTY
 from ...engine.runs import Run
-from ...engine.runs.events import EVENTS_FILE, Phase
+from ...engine.runs.event_reading import HEAD_BYTES, events_of
+from ...engine.runs.events import Phase
 from ...engine.runs.launched_with import options_of
-from ...engine.runs.parsing import parse_line
 from ...engine.runs.run_state import RunState, Span
 from ...engine.runs.titles import title_of
 from ...engine.system.identity import Place
@@ -19,7 +18,6 @@ from ...engine.units import seconds
 from .queue_places import newest_runs
 
 MOST = 5  # runs that an estimate rests on
-HEAD_BYTES = 65_536  # of the events, in which a start is found
 # Groups of options on which the length of a start depends.
 _MATTER = ("workload.", "compile.", "precision.", "strategy.", "device.")
 
@@ -82,15 +80,8 @@ def _what_matters(run: Run) -> dict[str, object]:
 def start_of(run: Run) -> dict[str, float]:
     """Return the seconds of each phase of the run's first start. Empty if its training did not begin."""
     state = RunState()
-    try:
-        with open_regular(run.file(EVENTS_FILE)) as stream:
-            lines = stream.read(HEAD_BYTES).splitlines()
-    except OSError:
-        return {}
-    for line in lines:
-        event = parse_line(line) if b'"phase"' in line else None
-        if isinstance(event, Phase):
-            state.fold(event)
+    for event in events_of(run.path, Phase, most=HEAD_BYTES):
+        state.fold(event)
         if state.has_trained:
             return summed(span for span in state.start if not span.of_others)
     return {}

@@ -70,7 +70,10 @@ def read(gpus: Sequence[ShownGpu]) -> Users:
         else:
             without_user += below
     placed = {line.process.pid for line in (*lines, *without_user) if line.process is not None}
-    without_user += [_hidden(holder) for pid, holder in sorted(held.items()) if pid not in placed]
+    for pid, holder in sorted(held.items()):
+        if pid not in placed:
+            text = holder.process.hidden or holder.process.program or UNKNOWN
+            without_user.append(Line(f"process {pid}", text, (), holder.process, holder.gpus, holder.memory_bytes))
     if without_user:
         lines += [_user(UNKNOWN, without_user), *without_user]
     reasons: dict[str, list[int]] = {}
@@ -115,12 +118,6 @@ def _line(branch: Branch, held: Mapping[int, _Holder]) -> Line:
         return line
     process = replace(holder.process, command=branch.command or holder.process.command, started=branch.started)
     return replace(line, process=process, gpus=holder.gpus, memory_bytes=holder.memory_bytes)
-
-
-def _hidden(holder: _Holder) -> Line:
-    process = holder.process
-    text = process.hidden or process.program or UNKNOWN
-    return Line(f"process {process.pid}", text, (), process, holder.gpus, holder.memory_bytes)
 
 
 def _user(name: str, below: Sequence[Line]) -> Line:
