@@ -22,8 +22,8 @@ from gputui.engine import presets, runs
 from gputui.engine.process import launch
 from gputui.engine.proof import folder, proof_start, request
 from gputui.engine.proof.folder import Proof
-from gputui.engine.proof.markdown import as_markdown
 from gputui.engine.runs import Run
+from gputui.engine.trials.report import as_markdown
 from gputui.tui.app import GputuiApp
 from textual.pilot import Pilot
 

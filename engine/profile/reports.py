@@ -21,7 +21,7 @@ from ..runs import Run
 from ..runs.event_reading import last_of
 from ..runs.events import InputStages, Started
 from ..runs.launched_with import options_of
-from ..units import amount, share
+from ..units import amount, counted, share, size
 from .layer_times import LayerTime, layer_times, scopes_of
 
 TOP = 10
@@ -437,3 +437,66 @@ def in_brief(report: ProfileReport) -> list[str]:
 def kind(operation: Operation) -> str:
     """Return the type of an operation, or the operation's own name if its type is unknown."""
     return operation.type or operation.name
+
+
+WIDTH = 60
+MOST_LAYERS = 12  # longest layers, each in a line
+
+
+def lines(report: ProfileReport) -> Iterator[str]:
+    """Yield all figures of a profile: the parts of a step, the input, the longest operations and layers."""
+    steps = counted(report.steps, "steps")
+    yield f"profile of {steps} on the {report.device}, {amount(report.step_ms)} ms each, read by XProf"
+    yield from (f"  {share(value):>5}  {words}" for words, value in shares(report))
+    if (stage := report.slowest_stage) is not None:
+        op = f" ({stage.op})" if stage.op != stage.name else ""
+        each = f", {amount(stage.ms_per_batch)} ms per batch" if stage.ms_per_batch is not None else ""
+        yield f"slowest input stage: {stage.name}{op}, {share(stage.share)} of the input's own time{each}"
+        if (times := report.input_time) is not None:
+            parts = {
+                "preparing": times.preprocessing_ms,
+                "reading files": times.reading_ms,
+                "transfer to the device": times.transfer_ms,
+                "other": times.other_ms,
+            }
+            yield f"input's own time: {', '.join(f'{name} {amount(ms)} ms' for name, ms in parts.items() if ms)}"
+    if report.operations:
+        yield f"{PLACES[report.operations_on]} that take most, over the whole profile:"
+    for operation in report.operations:
+        name = _shortened(operation.name, keep_front=report.operations_on == "GPU kernels")
+        yield f"  {amount(operation.ms):>7} ms {share(operation.share):>5}  {name}  {operation.type}".rstrip()
+    yield from _layers(report)
+    if report.compute_16bit is not None:
+        yield f"{share(report.compute_16bit)} of the device's computing in 16 bits"
+    if report.peak_memory_bytes is not None:
+        yield f"{size(report.peak_memory_bytes)} of tensors at most"
+    yield f"for TensorBoard and XProf: {report.path}"
+
+
+def _layers(report: ProfileReport) -> Iterator[str]:
+    if not report.layers:
+        if report.layers is not None:
+            yield "no operation has the name of a layer: with compile.xla=false they have"
+        return
+    longest, more = report.layers[:MOST_LAYERS], report.layers[MOST_LAYERS:]
+    rows = [
+        (_shortened(layer.name, keep_front=False), layer.share, amount(layer.forward_ms), amount(layer.backward_ms))
+        for layer in longest
+    ]
+    if more:
+        forward_ms = sum(layer.forward_ms for layer in more)
+        backward_ms = sum(layer.backward_ms for layer in more)
+        others = counted(len(more), "more layers")
+        rows.append((others, sum(layer.share for layer in more), amount(forward_ms), amount(backward_ms)))
+    yield f"layers that take most, as shares of all {PLACES[report.operations_on]} (ms forward, ms backward):"
+    for name, part, forward, backward in rows:
+        yield f"  {share(part):>5}  {forward:>8} {backward:>8}  {name}"
+    outside = max(0.0, 1 - sum(layer.share for layer in report.layers))
+    yield f"  {share(outside):>5}  {'':>8} {'':>8}  outside of layers: optimizer, loss, metrics"
+
+
+def _shortened(name: str, keep_front: bool) -> str:
+    # The beginning says what a kernel does, the end what an operation is.
+    if len(name) <= WIDTH:
+        return name
+    return f"{name[: WIDTH - 3]}..." if keep_front else f"...{name[3 - WIDTH :]}"

@@ -4,8 +4,7 @@ description say), laid out like the preset it came from, each value with a comme
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from ..files.writing import ExistsError, refuse_existing
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
 from ..trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences
-from ..trials.record import Candidate, Record, search_of
+from ..trials.record import Record, search_of
+from ..trials.search_results import BATCH, leading_to, together
 from ..trials.trial_preset import values_of, with_changes
 from .folder import Proof
 from .request import ProofError
@@ -68,7 +68,6 @@ def refuse(path: Path) -> None:
 # ---- why each changed value was chosen -----------------------------------------------------------
 
 
-BATCH = "input.batch_size"
 _LEARNING_RATE = {"linear": "in proportion to the batch size", "sqrt": "by the square root of the batch size"}
 
 
@@ -149,29 +148,3 @@ def _faster(was: str, gain: float | None, spread: float | None, how: str) -> str
     # `1.52 times as fast as 32 (spread 4.2 %)`
     noise = "" if spread is None else f" (spread {units.spread(spread)}{how})"
     return f"{units.times(1 + (gain or 0.0))} as fast as {was}{noise}"
-
-
-# ---- the gain of several kept candidates ---------------------------------------------------------
-
-
-def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Candidate]:
-    """Return the kept candidates up to the last that agrees with `final`, of those measured like the first."""
-    if not kept:
-        return []
-    alike = [candidate for candidate in kept if candidate.without_input == kept[0].without_input]
-    ends = [
-        number
-        for number, candidate in enumerate(alike)
-        if all(final[key] == value for key, value in candidate.tried.items() if key in final)
-    ]
-    return alike[: ends[-1] + 1] if ends else []
-
-
-def together(kept: Sequence[Candidate]) -> tuple[float | None, float | None]:
-    """Return the total gain (0.05: 5 % faster) of changes kept one after another, the product of 1 + gain, and its
-    standard error, the root of the sum of the squares. None without any.
-    """
-    gains = [candidate.gain for candidate in kept if candidate.gain is not None]
-    spreads = [candidate.spread for candidate in kept if candidate.spread is not None]
-    gain = math.prod(1 + gain for gain in gains) - 1 if gains else None
-    return gain, math.hypot(*spreads) if spreads else None

@@ -74,7 +74,7 @@ def measured(run: Mapping[str, Any], per_gpu: int, gpus: Sequence[str | None]) -
             continue
         record = proof.record
         on_these = record.scaling is not None and not record.scaling.shared and record.machine.get("gpus") == [*gpus]
-        if record.state != "done" or not on_these or not scaling_sentences.is_of_copies(record):
+        if record.state != "done" or not on_these or not (record.scaling and record.scaling.is_of_copies):
             continue
         before = launch.settle(proof.request.baseline(), Path(proof.request.folder)).options
         if settings != _compared(dataclasses.asdict(before)):

@@ -8,11 +8,11 @@ from __future__ import annotations
 import statistics
 
 from ..proof.measurement import Measurement, retried
-from ..trials import proof_sentences, scaling_sentences
+from ..trials import proof_sentences
 from ..trials.comparing import BaselineFailed
 from ..trials.record import Point, Scaling, ScalingSettings, Trial, medians
-from ..trials.scaling_sentences import efficiency
 from ..trials.trial_preset import with_changes
+from ..units import counted
 from . import copies
 
 
@@ -31,7 +31,7 @@ def measure(measurement: Measurement) -> None:
         record.write(doing or None)
 
     def carried_out(point: Point, number: int) -> Trial:
-        report(f"round {number} of {request.repeats}: {scaling_sentences.what(point, of_copies)}")
+        report(f"round {number} of {request.repeats}: {counted(point.number, scaling.unit)}")
         changed = with_changes(preset, point.changes)
         if of_copies:
             row = copies.measure(measurement.bench, changed, point.copies, number, request.measure_seconds)
@@ -50,7 +50,7 @@ def measure(measurement: Measurement) -> None:
 
         return retried(attempt)
 
-    record.write(f"measuring {scaling_sentences.what(first, of_copies)}")
+    record.write(f"measuring {counted(first.number, scaling.unit)}")
     try:
         for number in range(1, request.repeats + 1):
             going = [point for point in points if point.decision == "running"]
@@ -64,7 +64,7 @@ def measure(measurement: Measurement) -> None:
                 else:
                     point.decision, point.why = "failed", proof_sentences.outcome(row)
                     if point is first:
-                        what = scaling_sentences.what(point, of_copies)
+                        what = counted(point.number, scaling.unit)
                         raise BaselineFailed(f"{what} could not be measured, with which all are compared: {point.why}")
                 for each in points:
                     work_out(each, first)
@@ -105,6 +105,6 @@ def work_out(point: Point, first: Point) -> None:
     if not (ratios := point.ratios(first)):
         return
     point.speedup = statistics.median(ratios)
-    efficiencies = [efficiency(ratio, point.number) for ratio in ratios]
+    efficiencies = [ratio / point.number for ratio in ratios]
     point.efficiency = statistics.median(efficiencies)
     point.spread = None if point is first or len(efficiencies) < 2 else statistics.stdev(efficiencies)

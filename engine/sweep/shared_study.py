@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .. import units
@@ -28,7 +28,6 @@ from ..trials.sweep_record import (
     SEARCH,
     STOPPED,
     WAITING,
-    SweepSettings,
     SweepTrial,
 )
 from ..tune.wide import storage
@@ -56,11 +55,6 @@ def membership(study: str | None, name: str | None) -> dict[str, Any]:
         return {}
     storage.require("a shared sweep needs")
     return {"study": storage.located(study), "study_name": name, "member": secrets.token_hex(8)}
-
-
-def shown(settings: SweepSettings) -> SweepSettings:
-    """Return the settings as the record shows them: without the password of a database."""
-    return replace(settings, study=storage.shown(settings.study)) if settings.study else settings
 
 
 def check(request: Request) -> None:
@@ -95,44 +89,16 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return NAMES.get(different, f"--{different.replace('_', '-')}") if different else ""
 
 
-class Alone:
-    """The study of a sweep without one: all trials are those of this process."""
-
-    away = ""  # why the study cannot be used at the moment
-    seed: int | None = None  # of the sweep, if another member has begun it
-    choice: Mapping[str, Any] | None = None  # the finalists, None as long as the search goes on
-    settings: Mapping[int, Mapping[str, Any]] = {}  # those that members have proposed, by their number
-
-    def join(self) -> None:
-        pass
-
-    def sync(self, *_: Any, **_more: Any) -> Sequence[SweepTrial]:
-        return ()
-
-    def claim(self, *_: Any, **_more: Any) -> bool:
-        return True
-
-    def propose(self, number: int, changes: Mapping[str, Any]) -> None:
-        pass
-
-    def choose(self, choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return choice
-
-    def is_over(self, *_: Any, **_more: Any) -> bool:
-        return True
-
-    def other_code(self, *_: Any, **_more: Any) -> str:
-        return ""
-
-    def leave(self, *_: Any, **_more: Any) -> None:
-        pass
-
-
-class SharedStudy(Alone):
-    """The study that this sweep shares. Only `join` raises StudyError; later all waits until it can be used."""
+class SharedStudy:
+    """The study that this sweep shares. Only `join` raises StudyError; later all waits until it can be used (`away`:
+    why it cannot be now). `choice` has the finalists, None during the search, `settings` those proposed, by number.
+    """
 
     def __init__(self, request: Request, vanished_seconds: float = VANISHED_SECONDS) -> None:
         assert request.sweep is not None
+        self.away, self.seed = "", request.seed
+        self.choice: Mapping[str, Any] | None = None
+        self.settings: Mapping[int, Mapping[str, Any]] = {}
         self._request, self._settings = request, request.sweep
         self.location = request.sweep.study or ""
         self.name = f"sweep {request.sweep.study_name or request.preset_name}"
@@ -194,9 +160,9 @@ class SharedStudy(Alone):
                 self._study.set_user_attr(MEMBER + self._member, {"host": self._host, "beat_t": time.time()})
                 self._beaten = now
             attributes = self._study.user_attrs
-        of_claims = {claim.member: None for claim in self._log.claims.values()}
-        signs = {key.removeprefix(MEMBER): sign for key, sign in attributes.items() if key.startswith(MEMBER)}
-        for member, sign in (of_claims | signs).items():
+        signs: dict[str, Any] = {claim.member: None for claim in self._log.claims.values()}
+        signs |= {key.removeprefix(MEMBER): sign for key, sign in attributes.items() if key.startswith(MEMBER)}
+        for member, sign in signs.items():
             if member not in self._seen or self._seen[member][0] != sign:
                 if member in self._seen:
                     self._alive[member] = now
@@ -208,12 +174,12 @@ class SharedStudy(Alone):
     def _release(self, key: str, claim: Claim) -> None:
         self._add({"op": "release", "key": key, "token": claim.token, "member": self._member})
 
-    def sync(self, trials: Sequence[SweepTrial], sweep: str, now: bool = False) -> Sequence[SweepTrial]:
+    def sync(self, trials: Sequence[SweepTrial], sweep: str, now: bool = False) -> list[SweepTrial]:
         """Report this member's trials, and store in `trials` those of the others, at most each SYNC_SECONDS or `now`.
         Returns copies of its own that train although another member has taken them over.
         """
         if not now and time.monotonic() - self._synced < SYNC_SECONDS:
-            return ()
+            return []
         try:
             self._read()
             self._report(trials)

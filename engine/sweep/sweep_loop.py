@@ -12,6 +12,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..presets import PresetError
@@ -39,11 +40,12 @@ from ..trials.sweep_record import (
     SweepTrial,
 )
 from ..trials.trial_runner import Stop
+from ..tune.wide import storage
 from ..tune.wide.storage import StudyError
-from . import decision, shared_study, swept_values
+from . import decision, swept_values
 from . import trainings as of_metric
 from .decision import LEAST_SEEDS
-from .shared_study import Alone, SharedStudy
+from .shared_study import SharedStudy
 from .trainings import (
     ABSENT,
     CRASHED,
@@ -81,27 +83,28 @@ class SweepLoop:
         trainings: QueuedTrainings,
         stop: Stop,
         wait: Callable[[], None] = lambda: time.sleep(POLL_SECONDS),
-        study: Alone | None = None,
+        study: SharedStudy | None = None,
     ) -> None:
         assert request.sweep is not None
         self._request, self._record, self._trainings, self._stop = request, record, trainings, stop
         self._settings, self._wait = request.sweep, wait
-        if record.sweep is None:
-            record.sweep = Sweep(settings=shared_study.shown(self._settings))
-        self._sweep = record.sweep
+        location = self._settings.study and storage.shown(self._settings.study)  # without the password of a database
+        self._shown = replace(self._settings, study=location)
+        self._sweep = record.sweep = record.sweep or Sweep(settings=self._shown)
         options = changed_preset(request, {}).options
         resumes = bool(self._settings.rungs) or options.run.checkpoint != "off"
         self._time = SweepTime(self._settings, self._sweep.trials, options.train.epochs, resumes)
         self._begun_t, self._is_metric_checked, self._read = time.time(), False, set[str]()
-        self._study, self._seed = study or Alone(), request.seed
+        self._study, self._seed = study, request.seed
         self._lost: list[SweepTrial] = []  # own trials that still train although another member has taken them over
 
     def run(self) -> None:
-        try:
-            self._study.join()
-        except StudyError as fault:
-            raise BaselineFailed(str(fault)) from None
-        self._seed = self._request.seed if self._study.seed is None else self._study.seed
+        if self._study is not None:
+            try:
+                self._study.join()
+            except StudyError as fault:
+                raise BaselineFailed(str(fault)) from None
+            self._seed = self._study.seed
         self._go_on()
         try:
             if not self._sweep.trials:
@@ -114,22 +117,28 @@ class SweepLoop:
                 self._train(PROOF)
         except (BaselineFailed, OSError):
             self._stop_trials()
-            # Another machine may have what is missing on this one.
-            self._study.leave(self._sweep.trials, self._record.id, (FAILED,))
+            if self._study is not None:  # another machine may have what is missing on this one
+                self._study.leave(self._sweep.trials, self._record.id, (FAILED,))
             raise
         self._exchange(now=True)
         self._leave_out(PROOF)
-        self._decide()
+        self._find_without_effect()
+        if not self._is_in_vain:  # no winner if the swept options change nothing
+            winner = decision.decide(self._sweep, self._settings.higher)
+            improved = changed_preset(self._request, winner)
+            self._record.changes_kept = swept_values.as_changes(winner, improved.options.workload.args)
+            self._record.preset_after = improved.to_yaml()
 
     def _exchange(self, now: bool = False) -> None:
-        self._add_proposed()
+        if self._study is None:
+            return
+        self._add_proposed(self._study)
         self._lost += self._study.sync(self._sweep.trials, self._record.id, now)
         self._lost = [
             trial for trial in self._lost
             if self._trainings.look(trial).state in IN_FLIGHT and not self._trainings.stop(trial)
         ]  # fmt: skip
-        if self._settings.study:
-            self._time.has_settled()
+        self._time.has_settled()
 
     def _go_on(self) -> None:
         """Stopped and failed trials are tried again, unless they diverged; those of an ended search with more time."""
@@ -137,7 +146,7 @@ class SweepLoop:
         if self._settings.minutes > sweep.settings.minutes and not self._settings.study:
             sweep.best = sweep.winner = sweep.searched = sweep.proved = None
             sweep.rivals = []
-        sweep.settings = shared_study.shown(self._settings)
+        sweep.settings = self._shown
         for trial in sweep.trials:
             if trial.on or (trial.part == SEARCH and sweep.best is not None):
                 continue
@@ -213,15 +222,21 @@ class SweepLoop:
             ahead = 0 if self._settings.study else self._settings.ahead  # others could train it
             most = self._settings.parallel + ahead
             following = self._next(part) if len(flying) < most else None
-            if following is not None and self._study.claim(following):
+            if following is not None and (self._study is None or self._study.claim(following)):
                 self._begin(following)
                 continue
             if not flying and following is None:
                 has_time = self._time.is_left_for(None, part, 0, self._record.elapsed)
-                if self._study.is_over(self._sweep.trials, part, has_time):
+                if self._study is None or self._study.is_over(self._sweep.trials, part, has_time):
                     break
-            self._estimate()
-            self._record.write(sweep_sentences.doing(self._sweep, part, self._study.away, waits_for))
+            settings, trials = self._settings, self._sweep.trials
+            if ended := sum(trial.ended_t is not None for trial in trials):  # in proportion to those to come
+                searched = sum(trial.part == SEARCH for trial in trials)
+                count = max(searched, (settings.most_trials or 0) * settings.seeds)
+                count += settings.finalists * settings.proof_seeds
+                self._record.budget_seconds = min(self._time.limit, self._record.elapsed * count / ended)
+            away = self._study.away if self._study is not None else ""
+            self._record.write(sweep_sentences.doing(self._sweep, part, away, waits_for))
             self._wait()
         self._record.write(sweep_sentences.doing(self._sweep, part))
 
@@ -247,7 +262,7 @@ class SweepLoop:
 
     def _next(self, part: str) -> SweepTrial | None:
         """Return the trial to start now; None if there is none, or no time for it."""
-        if self._study.away or (part == SEARCH and self._study.choice is not None):
+        if (study := self._study) is not None and (study.away or (part == SEARCH and study.choice is not None)):
             return None
         trial, flying, elapsed = self._candidate(part), self._flying(part), self._record.elapsed
         if trial is None or self._time.is_left_for(trial, part, len(flying), elapsed):
@@ -300,10 +315,11 @@ class SweepLoop:
         for changes in itertools.chain(of_tpe, others):
             if sweep_record.key_of(changes) not in made:
                 before = len(sweep.trials)
-                self._study.propose(len(made), changes)
-                self._add_proposed()
-                if not settings.study:
+                if self._study is None:
                     self._add_setting(changes)
+                else:
+                    self._study.propose(len(made), changes)
+                    self._add_proposed(self._study)
                 return sweep.trials[before:]
         return []
 
@@ -311,9 +327,9 @@ class SweepLoop:
         for place in range(self._settings.seeds):
             self._add(changes, self._seed + place, SEARCH)
 
-    def _add_proposed(self) -> None:
+    def _add_proposed(self, study: SharedStudy) -> None:
         made = len(sweep_record.groups(self._sweep.trials))
-        while (changes := self._study.settings.get(made)) is not None:
+        while (changes := study.settings.get(made)) is not None:
             self._add_setting(changes)
             made += 1
 
@@ -357,7 +373,7 @@ class SweepLoop:
         trial.state = look.state
         if look.state not in ENDED:
             return
-        if why := self._study.other_code(self._trainings.code(trial) if self._settings.study else {}):
+        if self._study is not None and (why := self._study.other_code(self._trainings.code(trial))):
             trial.state = PLANNED  # it is given back
             raise BaselineFailed(why)
         trial.seconds, trial.error, trial.cause, trial.ended_t = look.seconds, look.error, look.cause, time.time()
@@ -379,7 +395,7 @@ class SweepLoop:
             trial.error = f"{metric} is not a finite number after the last epoch"
         elif trial.state == DONE:
             trial.value = values[-1]
-            if not self._settings.study:  # other machines may compute other last digits
+            if self._study is None:  # other machines may compute other last digits
                 figures = json.dumps([dict(each) for each in look.epochs])
                 trial.digest = hashlib.sha256(figures.encode()).hexdigest()[:16]
 
@@ -402,29 +418,24 @@ class SweepLoop:
                 if trial.state == STOPPED:
                     trial.error = why
             flying = [trial for trial in flying if trial.state in IN_FLIGHT]
-        self._study.leave(self._sweep.trials, self._record.id, (PLANNED, STOPPED) if why else (PLANNED,))
+        if self._study is not None:
+            self._study.leave(self._sweep.trials, self._record.id, (PLANNED, STOPPED) if why else (PLANNED,))
         self._record.write()
-
-    def _estimate(self) -> None:
-        # that of the ended trials, in proportion to those to come
-        settings, trials = self._settings, self._sweep.trials
-        ended = sum(trial.ended_t is not None for trial in trials)
-        if not ended:
-            return
-        searched = sum(trial.part == SEARCH for trial in trials)
-        count = max(searched, (settings.most_trials or 0) * settings.seeds) + settings.finalists * settings.proof_seeds
-        self._record.budget_seconds = min(self._time.limit, self._record.elapsed * count / ended)
 
     def _end_search(self) -> None:
         """Nothing is stored if another member of the study has begun a trial meanwhile."""
         sweep, settings = self._sweep, self._settings
         in_order = sweep_record.ranked(sweep.trials, settings.higher)
-        if not in_order and self._study.choice is None:
+        if not in_order and (self._study is None or self._study.choice is None):
             self._leave_out(SEARCH)
             raise BaselineFailed(sweep_sentences.no_result(sweep))
         finalists = [changes for changes, _ in in_order][: settings.finalists]
         searched = in_order[0][1] if in_order else None
-        choice = self._study.choose({"finalists": finalists, "searched": searched, "compared": len(in_order)})
+        choice: Mapping[str, Any] | None = {
+            "finalists": finalists, "searched": searched, "compared": len(in_order)
+        }  # fmt: skip
+        if self._study is not None and choice is not None:
+            choice = self._study.choose(choice)
         if choice is None:
             return
         self._leave_out(SEARCH)
@@ -473,16 +484,6 @@ class SweepLoop:
         other = len(stopped) - in_time
         asked = f"{other} {of_all} stopped, or taken out of the queue" if other else ""
         return "; ".join(filter(None, (late, asked)))
-
-    def _decide(self) -> None:
-        # no winner if the swept options change nothing
-        self._find_without_effect()
-        if self._is_in_vain:
-            return
-        winner = decision.decide(self._sweep, self._settings.higher)
-        improved = changed_preset(self._request, winner)
-        self._record.changes_kept = swept_values.as_changes(winner, improved.options.workload.args)
-        self._record.preset_after = improved.to_yaml()
 
 
 PAIR = 2  # complete settings, without which nothing can be proved

@@ -263,9 +263,9 @@ def outcome(trial: Trial) -> str:
 def learned(learning: Learning) -> str:
     a, b = learning.loss_a, learning.loss_b
     if a is None or b is None:
-        return f"Note: {learning.note}; the losses are not known."
+        return f"note: {learning.note}; the losses are not known"
     losses = f"{units.amount(a)} without, {units.amount(b)} with"
-    return f"Note: {learning.note}; loss after {units.count(learning.samples)} samples: {losses}."
+    return f"note: {learning.note}; loss after {units.count(learning.samples)} samples: {losses}"
 
 
 def profile_of(proof: Record) -> ProfileReport | None:

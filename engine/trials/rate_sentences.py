@@ -7,7 +7,6 @@ from . import significance
 from .record import KEY, RateTest, Trial
 
 SOURCE = "range test: Smith, arXiv:1506.01186"
-HEAD = ("training", "seed", "rate", "outcome", "loss")
 
 
 def inapplicable(why: str) -> str:
@@ -65,25 +64,9 @@ def result(test: RateTest) -> str:
 
 
 def titled(test: RateTest) -> list[tuple[str, Trial]]:
-    ramp = [("the ramp", trial) for trial in test.ramp]
-    return ramp + [(f"rate {_rate(test, trial):g}", trial) for trial in test.trials]
-
-
-def trial_rows(test: RateTest) -> list[list[str]]:
-    """Return the cells of the compared trainings, one text for each column of HEAD."""
-    return [
-        [trial.run, _seed(test, trial), f"{_rate(test, trial):g}", outcome(trial), units.amount(trial.loss_at_samples)]
-        for trial in test.trials
-    ]
-
-
-def _seed(test: RateTest, trial: Trial) -> str:
-    return units.NONE if test.seed is None else str(test.seed + trial.repeat - 1)
-
-
-def outcome(trial: Trial) -> str:
-    return trial.outcome if trial.error is None else f"{trial.outcome}: {trial.error}"
-
-
-def _rate(test: RateTest, trial: Trial) -> float:
-    return test.before if trial.side == "a" else test.suggested or test.before
+    rows = [("the ramp", trial) for trial in test.ramp]
+    for trial in test.trials:
+        rate = test.before if trial.side == "a" else test.suggested or test.before
+        seed = "" if test.seed is None else f", seed {test.seed + trial.repeat - 1}"
+        rows.append((f"rate {rate:g}{seed}", trial))
+    return rows

@@ -19,9 +19,9 @@ from ..runs import events
 from ..runs.events import StageTiming, TrialFigures
 from ..system.identity import Place, Process
 from ..system.run_clock import steady
-from ..text_table import Table
-from . import KEEPS, STAGES
-from .significance import gain
+from ..text_table import Interval, Table, around
+from . import KEEPS, LEAST_REPEATS, STAGES
+from .significance import gain, interval
 from .sweep_record import Sweep
 
 _OF_ONE_TRIAL = ("gain", "loss_at_samples", "seconds")
@@ -312,6 +312,10 @@ class Point:
     def number(self) -> int:
         return self.replicas * self.copies
 
+    @property
+    def interval(self) -> Interval | None:
+        return around(self.efficiency, self.spread)
+
     def ratios(self, first: Point) -> list[float]:
         """Return for each round the samples per second divided by those of `first` in it, of successful trials."""
         alone = {trial.repeat: trial.samples_per_second for trial in first.trials if trial.good}
@@ -335,6 +339,10 @@ class Scaling:
     @property
     def is_of_copies(self) -> bool:
         return any(point.copies > 1 for point in self.points)
+
+    @property
+    def unit(self) -> str:
+        return "copies" if self.is_of_copies else "replicas"
 
 
 STATES = ("running", "done", "stopped", "failed")
@@ -388,17 +396,27 @@ class Comparison:
         return [trial for trial in self.trials if trial.side == side and trial.good]
 
     @property
-    def pair(self) -> tuple[Trial, Trial] | None:
-        """The two trials of the pair that has the median gain. None without a complete pair."""
-        median, first = self.gain, {trial.repeat: trial for trial in self.good("a") if trial.samples_per_second}
-        pairs = {
-            gain(of_a, of_b): (first[trial.repeat], trial)
+    def pairs(self) -> list[tuple[float, Trial, Trial]]:
+        """The gain (0.05: b is 5 % faster) and the trials of each complete pair."""
+        first = {trial.repeat: trial for trial in self.good("a") if trial.samples_per_second}
+        return [
+            (gain(of_a, of_b), first[trial.repeat], trial)
             for trial in self.good("b")
             if trial.repeat in first
             and (of_a := first[trial.repeat].samples_per_second)
             and (of_b := trial.samples_per_second)
-        }
+        ]
+
+    @property
+    def pair(self) -> tuple[Trial, Trial] | None:
+        """The two trials of the pair that has the median gain. None without a complete pair."""
+        median, pairs = self.gain, {gain: (a, b) for gain, a, b in self.pairs}
         return None if median is None or not pairs else pairs[min(pairs, key=lambda each: abs(each - median))]
+
+    @property
+    def interval(self) -> Interval | None:
+        """The gain with what its pairs leave possible: the gain may be chance if zero is within it."""
+        return interval(self.gain, self.spread, len(self.pairs) or LEAST_REPEATS)
 
     def figures(self, side: str) -> dict[str, float | None]:
         """Return the figures of a side in the pair with the median gain; without a pair the medians of its trials."""

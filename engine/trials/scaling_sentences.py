@@ -1,18 +1,17 @@
-"""The results of a measurement of scaling in words and as cells, shared by all views and the report."""
+"""The results of a measurement of scaling in words, shared by all views and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
-from .. import figures, units
-from ..units import count, counted, share, spread, times
+from .. import figures
+from ..units import counted, share, spread, times
 from . import significance
-from .record import Comparison, Point, Record, Trial
+from .record import Comparison, Point, Record, Scaling
 
 GOOD = 0.9  # efficiency below which a sentence says what has grown (gputui's own threshold)
 HALF = 0.5
-_SPEED, _STEP, _WAIT = (figures.of_run(key) for key in ("samples_per_second", "step_ms", "input_wait"))
-HEAD = ("replicas", "global batch", _SPEED.head, "speed-up", "efficiency", "spread", _STEP.head, _WAIT.head)
+_STEP, _WAIT = figures.of_run("step_ms"), figures.of_run("input_wait")
 _ABOUT = (
     "efficiency: samples per second over n times those of one replica in the same round; spread: its standard "
     "deviation over the rounds"
@@ -23,171 +22,102 @@ _ABOUT_COPIES = (
 )
 
 
-def is_of_copies(data: Record) -> bool:
-    return data.scaling is not None and data.scaling.is_of_copies
-
-
-def head(data: Record) -> tuple[str, ...]:
-    return ("copies", "batch of each", *HEAD[2:]) if is_of_copies(data) else HEAD
+def scaling_of(data: Record) -> Scaling:
+    return data.scaling or Scaling(keep="")
 
 
 def about(data: Record) -> str:
-    return _ABOUT_COPIES if is_of_copies(data) else _ABOUT
-
-
-def what(point: Point, of_copies: bool) -> str:
-    return counted(point.number, "copies") if of_copies else replicas(point.replicas)
-
-
-def points(data: Record) -> list[Point]:
-    """Return the points of a record, by their number of replicas. Empty if it has no measurement of scaling."""
-    return data.scaling.points if data.scaling else []
-
-
-def row(point: Point) -> list[str]:
-    return [
-        count(point.number), count(point.global_batch_size),
-        _SPEED.bare(point.samples_per_second), times(point.speedup).removesuffix(" times"),
-        share(point.efficiency), spread(point.spread), _STEP.bare(point.step_ms),
-        _WAIT.bare(point.input_wait),
-    ]  # fmt: skip
-
-
-def outcome(point: Point) -> str:
-    return point.why if point.decision == "failed" else ""
-
-
-def replicas(number: int) -> str:
-    return counted(number, "replicas")
+    return _ABOUT_COPIES if scaling_of(data).is_of_copies else _ABOUT
 
 
 def kept(data: Record) -> str:
     """Return which batch size is the same for all numbers of replicas (each, or the global one) or copies."""
-    if is_of_copies(data):
+    scaling = scaling_of(data)
+    if scaling.is_of_copies:
         return "each copy keeps its batch"
-    if _is_strong(data):
+    if scaling.keep == "global":
         return "the global batch is kept (strong scaling)"
     return "the batch of each replica is kept (weak scaling)"
 
 
-def _is_strong(data: Record) -> bool:
-    return data.scaling is not None and data.scaling.keep == "global"
-
-
 def conclusion(data: Record) -> str:
     """Return the efficiency of the most replicas, or the number of copies that pays most, or why there is none."""
-    measured = [point for point in points(data) if point.efficiency is not None]
-    more = [point for point in measured if point.number != 1]
+    scaling = scaling_of(data)
+    more = [point for point in scaling.points if point.efficiency is not None and point.number != 1]
     if not more:
-        failed = [point for point in points(data) if outcome(point)]
+        failed = [point for point in scaling.points if point.decision == "failed" and point.why]
+        if failed:
+            return f"{counted(failed[-1].number, scaling.unit)} could not be measured: {failed[-1].why}"
+        return f"stopped before several {scaling.unit} were measured"
+    if not scaling.is_of_copies:
+        most = more[-1]
+        beside = "" if most.spread is None else f" (spread {spread(most.spread)})"
         return (
-            f"{what(failed[-1], is_of_copies(data))} could not be measured: {outcome(failed[-1])}"
-            if failed
-            else f"stopped before several {head(data)[0]} were measured"
+            f"{counted(most.replicas, 'replicas')} train {times(most.speedup)} as fast as 1: an efficiency of "
+            f"{share(most.efficiency)}{beside}; {kept(data)}"
         )
-    if is_of_copies(data):
-        return _of_copies(data, more)
-    most = more[-1]
-    beside = "" if most.spread is None else f" (spread {spread(most.spread)})"
-    return (
-        f"{replicas(most.replicas)} train {times(most.speedup)} as fast as 1: an efficiency of "
-        f"{share(most.efficiency)}{beside}; {kept(data)}"
-    )
-
-
-def _of_copies(data: Record, more: Sequence[Point]) -> str:
-    """Return the sentence about the number of copies that pays most. `more` are the measured points of several."""
-    best = best_copies(data)
-    if best is not None:
-        on_cpu = bool(data.scaling and data.scaling.shared)
-        where = "one CPU" if on_cpu else "one GPU"
-        queue = "" if on_cpu else f"; with run.per_gpu={best.number} the queue puts so many runs on a GPU"
+    verdicts = [_against(point, scaling.points[0]) for point in more]
+    if (best := best_copies(data)) is not None:
+        queue = f"; with run.per_gpu={best.number} the queue puts so many runs on a GPU"
         return (
-            f"{counted(best.number, 'copies')} at once on {where} train {times(best.speedup)} as many samples per "
-            f"second as 1 ({_verdict(data, best)[1]}); each has {share(best.efficiency)} of the speed of one alone"
-            f"{queue}"
+            f"{counted(best.number, 'copies')} at once on one {'CPU' if scaling.shared else 'GPU'} train "
+            f"{times(best.speedup)} as many samples per second as 1 ({_against(best, scaling.points[0])[1]}); each has "
+            f"{share(best.efficiency)} of the speed of one alone{'' if scaling.shared else queue}"
         )
     text = "; ".join(f"{point.number} train {times(point.speedup)} as many samples per second as 1, "
-                     f"{': '.join(_verdict(data, point))}" for point in more)  # fmt: skip
-    if any(_verdict(data, point)[0] == "undecided" for point in more):
+                     f"{': '.join(verdict)}" for point, verdict in zip(more, verdicts, strict=True))  # fmt: skip
+    if any(verdict == "undecided" for verdict, _ in verdicts):
         return f"it is undecided whether several copies at once pay: {text}"
     return f"several copies at once do not pay: {text}"
 
 
 def best_copies(data: Record) -> Point | None:
     """Return the copies that train most, beyond chance, than one copy and the best of fewer. None if none does."""
-    best = points(data)[0] if points(data) else None
-    for point in points(data)[1:]:
-        ratios = point.ratios(best) if best is not None else []
-        if significance.verdict([ratio - 1 for ratio in ratios])[0] == "faster":
+    points = scaling_of(data).points
+    best = next(iter(points), None)
+    for point in points[1:]:
+        if best is not None and _against(point, best)[0] == "faster":
             best = point
     return best if best is not None and best.number > 1 else None
 
 
-def _verdict(data: Record, point: Point) -> tuple[str, str]:
-    return significance.verdict([ratio - 1 for ratio in point.ratios(points(data)[0])])
-
-
-def in_brief(data: Record) -> str:
-    """Return a text for a list: each number of replicas with its efficiency, the largest first, `scaling: 4 at 88 %, 2
-    at 96 %`; `copies: 3 at 1.52 times, 2 at 1.40 times`.
-    """
-    of_copies = is_of_copies(data)
-    parts = [f"{count(point.number)} at {times(point.speedup) if of_copies else share(point.efficiency)}"
-             for point in reversed(points(data)) if point.number != 1 and point.efficiency is not None]  # fmt: skip
-    return f"{'copies' if of_copies else 'scaling'}: {', '.join(parts) or 'nothing measured so far'}"
+def _against(point: Point, other: Point) -> tuple[str, str]:
+    return significance.verdict([ratio - 1 for ratio in point.ratios(other)])
 
 
 def remarks(data: Record) -> Iterator[str]:
     """Yield sentences about the meaning of the figures that were measured, and about what limits the scaling."""
-    if is_of_copies(data):
-        yield from _remarks_on_copies(data)
-        return
-    if data.scaling and (shared := data.scaling.shared):
-        yield f"a rehearsal: {shared}, so that no speed-up can be expected; what it shows is that the strategy works"
-    all_points = points(data)
-    if not all_points:
-        return
-    first = all_points[0]
-    compiled = {point.xla for point in all_points} - {None}
-    if len(compiled) == 2 and first.xla:
+    scaling = scaling_of(data)
+    if scaling.shared and scaling.is_of_copies:
+        yield f"{scaling.shared}: on a GPU the result may be another"
+    elif scaling.shared:
+        yield (
+            f"a rehearsal: {scaling.shared}, so that no speed-up can be expected; what it shows is that the strategy "
+            "works"
+        )
+    first, best = next(iter(scaling.points), None), best_copies(data)
+    compiled = {point.xla for point in scaling.points} - {None}
+    if first is not None and not scaling.is_of_copies and len(compiled) == 2 and first.xla:
         yield (
             "XLA compiles the step of one replica and not that of several (compile.xla: auto): a part of the "
             "difference may be XLA's; give --set compile.xla=false, or true, to compare the same"
         )
-    if first.changes.get("compile.xla") is False:
+    if first is not None and first.changes.get("compile.xla") is False:
         yield (
             "all were measured without XLA, as compile.xla=auto uses it for one replica only; --set compile.xla=true "
             "measures all with XLA"
         )
-    for point in all_points:
-        if limited := limit(first, point, strong=_is_strong(data)):
+    for point in scaling.points:
+        if (
+            first is not None
+            and not scaling.is_of_copies
+            and (limited := limit(first, point, scaling.keep == "global"))
+        ):
             yield limited
         if point.decision == "failed":
-            yield f"{replicas(point.replicas)} could not be measured: {outcome(point)}"
-
-
-def _remarks_on_copies(data: Record) -> Iterator[str]:
-    if data.scaling and data.scaling.shared:
-        yield f"{data.scaling.shared}: on a GPU the result may be another"
-    best = best_copies(data)
-    for point in points(data):
-        if point.decision == "failed":
-            yield f"{what(point, True)} could not be measured: {outcome(point)}"
-        elif best is not None and point.number > best.number and point.efficiency is not None:
-            ratios = [ratio - 1 for ratio in point.ratios(best)]
-            verdict, why = significance.verdict(ratios)
-            yield f"{what(point, True)} instead of {best.number}: {verdict}: {why}"
-
-
-def trial(row: Trial) -> str:
-    """Return `round 2: 1,234 samples/s, step 12.3 ms, input wait 5 %`, or the outcome and error of a failed trial."""
-    if row.outcome != "ok":
-        return f"round {row.repeat}: {row.outcome}: {row.error}"
-    phrases = [
-        figure.phrase(value) for figure in figures.shown("trial") if (value := row.figure(figure.key)) is not None
-    ]
-    return f"round {row.repeat}: {', '.join(phrases)}"
+            yield f"{counted(point.number, scaling.unit)} could not be measured: {point.why}"
+        elif scaling.is_of_copies and best and point.number > best.number and point.efficiency is not None:
+            yield f"{counted(point.number, 'copies')} instead of {best.number}: {': '.join(_against(point, best))}"
 
 
 def limit(first: Point, point: Point, strong: bool) -> str:
@@ -199,13 +129,13 @@ def limit(first: Point, point: Point, strong: bool) -> str:
     if reached is None or reached >= GOOD or many == 1 or was is None or now is None:
         return ""
     ideal = was / many if strong else was
-    text = f"{replicas(many)}: a step takes {_STEP.text(now)}, {_STEP.text(ideal)} would be {many} times the speed"
-    waits = _waiting(first, point, many if strong else 1)
-    if waits is None or now <= ideal:
+    replicas = counted(many, "replicas")
+    text = f"{replicas}: a step takes {_STEP.text(now)}, {_STEP.text(ideal)} would be {many} times the speed"
+    if first.input_wait is None or point.input_wait is None or now <= ideal:
         return text
-    part = waits / (now - ideal)
+    waits = point.input_wait * now - first.input_wait * ideal  # in milliseconds, more than with one replica
     wait = f"{_WAIT.phrase(point.input_wait)} instead of {_WAIT.text(first.input_wait)}"
-    if part >= HALF:
+    if waits / (now - ideal) >= HALF:
         return f"{text}; most of what was added is waiting for the input ({wait})"
     return (
         f"{text}; little of what was added is waiting for the input ({wait}): the step itself takes longer, by "
@@ -213,32 +143,10 @@ def limit(first: Point, point: Point, strong: bool) -> str:
     )
 
 
-def _waiting(first: Point, point: Point, parts: int) -> float | None:
-    # in milliseconds, more than with one replica
-    was, now = first.input_wait, point.input_wait
-    if was is None or now is None or first.step_ms is None or point.step_ms is None:
-        return None
-    return now * point.step_ms - was * first.step_ms / parts
-
-
-# ---- the efficiency of a comparison --------------------------------------------------------------
-
-
-def efficiency(times_as_fast: float, times_as_many: float) -> float:
-    """Return the speed-up divided by the factor of the number of replicas: 1 if both grow alike."""
-    return times_as_fast / times_as_many
-
-
 def of_comparison(comparison: Comparison) -> str:
     """Return `2 replicas instead of 1: an efficiency of 92 %`. Empty if the number is the same or not known."""
-    a, b = (_replicas(comparison.trials, side) for side in "ab")
-    gain = comparison.gain
-    if a is None or b is None or a == b or gain is None:
+    counts = [{trial.replicas for trial in comparison.good(side)} for side in "ab"]
+    a, b = (each.pop() if len(each) == 1 else None for each in counts)
+    if a is None or b is None or a == b or comparison.gain is None:
         return ""
-    reached = efficiency(1 + gain, b / a)
-    return f"{b} replica{'s' if b > 1 else ''} instead of {a}: an efficiency of {units.share(reached)}"
-
-
-def _replicas(trials: Iterable[Trial], side: str) -> int | None:
-    counts = {trial.replicas for trial in trials if trial.side == side and trial.outcome == "ok"}
-    return counts.pop() if len(counts) == 1 else None
+    return f"{counted(b, 'replicas')} instead of {a}: an efficiency of {share((1 + comparison.gain) / (b / a))}"

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Sequence
 
 from .. import units
+from ..text_table import Interval
 from . import LEAST_REPEATS
 
 LEAST_GAIN = 0.02  # a smaller gain is not worth an option, however certain it is
@@ -75,15 +76,17 @@ def _detectable_logarithm(spread: float, count: int) -> float:
     return spreads(count) * (max(spread, LEAST_SPREAD) if count == FEW else spread)
 
 
-def around(median: float, spread: float | None, count: int | None = None) -> tuple[float, float]:
-    """Return the lowest and the highest gain that the measured `median` leaves possible (chance if 0 is between).
-    `spread` is of `count` pairs, or the standard error if `count` is None. Without it both are the gain.
+def interval(gain: float | None, spread: float | None, pairs: int | None = None) -> Interval | None:
+    """Return the gains that a measured gain leaves possible (chance if 0 is among them); None without a finite one.
+    `spread` is of so many `pairs`, or the standard error if that is None.
     """
+    if gain is None or not math.isfinite(gain):
+        return None
     error = spread or 0.0
-    if spread is not None and count is not None:
-        error = _detectable_logarithm(spread, max(FEW, count))
-    low, high = ((1 + median) * math.exp(sign * min(error, MOST_SPREAD)) - 1 for sign in (-1, 1))
-    return low, high
+    if spread is not None and pairs is not None:
+        error = _detectable_logarithm(spread, max(FEW, pairs))
+    low, high = ((1 + gain) * math.exp(sign * min(error, MOST_SPREAD)) - 1 for sign in (-1, 1))
+    return Interval(gain, min(low, gain), max(high, gain)) if math.isfinite(high - low) else None
 
 
 def pairs_needed(median: float, spread: float) -> int:

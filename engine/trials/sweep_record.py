@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..compare import comparison
+from ..text_table import Interval, around
 from . import SAMPLERS
 
 SEARCH, PROOF = "search", "proof"  # the parts of a sweep
@@ -159,6 +160,17 @@ def values(trials: Iterable[SweepTrial]) -> list[float]:
 def mean_and_spread(trials: Iterable[SweepTrial]) -> tuple[float | None, float | None]:
     """Return the mean metric of the completed trials and its standard deviation, None if unknown."""
     return comparison.mean_and_spread(values(trials))
+
+
+def interval(group: Sequence[SweepTrial]) -> Interval | None:
+    return around(*mean_and_spread(group))
+
+
+def reference(groups: Sequence[Sequence[SweepTrial]]) -> float:
+    """Return the mean metric at which bars have their line: that of the preset, if it is a setting, else the best."""
+    own = [group for group in groups if not group[0].changes]
+    means = (mean.value for group in (*own, *groups) if (mean := interval(group)) is not None)
+    return next(means, 0.0)
 
 
 def without_effect(trials: Iterable[SweepTrial], keys: Iterable[str]) -> list[str]:

@@ -189,15 +189,6 @@ def saved(sweep: Sweep) -> str:
     return text
 
 
-def groups_table(sweep: Sweep, part: str = SEARCH) -> Table:
-    """Return a row for each setting of a part of the sweep, the best first: mean, spread, and each seed's value."""
-    rows = [
-        [changed(group[0].changes), *mean_and_spread(group), "  ".join(map(seed, group))]
-        for group in sweep_record.in_order(sweep.trials, sweep.settings.higher, part)
-    ]
-    return Table(["setting", sweep.settings.metric, "spread", "each seed"], rows, right=(1, 2))
-
-
 def mean_and_spread(group: Sequence[SweepTrial]) -> tuple[str, str]:
     """Return the mean metric of the trials of a setting and its standard deviation over seeds, a dash if unknown."""
     mean, spread = (amount(figure) for figure in sweep_record.mean_and_spread(group))

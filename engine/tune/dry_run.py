@@ -9,11 +9,11 @@ import math
 from dataclasses import replace
 
 from ..proof.measurement import Measurement, OutOfTime
+from ..trials import memory_sentences
 from ..trials.comparing import BaselineFailed
 from ..trials.record import Candidate, Limits, Search
 from ..trials.trial_preset import PROBE_SECONDS, value_of
 from .memory_model import model_of
-from .report import memory_sentences
 from .screening import Screening
 from .search_space import BATCH, Space
 from .stages import STEPS_OF_A_PROBE, ran_out, rounded

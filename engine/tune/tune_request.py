@@ -18,8 +18,8 @@ from ..proof.request import ProofError, Request
 from ..runs import launched_with
 from ..trials import LEAST_REPEATS, SCREENING_SECONDS, STAGES, TRIAL_SECONDS, rate_sentences
 from ..trials.record import KEY, Limits, RateSettings
+from ..trials.search_sentences import nothing_to_measure
 from ..units import MINUTE
-from .report.search_sentences import nothing_to_measure
 from .time_plan import TimePlan
 from .wide import storage
 from .wide.study import Study

@@ -80,11 +80,11 @@ from gputui.engine.process.time_limits import Activity
 from gputui.engine.profile import reports, xprof_process
 from gputui.engine.profile.reports import ProfileError, ProfileReport, read as reports_read
 from gputui.engine.proof import (
-    duration, folder, improved_preset, markdown, proof_loop, process as proof_process, request as proof_request,
+    duration, folder, improved_preset, proof_loop, process as proof_process, request as proof_request,
     proof_start,
 )
 from gputui.engine.proof.folder import Proof
-from gputui.engine.proof.markdown import as_markdown
+from gputui.engine.trials.report import as_markdown
 from gputui.engine.proof.measurement import Measurement, OutOfTime
 from gputui.engine.proof.proof_loop import Prover
 from gputui.engine.proof.request import ProofError, Request as proof_request_Request
@@ -121,7 +121,7 @@ from gputui.engine.runs.titles import Notes, Title, record as titles_record, tit
 from gputui.engine.runs.trash import Trash, delete_all, sweep
 from gputui.engine.scaling import copies, rounds, scaling_request
 from gputui.engine.sweep import shared_study, decision as sweep_decision, sweep_request, swept_values
-from gputui.engine.sweep.shared_study import Alone, Claims, SharedStudy
+from gputui.engine.sweep.shared_study import Claims, SharedStudy
 from gputui.engine.sweep.sweep_loop import SweepLoop, SweepTime
 from gputui.engine.sweep.trainings import ABSENT, Figures, Look, QueuedTrainings
 from gputui.engine.system import (
@@ -165,9 +165,9 @@ from gputui.engine.tune import (
 from gputui.engine.tune.losses import Data, Length, affordable
 from gputui.engine.tune.memory_model import MemoryModel, ROOM
 from gputui.engine.tune.rate_test import rate_at, suggest
-from gputui.engine.tune.report import search_results
-from gputui.engine.tune.report.memory_sentences import largest_error
-from gputui.engine.tune.report.search_results import brought
+from gputui.engine.trials import search_results
+from gputui.engine.trials.memory_sentences import largest_error
+from gputui.engine.trials.search_results import brought
 from gputui.engine.tune.screening import Screening, TrialRequest, Best as judgement_Best
 from gputui.engine.tune.search import Searcher
 from gputui.engine.tune.search_space import Space

@@ -15,7 +15,7 @@ from gputui.tui.commands.measuring import shareable
 from gputui.tui.commands.shared_options import FollowOptions
 from gputui.tui.commands.stopping import AGAIN_SECONDS, code_of
 from gputui.tui.commands.train import LineView
-from gputui.tui.drawing import charts, rate, tune
+from gputui.tui.drawing import charts, proof as drawing_proof, rate, tune
 from gputui.tui.drawing.live import head, phases
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
 from gputui.tui.drawing.plot.canvas import draw
@@ -24,7 +24,6 @@ from gputui.tui.form.form_state import FormState, INFO, to_text, to_value
 from gputui.tui.form.option_search import search
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.printing import proof as printing_proof
-from gputui.tui.printing.proof import profile_lines
 from gputui.tui.reading import earlier_starts, preset_files, queue, run_list
 from gputui.tui.reading.machine import Users
 from gputui.tui.reading.preset_files import Listing

@@ -330,7 +330,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(measuring, "Presses", presses)
     monkeypatch.setattr(measuring, "budget", lambda _: "a while")
     monkeypatch.setattr("gputui.tui.commands.measuring.proof_tables.show_result", show_result)
-    monkeypatch.setattr(measuring, "ProofLines", lambda _: SimpleNamespace(show=lambda _: None, close=lambda: None))
+    monkeypatch.setattr(measuring, "ProofLines", lambda *_: SimpleNamespace(show=lambda _: None, close=lambda: None))
     monkeypatch.setattr(request, "remarks", lambda asked, machine: [f"{machine.cpus} CPUs"])
     return steps
 

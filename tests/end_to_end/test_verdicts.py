@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.doors.engine import Measurements, Options, Run, collector, diagnose, runs
+from tests.doors.engine import Measurements, Options, Run, collector, diagnose, reports, runs
 from tests.doors.engine import reports_read as read
 from tests.doors.trainer import Source, sources
 from tests.doors.trainer import pipeline as pipelines
-from tests.doors.tui import profile_lines
 from tests.support.front_door import events, gputui
 from tests.support.planted import SLEEP, slow_load, slow_read
 from tests.support.training import Build
@@ -112,7 +111,7 @@ def test_a_run_that_waits_for_its_input() -> None:
     assert report.input_time is not None
     assert report.input_time.preprocessing_ms > 0.9 * stage.ms
     assert report.input_time.transfer_ms is None
-    assert "slowest input stage: load (Map)" in "\n".join(profile_lines(report))
+    assert "slowest input stage: load (Map)" in "\n".join(reports.lines(report))
 
 
 # ---- shipped presets -----------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.doors.engine import ProfileError, ProfileReport, Run, reports
-from tests.doors.tui import profile_lines
 
 # ---- XProf's tables of a GPU, in the form of its 2.24; the figures are made up -----------------
 
@@ -128,7 +127,7 @@ def test_layers_have_the_time_of_their_operations_by_the_names_that_the_run_reco
     assert [(layer.name, layer.forward_ms, layer.backward_ms, round(layer.share, 6)) for layer in report.layers] == [
         ("dense", 0.3, 0.1, 0.4), ("dense_1", 0.2, 0.0, 0.2), ("block/dense", 0.1, 0.0, 0.1), ("net", 0.1, 0.0, 0.1),
     ]  # fmt: skip
-    text = "\n".join(profile_lines(report))
+    text = "\n".join(reports.lines(report))
     assert re.search(r"40 % +0\.3 +0\.1  dense$", text, re.MULTILINE)
     assert re.search(r"20 % +outside of layers", text)
     assert reports.from_plain(json.loads(json.dumps(asdict(report), default=str))) == report
@@ -139,7 +138,7 @@ def test_layers_have_the_time_of_their_operations_by_the_names_that_the_run_reco
     assert [(layer.name, layer.share) for layer in of_kernels] == [("dense", 1.0)]
     compiled = reported(tools(), run)
     assert compiled.layers == ()
-    assert "no operation has the name of a layer: with compile.xla=false they have" in profile_lines(compiled)
+    assert "no operation has the name of a layer: with compile.xla=false they have" in reports.lines(compiled)
     run.file("profile").joinpath("layers.json").write_text("[1, 2")
     assert reported(tools(), run).layers is None
 

@@ -12,11 +12,11 @@ from tests.doors.engine import (
     DONE,
     RUNNING,
     STOPPED,
-    Alone,
     Figures,
     Look,
     QueuedTrainings,
     Record,
+    SharedStudy,
     Stop,
     Sweep,
     SweepLoop,
@@ -133,7 +133,7 @@ def request_of(over: Sequence[str], epochs: int = 1, **more: Any) -> Request:
 
 
 def swept(
-    request: Request, trainings: Simulated, path: Path, stop: Stop | None = None, study: Alone | None = None
+    request: Request, trainings: Simulated, path: Path, stop: Stop | None = None, study: SharedStudy | None = None
 ) -> Record:
     """Carry out the sweep in the folder `path` from where its record is, and return the record as readers get it."""
     before = folder.read_record(path) if (path / "proof.json").exists() else None

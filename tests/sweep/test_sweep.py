@@ -32,8 +32,8 @@ from tests.doors.engine import (
     Sweep,
     SweepSettings,
     SweepTrial,
+    as_markdown,
     locks,
-    markdown,
     part_of_sweep,
     presets,
     runner,
@@ -226,7 +226,7 @@ def test_the_best_setting_is_proved_on_seeds_that_the_search_has_not_used(tmp_pa
     assert sentences[0].endswith(" % val_loss (5 seeds)")
     luck = sweep_sentences.luck(sweep)
     assert luck == "val_loss of the best setting: in the search 1.21, on fresh seeds 1.2", "the search was not lucky"
-    report = markdown.as_markdown(data)
+    report = as_markdown(data)
     assert all(trial.run in report for trial in sweep.trials)
     assert "learning_rate: 0.003" in (data.preset_after or "")
 

@@ -17,6 +17,7 @@ from tests.doors.tui import (
     Store,
     charts,
     draw,
+    drawing_proof,
     earlier_starts,
     head,
     length,
@@ -131,7 +132,7 @@ def test_rows_fit_and_odd_records_are_no_obstacle(glyphs: Any) -> None:
     records = [typed(Record, one) for one in (ENDED, ENDED | searching())]
     records += [as_read(one) for odd in ODD for one in (odd, ENDED | odd)]
     for data, width, low in itertools.product(records, (60, 78, 118, 198), (True, False)):
-        rows = drawing.head(data, 30.0, width, glyphs, low)
+        rows = drawing_proof.head(data, width, glyphs, low)
         rows += drawing.options(data, width, 9, glyphs) + drawing.pairs(data, width, 9, glyphs)
         rows += [line(data, width, glyphs) for line in (drawing.options_line, drawing.memory_line, drawing.pairs_line)]
         draw(drawing.plot(data), width, 12, glyphs)

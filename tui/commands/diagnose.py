@@ -31,7 +31,8 @@ if is_called():
     from ...engine.proof import request
     from ...engine.runs import Run, event_reading, run_cluster
     from ...engine.scaling import scaling_request
-    from ..printing import proof as diagnosis_tables
+    from ...engine.trials import report
+    from ..printing.proof import show
     from ..wording.run import error_text, next_step
     from .measuring import measure, to_resume
 
@@ -119,7 +120,7 @@ def _show_run(run: Run, as_json: bool) -> int:
     if as_json:
         print(to_json(asdict(findings) | _profile(run), indent=1))
         return DONE
-    diagnosis_tables.show_diagnosis(asdict(findings))
+    show(report.diagnosis(asdict(findings)))
     if run.file("profile").is_dir():
         print()
         show_profile(run)
@@ -150,10 +151,10 @@ def _profile(run: Run) -> dict[str, Any]:
 def show_profile(run: Run) -> None:
     """Print the run's profile as lines, or the reason why it cannot be read."""
     try:
-        lines = diagnosis_tables.profile_lines(reports.read(run))
+        lines = list(reports.lines(reports.read(run)))
     except ProfileError as fault:
         lines = str(fault).splitlines()
-    print("\n".join(lines))
+    print("\n".join(map(clean, lines)))
 
 
 MOST_REPLICAS, MOST_COPIES = 1024, 16

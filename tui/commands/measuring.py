@@ -24,20 +24,19 @@ if is_called():
     from ...engine.plan import LEAST_STEPS
     from ...engine.proof import duration, folder, improved_preset, proof_start, request
     from ...engine.proof.folder import Proof
-    from ...engine.proof.markdown import as_markdown, without_private
     from ...engine.proof.request import ProofError, Request
     from ...engine.queue import adding
-    from ...engine.trials import proof_sentences, sweep_sentences
+    from ...engine.trials import proof_sentences, search_sentences, sweep_sentences
     from ...engine.trials.kinds import kind
     from ...engine.trials.record import Record
+    from ...engine.trials.report import as_markdown, titled, without_private
     from ...engine.tune import tune_request
-    from ...engine.tune.report import markdown
     from ...engine.units import counted, seconds
     from ..base import glyphs
     from ..base.glyphs import draws_again
     from ..printing import proof as proof_tables
     from ..printing.plain_tables import console
-    from ..printing.proof import LiveProof, ProofLines, trials
+    from ..printing.proof import ProofLines
     from . import queue as in_queue
     from . import runs
     from .stopping import Presses, stop_in_queue
@@ -103,7 +102,7 @@ def measure(asked: Request, how: FollowOptions, resumes: Proof | None = None, tr
 
 def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, how: FollowOptions) -> None:
     live = not how.quiet and draws_again(console().is_dumb_terminal)
-    view = None if how.quiet else LiveProof(console()) if live else ProofLines(console())
+    view = None if how.quiet else ProofLines(console(), live)
     requests = 0
     try:
         while process.poll() is None:
@@ -151,7 +150,7 @@ def _show_end(proof: Proof, how: FollowOptions) -> None:
         how.say(f"{how.output} is not written: {_why_nothing(data)}")
     if data.kind == "tune":
         if not how.json:
-            proof_tables.show_next(data, saved)
+            proof_tables.show([search_sentences.next_steps(data, saved)])
         if answers_first and not proof_sentences.only_predicts(data):
             print()
             proof_tables.show_result(data, was_followed=True)
@@ -226,7 +225,7 @@ def _code(data: Record, presses: Presses) -> int:
     unusable = unusable or (data.kind == "scaling" and data.gain_total is None)
     if data.state == "done" and not unusable:
         return errors.DONE
-    decisive = [trial for _, trial in trials(data)][-1:]
+    decisive = [trial for _, trial in titled(data)][-1:]
     return errors.OUT_OF_MEMORY if decisive and decisive[0].outcome == "oom" else errors.FAILED
 
 
@@ -313,13 +312,11 @@ def _show(proof: Proof, form: str | None) -> None:
     if form is None:
         if data.kind == "tune":
             proof_tables.show_answer(data)
-            proof_tables.show_next(data, saved=False)
+            proof_tables.show([search_sentences.next_steps(data)])
             print()
-        proof_tables.show_trials(data)
         show_rates(data)
-        if not proof_sentences.only_predicts(data):
-            proof_tables.show_result(data)
+        proof_tables.show_result(data)
     elif form == "json":
         print(to_json(shareable(proof.data), indent=1))
     else:
-        print(as_markdown(data, markdown.sections(data) if data.kind == "tune" else ()), end="")
+        print(as_markdown(data), end="")

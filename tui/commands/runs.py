@@ -29,11 +29,12 @@ if is_called():
     from ...engine.runs.events import fields_of
     from ...engine.runs.run import STATE_LABELS, WAITING
     from ...engine.runs.trash import Deletable, Reserve
+    from ...engine.text_table import Bars
     from ...engine.text_table import Table as DrawnTable
     from ...engine.units import NONE, counted, size
     from ..base.glyphs import takes_keys
     from ..drawing import interval_bar
-    from ..printing.plain_tables import show_table, show_with_bars
+    from ..printing.plain_tables import show_table
     from ..reading.run_columns import COLUMNS, ONLY_GOING_ON, SPEED, STEP_TIME
     from ..reading.run_list import Entry, entry_of, folded, measured
     from ..wording import comparison as wording
@@ -293,7 +294,8 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
     else:
         comparison = comparisons.compare(_line_up(names, baseline))
         if form is None:
-            show_table(as_table(comparison))
+            head, *rows = wording.table_rows(comparison)
+            show_table(DrawnTable(head, rows, right=range(1, len(head))))
             _show_bars(comparison)
             print("\n".join(wording.remarks(comparison)))
         else:
@@ -310,9 +312,9 @@ def _show_bars(comparison: Comparison) -> None:
     names = wording.distinct_names(comparison.titles, moments, short)
     cells = [[clean(names[at]), wording.change_text(row, at) or NONE, interval_bar.word(row, at)] for at in places]
     last = "" if row.noise else interval_bar.NO_SPREAD
-    table = DrawnTable(["", interval_bar.HEAD, last], cells, right=[1])
+    bars = Bars([interval_bar.interval(row, at) for at in places], after=1)
     print()
-    show_with_bars(table, [interval_bar.interval(row, at) for at in places], after=1)
+    show_table(DrawnTable(["", interval_bar.HEAD, last], cells, right=[1], bars=bars))
     print()
 
 
@@ -326,13 +328,3 @@ def _line_up(names: Sequence[str], against: str | None) -> LineUp:
     if line_up.choice == "first":
         raise Refused("name two or more runs, or pin one first: gputui compare --pin RUN; gputui runs lists them")
     raise Refused(f"name a run other than the baseline, {line_up.runs[0].id}; gputui runs lists them")
-
-
-def as_table(comparison: Comparison) -> Table:
-    head, *rows = wording.table_rows(comparison)
-    table = Table(box=None, pad_edge=False)
-    for position, name in enumerate(head):
-        table.add_column(Text(name), justify="right" if position else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table

@@ -10,39 +10,17 @@ from functools import cached_property
 
 from ...engine import figures
 from ...engine.compare.comparison import Comparison, FigureRow
+from ...engine.text_table import Interval, Table, around
 from ...engine.units import change_label
 from ..base.glyphs import Glyphs
 from ..wording.comparison import change_text
 from .plot.axes import round_step
-from .rows import Row, fit, fitting, joined
+from .rows import GAP, Row, TableLayout, fit, fitting, joined, plain
 
 LEAST_WIDTH = 5  # cells, below which no bar is drawn
 PARTS = 4  # of a scale between its labels, about
 FINER = 5  # the ends of a scale are multiples of this part of a step
 LEAST_SPAN = 0.01  # of a scale, if all values are equal, as a share of its zero if that is another value than 0
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A measured value, with the lowest and the highest value that its measurement leaves possible."""
-
-    value: float
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        if not self.low <= self.value <= self.high or not math.isfinite(self.high - self.low):
-            raise ValueError(f"{self} has no order or no end")
-
-    def contains(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-
-def around(value: float | None, error: float | None) -> Interval | None:
-    """Return the interval from `error` below to `error` above the value; None if that is not finite."""
-    if value is None or not math.isfinite(width := 2 * abs(error or 0.0)) or not math.isfinite(value):
-        return None
-    return Interval(value, value - width / 2, value + width / 2)
 
 
 @dataclass(frozen=True)
@@ -130,6 +108,30 @@ def bar(interval: Interval | None, scale: Scale | None, width: int, glyphs: Glyp
             cells[zero] = glyphs.whisker_cross, style
         cells[at] = glyphs.point, style
     return joined(cells)
+
+
+def with_bars(table: Table, width: int, glyphs: Glyphs) -> Table:
+    """Return the table with its bars as a column of pictures, `width` wide; unchanged if it has none."""
+    if table.bars is None or (scale := scale_of(table.bars.intervals, table.bars.zero, table.bars.label)) is None:
+        return table
+    cells = [plain(bar(interval, scale, width, glyphs)) for interval in table.bars.intervals]
+    return table.with_column(table.bars.after + 1, scale.head(width), cells)
+
+
+WIDE_BAR, NARROW_BAR = 32, 9  # widths of the bars of a table
+
+
+def table_rows(table: Table, width: int, glyphs: Glyphs) -> list[Row]:
+    """Return the head and the rows of a table with its bars, without those for which there is no room."""
+    layout = TableLayout(table, folds=False)
+    room = min(WIDE_BAR, width - layout.total(layout.least) - GAP)
+    table = with_bars(table, room, glyphs) if room >= NARROW_BAR else table
+    widths = TableLayout(table, folds=False).within(width)
+    rows: list[Row] = []
+    for line in (table.head, *table.rows):
+        texts = (f"{fitting(line[at], of, glyphs):{'<>'[at in table.right]}{of}}" for at, of in widths.items())
+        rows.append(fit([((" " * GAP).join(texts), "value" if rows else "label")], width))
+    return rows
 
 
 NAME, CHANGE, MOST_BAR, CHANCE = 24, 11, 48, "may be chance"  # widths, and the word next to a bar across zero

@@ -1,25 +1,25 @@
-"""The head of a proof as rows: its state, the speed before and after, its progress or its result. The data comes from
-proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is cleaned."""
+"""A measurement as rows: its state, the speed before and after, its progress or result, and trials of one change. The
+data is from proof.json (engine/trials/record.py). Missing values are shown as a dash, and foreign text is cleaned."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...engine import figures
-from ...engine.figures import Figure, shown
-from ...engine.trials import LEAST_REPEATS, proof_sentences, rate_sentences, significance, sweep_sentences
+from ...engine.figures import shown
+from ...engine.text_table import Table
+from ...engine.trials import proof_sentences, rate_sentences, search_results, search_sentences, sweep_sentences
 from ...engine.trials.kinds import kind
-from ...engine.trials.record import Comparison, Record, Trial
-from ...engine.units import NONE, amount, change, counted, seconds
+from ...engine.trials.record import Comparison, Record, Trial, elapsed_of, search_of
+from ...engine.units import MINUTE, NONE, amount, change, counted, seconds, share
 from ...engine.units import spread as spread_text
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..wording.run import ending
-from .interval_bar import Interval
+from .interval_bar import table_rows
 from .rows import Piece, Row, fit, fitting, length, spread, tall, wrapped
 
 STATES = {
@@ -28,57 +28,58 @@ STATES = {
 }  # fmt: skip
 UNSURE = "this may be chance"
 SENTENCE, DOING = 4, 2  # lines of the result and of the present work, at most
+LOSSES = 2  # the latest sentences about losses of a search
 _SPEED, *_OTHERS = shown("trial")
 
 
 # ---- progress and result ---------------------------------------------------------------------------
 
 
-def head(data: Record, clock: float, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """Return the proof and its state, the speeds before and after, its progress or result; few rows if `low`."""
-    left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
-    rows = [spread(left, [("  ", ""), state_piece(data, clock, glyphs), (" ", "")], width)]
-    rows += _before_and_after(data, width, glyphs, low)
-    rows.append(_other_figures(data, width))
-    rows += _going(data, clock, width, glyphs)
-    return rows if low else [*rows, *_findings(data, width, glyphs)]
-
-
-def _about(data: Record) -> str:
+def head(data: Record, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
+    """Return the measurement and its state, the speeds before and after, progress or result; few rows if `low`."""
     declared = kind(data.kind)
     unit, _, each = declared.extent.partition(" ")
     extent = f", {counted(data.repeats, unit)} {each.format(data.measure_seconds)}" if unit and data.repeats else ""
-    return f"{declared.about or clean(data.kind)}{extent}"
+    if data.search:
+        extent = f", within {data.search.limits.minutes:g} min"
+    about = f"  {declared.about or clean(data.kind)}{extent}"
+    left: Row = [(clean(data.preset_name or NONE), "title"), (about, "label")]
+    rows = [spread(left, [("  ", ""), state_piece(data, glyphs), (" ", "")], width)]
+    rows += _speeds(data, width, glyphs, low)
+    rows += [] if data.search else [_other_figures(data, width)]
+    rows += _going(data, width, glyphs)
+    for sentence in map(clean, search_sentences.learning(data)[-LOSSES:] if data.state != "running" else ()):
+        lines = [fitting(sentence, width, glyphs)] if low else wrapped(sentence, width, glyphs)
+        rows += [[(line, "value")] for line in lines]
+    return rows if low else [*rows, *_findings(data, width, glyphs)]
 
 
 def sections(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return the tables and sentences of a kind that has no figures of its own."""
     rows: list[Row] = []
     for section in data.sections:
-        lines = [section.head, *section.table.rows] if section.head else []
-        widths = [max(map(len, cells)) + 2 for cells in zip(*lines, strict=True)]
         rows.append([(clean(section.title), "title")])
-        for at, line in enumerate(lines):
-            text = "".join(f"{clean(cell):<{wide}}" for cell, wide in zip(line, widths, strict=True))
-            rows.append(fit([(text, "value" if at else "label")], width))
+        table = section.table
+        cleaned = Table([*map(clean, table.head)], [[*map(clean, row)] for row in table.rows])
+        rows += table_rows(cleaned, width, glyphs) if section.head else []
         for sentence in section.sentences:
             rows += ([(line, "value")] for line in wrapped(clean(sentence), width, glyphs))
     return rows[:height]
 
 
-def state_piece(data: Record, clock: float, glyphs: Glyphs) -> Piece:
+def state_piece(data: Record, glyphs: Glyphs) -> Piece:
     state = data.state
     if state == "running":
-        return f"{glyphs.spinner[int(clock * 4) % len(glyphs.spinner)]} {STATES[state]}", "curve2"
+        return f"{glyphs.spinner[int(elapsed_of(data) * 4) % len(glyphs.spinner)]} {STATES[state]}", "curve2"
     if state == "waiting":
         return f"{glyphs.more} {STATES[state]}", "label"
     sign, style = ending(state, glyphs)
     return f"{sign} {STATES.get(state, clean(state) or 'not there')}", style
 
 
-def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
+def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
     """The speeds before and after, in large digits if there is room. With `low`, there is one row."""
-    before, after = ((side or {}).get("samples_per_second") for side in (data.before, data.after))
+    before, after = search_results.speeds(data)
     if data.rate is not None:
         return [[(clean(rate_sentences.suggestion(data.rate)) or "no rate is suggested so far", "value")]]
     if data.sweep is not None:
@@ -87,18 +88,30 @@ def _before_and_after(data: Record, width: int, glyphs: Glyphs, low: bool) -> li
         return []
     if before is None:
         return [[("no speed has been measured so far" if data.is_read else "reading the proof ...", "label")]]
-    text = amount(before) if after is None else f"{amount(before)} → {amount(after)}"
+    text = amount(before) if after is None or after == before else f"{amount(before)} → {amount(after)}"
     lines = tall(text, glyphs)
-    beside: list[Row] = [[], [(_SPEED.unit, "label")], _gain(data)]
+    ceiling, noise = search_sentences.ceiling_in_words(data), search_of(data).noise
+    repeats = "" if noise is None else f"repeats differ by {share(noise, 1)}"
+    beside: list[Row] = [
+        _gain(data), [(_SPEED.unit, "label")], [("; ".join(filter(None, (ceiling, repeats))), "label")]
+    ]  # fmt: skip
     if low or len(lines) == 1 or len(lines[0]) + 5 + max(map(length, beside)) > width:
-        return [[(text.replace("→", glyphs.to), "title"), (f" {_SPEED.unit}  ", "label"), *_gain(data)]]
+        row: Row = [(text.replace("→", glyphs.to), "title"), (f" {_SPEED.unit}", "label")]
+        for more in (beside[0], beside[2]):
+            row += [("  ", ""), *more] if length(more) and length(row) + length(more) + 2 <= width else []
+        return [row]
     return [[(line, "title"), ("   ", ""), *more] for line, more in zip(lines, beside, strict=True)]
 
 
 def _gain(data: Record) -> Row:
-    gain = data.gain_total
+    """The gain that was measured in pairs or, of a search without them, that single trials show so far."""
+    gain, so_far = data.gain_total, search_results.gain_so_far(data)
     if gain is not None:
         return [(proof_sentences.speedup(data), "good" if gain > 1 else "value")]
+    if so_far is not None and data.state == "running" and search_sentences.unproven(data) != "not chosen":
+        return [(f"{change(so_far)} so far", "value"), (", not yet proven in pairs", "label")]
+    if so_far is not None:
+        return [(f"{change(so_far)} in single trials", "value"), (f", {search_sentences.unproven(data)}", "warn")]
     is_unsure = data.kind == "ab" and any(comparison.decision == "undecided" for comparison in data.comparisons[:1])
     return [(UNSURE, "label")] if is_unsure else []
 
@@ -118,11 +131,11 @@ def _other_figures(data: Record, width: int) -> Row:
     return row
 
 
-def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
+def _going(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
     """For a running proof the used time and the present activity, for an ended one its result and why it ended."""
     if data.state == "running":
         does = wrapped(clean(data.doing), width, glyphs, DOING) or [""]
-        return [_bar(data, clock, width, glyphs), *([(line, "value")] for line in does)]
+        return [_bar(data, width, glyphs), *([(line, "value")] for line in does)]
     if not data.is_read:
         return [[], []]
     final = clean((data.final_verdict or {}).get("sentence") or "")
@@ -130,9 +143,9 @@ def _going(data: Record, clock: float, width: int, glyphs: Glyphs) -> list[Row]:
     ended = clean(conclusion(data))
     if final and because.startswith(final):  # it also says what to do
         final, because = because, ""
-    more = f"; {because}" if because else ""
+    more = f"; {because}" if because and because not in ended else ""
     is_short = len(ended + more) <= width or because.startswith(proof_sentences.OUT_OF_TIME)
-    lines = wrapped(ended + more if is_short else ended, width, glyphs, SENTENCE)
+    lines = wrapped(ended + more if is_short or data.search else ended, width, glyphs, SENTENCE)
     return [*([(line, "title")] for line in lines), *([(line, "label")] for line in wrapped(final, width, glyphs))]
 
 
@@ -161,31 +174,24 @@ def conclusion(data: Record) -> str:
     return proof_sentences.conclusion(data) if data.is_read else "proof.json cannot be read"
 
 
-def elapsed(data: Record, clock: float) -> float:
-    """Return the seconds since the start of a running proof, or the whole duration of an ended proof."""
-    return max(0.0, clock - data.started_t) if data.state == "running" else data.seconds
-
-
-def _bar(data: Record, clock: float, width: int, glyphs: Glyphs) -> Row:
-    gone, least = elapsed(data, clock), data.budget_seconds
+def _bar(data: Record, width: int, glyphs: Glyphs) -> Row:
+    gone, least = elapsed_of(data), MINUTE * data.search.limits.minutes if data.search else data.budget_seconds
     budget = data.budget_most_seconds or least
     right: Row = [(f" {seconds(float(int(gone))):>7}", "value"), (" elapsed", "label")]
     if budget and least:
         least, most = max(least, gone), max(budget, gone)
         duration = seconds(most) if most == least else f"{seconds(least)} to {seconds(most)}"
-        right += [(f", about {duration} in total ", "label")]
+        right += [(f", {'at most' if data.search else 'about'} {duration} in total ", "label")]
     room = max(0, width - length(right))
     filled = round(min(1.0, gone / budget) * room) if budget else 0
     return [(glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track"), *right]
 
 
+LEAST_TRIALS = 3  # for which remarks are cut
 MEDIANS_FROM = 5  # rows of trials from which on there is room for their medians
-# The word and the style for each verdict of a comparison.
-DECISIONS: Mapping[str, tuple[str, str]] = {
-    "kept": ("kept", "good"), "faster": ("faster", "good"), "slower": ("slower", "warn"),
-    "no difference": ("no difference", "label"), "undecided": ("undecided", "label"),
-    "rejected": ("rejected", "warn"), "failed": ("failed", "bad"), "stopped": ("stopped", "label"),
-    "running": ("measuring", "curve2"), "measured": ("measured", "label"),
+# The style for each verdict of a comparison.
+DECISIONS = {
+    "kept": "good", "faster": "good", "slower": "warn", "rejected": "warn", "failed": "bad", "running": "curve2",
 }  # fmt: skip
 
 
@@ -202,7 +208,10 @@ class Compared(Comparison):
 
 
 def compared(data: Record) -> list[Compared]:
-    """Return all comparisons: the cost of the input, the profiled trial, then the others in the order of measuring."""
+    """Return the rows of the table: the cost of the input, the profiled trial, then all comparisons in the order of
+    measuring; of a range test its trainings."""
+    if data.rate is not None:
+        return [Compared(title=title, changes={}, trials=[trial]) for title, trial in rate_sentences.titled(data.rate)]
     going_on = data.state == "running"
     rows = []
     if ablation := data.ablation:
@@ -233,75 +242,84 @@ def changes(comparison: Comparison) -> str:
     return clean(getattr(comparison, "title", "") or proof_sentences.changes(comparison.changes))
 
 
-def most(comparison: Comparison) -> str:
-    """Return the greatest possible gain as text: `+150 %` for 2.5 times as fast. A dash if it is not known."""
-    expected = comparison.expected_gain
-    return NONE if expected is None else change(expected - 1)
-
-
 def measured(comparison: Comparison, glyphs: Glyphs) -> str:
-    """Return a text such as `+148 % ± 4.1 %`: the median gain of the pairs, and their spread. A dash without a gain."""
     return gain_and_spread(comparison.gain, comparison.spread, glyphs)
 
 
 def gain_and_spread(gain: float | None, sigma: float | None, glyphs: Glyphs) -> str:
+    """Return a text such as `+148 % ± 4.1 %`. A dash without a gain."""
     if gain is None:
         return NONE
     sign = "±" if glyphs.braille else "+-"
     return f"{change(gain)} {sign} {'?' if sigma is None else spread_text(sigma):>6}"
 
 
-def decision(comparison: Comparison, glyphs: Glyphs) -> Piece:
-    word, style = DECISIONS.get(comparison.decision, (clean(comparison.decision or NONE), "label"))
-    good, bad = style == "good", style in ("warn", "bad")
-    sign = glyphs.ok if good else glyphs.failed if bad else glyphs.more if style == "curve2" else " "
-    return f"{sign} {word}", style
+# ---- trials ----------------------------------------------------------------------------------------
 
 
-def interval(comparison: Comparison) -> Interval | None:
-    """Return the gain with what its pairs leave possible: the gain may be chance if zero is within it."""
-    return possible(comparison.gain, comparison.spread, len(gains(comparison)) or LEAST_REPEATS)
+_SIDE, _OUTCOME = 12, 13
+_SIDES = {"a": "without", "b": "with", "p": "profiled"}
+_APART = 2  # blanks between two columns
 
 
-def possible(gain: float | None, spread: float | None, pairs: int | None = None) -> Interval | None:
-    """Return the interval of a gain and its spread, both as shares, as `significance.around` makes it. None without a
-    gain, or if it is no finite number."""
-    if gain is None or not math.isfinite(gain):
-        return None
-    low, high = significance.around(gain, spread, pairs)
-    return Interval(gain, min(low, gain), max(high, gain)) if math.isfinite(high - low) else None
-
-
-# ---- one comparison --------------------------------------------------------------------------------
-
-
-def detail(comparison: Comparison, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def pairs(comparison: Comparison, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return why a change was kept or not, its effect on learning, and its newest trials."""
-    trials, remarks = comparison.trials, list(_remarks(comparison))
-    most = max(2, height - len(trials) - len(remarks))  # the heads of the trials are a row, too
-    rows: list[Row] = [[(line, style)] for text, style in remarks for line in wrapped(text, width, glyphs, most)]
-    columns = _shown(trials, width)
-    room = max(0, height - len(rows) - 1)
-    pair = comparison.pair if len(comparison.good("a")) > 1 and len(comparison.good("b")) > 1 else None
-    medians = [_median(trial, trials, columns, width) for trial in pair or ()] if room >= MEDIANS_FROM else []
-    newest = trials[max(0, len(trials) - room + len(medians)) :]
-    lines = [_trial(trial, _gain_of(trial, trials), columns, width, glyphs) for trial in newest]
-    heads = "".join(f"{figure.narrow_head:>{_APART + figure.width}}" for figure in columns)
-    titles = fit([(f"{'trial':<{_SIDE}}{heads}  ended", "label")], width)
-    return [*rows, titles, *lines, *medians][:height]
-
-
-def _remarks(comparison: Comparison) -> Iterator[Piece]:
     is_known = comparison.decision in ("kept", "faster", "running")  # the table already says why
     reason = (comparison.reason if is_known else "") or comparison.why
     notes = getattr(comparison, "notes", None)
-    yield from ((clean(line), "value") for line in ([reason] if notes is None else notes))
-    yield from ((line, "warn") for line in disturbances(comparison.trials))
-    if learning := comparison.learning:
+    remarks = [(line, "value") for line in ([reason] if notes is None else notes)]
+    if comparison.learning:
+        learning = comparison.learning
         samples = learning.samples
         after_so_many = f"; loss after {counted(samples, 'samples')}: " if samples is not None else ""
         losses = f"{amount(learning.loss_a)} without, {amount(learning.loss_b)} with" if after_so_many else ""
-        yield f"learning: {clean(learning.note or NONE)}{after_so_many}{losses}", "warn"
+        remarks.append((f"learning: {learning.note or NONE}{after_so_many}{losses}", "warn"))
+    names = [f"{trial.repeat:>2} {_SIDES.get(trial.side, trial.side or NONE)}" for trial in comparison.trials]
+    return trials(remarks, names, comparison.trials, width, height, glyphs, comparison)
+
+
+def trials(
+    remarks: Sequence[Piece], names: Sequence[str], measured: Sequence[Trial], width: int, height: int, glyphs: Glyphs,
+    comparison: Comparison | None = None,
+) -> list[Row]:  # fmt: skip
+    """Return at most `height` rows: the remarks, then the newest trials with their figures; of a comparison also the
+    gains, and the pair that has the median gain, which its head shows, too."""
+    notes = [(line, "warn") for line in disturbances(measured)]
+    for most, texts in ((height, [*remarks, *notes]), (2, [*remarks, *notes]), (2, remarks), (1, remarks)):
+        rows: list[Row] = [
+            [(line, style)] for text, style in texts for line in wrapped(clean(text), width, glyphs, most)
+        ]
+        if len(rows) + 1 + min(LEAST_TRIALS, len(measured)) <= height:  # the heads are a row, too
+            break
+    gains = {b.run: gain for gain, _, b in comparison.pairs} if comparison else {}
+
+    def value(key: str, trial: Trial) -> Any:
+        return gains.get(trial.run) if key == "gain" else trial.figure(key)
+
+    side = max([_SIDE, *(len(name) + 1 for name in names)])
+    left, columns = width - side - _OUTCOME, []
+    for figure in figures.shown("trial"):
+        has_values = any(value(figure.key, trial) is not None for trial in measured)
+        if has_values and _APART + figure.width <= left:
+            columns.append(figure)
+            left -= _APART + figure.width
+
+    def row_of(name: str, trial: Trial, style: str, of_name: str) -> Row:
+        cells = [(f"{figure.bare(value(figure.key, trial)):>{_APART + figure.width}}", style) for figure in columns]
+        return [(f"{clean(name):<{side}}", of_name), *cells]
+
+    room = max(0, height - len(rows) - 1)
+    several = comparison is not None and min(len(comparison.good("a")), len(comparison.good("b"))) > 1
+    median = (comparison.pair or ()) if comparison is not None and several and room >= MEDIANS_FROM else ()
+    heads = "".join(f"{figure.narrow_head:>{_APART + figure.width}}" for figure in columns)
+    rows += [fit([(f"{'trial':<{side}}{heads}  ended", "label")], width)] if measured else []
+    for name, trial in list(zip(names, measured, strict=True))[max(0, len(measured) - room + len(median)) :]:
+        row = row_of(name, trial, "value", "value")
+        ended = fitting(how_it_ended(trial).replace("\n", " "), max(4, width - length(row) - 2), glyphs)
+        well = "warn" if trial.disturbed else "good"
+        rows.append(fit([*row, (f"  {ended}", well if trial.good else "bad")], width))
+    rows += [fit(row_of(f"med. {_SIDES[trial.side]}", trial, "title", "label"), width) for trial in median]
+    return rows[:height]
 
 
 def disturbances(trials: Sequence[Trial]) -> Iterator[str]:
@@ -314,62 +332,8 @@ def disturbances(trials: Sequence[Trial]) -> Iterator[str]:
         yield f"disturbed, {len(reasons)} of {counted(len(trials), 'trials')}{such_as}: {reasons[0]}"
 
 
-_SIDE, _OUTCOME = 12, 13
-_SIDES = {"a": "without", "b": "with", "p": "profiled"}
-_APART = 2  # blanks between two columns
-
-
-def _shown(trials: Sequence[Trial], width: int) -> list[Figure]:
-    room, shown = width - _SIDE - _OUTCOME, []
-    for figure in figures.shown("trial"):
-        has_values = any(_value(figure.key, trial, _gain_of(trial, trials)) is not None for trial in trials)
-        if has_values and _APART + figure.width <= room:
-            shown.append(figure)
-            room -= _APART + figure.width
-    return shown
-
-
-def gains(comparison: Comparison) -> list[float]:
-    """Return the gain of each pair so far, as a share: 0.05 is 5 % faster. Pairs with a failed trial are left out."""
-    trials = comparison.trials
-    return [gain for trial in trials if (gain := _gain_of(trial, trials)) is not None]
-
-
-def _value(key: str, trial: Trial, gain: float | None) -> Any:
-    return gain if key == "gain" else trial.figure(key)
-
-
-def _trial(trial: Trial, gain: float | None, columns: list[Figure], width: int, glyphs: Glyphs) -> Row:
-    row: Row = [(f"{trial.repeat:>2} {_SIDES.get(trial.side, clean(trial.side or NONE)):<{_SIDE - 3}}", "value")]
-    for figure in columns:
-        row.append((f"{figure.bare(_value(figure.key, trial, gain)):>{_APART + figure.width}}", "value"))
-    ended = fitting(how_it_ended(trial).replace("\n", " "), max(4, width - length(row) - 2), glyphs)
-    well = "warn" if trial.disturbed else "good"
-    return fit([*row, (f"  {ended}", well if trial.good else "bad")], width)
-
-
 def how_it_ended(trial: Trial) -> str:
     """Return the outcome of a trial in few words, with its error or, without an error, that it was disturbed."""
     error = clean(trial.error or "")
     more = f": {error}" if error else ", disturbed" if trial.disturbed else ""
     return clean(trial.outcome or NONE) + more
-
-
-def _median(trial: Trial, trials: Sequence[Trial], columns: list[Figure], width: int) -> Row:
-    # The pair that has the median gain, which the head of the proof shows, too.
-    row: Row = [(f"{f'med. {_SIDES[trial.side]}':<{_SIDE}}", "label")]
-    for figure in columns:
-        value = _value(figure.key, trial, _gain_of(trial, trials))
-        row.append((f"{figure.bare(value):>{_APART + figure.width}}", "title"))
-    return fit(row, width)
-
-
-def _gain_of(trial: Trial, trials: Sequence[Trial]) -> float | None:
-    # A share: 0.05 is 5 % faster.
-    if trial.side != "b" or not trial.good:
-        return None
-    speeds = [
-        mate.samples_per_second for mate in trials if mate.side == "a" and mate.repeat == trial.repeat and mate.good
-    ]
-    speed = trial.samples_per_second
-    return speed / speeds[-1] - 1 if speed is not None and speeds and speeds[-1] else None

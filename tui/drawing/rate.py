@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from ...engine.trials import rate_sentences
 from ...engine.trials.record import RateTest
-from ...engine.units import amount
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.run.series import Line
@@ -50,17 +49,10 @@ def chart(test: RateTest, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 
 def detail(test: RateTest, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return the suggestion, the losses of the compared trainings and the chart in at most `height` rows."""
-    rows: list[Row] = [
-        [(line, "value")] for line in wrapped(clean(rate_sentences.suggestion(test)), width, glyphs) if line
-    ]
-    for title, trial in rate_sentences.titled(test):
-        loss = "" if trial.loss_at_samples is None else f"loss {amount(trial.loss_at_samples)}"
-        rows.append(
-            [(clean(f"{trial.run:<10}{title:<16}"), "label"), (clean(loss or rate_sentences.outcome(trial)), "value")]
-        )
-    drawn = chart(test, width, min(TALL, max(0, height - len(rows))), glyphs) if height - len(rows) > 4 else []
-    return [*drawn, *rows][:height]
+    """Return the chart and the suggestion in at most `height` rows."""
+    lines = wrapped(clean(rate_sentences.suggestion(test)), width, glyphs)
+    drawn = chart(test, width, min(TALL, height - len(lines)), glyphs) if height - len(lines) > 4 else []
+    return [*drawn, *([(line, "value")] for line in lines)][:height]
 
 
 def _line(x: Sequence[float], y: Sequence[float]) -> Line:

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from rich.cells import cell_len, set_cell_size
 
+from ...engine.text_table import Table
 from ..base.glyphs import Glyphs
 
 Piece = tuple[str, str]
@@ -232,3 +233,40 @@ def joined(cells: Iterable[Piece]) -> Row:
         else:
             row.append((char, style))
     return row
+
+
+GAP = 2  # between two columns
+_NARROWEST = 8  # of a column of texts, even if its words are longer
+_WHOLE = 24  # characters of a word or a name that is not divided, such as steps_per_execution=16
+
+
+class TableLayout:
+    """The widths of a table's columns, without the gaps between them: `most` for its longest texts, `least` without
+    loss: if a view `folds` texts, between words (not figures, pictures and short names)."""
+
+    def __init__(self, table: Table, folds: bool) -> None:
+        self._table = table
+        columns = list(zip(table.head, *table.rows, strict=True))
+        self.most = [max(map(cells, "\n".join(texts).split("\n"))) for texts in columns]
+        self.least = list(self.most)
+        for at, (most, texts) in enumerate(zip(self.most, columns, strict=True)):
+            if at not in table.right and at not in table.drawn and not (at == 0 and most <= _WHOLE):
+                longest = max(map(cells, " ".join(texts).split()), default=0)
+                self.least[at] = min(_WHOLE, longest if folds else most)
+
+    @staticmethod
+    def total(widths: Collection[int]) -> int:
+        return sum(widths) + GAP * (len(widths) - 1)
+
+    def within(self, width: int) -> dict[int, int]:
+        """Return the widths of the columns that are shown: without room the spare ones are left out, the last first.
+        Room that is left is given to the texts that are folded most. If room is missing, the widest texts lose it."""
+        widths, spare = dict(enumerate(self.least)), list(self._table.spare)
+        while spare and self.total(widths.values()) > width:
+            del widths[spare.pop()]
+        texts = [at for at in widths if at not in self._table.right and at not in self._table.drawn]
+        while self.total(widths.values()) < width and (folded := [at for at in texts if widths[at] < self.most[at]]):
+            widths[max(folded, key=lambda at: self.most[at] / max(1, widths[at]))] += 1
+        while self.total(widths.values()) > width and (wide := [at for at in texts if widths[at] > _NARROWEST]):
+            widths[max(wide, key=lambda at: widths[at])] -= 1
+        return widths

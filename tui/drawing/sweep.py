@@ -8,14 +8,14 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...engine.trials import sweep_record, sweep_sentences
-from ...engine.trials.change_texts import changes, short, value
+from ...engine.trials import report, sweep_record, sweep_sentences
+from ...engine.trials.change_texts import short, value
 from ...engine.trials.sweep_record import Axis, Sweep, SweepTrial
 from ...engine.units import amount, counted, seconds
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.run.series import Line
-from .interval_bar import Interval, around
+from .interval_bar import table_rows
 from .plot.axes import column_of, row_of, x_scale, y_scale
 from .plot.canvas import curve_rows, draw
 from .plot.curves import COLOURS, Curve, Plot
@@ -25,26 +25,6 @@ NAMES, FIGURES = 26, 9  # cells of an option with its value, and of a figure
 LEAST_CURVES = 8  # rows of the curves with their title and axes
 LINES = 3  # of a remark
 STYLES = {sweep_record.DONE: "good", sweep_record.FAILED: "bad", sweep_record.DROPPED: "label"}
-
-
-def interval(group: Sequence[SweepTrial]) -> Interval | None:
-    return around(*sweep_record.mean_and_spread(group))
-
-
-def reference(groups: Sequence[Sequence[SweepTrial]]) -> float:
-    """Return the mean metric at which bars have their line: that of the preset, if it is a setting, else the best."""
-    own = [group for group in groups if not group[0].changes]
-    means = (mean.value for group in (*own, *groups) if (mean := interval(group)) is not None)
-    return next(means, 0.0)
-
-
-def names(sweep: Sweep, groups: Sequence[Sequence[SweepTrial]], width: int) -> tuple[str, list[str]]:
-    """Return a heading and each setting's name: its options with values or, if too long, only the values."""
-    whole = [clean(changes(group[0].changes)) for group in groups]
-    if all(len(name) <= width for name in whole) or any(not group[0].changes for group in groups):
-        return "setting", whole
-    brief = [clean(", ".join(map(value, group[0].changes.values()))) for group in groups]
-    return ", ".join(short(axis.key) for axis in sweep.settings.axes), brief
 
 
 def about(sweep: Sweep, trials: Sequence[SweepTrial], width: int, glyphs: Glyphs) -> list[Row]:
@@ -68,16 +48,8 @@ def in_brief(sweep: Sweep, result: str, width: int, height: int, glyphs: Glyphs)
     texts = filter(None, (result, sweep_sentences.luck(sweep)))
     rows: list[Row] = [[(line, "value")] for text in texts for line in wrapped(clean(text), width, glyphs, 2 * LINES)]
     over = over_options(sweep, width, glyphs)
-    groups = sweep_record.in_order(sweep.trials, sweep.settings.higher)[: max(0, height - len(rows) - len(over) - 3)]
-    figures = [sweep_sentences.mean_or_state(group) for group in groups]
-    of_mean = max(FIGURES, *(len(mean) for mean, _ in figures), 0) + 1
-    room = width - of_mean - (FIGURES + 1)
-    heading, of_settings = names(sweep, groups, room - 1)
-    metric = fitting(clean(sweep.settings.metric), FIGURES, glyphs)
-    head = f"{fitting(heading, room - 1, glyphs):<{room}}{metric:>{of_mean}}{'spread':>{FIGURES + 1}}"
-    rows += [[], [(head, "label")]]
-    for name, (mean, spread) in zip(of_settings, figures, strict=True):
-        rows.append([(f"{fitting(name, room - 1, glyphs):<{room}}{mean:>{of_mean}}{spread:>{FIGURES + 1}}", "value")])
+    table = table_rows(report.groups(sweep), width, glyphs)
+    rows += [[], *table[: max(1, height - len(rows) - len(over) - 2)]]
     return [*rows, *([[], *over] if over else [])][:height]
 
 

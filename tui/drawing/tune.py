@@ -3,108 +3,43 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...engine import figures
-from ...engine.trials import proof_sentences
-from ...engine.trials.record import Candidate, Record, Trial, search_of
-from ...engine.tune.report import memory_sentences, search_sentences
-from ...engine.tune.report import search_results as results
-from ...engine.tune.report.memory_sentences import kind_of_memory, predicted
-from ...engine.tune.report.search_sentences import ceiling_in_words, learning, left_in_words, unproven
-from ...engine.units import GIB, MINUTE, NONE, amount, change, count, seconds, share, size
-from ...engine.units import spread as spread_text
+from ...engine.trials import memory_sentences, proof_sentences, search_sentences
+from ...engine.trials import search_results as results
+from ...engine.trials.memory_sentences import kind_of_memory, predicted
+from ...engine.trials.record import Candidate, Record
+from ...engine.trials.search_sentences import unproven
+from ...engine.units import GIB, NONE, amount, change, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..reading.run.series import NOTHING, Line
 from ..reading.run.snapshot import Snapshot
 from ..wording.run import doing
-from . import interval_bar
 from . import proof as comparisons
-from .interval_bar import Interval
+from .interval_bar import table_rows
 from .live.layout import CHART_WIDTH, EDGES_HEIGHT, EDGES_WIDTH, TALL_CHART
 from .plot.curves import Curve, Plot
-from .proof import conclusion, disturbances, how_it_ended, possible, state_piece
-from .rows import Piece, Row, fit, fitting, length, spread, tall, wrapped
+from .rows import Row, fitting, length, wrapped
 
 _SPEED = figures.of_run("samples_per_second")
-_DECISIONS = {
-    "kept": ("kept", "good"), "rejected": ("rejected", "warn"), "failed": ("failed", "bad"),
-    "undecided": ("not proved", "warn"),
-    "left out": ("left out", "label"), "running": ("measuring", "curve2"), "reference": ("reference", "label"),
-}  # fmt: skip
-# The preset as it was, by the stage in which it was measured; any later one measures it again.
-_PRESETS = {"": "the preset", "baseline": "the preset", "ceiling": "preset, no input"}
-_ENDS = {"oom": "no memory", "timeout": "time limit", "crashed": "crashed", "error": "error"}
+_STYLES = {"kept": "good", "rejected": "warn", "failed": "bad", "undecided": "warn", "running": "curve2"}
 
 
-def candidate_interval(candidate: results.Ranked) -> Interval | None:
-    """Return the gain over the best settings before, with its error; measured in pairs, over the preset."""
-    if candidate.stage != results.PAIRS:
-        return possible(candidate.gain, candidate.spread)
-    return possible(candidate.since_start, candidate.spread, len(candidate.good))
-
-
-def spread_of(candidate: results.Ranked, glyphs: Glyphs) -> str:
-    sigma = candidate.spread
-    return NONE if sigma is None else f"{'±' if glyphs.braille else '+-'} {spread_text(sigma)}"
-
-
-def brief(candidate: results.Ranked, data: Record, width: int, glyphs: Glyphs) -> str:
-    """Return a mark of the best or the running candidate, then what it tried in `width` cells."""
-    is_running = outcome(candidate, data, glyphs)[1] == "curve2"
-    mark = glyphs.up if results.is_chosen(candidate, data) else glyphs.running if is_running else " "
-    return f"{mark} {_brief(candidate, width, glyphs)}"
-
-
-def _brief(candidate: Candidate, width: int, glyphs: Glyphs) -> str:
-    whole, tried = settings(candidate), candidate.tried
-    kept = sum(key not in tried for key in candidate.settings)
-    if len(whole) <= width or not (tried and kept):
-        return fitting(whole, width, glyphs)
-    return f"{fitting(_changes(tried), width - len(f' +{kept}'), glyphs)} +{kept}"
-
-
-def settings(candidate: Candidate) -> str:
-    """Return the settings that the candidate tried as text, followed by the settings that had been kept before it."""
-    tried, whole = candidate.tried, candidate.settings
-    if candidate.stage == results.PAIRS:
-        return f"in pairs: {_changes(whole) if whole else 'the preset'}"
-    if not whole and not tried:
-        return _PRESETS.get(candidate.stage, "preset, once more")
-    before = {key: value for key, value in whole.items() if key not in tried}
-    return _changes(tried or whole) + (f"  with {_changes(before)}" if before and tried else "")
-
-
-def _changes(changed: Mapping[str, Any]) -> str:
-    return clean(proof_sentences.changes(changed)).replace("\n", " ")
-
-
-def speed(candidate: Candidate) -> str:
-    """Return the speed in samples per second as text, with a mark if it was measured without the input."""
-    measured = candidate.samples_per_second
-    mark = results.WITHOUT_INPUT if search_sentences.is_marked(candidate) else " "
-    return f"{count(measured)}{mark}"
-
-
-def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
-    """Return the decision on a candidate: for a failed one how its last trial ended, for a faster one why not
-    chosen."""
+def style_of(candidate: results.Ranked, data: Record) -> str:
+    is_reference = not candidate.tried and (candidate.stage != results.PAIRS or not candidate.settings)
     if results.is_dropped(candidate, data):
-        return f"{glyphs.failed} {' '.join(unproven(data).split()[:2])}", "warn"
-    decided = candidate.decision
-    if candidate.stage == results.PAIRS and (decided == "kept" or not candidate.settings):
-        return (f"{glyphs.ok} proved", "good") if candidate.settings else ("  reference", "label")
-    if decided == "kept" and not candidate.tried:
-        decided = "left out" if candidate.samples_per_second is None else "reference"
-    word, style = _DECISIONS.get(decided, (clean(decided) or NONE, "label"))
-    trials = candidate.trials
-    if decided == "failed" and trials:
-        word = _ENDS.get(trials[-1].outcome, word)
-    signs = {"good": glyphs.ok, "warn": glyphs.failed, "bad": glyphs.failed, "curve2": glyphs.more}
-    return f"{signs.get(style, ' ')} {word}", style
+        return "warn"
+    return "label" if is_reference and candidate.decision == "kept" else _STYLES.get(candidate.decision, "label")
+
+
+def mark(candidate: results.Ranked, data: Record, glyphs: Glyphs) -> str:
+    """Return a mark of the best or the running candidate."""
+    if results.is_chosen(candidate, data):
+        return glyphs.up
+    return glyphs.running if candidate.decision == "running" else " "
 
 
 # ---- one candidate --------------------------------------------------------------------------------
@@ -113,140 +48,21 @@ def outcome(candidate: Candidate, data: Record, glyphs: Glyphs) -> Piece:
 def detail(candidate: Candidate, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return at most `height` rows about a candidate: its settings, why it was tried, the decision, and its newest
     trials."""
-    rows = [row for text, style in _details(candidate) for row in _wrapped(text, style, width, glyphs, height > 3)]
-    room = height - len(rows)
-    trials = candidate.trials
-    return [*rows, *(_trial(trial, width, glyphs) for trial in trials[max(0, len(trials) - room) :])][:height]
-
-
-def _wrapped(text: str, style: str, width: int, glyphs: Glyphs, roomy: bool) -> list[Row]:
-    if roomy:
-        return [[(line, style)] for line in wrapped(text, width, glyphs)]
-    return [[(fitting(text, width, glyphs), style)]]
-
-
-def _details(candidate: Candidate) -> Iterator[Piece]:
-    yield settings(candidate), "title"
-    text = "; ".join(filter(None, (why(candidate), clean(candidate.reason), *_remarks(candidate))))
-    if text:
-        yield text, "value"
-
-
-def _remarks(candidate: Candidate) -> Iterator[str]:
+    facts = [candidate.why, candidate.reason]
     if candidate.without_input:
-        yield f"{results.WITHOUT_INPUT} without its input, on one repeated batch"
+        facts.append(f"{results.WITHOUT_INPUT} without its input, on one repeated batch")
     peak, expected = candidate.peak_bytes, candidate.predicted_bytes
     if peak is not None and expected is not None:
-        yield f"{size(peak)} of memory, predicted {size(expected)}"
-    yield from disturbances(candidate.trials)
+        facts.append(f"{size(peak)} of memory, predicted {size(expected)}")
+    before = {key: value for key, value in candidate.settings.items() if candidate.tried and key not in candidate.tried}
+    beside = f"  with {proof_sentences.changes(before)}" if before else ""
+    remarks = [(search_sentences.title(candidate) + beside, "title")]
+    remarks += [(text, "value")] if (text := "; ".join(filter(None, facts))) else []
+    measured = candidate.trials
+    return comparisons.trials(remarks, [trial.run or NONE for trial in measured], measured, width, height, glyphs)
 
 
-def why(candidate: Candidate) -> str:
-    return clean(candidate.why).replace("\n", " ")
-
-
-def _trial(trial: Trial, width: int, glyphs: Glyphs) -> Row:
-    """The row of a trial: the name of its run, its figures, and how it ended."""
-    row: Row = [(f"{clean(trial.run or NONE):<8}", "label")]
-    for figure in (_SPEED, figures.of_run("step_ms.p50")):
-        key = "step_ms" if figure.key.startswith("step_ms") else figure.key
-        row.append((f"  {figure.text(trial.figure(key))}", "value"))
-    ended = how_it_ended(trial).replace("\n", " ")
-    text = fitting(ended, max(4, width - length(row) - 2), glyphs)
-    well = "warn" if trial.disturbed else "good"
-    return fit([*row, (f"  {text}", well if trial.good else "bad")], width)
-
-
-BAR, LEAST_VALUES = 20, 24  # widths of the bar of an option's gain, and of its values next to the bar
-LOSSES = 2  # the latest sentences about losses
-_NAME, _FIGURES = 21, 19
-_STEP = figures.of_run("step_ms.p50")
-
-
-# ---- the head -------------------------------------------------------------------------------------
-
-
-def head(data: Record, elapsed: float | None, width: int, glyphs: Glyphs, low: bool = False) -> list[Row]:
-    """Return the search and its state, the speeds before and now, then time and activity or the result."""
-    left: Row = [(clean(data.preset_name or NONE), "title"), (f"  {_about(data)}", "label")]
-    rows = [spread(left, [("  ", ""), state_piece(data, elapsed or 0.0, glyphs), (" ", "")], width)]
-    rows += _speeds(data, width, glyphs, low)
-    if data.state == "running":
-        rows.append(_bar(data, elapsed, width, glyphs))
-        rows.append([(fitting(clean(data.doing), width, glyphs), "value")])
-        return rows
-    return [*rows, *_result(data, width, glyphs, low)]
-
-
-def _about(data: Record) -> str:
-    limit = results.limit_seconds(data)
-    return "the fastest settings" + (f", within {limit / MINUTE:g} min" if limit else "")
-
-
-def _before_and_best(data: Record) -> tuple[float | None, float | None]:
-    # Those of pairs if there are any, else of single trials. The second is None if the settings were not kept.
-    before, after = ((side or {}).get(_SPEED.key) for side in (data.before, data.after))
-    if data.gain_total is not None and before is not None and after is not None:
-        return before, after
-    was, best = search_of(data).before_speed, search_of(data).best_speed
-    return was, None if results.is_decided(data) and not proof_sentences.to_take(data) else best
-
-
-def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    before, best = _before_and_best(data)
-    if before is None:
-        return [[("no speed has been measured so far" if data.is_read else "reading the search ...", "label")]]
-    text = amount(before) if best is None or best == before else f"{amount(before)} → {amount(best)}"
-    beside: list[Row] = [_gain(data), [(_SPEED.unit, "label")], _ceiling(data)]
-    lines = tall(text, glyphs)
-    if low or len(lines) == 1 or len(lines[0]) + 5 + max(map(length, beside)) > width:
-        row: Row = [(text.replace("→", glyphs.to), "title"), (f" {_SPEED.unit}", "label")]
-        for more in (beside[0], beside[2]):
-            row += [("  ", ""), *more] if more and length(row) + length(more) + 2 <= width else []
-        return [row]
-    return [[(line, "title"), ("   ", ""), *more] for line, more in zip(lines, beside, strict=True)]
-
-
-def _gain(data: Record) -> Row:
-    """Return pieces with the gain that was measured in pairs or, without pairs, the gain that single trials show so
-    far."""
-    if data.gain_total is not None:
-        return [(proof_sentences.speedup(data), "good")]
-    so_far = results.gain_so_far(data)
-    if so_far is None:
-        return []
-    if data.state == "running" and unproven(data) != "not chosen":
-        return [(f"{change(so_far)} so far", "value"), (", not yet proven in pairs", "label")]
-    return [(f"{change(so_far)} in single trials", "value"), (f", {unproven(data)}", "warn")]
-
-
-def _ceiling(data: Record) -> Row:
-    ceiling, noise = ceiling_in_words(data), search_of(data).noise
-    repeats = f"{'; ' if ceiling else ''}repeats differ by {share(noise, 1)}" if noise is not None else ""
-    return [(ceiling + repeats, "label")] if ceiling or repeats else []
-
-
-def _bar(data: Record, elapsed: float | None, width: int, glyphs: Glyphs) -> Row:
-    limit = results.limit_seconds(data)
-    right: Row = [(f" {left_in_words(elapsed, limit)} ", "value")]
-    room = max(0, width - length(right))
-    filled = round(min(1.0, (elapsed or 0.0) / limit) * room) if limit else 0
-    return [(glyphs.done * filled, "curve1"), (glyphs.to_do * (room - filled), "track"), *right]
-
-
-# ---- the result -----------------------------------------------------------------------------------
-
-
-def _result(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
-    """In at most three rows, then the last sentences about the losses, each cut to one row with `low`."""
-    because = clean(data.ended_because)
-    ended = clean(conclusion(data)) if data.is_read else ""
-    whole = f"{ended}; {because}" if because and because not in ended else ended
-    rows: list[Row] = [[(line, "title")] for line in wrapped(whole, width, glyphs, 3)]
-    for sentence in map(clean, learning(data)[-LOSSES:]):
-        lines = [fitting(sentence, width, glyphs)] if low else wrapped(sentence, width, glyphs)
-        rows += [[(line, "value")] for line in lines]
-    return rows
+# ---- the pairs ------------------------------------------------------------------------------------
 
 
 def is_deciding(data: Record) -> bool:
@@ -263,8 +79,9 @@ def pairs(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     if not decided:
         nothing = "the best settings have not been measured against the preset in pairs"
         return _filled([title, *([(line, "label")] for line in wrapped(nothing, width, glyphs))], height)
-    gain: Row = [("  " + comparisons.measured(decided[-1], glyphs), "value")]
-    return _filled([title + gain, *comparisons.detail(decided[-1], width, height - 1, glyphs)], height)
+    gain = f"  {comparisons.measured(decided[-1], glyphs)}"
+    rows = comparisons.pairs(decided[-1], width, height - 1, glyphs)
+    return _filled([[*title, (gain, "value")], *rows], height)
 
 
 def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
@@ -273,7 +90,7 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
     if not decided:
         return [("pairs   ", "label"), (fitting("nothing was measured in pairs", max(0, width - 8), glyphs), "label")]
     if is_deciding(data):
-        so_far = ", ".join(change(gain) for gain in comparisons.gains(decided[-1])) or "being measured"
+        so_far = ", ".join(change(gain) for gain, *_ in decided[-1].pairs) or "being measured"
         text = f"{comparisons.changes(decided[-1])} against the preset: {so_far}"
     else:
         text = f"{comparisons.measured(decided[-1], glyphs)}: {clean(decided[-1].why)}".replace("\n", " ")
@@ -284,47 +101,15 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Return exactly `height` rows: a title, the gain of all options together, then each option's with its spread."""
-    all_options = results.brought(data)
-    bar = BAR if width >= _NAME + _FIGURES + BAR + LEAST_VALUES else 0
-    scale = interval_bar.scale_of(map(interval, all_options))
-    mark = (
-        f" ({results.WITHOUT_INPUT} no input)"
-        if any(option.without_input and option.gain is not None for option in all_options)
-        else ""
-    )
+    """Return exactly `height` rows: a title, then the gain of each option with its spread, and of all together."""
+    table = search_sentences.options(data)
+    mark = f" ({results.WITHOUT_INPUT} no input)" if any(results.WITHOUT_INPUT in row[1] for row in table.rows) else ""
     title = fitting(f"what each option brought, vs. before{mark}", width, glyphs)
-    rows: list[Row] = [[(title, "title")], *_in_all(data, width, glyphs)]
-    if bar and scale and height > len(rows) + len(all_options):
-        rows.append([(" " * (_NAME + _FIGURES), ""), (scale.head(bar - 2), "label")])
-    for option in all_options:
-        row: Row = [(f"{option.name:<{_NAME}}", "label"), (f"{_figures(option, glyphs):<{_FIGURES}}", _style(option))]
-        if bar:
-            row += [*interval_bar.bar(interval(option), scale, bar - 2, glyphs, _style(option)), ("  ", "")]
-        dropped = unproven(data) if option.state == "not chosen" else ""
-        kept = clean(proof_sentences.changes(option.settings)) if option.settings else dropped
-        rows.append(fit([*row, (fitting(kept, max(0, width - length(row)), glyphs), "value")], width))
-    return _filled(rows, height)
-
-
-def _in_all(data: Record, width: int, glyphs: Glyphs) -> Iterator[Row]:
-    gain, noise, proved = results.in_all(data)
-    if gain is not None:
-        figures_of = comparisons.gain_and_spread(gain, noise, glyphs) if proved else change(gain)
-        how = fitting(f"vs. start, {'in pairs' if proved else 'in single trials'}", width - _NAME - _FIGURES, glyphs)
-        yield fit(
-            [(f"{'all together':<{_NAME}}", "label"), (f"{figures_of:<{_FIGURES}}", "value"), (how, "label")], width
-        )
+    return _filled([[(title, "title")], *table_rows(table, width, glyphs)], height)
 
 
 def _filled(rows: list[Row], height: int) -> list[Row]:
     return [*rows, *([[]] * (height - len(rows)))][:height]
-
-
-def interval(option: results.Brought) -> Interval | None:
-    """Return the gain of an option with its standard error. None while its gain is not final."""
-    is_final = option.state in ("kept", "not chosen", "nothing")
-    return comparisons.possible(option.gain, option.spread) if is_final else None
 
 
 def _figures(option: results.Brought, glyphs: Glyphs) -> str:
@@ -370,7 +155,7 @@ def trial_line(name: str, now: Snapshot | None, width: int) -> Row:
     progress, loss = now.progress, now.line("loss").last
     if progress is None or progress.samples_per_second is None:
         return [*row, (f"  {doing(now.phase, now.phase_detail)} {seconds(now.phase_seconds)}", "label")]
-    speed, step = _SPEED.text(progress.samples_per_second), _STEP.text(progress.step_ms_p50)
+    speed, step = _SPEED.text(progress.samples_per_second), figures.of_run("step_ms.p50").text(progress.step_ms_p50)
     for figure in (speed, f"loss {amount(loss)}", f"step {step}"):
         row += [("  ", ""), (figure, "value")] if length(row) + len(figure) + 2 <= width else []
     return row

@@ -31,7 +31,7 @@ from ...engine.sweep.swept_values import OVER
 from ...engine.telemetry import chips
 from ...engine.trials import SAMPLERS, STAGES, sweep_sentences
 from ...engine.trials.record import Limits
-from ...engine.tune.report.search_results import WORDS
+from ...engine.trials.search_results import WORDS
 from ..base import keys
 from ..base.errors import clean
 from ..form.search_limits import POLICIES, RATES, LimitTexts, SweepTexts, WrongLimit

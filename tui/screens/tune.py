@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -14,19 +14,16 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from ...engine import figures
-from ...engine.trials import RESUMABLE, proof_sentences
-from ...engine.trials.record import elapsed_of
-from ...engine.tune.report import search_sentences
-from ...engine.tune.report.search_results import WITHOUT_INPUT, Ranked, ranked, since_start
-from ...engine.tune.report.search_sentences import nothing_to_measure
-from ...engine.units import change
+from ...engine.trials import RESUMABLE, proof_sentences, search_sentences
+from ...engine.trials.search_results import Ranked, ranked
+from ...engine.trials.search_sentences import nothing_to_measure
 from ..base import keys
 from ..base.settings import Charts
-from ..drawing import interval_bar, tune
+from ..drawing import tune
 from ..drawing.charts import AS_DECLARED, plots
 from ..drawing.plot.curves import Plot
-from ..drawing.proof import conclusion
-from ..drawing.rows import Piece, Row
+from ..drawing.proof import conclusion, head
+from ..drawing.rows import Row
 from ..drawing.tune import SearchLayout, share_out
 from ..reading.proofs import ProofReading, SearchReader
 from ..widgets.charts import Chart
@@ -45,9 +42,6 @@ if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
 
 
-LEAST_SETTINGS, ROOMY_SETTINGS, LEAST_WHY = 18, 28, 24  # widths of the columns that share the rest
-GAIN_BAR = 22  # width of the column of bars, whose head is their scale
-ABOUT_MARK = f"{WITHOUT_INPUT} no input"
 LOW = 30  # below this height the large figures are one line
 SPEED, LOSS = figures.of_run("samples_per_second").label, figures.metric("loss").label
 MARKS = (
@@ -153,12 +147,11 @@ class TuneScreen(ProofView, ChartSource):
                 self.query_one(f"#{name}", Chart).show(shown.get(key, Plot(key, "", ())))
 
     def _head(self, width: int, _height: int) -> list[Row]:
-        elapsed = elapsed_of(self.data) if self.is_measuring else self.data.seconds
-        return tune.head(self.data, elapsed, width, self.glyphs, low=self.size.height < LOW)
+        return head(self.data, width, self.glyphs, low=self.size.height < LOW)
 
     def _detail(self, width: int, height: int) -> list[Row]:
         if (candidate := self.current) is None:
-            return [[("nothing has been measured so far" if self.data.is_read else "reading the search ...", "label")]]
+            return [[("nothing has been measured so far" if self.data.is_read else "reading the proof ...", "label")]]
         return tune.detail(candidate, width, height, self.glyphs)
 
     def _lines(self, width: int, _height: int) -> list[Row]:
@@ -170,41 +163,14 @@ class TuneScreen(ProofView, ChartSource):
 
     # ---- the candidates ---------------------------------------------------------------------------
 
-    def columns(self) -> list[TableColumn[Ranked]]:
-        """A wide table also shows bars and the reason; without room some figures are left out."""
-        data, glyphs, candidates = self.data, self.glyphs, self.entries.values()
+    def columns(self) -> list[TableColumn[Any]]:
+        data, glyphs, entries = self.data, self.glyphs, [*self.entries.values()]
+        _, *columns = self.columns_of(search_sentences.leaderboard(data))
+        place = TableColumn[Any]("", 5, lambda of: f"{entries.index(of) + 1:>2}{tune.mark(of, data, glyphs)}")
+        return [place, *columns]
 
-        def outcome(of: Ranked) -> Piece:
-            word, style = tune.outcome(of, data, glyphs)
-            return f"  {word}", style
-
-        columns: dict[str, TableColumn[Ranked]] = {
-            "speed": TableColumn(figures.of_run("samples_per_second").short, 10, tune.speed, "right"),
-            "start": TableColumn("vs. start", 10, lambda of: change(since_start(of, data)), "right"),
-            "gain": TableColumn("vs. before", 11, lambda of: change(of.gain), "right"),
-            "spread": TableColumn("spread", 9, lambda of: tune.spread_of(of, glyphs), "right"),
-            "memory": TableColumn("memory", 10, search_sentences.memory, "right"),
-            "outcome": TableColumn("  outcome", 14, lambda of: [outcome(of)]),
-        }
-        scrolls = len(candidates) >= self._layout.table  # a scrollbar takes one column
-        rest = self.size.width - 2 - scrolls - sum(column.width for column in columns.values())
-        for left_out in ("spread", "memory", "gain"):
-            rest += columns.pop(left_out).width if rest < LEAST_SETTINGS else 0
-        shown = list(columns.values())
-        if rest >= ROOMY_SETTINGS + GAIN_BAR:
-            scale = interval_bar.scale_of(map(tune.candidate_interval, candidates))
-            bars = self.bars(GAIN_BAR, scale, lambda of: (tune.candidate_interval(of), outcome(of)[1]))
-            shown.insert(list(columns).index("spread") + 1, bars)
-            rest -= GAIN_BAR
-        why = (rest - ROOMY_SETTINGS) // 2 if rest >= ROOMY_SETTINGS + LEAST_WHY else 0
-        if why:
-            shown.append(TableColumn("  why", why, lambda of: (f"  {tune.why(of)}", "label")))
-        width = max(LEAST_SETTINGS, rest - why)
-        # Some speeds may have a mark, which the heading of the settings explains.
-        marked = any(candidate.without_input for candidate in candidates)
-        heads = (f"  settings ({ABOUT_MARK})", f"  {ABOUT_MARK}") if marked else ("  settings",)
-        head = next((head for head in heads if len(head) <= width), heads[-1])
-        return [TableColumn(head, width, lambda of: tune.brief(of, data, width - 3, glyphs)), *shown]
+    def style_of(self, entry: Ranked) -> str:
+        return tune.style_of(entry, self.data)
 
     def on_data_table_row_selected(self) -> None:
         """Open the candidate's latest or running trial."""

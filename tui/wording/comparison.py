@@ -189,7 +189,7 @@ def table_rows(comparison: Comparison) -> list[list[str]]:
 
 def as_markdown(comparison: Comparison) -> str:
     head, *rows = table_rows(comparison)
-    table = Table(head, rows, right=range(1, len(head))).markdown(aligned=True)
+    table = Table(head, rows, right=range(1, len(head))).markdown()
     return "\n".join([table, "", *(f"- {escaped(text)}" for text in remarks(comparison))])
 
 

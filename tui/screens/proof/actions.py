@@ -17,13 +17,13 @@ from ....engine.plan import LEAST_STEPS
 from ....engine.proof import folder as proof_folder
 from ....engine.proof import improved_preset, request
 from ....engine.proof.folder import Proof
-from ....engine.proof.markdown import as_markdown
 from ....engine.runs import Run
 from ....engine.runs.events import Diagnosis
 from ....engine.trials import KEEPS, kinds, proof_sentences
+from ....engine.trials.report import as_markdown
+from ....engine.trials.search_results import limit_seconds
+from ....engine.trials.search_sentences import more_minutes
 from ....engine.trials.trial_preset import with_changes
-from ....engine.tune.report.search_results import limit_seconds
-from ....engine.tune.report.search_sentences import more_minutes
 from ....engine.units import counted, estimate
 from ...base.errors import clean
 from ..dialogs import Ask, AskText, complaining

@@ -10,12 +10,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ....engine.trials import proof_sentences
-from ....engine.trials.record import search_of
-from ....engine.trials.scaling_sentences import in_brief as scaled
-from ....engine.tune.report.search_results import gain_so_far
-from ....engine.tune.report.search_sentences import unproven
-from ....engine.units import NONE, change, size, times
+from ....engine.units import size, times
 from ...base import keys
 from ...base.errors import clean
 from ...drawing.proof import STATES, conclusion
@@ -85,10 +80,11 @@ class ProofsScreen(TableScreen[ProofEntry], DeletingScreen[list[ProofEntry]]):
         return [
             TableColumn(" preset", 18, lambda entry: f" {clean(entry.data.preset_name or entry.proof.id)}"),
             TableColumn(" state", 13, self._state),
-            TableColumn(" gain", 15, _gain, "right"),
+            TableColumn(" kind", 10, lambda entry: f" {clean(entry.data.kind)}"),
+            TableColumn(" gain", 12, lambda entry: times(entry.data.gain_total), "right"),
             TableColumn(" size", 9, lambda entry: "" if entry.size is None else size(entry.size), "right", least=WIDE),
             TableColumn(" when", 7, lambda entry: when_text(entry.when), "right"),
-            TableColumn(" kept", 0, lambda entry: f"  {_kept(entry)}"),
+            TableColumn(" result", 0, lambda entry: f"  {_result(entry)}"),
         ]
 
     def _state(self, entry: ProofEntry) -> Piece:
@@ -103,7 +99,7 @@ class ProofsScreen(TableScreen[ProofEntry], DeletingScreen[list[ProofEntry]]):
             empty = f"no proofs so far: {tune} in the form starts a search, {prove} in a diagnosis a proof"
             return [[("reading ..." if self.latest is None else empty, "label")]]
         at = self.current
-        text = "" if at is None else clean(at.data.doing if at.is_active else conclusion(at.data))
+        text = "" if at is None else _result(at)
         return [[(fitting(text, width, self.glyphs), "label")]]
 
     def on_data_table_row_selected(self) -> None:
@@ -111,38 +107,5 @@ class ProofsScreen(TableScreen[ProofEntry], DeletingScreen[list[ProofEntry]]):
             self.app.open_proof(self.current.proof)
 
 
-def _gain(entry: ProofEntry) -> str:
-    """The total gain, or a search's so far. Of a single comparison its gain, even if not kept, or "undecided"."""
-    total = entry.data.gain_total
-    if total is not None:
-        return times(total)
-    if entry.data.kind == "tune":
-        so_far = gain_so_far(entry.data)
-        if so_far is not None:
-            return f"{change(so_far)} so far" if entry.is_active else unproven(entry.data).partition(" in")[0]
-        return NONE
-    listed = entry.data.comparisons
-    comparison = listed[0] if listed and entry.data.kind == "ab" else None
-    if comparison and comparison.decision == "undecided":
-        return "undecided"
-    return change(comparison.gain) if comparison else NONE
-
-
-def _kept(entry: ProofEntry) -> str:
-    """The kept changes or, for a search, the best so far; of two settings the compared change; of scaling the
-    result."""
-    kept = entry.data.changes_kept
-    if entry.data.kind == "tune":
-        best = kept or search_of(entry.data).best
-        return f"search: {clean(proof_sentences.changes(best)) if best else 'nothing found so far'}"
-    if entry.data.sweep is not None:
-        leading = kept or entry.data.sweep.best
-        return f"sweep: {clean(proof_sentences.changes(leading)) if leading else 'nothing found so far'}"
-    if entry.data.answer:
-        return clean(entry.data.answer)
-    if entry.data.kind == "scaling":
-        return clean(scaled(entry.data))
-    listed = entry.data.comparisons
-    if not kept and entry.data.kind == "ab" and listed:
-        return clean(proof_sentences.changes(listed[0].changes))
-    return clean(proof_sentences.changes(kept)) if kept else "nothing kept"
+def _result(entry: ProofEntry) -> str:
+    return clean(entry.data.doing if entry.is_active else conclusion(entry.data))

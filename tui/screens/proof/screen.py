@@ -5,10 +5,10 @@ its own."""
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual import work
 from textual.app import ComposeResult
@@ -17,15 +17,16 @@ from textual.binding import BindingType
 from ....engine.files.places import TRIALS
 from ....engine.runs import Run
 from ....engine.runs.run import WAITING
-from ....engine.trials import RESUMABLE, scaling_sentences
+from ....engine.text_table import Interval
+from ....engine.text_table import Table as TextTable
+from ....engine.trials import RESUMABLE, report, scaling_sentences
 from ....engine.trials.record import UNREAD, Point, Trial
-from ....engine.units import share
 from ...base import keys
 from ...base.errors import clean
 from ...drawing import interval_bar, rate
 from ...drawing import proof as comparisons
-from ...drawing.interval_bar import Interval, Scale, scale_of
-from ...drawing.rows import Piece, Row, wrapped
+from ...drawing.interval_bar import NARROW_BAR, WIDE_BAR, Scale, scale_of
+from ...drawing.rows import GAP, Piece, Row, TableLayout
 from ...reading.proofs import ProofReading
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
@@ -106,6 +107,35 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
 
         return TableColumn(interval_bar.head(scale, width), width, cell)
 
+    def columns_of(self, table: TextTable) -> list[TableColumn[Any]]:
+        """Return the columns of a table of the report, which has a row for each entry, with its bars if there is
+        room. The decisions have the style of their rows."""
+        entries, texts = [*self.entries.values()], [at for at in range(len(table.head)) if at not in table.right]
+        room = self.size.width - 2 - GAP - len(texts)
+
+        def column(at: int, width: int) -> TableColumn[Any]:
+            side: Literal["left", "right"] = "left" if at in texts else "right"
+            lead = " " * (GAP if at in texts and at else 0)
+            decides = table.head[at] in ("decision", "outcome")
+
+            def cell(of: Any) -> Piece:
+                text = clean(table.rows[entries.index(of)][at]).replace("\n", " ")
+                return f"{lead}{text}", self.style_of(of) if decides else ""
+
+            return TableColumn(f"{lead}{table.head[at]}", width + GAP + (at in texts), cell, side)
+
+        layout, bars = TableLayout(table, folds=False), table.bars
+        bar = 0 if bars is None else min(WIDE_BAR, room - layout.total(layout.least))
+        widths = layout.within(room - bar if bar >= NARROW_BAR else room)
+        columns = {at: column(at, width) for at, width in widths.items()}
+        shown, bar = list(columns.values()), min(WIDE_BAR, room - layout.total(widths.values()))
+        if bars is not None and bar >= NARROW_BAR:
+            scale = scale_of(bars.intervals, bars.zero, bars.label)
+            style = self.style_of
+            drawn = self.bars(bar, scale, lambda of: (bars.intervals[entries.index(of)], style(of)))
+            shown.insert(sum(at <= bars.after for at in columns), drawn)
+        return shown
+
     def run_of(self, name: str) -> Run:
         return Run(self.proof.path / TRIALS / Path(name).name)
 
@@ -138,9 +168,6 @@ def latest_run(trials: Sequence[Trial]) -> str:
 
 
 LOW = 20  # below this height the large figures are one line
-LEAST_CHANGE = 48  # cells; if there is more room, the figures stay near what they are of
-FIGURES = 44  # cells of the columns at the right of the changes, without the bars
-LEAST_BAR, WIDE_BAR, LEAST_NAME = 11, 32, 12  # widths of the bars, and of the changes next to them
 
 
 class _Changes(Table):
@@ -150,7 +177,7 @@ class _Changes(Table):
 
 
 class ProofScreen(ProofView):
-    """Shows one proof. `clock` returns the present Unix time and is replaced in tests."""
+    """Shows one proof."""
 
     CSS_PATH = "proof.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -161,10 +188,6 @@ class ProofScreen(ProofView):
     ]
 
     AT_NEW = -1  # the row that gets the cursor if their number has changed
-
-    def __init__(self, proof: Proof, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(proof)
-        self._clock = clock
 
     @property
     def entries(self) -> Mapping[str, Any]:
@@ -189,11 +212,12 @@ class ProofScreen(ProofView):
         self.query_one("#detail").styles.height = max(3, room - max(4, changes) * self.table.display)
         super().show_table()
         if len(entries) != count:
-            self.table.move_cursor(row=self.AT_NEW % max(1, len(entries)), animate=False)
+            row = 0 if self.data.rate is not None else self.AT_NEW  # the trainings of a range test stand still
+            self.table.move_cursor(row=row % max(1, len(entries)), animate=False)
         self.refresh_bindings()
 
     def _head(self, width: int, _height: int) -> list[Row]:
-        return comparisons.head(self.data, self._clock(), width, self.glyphs, low=self.size.height < LOW)
+        return comparisons.head(self.data, width, self.glyphs, low=self.size.height < LOW)
 
     def _detail(self, width: int, height: int) -> list[Row]:
         if self.data.rate is not None:
@@ -203,28 +227,17 @@ class ProofScreen(ProofView):
         if self.current is None:
             nothing = "nothing has been compared so far" if self.data.is_read else "reading the proof ..."
             return [[(nothing, "label")]]
-        return comparisons.detail(self.current, width, height, self.glyphs)
+        return comparisons.pairs(self.current, width, height, self.glyphs)
 
     def columns(self) -> list[TableColumn[Any]]:
-        entries = self.entries.values()
-        room = self.size.width - 2 - FIGURES
-        longest = max(map(len, map(comparisons.changes, entries)), default=0)
-        bar = max(LEAST_BAR, min(WIDE_BAR, room - longest - 1)) if room >= LEAST_NAME + LEAST_BAR else 0
-        change = max(LEAST_NAME, min(room - bar, max(longest + 1, LEAST_CHANGE)))
-        scale = interval_bar.scale_of(map(comparisons.interval, entries))
+        if self.data.rate is not None:
+            return self.columns_of(report.trials(report.titled(self.data)))
+        table, entries = report.comparisons([*self.entries.values()]), self.entries.values()
+        rows = [[comparisons.changes(entry), *row[1:]] for entry, row in zip(entries, table.rows, strict=True)]
+        return self.columns_of(replace(table, rows=rows, spare=(5, 3)))
 
-        def decision(entry: Any) -> Piece:
-            word, style = comparisons.decision(entry, self.glyphs)
-            return f"  {word}", style
-
-        bars = self.bars(bar, scale, lambda entry: (comparisons.interval(entry), decision(entry)[1]))
-        return [
-            TableColumn("change", change, comparisons.changes),
-            TableColumn("at most", 10, comparisons.most, "right"),
-            TableColumn("measured", 18, lambda entry: comparisons.measured(entry, self.glyphs), "right"),
-            *([bars] if bar else ()),
-            TableColumn("  decision", 16, decision),
-        ]
+    def style_of(self, entry: Any) -> str:
+        return comparisons.DECISIONS.get(getattr(entry, "decision", ""), "value")
 
     # ---- keys -------------------------------------------------------------------------------------
 
@@ -248,11 +261,6 @@ class ProofScreen(ProofView):
         self.open_trial(latest_run(self.current.trials if self.current else ()))
 
 
-SCALING_WIDTHS = (10, 14, 12, 10, 12, 9, 10, 12)  # of the columns, in cells
-NARROW_BAR = 9  # cells, with the two blanks before it
-LINES = ((9, 9), (9, 1), (2, 1))  # that a remark and a trial may take, from the most to the fewest
-
-
 class ScalingScreen(ProofScreen):
     """Shows a measurement of scaling. Each row of its table is a number of replicas or copies, not a comparison."""
 
@@ -263,43 +271,19 @@ class ScalingScreen(ProofScreen):
 
     @property
     def entries(self) -> Mapping[str, Point]:
-        return {str(number): point for number, point in enumerate(scaling_sentences.points(self.data))}
+        return {str(number): point for number, point in enumerate(scaling_sentences.scaling_of(self.data).points)}
 
-    def columns(self) -> list[TableColumn[Point]]:
-        """If there is little room, the last column and the bars are left out, and the others are as narrow as their
-        texts."""
-        heads, points = scaling_sentences.head(self.data), self.entries.values()
-        widths: Sequence[int] = SCALING_WIDTHS
-        if self.size.width - 3 < sum(widths):
-            rows = [heads, *map(scaling_sentences.row, points)]
-            widths = [1 + max(map(len, texts)) for texts in list(zip(*rows, strict=True))[:-1]]
-        columns = [
-            TableColumn(head, width, lambda point, at=at: scaling_sentences.row(point)[at], "right")  # type: ignore[misc]
-            for at, (head, width) in enumerate(zip(heads, widths, strict=False))
-        ]
-        room = self.size.width - 3 - sum(widths)
-        if room >= NARROW_BAR:
-            # Its zero is a speed in proportion to the replicas.
-            scale = scale_of(map(_interval, points), zero=1.0, label=share)
-            bars = self.bars(min(WIDE_BAR, room), scale, lambda point: (_interval(point), "value"))
-            columns.insert(scaling_sentences.HEAD.index("spread") + 1, bars)
-        return columns
+    def columns(self) -> list[TableColumn[Any]]:
+        return self.columns_of(report.scaling(self.data))
 
     def _detail(self, width: int, height: int) -> list[Row]:
-        """What limits the scaling, then the trials of the number under the cursor, which are shortened first."""
-        remarks = [*scaling_sentences.remarks(self.data), scaling_sentences.about(self.data)] if self.entries else []
-        trials = [scaling_sentences.trial(trial) for trial in (self.current.trials if self.current else ())]
-        rows: list[Row] = []
-        for most, of_a_trial in LINES:
-            rows = [*self._rows(remarks, "label", width, most), *self._rows(trials, "value", width, of_a_trial)]
-            if len(rows) <= height:
-                break
-        nothing: list[Row] = [[("nothing has been measured so far" if self.data.is_read else "reading ...", "label")]]
-        return (rows or nothing)[:height]
-
-    def _rows(self, texts: Iterable[str], style: str, width: int, most: int) -> Iterator[Row]:
-        for text in texts:
-            yield from ([(line, style)] for line in wrapped(clean(text), width, self.glyphs, most))
+        """What limits the scaling, then the trials of the number under the cursor."""
+        if not self.entries:
+            return [[("nothing has been measured so far" if self.data.is_read else "reading ...", "label")]]
+        texts = [*scaling_sentences.remarks(self.data), scaling_sentences.about(self.data)]
+        measured = self.current.trials if self.current else []
+        names = [f"round {trial.repeat}" for trial in measured]
+        return comparisons.trials([(text, "label") for text in texts], names, measured, width, height, self.glyphs)
 
     # ---- keys -------------------------------------------------------------------------------------
 
@@ -310,7 +294,7 @@ class ScalingScreen(ProofScreen):
                     "no number of runs on one GPU was proved to pay",
                     "more replicas change no preset",
                 )
-                why = no_gain if scaling_sentences.is_of_copies(self.data) else of_replicas
+                why = no_gain if scaling_sentences.scaling_of(self.data).is_of_copies else of_replicas
                 return bool(self.data.preset_after) or f"there is no improved preset: {why}"
             case "again" if self.is_measuring:
                 return "it goes on"
@@ -323,7 +307,3 @@ class ScalingScreen(ProofScreen):
     @work(exclusive=True, group="start")
     async def action_again(self) -> None:
         await actions.start_scaling(self.app, lambda: self.proof.request)
-
-
-def _interval(point: Point) -> Interval | None:
-    return interval_bar.around(point.efficiency, point.spread)

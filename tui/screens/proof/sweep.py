@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import zip_longest
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.binding import BindingType
 
 from ....engine.runs import Run, runs_folder
-from ....engine.trials import RESUMABLE, sweep_record, sweep_sentences
+from ....engine.trials import RESUMABLE, report, sweep_record
 from ....engine.trials.sweep_record import PROOF, SweepTrial
-from ....engine.units import amount
 from ...base import keys
-from ...base.errors import clean
 from ...drawing import sweep as drawing
-from ...drawing.interval_bar import scale_of
-from ...drawing.rows import Row, fit, fitting
+from ...drawing.rows import Row, fit
 from ...drawing.sweep import fits, parallel
 from ...reading.proofs import ProofReading
 from ...reading.run.series import Line
 from ...reading.trial_curves import TrialCurves
 from ...widgets.row_widgets import Panel
 from ..table import TableColumn
-from .screen import LEAST_BAR, ProofScreen
+from .screen import ProofScreen
 
-FIGURE = 11  # cells of a column with a figure
-LEAST_NAME, LEAST_SEEDS, MIDDLE_BAR, WIDE_BAR = 24, 16, 30, 60
-SCROLLBAR = 3  # cells, with those at the sides
 MOST_COMPARED = 12  # runs, the best first
 WIDE, MOST_CURVES = 120, 48  # columns from which on there are curves, and trials that they are read of
 
@@ -75,37 +69,8 @@ class SweepScreen(ProofScreen):
         trials = self.data.sweep.trials if self.data.sweep is not None else []
         return sweep_record.groups(trials, PROOF).get(sweep_record.key_of(group[0].changes), [])
 
-    def columns(self) -> list[TableColumn[list[SweepTrial]]]:
-        """What names a setting, then figures, then, if there is room, bars and each seed's value."""
-        sweep, groups = self.data.sweep, list(self.entries.values())
-        metric = sweep.settings.metric if sweep is not None else "metric"
-        of_mean = max(FIGURE, *(len(sweep_sentences.mean_or_state(group)[0]) + 1 for group in groups), 0)
-        room = self.size.width - SCROLLBAR - of_mean - 2 * FIGURE - 2
-        heading, names = drawing.names(sweep, groups, room - LEAST_SEEDS - 1) if sweep is not None else ("setting", [])
-        name = max(LEAST_NAME, min(room - LEAST_SEEDS, 1 + max(map(len, (heading, *names)))))
-        heading, names = drawing.names(sweep, groups, name - 1) if sweep is not None else (heading, names)
-        left, seeds = room - name, 0
-        if left >= LEAST_SEEDS and any(len(group) > 1 for group in groups):
-            seeds = min(left, max(LEAST_SEEDS, 3 + max(len(_seeds(group)) for group in groups)))
-        bar = min(MIDDLE_BAR if seeds else WIDE_BAR, left - seeds)
-        bar = bar if bar >= LEAST_BAR else 0
-        # The zero of its scale is the metric of the preset, or else of the best setting.
-        scale = scale_of(map(drawing.interval, groups), drawing.reference(groups), amount)
-        columns: list[TableColumn[list[SweepTrial]]] = [
-            TableColumn(fitting(heading, name - 1, self.glyphs), name, lambda group: names[groups.index(group)]),
-            TableColumn(
-                clean(metric)[: FIGURE - 1], of_mean, lambda group: sweep_sentences.mean_or_state(group)[0], "right"
-            ),
-            TableColumn("spread", FIGURE, lambda group: sweep_sentences.mean_or_state(group)[1], "right"),
-            TableColumn(
-                "fresh seeds", FIGURE + 2, lambda group: sweep_sentences.mean_and_spread(self._fresh(group))[0], "right"
-            ),
-        ]
-        if bar:
-            columns.append(self.bars(bar, scale, lambda group: (drawing.interval(group), "value")))
-        if seeds:
-            columns.append(TableColumn("  each seed", left - bar, lambda group: f"  {_seeds(group)}"))
-        return columns
+    def columns(self) -> list[TableColumn[Any]]:
+        return self.columns_of(report.groups(self.data.sweep)) if self.data.sweep is not None else []
 
     def _detail(self, width: int, height: int) -> list[Row]:
         sweep, picked = self.data.sweep, self.current
@@ -158,7 +123,3 @@ class SweepScreen(ProofScreen):
 
     def action_compare(self) -> None:
         self.app.open_compare(self._runs())
-
-
-def _seeds(group: list[SweepTrial]) -> str:
-    return clean("  ".join(map(sweep_sentences.seed, group)))

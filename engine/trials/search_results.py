@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...proof.improved_preset import leading_to, together
-from ...trials import STAGES
-from ...trials.proof_sentences import changes, to_take
-from ...trials.record import Candidate, Limits, Memory, Record, search_of
-from ...units import MINUTE, change, spread
+from ..text_table import Interval
+from ..units import MINUTE, change, spread
+from . import STAGES, significance
+from .proof_sentences import changes, to_take
+from .record import Candidate, Limits, Memory, Record, search_of
 
+BATCH = "input.batch_size"
 PAIRS = "pairs"  # the stage of a candidate that was measured in pairs with the preset
 WITHOUT_INPUT = "*"  # marks a value that was measured without the input
 SCALED = ("train.learning_rate", "train.hold_steps", "train.decay_steps", "train.warmup_steps")  # with the batch size
@@ -47,6 +48,13 @@ class Ranked(Candidate):
 
     number: int
     since_start: float | None = None
+
+    @property
+    def interval(self) -> Interval | None:
+        """The gain over the best settings before, with its error; measured in pairs, over the preset."""
+        if self.stage != PAIRS:
+            return significance.interval(self.gain, self.spread)
+        return significance.interval(self.since_start, self.spread, len(self.good))
 
 
 def ranked(data: Record) -> list[Ranked]:
@@ -163,6 +171,12 @@ class Brought:
         return WORDS.get(self.stage, self.stage)
 
     @property
+    def interval(self) -> Interval | None:
+        """The gain with its standard error. None while the gain is not final."""
+        is_final = self.state in ("kept", "not chosen", "nothing")
+        return significance.interval(self.gain, self.spread) if is_final else None
+
+    @property
     def figures(self) -> str:
         """The gain and its spread, such as `+148 % ± 4.1 %`. If there is no gain, the state in words."""
         if self.state in ("kept", "not chosen", "nothing") and self.gain is not None:
@@ -236,6 +250,29 @@ def _merged(kept: list[Candidate]) -> dict[str, Any]:
     return {key: value for candidate in kept for key, value in candidate.tried.items()}
 
 
+def leading_to(final: Mapping[str, Any], kept: Sequence[Candidate]) -> list[Candidate]:
+    """Return the kept candidates up to the last that agrees with `final`, of those measured like the first."""
+    if not kept:
+        return []
+    alike = [candidate for candidate in kept if candidate.without_input == kept[0].without_input]
+    ends = [
+        number
+        for number, candidate in enumerate(alike)
+        if all(final[key] == value for key, value in candidate.tried.items() if key in final)
+    ]
+    return alike[: ends[-1] + 1] if ends else []
+
+
+def together(kept: Sequence[Candidate]) -> tuple[float | None, float | None]:
+    """Return the total gain (0.05: 5 % faster) of changes kept one after another, the product of 1 + gain, and its
+    standard error, the root of the sum of the squares. None without any.
+    """
+    gains = [candidate.gain for candidate in kept if candidate.gain is not None]
+    spreads = [candidate.spread for candidate in kept if candidate.spread is not None]
+    gain = math.prod(1 + gain for gain in gains) - 1 if gains else None
+    return gain, math.hypot(*spreads) if spreads else None
+
+
 # ---- memory ---------------------------------------------------------------------------------------
 
 
@@ -245,6 +282,17 @@ def memory_of(data: Record) -> Memory:
 
 
 # ---- speeds ---------------------------------------------------------------------------------------
+
+
+def speeds(data: Record) -> tuple[float | None, float | None]:
+    """Return the samples per second before and after; of a search without pairs those of single trials. The second is
+    None if the settings were not kept.
+    """
+    before, after = ((side or {}).get("samples_per_second") for side in (data.before, data.after))
+    if data.search is None or (data.gain_total is not None and before is not None and after is not None):
+        return before, after
+    is_refused = is_decided(data) and not to_take(data)
+    return data.search.before_speed, None if is_refused else data.search.best_speed
 
 
 def gain_so_far(data: Record) -> float | None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from ... import figures, units
-from ...proof.improved_preset import BATCH
-from ...text_table import Table
-from ...trials import LEAST_REPEATS, RESUMABLE, proof_sentences
-from ...trials.record import UNREAD, Candidate, LossCheck, Record, StudyState, Trial, search_of
-from ...trials.significance import LEAST_GAIN, gain
-from ...trials.trial_tables import settings
-from ...units import NONE, amount, change, count, size, spread
+from .. import figures, units
+from ..text_table import Bars, Code, Table
+from ..units import NONE, change, count, size, spread
+from . import LEAST_REPEATS, RESUMABLE, proof_sentences
+from .record import UNREAD, Candidate, Limits, LossCheck, Record, Trial, search_of
 from .search_results import (
+    BATCH,
     PAIRS,
     WITHOUT_INPUT,
     WORDS,
@@ -24,10 +22,10 @@ from .search_results import (
     is_best,
     is_dropped,
     limits_of,
-    memory_of,
     ranked,
     since_start,
 )
+from .significance import LEAST_GAIN
 
 LEAST_MINUTES, LONG_TRIAL = 2, 15.0  # the fewest minutes to propose; seconds of a trial if none was measured
 HARMLESS = 0.05  # relative; with a smaller gain without the input, the input does not hold the training back
@@ -81,12 +79,6 @@ def outcome(candidate: Candidate, data: Record = UNREAD) -> str:
     return f"{decision}: {reason}" if reason else decision
 
 
-def pair_gain(a: Trial, b: Trial) -> float | None:
-    """Return the gain of trial `b` over `a` (0.05: b is 5 % faster). None if one has no speed."""
-    before, after = a.samples_per_second, b.samples_per_second
-    return gain(before, after) if before and after is not None else None
-
-
 # ---- the ceiling -----------------------------------------------------------------------
 
 
@@ -126,40 +118,34 @@ def unproven(data: Record) -> str:
 def study_in_words(data: Record) -> str:
     """Return the state of the Optuna study of a wide search. Empty if there is none."""
     study = search_of(data).study
-    return "; ".join(_study(study)) if study else ""
-
-
-def _study(study: StudyState) -> Iterator[str]:
+    if study is None:
+        return ""
     theirs = f", {units.count(study.of_others)} of them by other members" if study.of_others else ""
-    yield f"study {study.name} in {study.storage}: {units.counted(study.trials, 'trials')}{theirs}"
-    if study.at_once > 1:
-        yield f"{units.count(study.at_once)} trials at once, each on a GPU of its own"
-    if study.note:
-        yield study.note
-
-
-def left_in_words(elapsed: float | None, limit: float | None) -> str:
-    """Return `3:20 of 10:00, 6:40 left` from seconds, without a limit the elapsed time; empty if unknown."""
-    if elapsed is None or limit is None:
-        return "" if elapsed is None else units.clock(elapsed)
-    return f"{units.clock(elapsed)} of {units.clock(limit)}, {units.clock(max(0.0, limit - elapsed))} left"
+    at_once = f"{units.count(study.at_once)} trials at once, each on a GPU of its own" if study.at_once > 1 else ""
+    text = f"study {study.name} in {study.storage}: {units.counted(study.trials, 'trials')}{theirs}"
+    return "; ".join(filter(None, (text, at_once, study.note)))
 
 
 # ---- what is learnt -------------------------------------------------------------------------------
 
 
+def trained(check: LossCheck, trial: Trial) -> str:
+    """Return the settings with which a trial has trained for the loss."""
+    return proof_sentences.changes(check.settings) if trial.side == "b" else "the preset as it is"
+
+
 def loss_check(check: LossCheck) -> str:
-    what = proof_sentences.changes(check.settings)
+    what, a, b = proof_sentences.changes(check.settings), check.loss_a, check.loss_b
     if check.decision == "running":
         return f"the loss with {what} is being compared with that of the preset"
-    a, b = check.loss_a, check.loss_b
     if a is None or b is None:
         return f"the loss with {what} is not judged: {check.why or 'it was not measured'}"
-    return f"{_losses(check, a, b)} with {what}: {check.decision}{_limit(check)}"
-
-
-def _losses(check: LossCheck, a: float, b: float) -> str:
-    return f"{which_loss(check)} {units.amount(a)} with the preset, {units.amount(b)}"
+    in_pairs = len({trial.repeat for trial in check.trials}) == 2
+    both = " in both pairs of trainings" if in_pairs else ", from one pair, as there was time for no more"
+    limit = check.worse_from
+    clearly = "" if limit is None else f" (clearly worse is above {units.amount(limit)}{both})"
+    losses = f"{which_loss(check)} {units.amount(a)} with the preset, {units.amount(b)}"
+    return f"{losses} with {what}: {check.decision}{clearly}"
 
 
 def which_loss(check: LossCheck) -> str:
@@ -169,24 +155,12 @@ def which_loss(check: LossCheck) -> str:
     return f"{of} loss".strip() + ("" if samples is None else f" after {units.counted(samples, 'samples')}{whole}")
 
 
-def _limit(check: LossCheck) -> str:
-    limit, pairs = check.worse_from, {trial.repeat for trial in check.trials}
-    both = " in both pairs of trainings" if len(pairs) == 2 else ", from one pair, as there was time for no more"
-    return "" if limit is None else f" (clearly worse is above {units.amount(limit)}{both})"
-
-
 def learning(data: Record) -> list[str]:
     """Return a line for each comparison of losses, and lines about their consequences."""
-    return [*(loss_check(check) for check in search_of(data).losses), *learnt(data)]
-
-
-def learnt(data: Record) -> list[str]:
-    """Return lines about what follows from the comparisons of losses."""
-    lines = []
-    if (fixed := search_of(data).rate_fixed) and limits_of(data).learning_rate != "keep":
-        lines.append(f"the learning rate is not scaled: {fixed}")
-    consequence = search_of(data).learning
-    return [*lines, consequence] if consequence else lines
+    search, lines = search_of(data), [loss_check(check) for check in search_of(data).losses]
+    if search.rate_fixed and search.limits.learning_rate != "keep":
+        lines.append(f"the learning rate is not scaled: {search.rate_fixed}")
+    return [*lines, *([search.learning] if search.learning else [])]
 
 
 # ---- the end --------------------------------------------------------------------------------------
@@ -194,24 +168,32 @@ def learnt(data: Record) -> list[str]:
 
 def next_steps(data: Record, saved: bool = False) -> list[str]:
     """Return commands that can follow, with their effects. `saved`: the fastest preset has already been saved."""
-    return list(_next_steps(data, saved))
-
-
-def _next_steps(data: Record, saved: bool) -> Iterator[str]:
-    name, state = data.id, data.state
+    name, state, lines = data.id, data.state, []
     if state in RESUMABLE:
-        yield f"gputui tune --resume {name} goes on with it"
+        lines.append(f"gputui tune --resume {name} goes on with it")
     if state == "done" and proof_sentences.unproved(data):
-        yield f"gputui tune --resume {name} --minutes {more_minutes(data)} gives it more time, to prove them"
+        more = f"gputui tune --resume {name} --minutes {more_minutes(data)}"
+        lines.append(f"{more} gives it more time, to prove them")
     if proof_sentences.to_take(data) and not saved:
         mark = ", marked as not proved" if proof_sentences.unproved(data) else ""
-        yield f"gputui proof {name} -o fastest.yaml saves the fastest preset{mark}"
+        lines.append(f"gputui proof {name} -o fastest.yaml saves the fastest preset{mark}")
     if state != "running" and data.comparisons:
-        yield f"gputui proof {name} --markdown > report.md writes the report"
-    yield from _learns_worse(data)
+        lines.append(f"gputui proof {name} --markdown > report.md writes the report")
+    worse = [check for check in search_of(data).losses if check.decision == "worse"]
+    if limits_of(data).learning_rate == "keep" and any(BATCH in check.settings for check in worse):
+        fixed = search_of(data).rate_fixed
+        lines.append(
+            f"a lower loss may need another learning rate, which only your code can set: {fixed}"
+            if fixed
+            else "the same command with --learning-rate linear (sqrt for adam) and --warmup-steps N scales the "
+            "learning rate with the batch size, which often mends the loss"
+        )
+    if worse and not limits_of(data).allow_worse_loss:
+        lines.append("with --allow-worse-loss the fastest settings are chosen although they learn worse")
     if state == "done" and data.ended_because.startswith(proof_sentences.OUT_OF_TIME):
         again = f"gputui tune --resume {name} --minutes N tries the rest in N more minutes"
-        yield f"not everything was tried: {again}"
+        lines.append(f"not everything was tried: {again}")
+    return lines
 
 
 def nothing_to_measure(data: Record) -> str:
@@ -237,54 +219,51 @@ def more_minutes(data: Record) -> int:
     return max(LEAST_MINUTES, math.ceil(1.5 * pairs / units.MINUTE))
 
 
-def _learns_worse(data: Record) -> Iterator[str]:
-    worse = [check for check in search_of(data).losses if check.decision == "worse"]
-    if not worse:
-        return
-    scaled = limits_of(data).learning_rate != "keep"
-    if not scaled and any(BATCH in check.settings for check in worse):
-        fixed = search_of(data).rate_fixed
-        yield (
-            f"a lower loss may need another learning rate, which only your code can set: {fixed}"
-            if fixed
-            else "the same command with --learning-rate linear (sqrt for adam) and --warmup-steps N scales the "
-            "learning rate with the batch size, which often mends the loss"
-        )
-    if not limits_of(data).allow_worse_loss:
-        yield "with --allow-worse-loss the fastest settings are chosen although they learn worse"
-
-
 _SPEED = figures.of_run("samples_per_second")
 
 
-def leaderboard(data: Record, in_report: bool = False) -> Table:
-    """Return a table of the candidates, the best first; the report names trials, and not the predictions."""
-    rows = [
-        [
+def limits_in_words(limits: Limits) -> str:
+    """Return the limits of a search; of one that only predicts, that of its memory (empty for none)."""
+    of_memory = "" if limits.memory_bytes is None else f"memory at most {size(limits.memory_bytes)}"
+    if limits.dry_run:
+        return of_memory
+    return "; ".join(filter(None, (
+        f"{limits.minutes:g} minutes",
+        f"searched: {', '.join(limits.only)}",
+        f"left as they are: {', '.join(limits.leave)}" if limits.leave else "",
+        "" if limits.largest_batch is None else f"global batch at most {count(limits.largest_batch)}",
+        of_memory,
+        f"precision: {', '.join(limits.precisions)}" if limits.precisions else "",
+        f"precision: not {', '.join(limits.avoid_precisions)}" if limits.avoid_precisions else "",
+        f"learning rate: {limits.learning_rate}",
+    )))  # fmt: skip
+
+
+def leaderboard(data: Record) -> Table:
+    rows = []
+    for place, candidate in enumerate(ranked(data), 1):
+        changed = {} if candidate.stage == PAIRS else candidate.settings
+        speed = candidate.samples_per_second
+        mark = WITHOUT_INPUT if is_marked(candidate) else " "
+        rows.append([
             str(place),
-            settings({} if candidate.stage == PAIRS else candidate.settings) or title(candidate),
-            _speed(candidate),
+            Code(proof_sentences.changes(changed)) if changed else title(candidate),
+            NONE if speed is None else _SPEED.bare(speed) + mark,
             change(since_start(candidate, data)),
             change(candidate.gain),
             spread(candidate.spread),
-            size(candidate.peak_bytes) if in_report else memory(candidate),
+            memory(candidate),
             outcome(candidate, data) or "measured",
-            *([", ".join(trial.run for trial in candidate.trials) or NONE] if in_report else []),
-        ]
-        for place, candidate in enumerate(ranked(data), 1)
-    ]
-    head = ["", "settings", _SPEED.head, "vs. start", "vs. before", "spread", "memory", "outcome"]
-    return Table([*head, "trials"] if in_report else head, rows, right=(0, 2, 3, 4, 5, 6))
+            ", ".join(trial.run for trial in candidate.trials) or NONE,
+        ])  # fmt: skip
+    head = ["", "settings", _SPEED.head, "vs. start", "vs. before", "spread", "memory", "outcome", "trials"]
+    bars = Bars([candidate.interval for candidate in ranked(data)], after=5)
+    return Table(head, rows, right=(0, 2, 3, 4, 5, 6), spare=(4, 6, 5, 8), bars=bars)
 
 
 def is_marked(candidate: Candidate) -> bool:
     """Return True if the candidate has a speed that was measured without the input."""
     return candidate.without_input and candidate.samples_per_second is not None
-
-
-def _speed(candidate: Candidate) -> str:
-    speed = candidate.samples_per_second
-    return NONE if speed is None else _SPEED.bare(speed) + (WITHOUT_INPUT if is_marked(candidate) else " ")
 
 
 def memory(candidate: Candidate) -> str:
@@ -293,49 +272,23 @@ def memory(candidate: Candidate) -> str:
     return f"~{size(predicted)}" if peak is None and predicted is not None else size(peak)
 
 
-def options(data: Record, together: bool = False) -> Table:
-    """Return a table of the gain of each stage of the search, with `together` also of all of them together."""
+def options(data: Record) -> Table:
+    """Return a table of the gain of each stage of the search, then of all of them together."""
     rows = [
         [
             option.name,
             NONE if option.gain is None else change(option.gain) + (WITHOUT_INPUT if option.without_input else " "),
             spread(option.spread),
             option.state,
-            settings(option.settings),
+            Code(proof_sentences.changes(option.settings)) if option.settings else "",
         ]
         for option in brought(data)
     ]
     gain, noise, proved = in_all(data)
-    if together and gain is not None:
+    if gain is not None:
         how = "vs. start, in pairs" if proved else "vs. start, in single trials"
         rows.append(["all together", f"{change(gain)} ", spread(noise), how, proof_sentences.changes(chosen(data))])
-    return Table(["option", "vs. before", "spread", "", "settings"], rows, right=(1, 2))
-
-
-def batches(data: Record) -> Table:
-    """Return a table of the predicted and the measured memory of each batch size that was trained."""
-    rows = [
-        [
-            count(point.batch_size),
-            size(point.predicted_bytes),
-            "out of memory" if point.peak_bytes is None else size(point.peak_bytes),
-        ]
-        for point in memory_of(data).points
-    ]
-    return Table(["batch size", "predicted", "measured"], rows)
-
-
-def losses(data: Record) -> Table:
-    """Return a table of the losses with and without the settings: a row for each comparison of them."""
-    rows = [
-        [
-            settings(check.settings),
-            which_loss(check),
-            amount(check.loss_a),
-            amount(check.loss_b),
-            amount(check.worse_from),
-            check.decision,
-        ]
-        for check in search_of(data).losses
-    ]
-    return Table(["settings", "which", "the preset", "with them", "clearly worse above", ""], rows)
+    bars = [option.interval for option in brought(data)]
+    bars += [next((each.interval for each in data.comparisons[::-1] if each.decision == "kept"), None)]
+    head = ["option", "vs. before", "spread", "", "settings"]
+    return Table(head, rows, right=(1, 2), bars=Bars(bars[: len(rows)], after=2))

@@ -1,0 +1,435 @@
+"""The report of a measurement: chapters of sentences, tables and bars, made once for each kind. A terminal prints them
+(tui/printing/proof.py), and `as_markdown` has them in a text that is complete in itself.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import figures
+from ..diagnosis import label
+from ..diagnosis.measurements import stage_ms
+from ..options import PRIVATE
+from ..plan import LEAST_STEPS
+from ..profile import reports
+from ..text_table import Bars, Code, Table, escaped
+from ..units import NONE, amount, change, count, counted, seconds, share, size, spread, times
+from . import (
+    memory_sentences,
+    proof_sentences,
+    rate_sentences,
+    scaling_sentences,
+    search_sentences,
+    sweep_record,
+    sweep_sentences,
+)
+from .kinds import kind
+from .record import Comparison, Record, Trial, search_of
+from .search_results import WITHOUT_INPUT, memory_of, ranked
+from .significance import LEAST_GAIN, spreads
+from .sweep_record import PROOF, SEARCH, Sweep
+
+Block = str | list[str] | Table  # a sentence (text to be typed as Code), a list of sentences, or a table
+_FIGURES = figures.shown("trial")
+
+
+@dataclass
+class Chapter:
+    """A part of a report. `is_told`: the lines that were printed while it was measured have said it."""
+
+    title: str
+    blocks: list[Block]
+    is_told: bool = False
+
+
+def chapters(data: Record) -> Iterator[Chapter]:
+    """Yield the chapters in their order, without the conclusion and its limits (`ending`)."""
+    if data.diagnosis:
+        yield Chapter("At first", list(diagnosis(data.diagnosis)))
+    if data.ablation:
+        blocks: list[Block] = [proof_sentences.input_cost(data.ablation)]
+        yield Chapter("Without input", blocks + [input_stages(each) for each in [data.ablation.stages] if each])
+    if data.profile_trial:
+        profile = proof_sentences.profile_of(data)
+        lines = list(reports.lines(profile)) if profile else proof_sentences.profile_in_brief(data)
+        yield Chapter("Profile", [Code("\n".join(lines))])
+    if data.search:
+        yield from _search(data)
+    if data.scaling and data.scaling.points:
+        blocks = [scaling(data), scaling_sentences.about(data), list(scaling_sentences.remarks(data))]
+        yield Chapter(data.scaling.unit, blocks)
+    if data.rate and (suggestion := rate_sentences.suggestion(data.rate)):
+        yield Chapter("The ramp", [f"{suggestion} ({rate_sentences.SOURCE})"])
+    if data.sweep:
+        for part, title in ((PROOF, "On fresh seeds"), (SEARCH, "In the search")):
+            if (table := groups(data.sweep, part)).rows:
+                yield Chapter(title, [table])
+        if texts := [*filter(None, (sweep_sentences.saved(data.sweep), sweep_sentences.luck(data.sweep)))]:
+            yield Chapter("The selection", [*texts])
+    if data.comparisons:
+        why = [f"{proof_sentences.changes(each.changes)} was tried: {each.reason}"
+               for each in data.comparisons if data.kind != "ab" and each.reason]  # fmt: skip
+        learnt = [proof_sentences.learned(each.learning) for each in data.comparisons if each.learning]
+        yield Chapter("In pairs", [comparisons(data.comparisons), [*why, *learnt]])
+    if (data.before or data.after) and data.kind not in ("diagnosis", "scaling"):
+        yield Chapter("Before and after", [before_and_after(data), *([_gain(data)] if data.gain_total else [])])
+    for section in data.sections:
+        yield Chapter(section.title, [*([section.table] if section.head else []), section.sentences])
+    if (all_trials := sweep_sentences.trials_table(data.sweep) if data.sweep else trials(titled(data))).rows:
+        yield Chapter("All trials", [all_trials], is_told=True)
+
+
+def ending(data: Record) -> Iterator[Block]:
+    """Yield what limits the conclusion, and the advice of a measurement that has ended."""
+    if disturbed := proof_sentences.disturbance(data):
+        yield disturbed
+    if data.state == "running" or proof_sentences.only_predicts(data):  # the prediction is the conclusion
+        return
+    if data.ended_because:
+        yield f"ended because: {data.ended_because}"
+    if data.final_verdict and not data.ended_because.startswith(data.final_verdict["sentence"]):
+        yield f"in the end: {data.final_verdict['sentence']}"
+    if data.advice:
+        yield [f"advice: {each['reason']}" for each in data.advice]
+        if code := proof_sentences.code_of(data.advice):
+            yield Code("\n".join(code))
+
+
+def as_markdown(data: Record) -> str:
+    made = [
+        f"# {_title(data)}: {escaped(data.preset_name)}",
+        f"**{escaped(capital(proof_sentences.conclusion(data)))}.**",
+        _properties(data).markdown(),
+    ]
+    for chapter in chapters(data):
+        made += [f"## {escaped(capital(chapter.title))}", *_markdown(chapter.blocks)]
+    made += _markdown(ending(data))
+    text, title = data.preset_after or data.preset_before, "The resulting preset" if data.preset_after else "The preset"
+    if data.preset_after and data.changes_kept:
+        title += f" ({proof_sentences.changes(data.changes_kept)})"
+    made += [f"## {escaped(title)}", f"```yaml\n{without_private(text).strip()}\n```"]
+    return "\n\n".join(made) + "\n"
+
+
+def _markdown(blocks: Iterable[Block]) -> Iterator[str]:
+    for block in blocks:
+        if isinstance(block, Table):
+            yield block.markdown()
+        elif isinstance(block, Code):
+            yield f"```\n{block}\n```"
+        elif isinstance(block, str):
+            yield f"{escaped(capital(block))}."
+        elif block:
+            yield "\n".join(f"- {escaped(capital(line))}." for line in block)
+
+
+def without_private(text: str) -> str:
+    """Return the YAML text of a preset without its private groups, for reports that may be shared."""
+    return re.sub(rf"(?m)^({'|'.join(PRIVATE)}):.*\n(?:[ \t].*(?:\n|\Z))*", "", text)
+
+
+def capital(text: str) -> str:
+    """Return the text with a capital letter, unless its first word is a setting such as `cache=memory`."""
+    return text if "=" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]
+
+
+# ---- what was measured, and how -------------------------------------------------------------------
+
+
+def _title(data: Record) -> str:
+    return "What memory it takes" if proof_sentences.only_predicts(data) else kind(data.kind).title
+
+
+def _properties(data: Record) -> Table:
+    machine = data.machine
+    gpus = ", ".join(str(name) for name in machine.get("gpus") or ()) or f"none ({machine.get('no_gpu_reason') or '-'})"
+    taken = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(data.started_t))
+    cpus = f"{machine.get('cpus', '-')} CPUs ({machine.get('processor') or 'unknown'})"
+    versions = {"gputui": machine.get("gputui", "-"), **data.versions}
+    rows = [
+        ("proof", f"`{data.id}`, {data.state}"),
+        ("taken", f"{taken}, in {seconds(data.seconds)}"),
+        ("asked", _question(data)),
+        ("method", _method(data)),
+        ("machine", f"{cpus}, {size(machine.get('memory_bytes'))}, {machine.get('system', '-')}"),
+        ("GPUs", gpus),
+        ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+    ]
+    return Table(["", ""], rows)
+
+
+def _method(data: Record) -> str:
+    if proof_sentences.only_predicts(data):
+        return "a line of memory over the batch size through short trials, each of a few steps in a process of its own"
+    if declared := kind(data.kind).method:
+        return declared
+    pairs = counted(data.repeats, "pairs")
+    counts = f"counts beyond {share(LEAST_GAIN)} and {spreads(data.repeats):.2f} spreads of the pairs"
+    each = (
+        f"each in fresh processes, {data.measure_seconds:g} s and at least {LEAST_STEPS} steps measured after "
+        "the warm-up, speeds as means over it"
+    )
+    if data.kind == "scaling":
+        return (
+            f"{counted(data.repeats, 'rounds')} of trials, one for each number of "
+            f"{scaling_sentences.scaling_of(data).unit}, up and down in turn, {each}; {scaling_sentences.kept(data)}"
+        )
+    if data.kind == "rate":
+        return (
+            f"a ramp of the learning rate, then {pairs} of trainings with the preset's rate and with the suggestion, "
+            f"each pair with a new seed and on the same number of samples; the ratio of the losses {counts}"
+        )
+    if data.sweep is not None:
+        return sweep_sentences.ABOUT
+    if data.kind == "diagnosis":
+        return f"{pairs} of trials, with its input and on one repeated batch, {each}"
+    return (
+        f"{pairs} of alternating trials (a b, b a, ...), {each}; a gain is the median of the pairs' gains, and {counts}"
+    )
+
+
+def _question(data: Record) -> str:
+    if data.kind == "ab" and data.comparisons:
+        return f"`--preset {data.preset_name} {proof_sentences.settings(data.comparisons[0].changes)}`"
+    if proof_sentences.only_predicts(data):
+        return "what memory this training takes, and its largest batch; nothing else was searched (`--dry-run`)"
+    if data.kind == "scaling":
+        return f"how the speed grows with the number of {scaling_sentences.scaling_of(data).unit}"
+    if data.sweep is not None:
+        return f"with which settings the training learns best: {sweep_sentences.swept(data.sweep.settings)}"
+    return kind(data.kind).question
+
+
+# ---- a diagnosis ----------------------------------------------------------------------------------
+
+
+def diagnosis(findings: Mapping[str, Any]) -> Iterator[Block]:
+    """Yield the verdict of a diagnosis, its evidence with thresholds and sources, and its remedies."""
+    if findings.get("learning"):
+        yield findings["learning"]
+    yield findings["sentence"]
+    if findings["verdict"] != "undecided":
+        yield f"confidence {share(findings['confidence'])}, from {counted(findings['steps'], 'steps')}"
+    if findings["evidence"]:
+        rows = []
+        for piece in findings["evidence"]:
+            figure = figures.evidence(piece["signal"], piece["unit"])
+            value, threshold = figure.text(piece["value"]), figure.text(piece.get("threshold"))
+            rows.append([piece["text"], value, threshold, piece["source"]])
+        yield Table(["evidence", "value", "threshold", "source"], rows)
+    if findings.get("others"):
+        yield f"also: {', '.join(label(name) for name in findings['others'])}"
+    if remedies := findings.get("remedies"):
+        rows = []
+        for place, remedy in enumerate(remedies, 1):
+            learns = "; changes what is learnt" if remedy.get("changes_learning") else ""
+            what = settings(remedy["changes"]) or "(advice)"
+            rows.append([str(place), what, remedy["reason"] + learns, at_most(remedy.get("expected_gain"))])
+        yield Table(["", "remedy", "reason", "expected"], rows)
+        if code := proof_sentences.code_of(remedies):
+            yield Code("\n".join(code))
+
+
+def input_stages(stages: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table of the stages of the input pipeline from its source, the slowest marked, with the milliseconds
+    from one batch to the next, which takes parallel calls into account.
+    """
+    each_ms = [stage_ms(stage) for stage in stages]
+    slowest = max((ms for ms in each_ms if ms), default=None)
+    rows = [
+        [
+            stage["name"],
+            stage.get("op") or NONE,
+            amount(ms),
+            str(stage.get("parallelism") or NONE),
+            amount(stage.get("ms_per_batch")),
+            "slowest" if slowest and ms == slowest else "",
+        ]
+        for stage, ms in zip(stages, each_ms, strict=True)
+    ]
+    head = ["input stage", "operation", "ms from batch to batch", "calls at a time", "ms of work", ""]
+    return Table(head, rows, right=(2, 3, 4))
+
+
+# ---- trials and comparisons -----------------------------------------------------------------------
+
+
+def titled(data: Record) -> list[tuple[str, Trial]]:
+    """Return all trials with their titles, each once, in the order of their start."""
+    rows = [("as it is", trial) for trial in data.baseline_trials]
+    ablated = data.ablation.trials if data.ablation else ()
+    rows += [("one repeated batch" if trial.side == "b" else "as it is", trial) for trial in ablated]
+    if data.profile_trial:
+        rows.append(("profiled", data.profile_trial))
+    rows += [(search_sentences.title(each), trial) for each in search_of(data).candidates for trial in each.trials]
+    rows += [(f"loss: {search_sentences.trained(check, trial)}", trial)
+             for check in search_of(data).losses for trial in check.trials]  # fmt: skip
+    rows += rate_sentences.titled(data.rate) if data.rate else ()
+    for point in data.scaling.points if data.scaling else ():
+        rows += [(counted(point.number, scaling_sentences.scaling_of(data).unit), trial) for trial in point.trials]
+    by_run = {trial.run: (title, trial) for title, trial in rows}
+    for comparison in data.comparisons:
+        what = proof_sentences.changes(comparison.changes)
+        for trial in comparison.trials:
+            by_run.setdefault(trial.run, (f"{'with' if trial.side == 'b' else 'without'} {what}", trial))
+    return [by_run[run] for run in sorted(by_run)] if data.kind == "scaling" else list(by_run.values())
+
+
+def trials(rows: Sequence[tuple[str, Trial]]) -> Table:
+    """Return a table of trials with their titles, failed ones included, without figures that no trial has."""
+    columns = [figure for figure in _FIGURES if any(trial.figure(figure.key) is not None for _, trial in rows)]
+    cells = [
+        [
+            trial.run,
+            title,
+            str(trial.repeat),
+            *(figure.bare(trial.figure(figure.key)) for figure in columns),
+            proof_sentences.outcome(trial),
+        ]
+        for title, trial in rows
+    ]
+    of_figures = range(3, 3 + len(columns))
+    names = ["trial", "", "repeat", *(figure.head for figure in columns), "outcome"]
+    spare = sorted(of_figures, key=lambda at: names[at] != "loss")  # which is measured for its own sake
+    return Table(names, cells, right=(2, *of_figures), spare=spare)
+
+
+def comparisons(rows: Sequence[Comparison]) -> Table:
+    """Return a table of the comparisons: the change, its gain and spread, and the decision with its reason."""
+    cells = [
+        [
+            settings(each.changes),
+            change(each.gain),
+            spread(each.spread),
+            at_most(each.expected_gain),
+            each.decision,
+            each.why,
+        ]
+        for each in rows
+    ]
+    bars = Bars([each.interval for each in rows], after=2)
+    return Table(["change", "gain", "spread", "expected", "decision", "why"], cells, right=(1, 2), bars=bars)
+
+
+def settings(changed: Mapping[str, Any]) -> str:
+    return Code(proof_sentences.changes(changed)) if changed else ""
+
+
+def at_most(expected_gain: float | None) -> str:
+    """Return `at most 2.5 times` for the greatest possible speed-up. A dash if it is not known."""
+    return NONE if expected_gain is None else f"at most {times(expected_gain)}"
+
+
+def before_and_after(data: Record) -> Table:
+    """Return a table of the medians of both sides; of one if a loop or a search has kept no change."""
+    sides = {"without" if data.kind == "ab" else "before" if data.after else "as it is": data.before or {}}
+    if data.after or data.kind == "ab":
+        sides["with" if data.kind == "ab" else "after"] = data.after or {}
+    rows = [
+        [figure.head, *(figure.bare(side.get(figure.key)) for side in sides.values())]
+        for figure in _FIGURES
+        if any(side.get(figure.key) is not None for side in sides.values())
+    ]
+    return Table(["median", *sides], rows, right=(1, 2))
+
+
+def _gain(data: Record) -> str:
+    several = sum(comparison.decision == "kept" for comparison in data.comparisons) > 1
+    how = (
+        "the smaller of two figures: the gains of what is kept, multiplied, and the speed in the last pair divided by "
+        "that in the first"
+        if several
+        else "the median gain of the pairs; the table has the figures of that pair"
+    )
+    return f"{proof_sentences.speedup(data)} ({how})"
+
+
+def scaling(data: Record) -> Table:
+    """Return a table of replicas or copies; if one has failed, the last column is the outcome."""
+    scaling = scaling_sentences.scaling_of(data)
+    speed, step, wait = (figures.of_run(key) for key in ("samples_per_second", "step_ms", "input_wait"))
+    batch = "batch of each" if scaling.is_of_copies else "global batch"
+    head = [scaling.unit, batch, speed.head, "speed-up", "efficiency", "spread", step.head, wait.head]
+    rows = [
+        [
+            count(point.number),
+            count(point.global_batch_size),
+            speed.bare(point.samples_per_second),
+            times(point.speedup).removesuffix(" times"),
+            share(point.efficiency),
+            spread(point.spread),
+            step.bare(point.step_ms),
+            wait.bare(point.input_wait),
+            point.why if point.decision == "failed" else "",
+        ]
+        for point in scaling.points
+    ]
+    figures_at = range(len(head))
+    if any(row[-1] for row in rows):
+        head.append("outcome")
+    # their zero is a speed in proportion to the replicas
+    bars = Bars([point.interval for point in scaling.points], head.index("spread"), 1.0, share)
+    return Table(head, [row[: len(head)] for row in rows], right=figures_at, bars=bars)
+
+
+def groups(sweep: Sweep, part: str = SEARCH) -> Table:
+    """Return a row for each setting of a part of a sweep, the best first: mean, spread, and each seed's value. Of the
+    search, the mean of an unfinished setting is that of its last rung, and that on fresh seeds is shown as well.
+    """
+    in_order = sweep_record.in_order(sweep.trials, sweep.settings.higher, part)
+    fresh = sweep_record.groups(sweep.trials, PROOF)
+    rows = []
+    for group in in_order:
+        mean, spread = sweep_sentences.mean_or_state(group)
+        proved = [amount(sweep_record.mean_and_spread(fresh.get(sweep_record.key_of(group[0].changes), []))[0])]
+        name, seeds = settings(group[0].changes) or "nothing", "  ".join(map(sweep_sentences.seed, group))
+        rows.append([name, mean, spread, *(proved if part == SEARCH else []), seeds])
+    head = ["setting", sweep.settings.metric, "spread", *(["fresh seeds"] if part == SEARCH else []), "each seed"]
+    bars = Bars([*map(sweep_record.interval, in_order)], len(head) - 2, sweep_record.reference(in_order), amount)
+    return Table(head, rows, right=range(1, len(head) - 1), spare=(len(head) - 1,), bars=bars)
+
+
+# ---- a search -------------------------------------------------------------------------------------
+
+
+def _search(data: Record) -> Iterator[Chapter]:
+    """The chapters about a search; of one that only predicts, its limit and the memory."""
+    search = search_of(data)
+    predicts, candidates, memory = proof_sentences.only_predicts(data), ranked(data), memory_of(data)
+    if limits := search_sentences.limits_in_words(search.limits):
+        yield Chapter("Limits", [limits], is_told=True)
+    if candidates and not predicts:
+        notes: list[Block] = []
+        if any(candidate.gain is not None for candidate in candidates):
+            notes.append(search_sentences.about_gains(candidates))
+        if any(map(search_sentences.is_marked, candidates)):
+            notes.append(f"with {WITHOUT_INPUT}: {search_sentences.ABOUT_INPUT}")
+        yield Chapter("Leaderboard", [search_sentences.leaderboard(data), *notes], is_told=True)
+        options, about = search_sentences.options(data), search_sentences.ABOUT_BROUGHT
+        yield Chapter("What each option brought", [options, about])
+    blocks: list[Block] = []
+    if words := memory_sentences.in_words(data):
+        blocks.append(f"{words} ({memory_sentences.kind_of_memory(memory)})")
+    if memory.points:
+        rows = [
+            [
+                count(point.batch_size),
+                size(point.predicted_bytes),
+                "out of memory" if point.peak_bytes is None else size(point.peak_bytes),
+            ]
+            for point in memory.points
+        ]
+        blocks.append(Table(["batch size", "predicted", "measured"], rows))
+    if list(search.limits.only) == ["batch_size"] and (fitted := memory_sentences.fitted(data)):
+        blocks.append(fitted)
+    if blocks:
+        yield Chapter("Memory", blocks)
+    facts = [*filter(None, (search_sentences.ceiling_in_words(data), search_sentences.study_in_words(data)))]
+    if facts and not predicts:
+        yield Chapter("The search", [facts])
+    if learning := search_sentences.learning(data):
+        yield Chapter("What is learnt", [learning])

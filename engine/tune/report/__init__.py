@@ -1,1 +1,0 @@
-"""Reports the results of a search, from its record, for all views."""
