@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputui.engine.follow import start
+from gputui.engine.follow import following
 from gputui.engine.runs import Run, request_stop
 from gputui.engine.runs.event_reading import read_events
 from gputui.engine.runs.events import Progress
@@ -63,7 +63,7 @@ def failures(folder: Path) -> Iterator[list[Failure]]:
     """A context with the failures that this machine can have. `folder` is used for what they need."""
     with ExitStack() as stack:
         ways = [Failure("killed each second", "tensorboard", {}, is_killed=True)]
-        if start.TARGETS["mlflow"].missing:
+        if following.TARGETS["mlflow"].missing:
             print("left out: MLflow is not installed")
         else:
             silent, closed = (stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2))
@@ -105,7 +105,7 @@ def windows(run: Run, failure: Failure, groups: int, seconds: float) -> list[Win
 def window(run: Run, failure: Failure | None, seconds: float) -> Window:
     begin, before = time.time(), cpu_seconds(run)
     while (left := begin + seconds - time.time()) > 0:
-        process = start.start(run.path, failure.target) if failure else None
+        process = following.start(run.path, failure.target) if failure else None
         time.sleep(min(left, KILL_SECONDS) if failure and failure.is_killed else left)
         if process is not None:
             process.kill()

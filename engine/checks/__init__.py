@@ -62,10 +62,9 @@ def of_options(options: Options, machine: Machine) -> list[Finding]:
 
 RULES: tuple[Callable[[Options, Machine], Iterator[Finding]], ...] = (
     file_rules.packages, file_rules.follow_targets, gpu_checks.others, gpu_checks.workers, option_rules.job_end,
-    gpu_checks.none_shown, gpu_checks.missing_gpus, gpu_checks.allocation, gpu_checks.usable, gpu_checks.too_old,
-    gpu_checks.alike, gpu_checks.memory, gpu_checks.per_gpu, gpu_checks.without_effect, gpu_checks.precision,
-    gpu_checks.build, gpu_checks.chip, gpu_checks.cudnn, gpu_checks.xla, gpu_checks.strategy, option_rules.determinism,
-    option_rules.clipping, option_rules.accumulation, option_rules.micro_batches, option_rules.cast,
-    option_rules.optimizer, option_rules.scaling, option_rules.watched, file_rules.validation,
+    gpu_checks.none_shown, gpu_checks.missing_gpus, gpu_checks.allocation, gpu_checks.usable, gpu_checks.memory,
+    gpu_checks.per_gpu, gpu_checks.without_effect, gpu_checks.precision, gpu_checks.build, gpu_checks.chip,
+    gpu_checks.cudnn, gpu_checks.xla, gpu_checks.strategy, option_rules.determinism, option_rules.gradients,
+    option_rules.cast, option_rules.optimizer, option_rules.scaling, option_rules.watched, file_rules.validation,
     option_rules.misfits, option_rules.steps, file_rules.entry, file_rules.data_and_cache,
 )  # fmt: skip

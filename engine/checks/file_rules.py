@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -128,13 +128,22 @@ _DATA = "workload.data"
 
 def dataset_faults(kind: str, place: str) -> Iterator[Finding]:
     """Those that are seen without reading the data; `kind` and `place` are parts of workload.data."""
-    if kind in KERAS_FILES and not any(keras_folder().glob(KERAS_FILES[kind][1])):
-        needs = "Keras will download it at the start, which needs a network connection"
-        remedy = "run once with a network connection, or copy the files there"
-        yield warning(_DATA, f"{kind} is not in {keras_folder()}: {needs}", remedy)
     try:
-        if kind in _LOOKS:
-            yield from _LOOKS[kind](place)
+        if kind in KERAS_FILES and not any(keras_folder().glob(KERAS_FILES[kind][1])):
+            needs = "Keras will download it at the start, which needs a network connection"
+            remedy = "run once with a network connection, or copy the files there"
+            yield warning(_DATA, f"{kind} is not in {keras_folder()}: {needs}", remedy)
+        elif kind == "npz":
+            yield from _npz(place)
+        elif kind == "images":
+            yield from _images(place)
+        elif kind == "tfrecord":
+            matching = glob.iglob(place)
+            first = list(itertools.islice(matching, 1))
+            if not first:
+                yield error(_DATA, f"no file matches {near(place)}", "give a path or pattern such as data/*.tfrecord")
+            elif not any(os.path.getsize(file) for file in itertools.chain(first, matching)):
+                yield error(_DATA, f"the files that match {near(place)} are empty", "write records into them")
     except OSError as fault:
         what = f"{near(place)} cannot be read: {fault.strerror or fault}"
         yield error(_DATA, what, "check its owner and permissions")
@@ -180,18 +189,6 @@ def _images(place: str) -> Iterator[Finding]:
                 return
 
 
-def _tfrecord(place: str) -> Iterator[Finding]:
-    matching = glob.iglob(place)
-    first = list(itertools.islice(matching, 1))
-    if not first:
-        yield error(_DATA, f"no file matches {near(place)}", "give a path or pattern such as data/*.tfrecord")
-    elif not any(os.path.getsize(file) for file in itertools.chain(first, matching)):
-        yield error(_DATA, f"the files that match {near(place)} are empty", "write records into them")
-
-
-_LOOKS: dict[str, Callable[[str], Iterator[Finding]]] = {"npz": _npz, "images": _images, "tfrecord": _tfrecord}
-
-
 KEY = "run.python"
 _OR_ANOTHER = "set {} to the Python of an environment that has it, or {}"
 _WAYS = f"{KEY} (or {interpreter.VARIABLE})"  # to name one
@@ -234,9 +231,9 @@ def packages(options: Options, _machine: Machine) -> Iterator[Finding]:
 def follow_targets(options: Options, _machine: Machine) -> Iterator[Finding]:
     if not options.run.follow:
         return
-    from ..follow import start  # not for the first paint of the form
+    from ..follow import following  # not for the first paint of the form
 
     for name in options.run.follow:
-        if line := start.missing([name]):
+        if line := following.missing([name]):
             what, _, change = line[0].partition("; ")
             yield error("run.follow", what, change)

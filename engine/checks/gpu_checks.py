@@ -74,11 +74,17 @@ def _of_fault(fault: Finding) -> Finding:
 
 
 def usable(options: Options, machine: Machine) -> Iterator[Finding]:
-    """GPUs that cannot train, or whose memory is used. A choice such as `free:2` waits for those that work."""
-    if options.device.choice is not None:
-        return
-    gpus = training_gpus(options, machine)
-    for gpu in gpus:
+    """GPUs that cannot train, of different models, or whose memory is used; `free:2` waits for those that work."""
+    visible, gpus = options.device.visible, training_gpus(options, machine)
+    shown = machine.shown_by(",".join(map(str, visible))) if isinstance(visible, list) else machine.shown
+    if visible != "none" and shown and not used_by_tensorflow(shown):
+        message = f"TensorFlow has no code for {', '.join(map(str, shown))}: the chip is too old"
+        yield error(KEY, message, f"use an older TensorFlow, or another GPU; or {ON_THE_CPU}")
+    models = dict.fromkeys(gpu.name for gpu in gpus)
+    if len(models) > 1 and options.strategy.kind in plan.SEVERAL_REPLICAS:
+        message = f"replicas on different GPUs ({', '.join(map(str, models))}): each step waits for the slowest"
+        yield warning(("strategy.kind", KEY), message, f"name GPUs of one model in {KEY}")
+    for gpu in gpus if options.device.choice is None else ():
         if gpu.lost:
             yield error(KEY, f"GPU {gpu.index}: {gpu.lost}", f"{_OTHER}; dmesg may show why")
         elif gpu.prohibited:
@@ -92,26 +98,6 @@ def usable(options: Options, machine: Machine) -> Iterator[Finding]:
             taken = f"{size(gpu.memory_used_bytes)} of {size(gpu.memory_total_bytes)}"
             by = f" by {', '.join(process.title for process in gpu.processes[:3])}" if gpu.processes else ""
             yield warning(KEY, f"GPU {gpu.index}: {taken} are already in use{by}", _OTHER)
-
-
-def alike(options: Options, machine: Machine) -> Iterator[Finding]:
-    """Replicas on GPUs of different models."""
-    models = dict.fromkeys(gpu.name for gpu in training_gpus(options, machine))
-    if len(models) > 1 and options.strategy.kind in plan.SEVERAL_REPLICAS:
-        message = f"replicas on different GPUs ({', '.join(map(str, models))}): each step waits for the slowest"
-        yield warning(("strategy.kind", KEY), message, f"name GPUs of one model in {KEY}")
-
-
-def too_old(options: Options, machine: Machine) -> Iterator[Finding]:
-    """TensorFlow has no code for any of the chosen GPUs, and would train on the CPU."""
-    visible = options.device.visible
-    if visible == "none":
-        return
-    of_list = isinstance(visible, list)
-    shown = machine.shown_by(",".join(map(str, visible))) if of_list else machine.shown
-    if shown and not used_by_tensorflow(shown):
-        message = f"TensorFlow has no code for {', '.join(map(str, shown))}: the chip is too old"
-        yield error(KEY, message, f"use an older TensorFlow, or another GPU; or {ON_THE_CPU}")
 
 
 def missing_gpus(options: Options, machine: Machine) -> Iterator[Finding]:

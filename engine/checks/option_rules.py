@@ -35,7 +35,8 @@ from ..units import amount, clock, counted, estimate
 from .gpu_checks import on_cpu, replicas
 
 
-def accumulation(options: Options, _machine: Machine) -> Iterator[Finding]:
+def gradients(options: Options, _machine: Machine) -> Iterator[Finding]:
+    """Accumulated, of parts of batches, or clipped."""
     together, key = options.train.gradient_accumulation, "train.gradient_accumulation"
     if together > 1 and options.strategy.kind in plan.SEVERAL_REPLICAS:
         yield error((key, "strategy.kind"), "Keras cannot accumulate gradients over several replicas",
@@ -45,9 +46,6 @@ def accumulation(options: Options, _machine: Machine) -> Iterator[Finding]:
         yield on_options("warning" if steps < together else "note", key,
                          f"the gradients of the last {steps % together} of {steps} steps are never applied",
                          f"choose a divisor of {steps}, or another train.epochs or train.steps_per_epoch")  # fmt: skip
-
-
-def micro_batches(options: Options, _machine: Machine) -> Iterator[Finding]:
     parts, key = options.train.micro_batches, "train.micro_batches"
     asked = [key] if parts > 1 else []
     asked += ["run.on_oom"] if options.run.on_oom == "accumulate" else []
@@ -66,6 +64,14 @@ def micro_batches(options: Options, _machine: Machine) -> Iterator[Finding]:
         yield error(("run.give_way", "run.checkpoint"),
                     "a run without checkpoints would begin again each time it gives way",
                     "set run.checkpoint=epoch, or a number of steps")  # fmt: skip
+    names = [n for n in ("clip_norm", "clip_value", "global_clip_norm") if getattr(options.train, n) is not None]
+    if len(names) > 1:
+        keys = tuple(f"train.{name}" for name in names)
+        yield error(keys, "Keras accepts only one kind of clipping", "keep one of them")
+    elif names and options.strategy.kind in plan.SEVERAL_REPLICAS:
+        yield note((f"train.{names[0]}", "strategy.kind"),
+                   "Keras 3 clips the gradients of each replica, and sums them up afterwards",
+                   "divide it by the number of replicas to get the limit of one device")  # fmt: skip
 
 
 def cast(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -95,17 +101,6 @@ def determinism(options: Options, _machine: Machine) -> Iterator[Finding]:
         yield warning(("run.checkpoint", "input.deterministic_order"),
                       "a run is not resumed exactly when the order of samples changes",
                       "set input.deterministic_order=true")  # fmt: skip
-
-
-def clipping(options: Options, _machine: Machine) -> Iterator[Finding]:
-    names = [n for n in ("clip_norm", "clip_value", "global_clip_norm") if getattr(options.train, n) is not None]
-    if len(names) > 1:
-        keys = tuple(f"train.{name}" for name in names)
-        yield error(keys, "Keras accepts only one kind of clipping", "keep one of them")
-    elif names and options.strategy.kind in plan.SEVERAL_REPLICAS:
-        yield note((f"train.{names[0]}", "strategy.kind"),
-                   "Keras 3 clips the gradients of each replica, and sums them up afterwards",
-                   "divide it by the number of replicas to get the limit of one device")  # fmt: skip
 
 
 def optimizer(options: Options, _machine: Machine) -> Iterator[Finding]:

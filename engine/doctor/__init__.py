@@ -21,9 +21,7 @@ PATIENCE_SECONDS, DEEP_PATIENCE_SECONDS = 2.0, 17.0
 
 
 class Examination:
-    """Begins when the object is created. Any thread may call `end`. `python` is the interpreter that trains, or its
-    environment; by default the one of a training without run.python.
-    """
+    """Begins at once; any thread may call `end`. `python` trains, or is its environment; None: without run.python."""
 
     def __init__(self, deep: bool = False, python: str | None = None) -> None:
         self._python = interpreter.chosen(python)

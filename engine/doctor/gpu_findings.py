@@ -1,6 +1,4 @@
-"""Findings about the driver and the GPUs: what each one supports, what prevents or disturbs its use, and copies between
-them.
-"""
+"""Findings about driver and GPUs: what each one supports, what prevents or disturbs its use, copies between them."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from ..gpu import TAKEN_BYTES, VISIBLE, EccErrors, GpuProcess, is_taken, sole_ho
 from ..interpreter import compatibility, installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
-from ..job.machine_gpus import allocation_from, hides_all, visible
+from ..job.machine_gpus import allocation_from, hides_all
 from ..telemetry import chips, resource_limits
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..telemetry.nvml.connection import LIBRARY, LIBRARY_ALONE_MISSING
@@ -358,12 +356,6 @@ def _translated(address: str) -> bool:
 
 
 HIDDEN = "no GPU"  # `about` of the finding that all GPUs are hidden on purpose
-
-
-def expected_gpus(seen: NvmlAnswers, value: str | None) -> int:
-    """How many GPUs CUDA should show; `value` is CUDA_VISIBLE_DEVICES."""
-    lost = {gpu.index for gpu in all_gpus(seen) if not gpu.usable}
-    return sum(gpu.index not in lost for gpu in visible(value, all_gpus(seen)))
 
 
 def choice_findings(seen: NvmlAnswers) -> Iterator[Finding]:

@@ -225,13 +225,11 @@ _NO_DEVICE, _MISMATCH = "CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_SYSTEM_DRIVER_MISMAT
 
 @dataclass(frozen=True)
 class CudaAnswer:
-    """Whether the driver's CUDA library works (None: it is missing or has not answered in time), the name of its error,
-    and the number of visible GPUs.
-    """
+    """Of the driver's CUDA library."""
 
-    works: bool | None = None
-    error: str = ""
-    count: int = 0
+    works: bool | None = None  # None: it is missing or has not answered in time
+    error: str = ""  # its name
+    count: int = 0  # of the visible GPUs
 
 
 def started() -> Child:

@@ -48,17 +48,15 @@ class ExaminedGpu(Gpu):
 
 @dataclass(frozen=True)
 class NvmlAnswers:
-    """The answers of NVML up to now, or a reason and NVML's error number. `late_seconds`: essential answers were still
-    missing after so long.
-    """
+    """The answers of NVML up to now, or why there are none."""
 
     gpus: tuple[ExaminedGpu, ...] = ()
     count: int = 0
     reason: str = ""
-    code: int | None = None
+    code: int | None = None  # NVML's error number
     driver: str = ""
     cuda: tuple[int, int] | None = None
-    late_seconds: float | None = None
+    late_seconds: float | None = None  # after which essential answers were still missing
 
 
 class NvmlQuery:

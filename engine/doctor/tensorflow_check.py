@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from ..finding import Finding
 from ..interpreter import installed
+from ..job.machine_gpus import visible
 from . import libraries
-from .gpu_findings import all_gpus, expected_gpus
+from .gpu_findings import all_gpus
 from .libraries import NO_DEVICE, Child
 from .nvml_query import NvmlAnswers
 
@@ -81,7 +82,8 @@ def _compared(seen: NvmlAnswers, names: list[str], log: str) -> Finding:
         return Finding("ok", ABOUT, "TensorFlow trains on the CPU")
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     there = [gpu for gpu in all_gpus(seen) if gpu.usable]
-    due, partitioned = expected_gpus(seen, chosen), any(gpu.instances for gpu in there)
+    usable, partitioned = {gpu.index for gpu in there}, any(gpu.instances for gpu in there)
+    due = sum(gpu.index in usable for gpu in visible(chosen, all_gpus(seen)))
     if len(names) != due and not (partitioned and len(names) > due):
         what = f"the driver shows {len(there)} GPU(s), but TensorFlow sees {len(names)}"
         if due != len(there):

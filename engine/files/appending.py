@@ -21,14 +21,12 @@ _BLOCK_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Gap:
-    """A period of `seconds` in which no line could be written, because of `reason`. `late` is the number of lines that
-    were written after it, and `lost` the number of lines that were dropped.
-    """
+    """A period in which no line could be written."""
 
     seconds: float
     reason: str
-    late: int
-    lost: int
+    late: int  # lines that were written after it
+    lost: int  # lines that were dropped
 
 
 class LineFile:
@@ -61,9 +59,7 @@ class LineFile:
         return len(self._waiting) + self._lost
 
     def append(self, line: str) -> Gap | None:
-        """Write a line after those that wait, or let it wait if the disk refused one 0.25 s ago or less. The gap is
-        returned if writing works again after one.
-        """
+        """Write a line, or let it wait if the disk refused one in the last 0.25 s. Returns as `flush`."""
         self._waiting.append(line.encode() + b"\n")
         self._waiting_bytes += len(self._waiting[-1])
         while self._waiting_bytes > self._kept_bytes and len(self._waiting) > 1:
@@ -72,7 +68,7 @@ class LineFile:
         return self.flush() if time.monotonic() >= self._next_try else None
 
     def flush(self) -> Gap | None:
-        """Try to write the lines that wait in memory. If writing works again after a gap, return the gap; else None."""
+        """Try to write the lines that wait. If writing works again after a gap, return the gap; else None."""
         try:
             while self._waiting:
                 if self._descriptor is None:

@@ -128,13 +128,11 @@ def why(fault: OSError) -> str:
 
 @dataclass(frozen=True)
 class Object:
-    """The content of a JSON file; empty if there is no such file. `damage` is a sentence about a part that cannot be
-    used. `unreadable` is True if the file may exist, but cannot be read now.
-    """
+    """The content of a JSON file; empty if there is no such file."""
 
     value: Mapping[str, Any]
-    damage: str = ""
-    unreadable: bool = False
+    damage: str = ""  # a sentence about a part that cannot be used
+    unreadable: bool = False  # the file may exist, but cannot be read now
 
 
 def read_object(path: Path) -> Object:

@@ -86,13 +86,11 @@ def _trusted(content: Any, kind: Any) -> Any:
 
 @dataclass(frozen=True)
 class Content(Generic[T]):
-    """The content of a file, None if there is no such file or it cannot be used. `damage` says why not, in words that
-    follow the name of the file. `unreadable` is True if the file may exist, but cannot be read now.
-    """
+    """The content of a file, None if there is no such file or it cannot be used."""
 
     value: T | None = None
-    damage: str = ""
-    unreadable: bool = False
+    damage: str = ""  # why it cannot be used, in words that follow the name of the file
+    unreadable: bool = False  # the file may exist, but cannot be read now
 
 
 def read(path: Path, kind: type[T], /, **more: Any) -> Content[T]:

@@ -32,9 +32,7 @@ PROBE_BYTES = 16384
 
 
 def refusal(fault: BaseException) -> int | None:
-    """The number of an error with which a disk refuses to be written to (full, quota, read-only, size of files), else
-    None. Errors of TensorFlow and HDF5 are recognized by their text.
-    """
+    """The number of an error with which a disk refuses to be written to, else None. Those of TensorFlow are texts."""
     number = fault.errno if isinstance(fault, OSError) else None
     if number is None and (match := _IN_TEXT.search(str(fault))):
         number = _BY_WORDS[match[1]] if match[1] else int(match[2])

@@ -50,8 +50,7 @@ _ODD = re.compile(r"[?!&*]")
 
 def parse(text: str) -> dict[str, Located]:
     """The values by key, with their lines, in the two upper levels. YamlFault has the words of PyYAML's parser in
-    Python for errors of syntax; what is valid, but not allowed, is refused by the one in C, which is fast for a long
-    file.
+    Python for errors of syntax; what is valid, but not allowed, is refused by the fast one in C.
     """
     if _COMMON.fullmatch(text) and not _ODD.search(text):
         with contextlib.suppress(yaml.YAMLError):

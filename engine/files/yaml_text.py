@@ -4,6 +4,8 @@ Does not import PyYAML (30 ms): the first paint needs this module and reads no Y
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 from typing import Any
 
@@ -12,9 +14,7 @@ from .values import printable
 
 
 class YamlFault(Exception):
-    """An error at a place in a YAML text, described by `message`. `line` counts from 1. `key` is a key such as
-    `input.batch_size`, or empty.
-    """
+    """An error at a place in a YAML text. `line` counts from 1; `key` is one such as `input.batch_size`, or empty."""
 
     def __init__(self, message: str, line: int = 1, key: str = "") -> None:
         super().__init__(message)
@@ -23,12 +23,10 @@ class YamlFault(Exception):
 
 @dataclass(frozen=True)
 class Located:
-    """A value and the number of its line, counted from 1. The value of a mapping is a dict of `Located` by key. As text
-    it is the value alone, as in messages about a wrong value.
-    """
+    """A value at its place. As text it is the value alone, as in messages about a wrong value."""
 
-    value: Any
-    line: int
+    value: Any  # of a mapping a dict of `Located` by key
+    line: int  # from 1
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -43,32 +41,23 @@ def trap(text: str) -> str:
     elif re.fullmatch(r"0b[01]+", digits):
         ways, base = f"{sign}{int(digits, 2)}", "binary"
     elif re.fullmatch(r"[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?", digits):
-        ways, base = f"{sign}{_base_60(digits)}", "of base 60"
+        number = functools.reduce(lambda whole, part: 60 * whole + float(part), digits.split(":")[:20], 0.0)
+        ways, base = f"{sign}{number:.15g}", "of base 60"
     else:
         return ""
-    return (
-        f"{shorten(text)[1:-1]} is a number {base} in YAML: write {shorten(ways, 60)[1:-1]}, or quote it if it is text"
-    )
-
-
-def _base_60(digits: str) -> str:
-    whole = 0.0
-    for part in digits.split(":")[:20]:
-        whole = 60 * whole + float(part)
-    return f"{whole:.15g}"
+    what = f"{shorten(text)[1:-1]} is a number {base} in YAML"
+    return f"{what}: write {shorten(ways, 60)[1:-1]}, or quote it if it is text"
 
 
 def shorten(value: object, limit: int = 40) -> str:
     """On one line, without control characters, about `limit` characters; a text in quotes, others as in YAML."""
-    text = printable(value[: 2 * limit] if isinstance(value, str) else _as_yaml(value))
+    text = value[: 2 * limit] if isinstance(value, str) else repr(value)
+    if not isinstance(value, str):
+        import yaml  # not needed for the first paint
+
+        with contextlib.suppress(yaml.YAMLError):
+            dumped = yaml.safe_dump(value, default_flow_style=True, width=10_000)
+            text = dumped.removesuffix("\n").removesuffix("\n...")
+    text = printable(text)
     text = text if len(text) <= limit else text[:limit] + "..."
     return repr(text) if isinstance(value, str) else text
-
-
-def _as_yaml(value: object) -> str:
-    import yaml  # not needed for the first paint
-
-    try:
-        return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
-    except yaml.YAMLError:
-        return repr(value)

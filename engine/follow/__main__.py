@@ -1,6 +1,5 @@
 """`python -P -m gputui.engine.follow RUN_DIR TARGET`: writes the figures of a run to a target until the run has ended.
-Its output is the log `follow/TARGET.log` of the run folder. Ends with 0 if all is written, 1 if not, and 2 if it cannot
-begin.
+Its output is a log of the run folder. Ends with 0 if all is written, 1 if not, and 2 if it cannot begin.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     be_last()
     from ..files.writing import forgive_full_disk  # after the priority is low
-    from .start import main
+    from .following import main
 
     forgive_full_disk()
     code = main(Path(sys.argv[1]), sys.argv[2])

@@ -73,16 +73,14 @@ RESULT = "result/"  # before the names of figures of the result
 
 @dataclass(frozen=True)
 class Point:
-    """Figures at the time `t` (Unix seconds) after `step` steps. `goes_back_to` is the step from which the training has
-    continued since, if it trains some steps again.
-    """
+    """Figures after `step` steps."""
 
     number: int
-    t: float
+    t: float  # Unix seconds
     step: int
     figures: Mapping[str, float]
     is_result: bool = False
-    goes_back_to: int | None = None
+    goes_back_to: int | None = None  # the step from which the training goes on, if it trains some steps again
 
 
 @dataclass

@@ -46,20 +46,19 @@ class Mlflow:
         for name, value in TIMEOUTS.items():
             os.environ.setdefault(name, value)
         os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-        if uri:
+        if uri := os.environ.get("MLFLOW_TRACKING_URI", ""):
             return self._open_at(uri, about, key)
         folder = home() / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            lock = locks.take(folder / "mlflow.lock")  # two cannot create the tables of a database at the same time
+            with locks.take(folder / "mlflow.lock"):  # two cannot create the tables of a database at the same time
+                return self._open_at(f"sqlite:///{folder / 'mlflow.db'}", about, key)
         except locks.Taken:
             raise FollowError("another follower opens the database") from None
-        with lock:
-            return self._open_at(f"sqlite:///{folder / 'mlflow.db'}", about, key)
 
     def _open_at(self, uri: str, about: AboutRun, key: str) -> int:
         from mlflow import MlflowClient
+        from mlflow.entities import Param
 
         client = self._client = MlflowClient(tracking_uri=uri)
         if "run" not in self.remote:
@@ -71,7 +70,10 @@ class Mlflow:
             self.remote["run"] = str(created.info.run_id)
         run = client.get_run(self.remote["run"])
         self.where = f"{without_login(uri)} (experiment {run.info.experiment_id}, run {run.info.run_id})"
-        client.log_batch(run.info.run_id, params=self._new_parameters(about, run.data.params), tags=_tags(about))
+        options = {_named(name): str(value)[:LONGEST_PARAMETER] for name, value in about.options.items()}
+        # MLflow cannot change parameters: those of the first launch stay.
+        new = [Param(name, value) for name, value in options.items() if name not in run.data.params][:100]
+        client.log_batch(run.info.run_id, params=new, tags=_tags(about))
         client.update_run(run.info.run_id, status="RUNNING")
         return int(run.data.tags.get(ROWS_TAG, "0"))
 
@@ -81,13 +83,6 @@ class Mlflow:
             return os.environ["MLFLOW_EXPERIMENT_ID"]
         present = client.get_experiment_by_name(name)
         return str(present.experiment_id if present is not None else client.create_experiment(name))
-
-    def _new_parameters(self, about: AboutRun, present: Mapping[str, str]) -> list[Any]:
-        """MLflow cannot change parameters: those of the first launch stay."""
-        from mlflow.entities import Param
-
-        values = {_named(key): str(value)[:LONGEST_PARAMETER] for key, value in about.options.items()}
-        return [Param(name, value) for name, value in values.items() if name not in present][:100]
 
     def write(self, points: Sequence[Point]) -> None:
         from mlflow.entities import Metric, RunTag

@@ -41,10 +41,29 @@ class Wandb:
         if self._run is not None:  # the call that failed was of this run
             run, self._run = self._run, None
             run.finish(exit_code=1)
-        if before := self.remote.pop("folder", ""):
-            _remove(Path(before), key)
+        before = Path(self.remote.pop("folder", ""))
+        if before.name.startswith("offline-run-") and before.name.endswith(f"-{key}"):
+            shutil.rmtree(before, ignore_errors=True)
         try:
-            self._run = self._begin(about, key, folder, mode)
+            self._run = wandb.init(
+                project=os.environ.get("WANDB_PROJECT") or PROJECT,
+                id=key,
+                name=about.id,
+                dir=folder,
+                mode=mode,
+                resume="allow",
+                config={**about.options, "title": about.title},
+                tags=list(about.tags),
+                notes=about.note,
+                settings=wandb.Settings(
+                    console="off",  # the follower's own output
+                    silent=True,
+                    x_disable_stats=True,  # the figures of GPUs and host are those of the run
+                    disable_git=True,
+                    save_code=False,
+                    init_timeout=INIT_SECONDS,
+                ),
+            )
         except BaseException:
             wandb.teardown()  # its service would refuse the id at the next attempt, as in use
             raise
@@ -54,29 +73,6 @@ class Wandb:
             return int(self._run.step)
         self.remote["folder"] = self.where = str(Path(self._run.dir).parent)
         return 0
-
-    def _begin(self, about: AboutRun, key: str, folder: str, mode: str) -> Any:
-        import wandb
-
-        return wandb.init(
-            project=os.environ.get("WANDB_PROJECT") or PROJECT,
-            id=key,
-            name=about.id,
-            dir=folder,
-            mode=mode,
-            resume="allow",
-            config={**about.options, "title": about.title},
-            tags=list(about.tags),
-            notes=about.note,
-            settings=wandb.Settings(
-                console="off",  # the follower's own output
-                silent=True,
-                x_disable_stats=True,  # the figures of GPUs and host are those of the run
-                disable_git=True,
-                save_code=False,
-                init_timeout=INIT_SECONDS,
-            ),
-        )
 
     def write(self, points: Sequence[Point]) -> None:
         for point in points:
@@ -89,8 +85,3 @@ class Wandb:
         self._run.summary.update({"outcome": outcome})
         run, self._run = self._run, None
         run.finish(exit_code=0 if outcome == "ok" else 1)
-
-
-def _remove(folder: Path, key: str) -> None:
-    if folder.name.startswith("offline-run-") and folder.name.endswith(f"-{key}"):
-        shutil.rmtree(folder, ignore_errors=True)

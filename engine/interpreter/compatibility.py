@@ -232,9 +232,8 @@ def lacks_code(capability: Sequence[int] | None) -> Finding | None:
     """Blackwell with a package of 2.18 to 2.20 has neither machine code nor PTX."""
     tensorflow, built = installed.tensorflow_numbers(), installed.cuda_version()
     is_new = capability is not None and tuple(capability) >= BLACKWELL_CAPABILITY
-    if not is_new or capability is None or tensorflow not in _LAST_PTX or has_code(capability):
-        return None
-    if built is not None and built >= _BLACKWELL_CUDA:  # not a package of PyPI
+    is_of_pypi = tensorflow in _LAST_PTX and (built is None or built < _BLACKWELL_CUDA)
+    if capability is None or tensorflow is None or not (is_new and is_of_pypi) or has_code(capability):
         return None
     packages, chip = f"the packages of TensorFlow {dotted(tensorflow)}", f"compute capability {dotted(capability)}"
     major, minor = BLACKWELL_TENSORFLOW

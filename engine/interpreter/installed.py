@@ -66,13 +66,11 @@ def install(package: str) -> str:
 
 @dataclass(frozen=True)
 class Cudnn:
-    """A cuDNN that TensorFlow loads. `folder` is that of LD_LIBRARY_PATH, if it is from there, and `instead_of` is the
-    version of pip's cuDNN that is then not loaded.
-    """
+    """A cuDNN that TensorFlow loads."""
 
     version: Version | None
-    folder: str = ""
-    instead_of: Version | None = None
+    folder: str = ""  # of LD_LIBRARY_PATH, if it is from there
+    instead_of: Version | None = None  # of pip's cuDNN, which is then not loaded
 
 
 def cudnn() -> Cudnn | None:

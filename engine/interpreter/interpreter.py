@@ -1,7 +1,5 @@
-"""The interpreter in which a trainer runs: gputui's own, or one of the user's (run.python).
-
-The interpreter itself reports what is installed for it, in a process that imports nothing that takes long, whose answer
-is waited for at most 10 s and can be given up.
+"""The interpreter in which a trainer runs: gputui's own, or one of the user's (run.python), which reports what is
+installed for it, in a process that imports nothing that takes long.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from ..files import typed
+from ..files.reading import read_object
 from ..gpu import Gpu, GpuProcess, extended
 from ..system.child_process import BackgroundCall, BackgroundCalls
 from ..system.descendants import descends
@@ -36,11 +37,9 @@ DISPLAY_SHARE = 0.25  # of the memory, which a desktop may use
 
 @dataclass(frozen=True)
 class GpuUse(Gpu):
-    """A GPU, or a MIG instance, with the run or command that has leased it, or whose memory is still on it after its
-    end (`holder`). Its processes are None if the driver does not report them.
-    """
+    """A GPU, or a MIG instance. Its processes are None if the driver does not report them."""
 
-    holder: Holder | None = None
+    holder: Holder | None = None  # the run or command that has leased it, or whose memory is on it after its end
 
     @property
     def leased(self) -> bool:
@@ -125,9 +124,7 @@ def _uses(readings: Callable[[], Sequence[Gpu]]) -> list[GpuUse]:
 
 
 class GpuWatch:
-    """Reads the GPUs repeatedly through one connection to NVML, since opening it costs more than a reading. `close`
-    closes the connection until the next reading: while it is open, nobody can reset a GPU.
-    """
+    """Reads through one connection to NVML, as opening it costs more; while it is open, nobody can reset a GPU."""
 
     def __init__(self) -> None:
         self._calls = BackgroundCalls()  # one thread must open, read and close
@@ -224,23 +221,11 @@ CPU_SECONDS, CPU_SHARE = 0.5, 0.003  # that an idle process may use between two 
 
 @dataclass(frozen=True)
 class _Note:
-    """The note on a process: since when it has been idle, the time of the note, and its CPU time until then. The two
-    times are in seconds since the start of the machine.
-    """
+    """The note on a process. The first two are in seconds since the start of the machine."""
 
     idle_since: float
     noted_at: float
-    cpu_seconds: float
-
-
-@dataclass(frozen=True)
-class _Notes:
-    """The file of the notes, by the names of the processes, and the place in which these are valid."""
-
-    host: str = ""
-    boot_id: str = ""
-    pid_namespace: str = ""
-    notes: Mapping[str, _Note] = field(default_factory=dict)
+    cpu_seconds: float  # of CPU time until then
 
 
 class IdleNotes:
@@ -299,10 +284,11 @@ def _is_idle(gpu: GpuUse, process: GpuProcess) -> bool | None:
 
 
 def _read() -> dict[str, _Note]:
-    with contextlib.suppress(OSError):
+    """By the names of the processes, which are valid in the place of the file."""
+    with contextlib.suppress(OSError, typed.Damaged):
         path = lease.record_file(_RECORD)
         if lease.belongs_to(path, os.geteuid()):
-            content = typed.read_usable(path, _Notes)
-            if (place := Place.read(vars(content))) is not None and place.is_here:
-                return dict(content.notes)
+            content = read_object(path).value
+            if (place := Place.read(content)) is not None and place.is_here:
+                return typed.convert(content.get("notes", {}), dict[str, _Note])
     return {}

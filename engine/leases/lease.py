@@ -60,9 +60,7 @@ class NotFree(RunError):
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has leased the device `name`, as a file of theirs says. `stuck` is why the memory of a GPU is still used
-    after the end of its run; nobody holds the lease then. The other fields of a shared GPU are those of its first slot.
-    """
+    """Who has leased the device `name`, as a file of theirs says; of a shared GPU its first slot."""
 
     name: str
     user: str = ""
@@ -70,7 +68,7 @@ class Holder:
     since: float = 0.0  # Unix time, 0 if not known
     what: str = ""  # its work: the title of a run, or a command
     run: str = ""  # the folder of its run
-    stuck: str = ""
+    stuck: str = ""  # why the memory of a GPU is still used after the end of its run: nobody holds the lease then
     used_bytes: int | None = None  # of memory when the lease was taken
     per_gpu: int = 1  # runs that may share the GPU; 1 for a lease of the whole device
     sharers: tuple[Holder, ...] = ()  # the holders of all leased slots of a shared GPU
@@ -95,16 +93,13 @@ class Holder:
 
 @dataclass
 class Lease:
-    """A lease that this process holds, with the recorded `fields` of its holder. `used_bytes` was used before it, or
-    before the first of the runs that share the GPU. `slot` (from 1) is one of those shared by `per_gpu` runs; 0 is the
-    device.
-    """
+    """A lease that this process holds."""
 
     name: str
     lock: Lock
-    used_bytes: int | None = None
-    fields: dict[str, object] = field(default_factory=dict)
-    slot: int = 0
+    used_bytes: int | None = None  # before it, or before the first of the runs that share the GPU
+    fields: dict[str, object] = field(default_factory=dict)  # as recorded
+    slot: int = 0  # from 1, among those of `per_gpu` runs; 0 is the device
     per_gpu: int = 1
 
     @property
@@ -129,10 +124,6 @@ class Lease:
             write_record(self.name, self.fields | {"stuck": stuck})
         if self.slot or not stuck:
             remove_record(self.key)
-        self.lock.release()
-
-    def leave(self) -> None:
-        """Close this process' copy of the lock. The lease stays with another process, which has inherited the lock."""
         self.lock.release()
 
 
@@ -191,9 +182,7 @@ def choosing() -> Iterator[None]:
 
 
 def holder(name: str) -> Holder | None:
-    """Who holds the lease or its slots, or whose ended run has left the device `stuck`; None if neither. A holder that
-    has not written who it is has only a name.
-    """
+    """Who holds the lease or its slots (perhaps only a name), or whose ended run has left the device `stuck`."""
     try:
         is_held = locks.held(_file(name, _LOCK))
         sharers = () if is_held else tuple(holder for _, holder in _sharers(name))
@@ -255,8 +244,7 @@ def inherited(variable: str | None) -> list[Lease]:
 def folder() -> Path:
     """It is made if necessary. OSError if none can be made and written by all users (mode 1777)."""
     given = os.environ.get(FOLDER)
-    for number, name in enumerate([given] if given else _FOLDERS):
-        path = Path(name)
+    for path in map(Path, [given] if given else _FOLDERS):
         try:
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
@@ -264,7 +252,7 @@ def folder() -> Path:
             _verify(path)
             return path
         except OSError:
-            if given or number == len(_FOLDERS) - 1:
+            if given or str(path) == _FOLDERS[-1]:
                 raise
     raise AssertionError("unreachable")
 
@@ -278,10 +266,9 @@ def _verify(path: Path) -> None:
         if stat.S_IMODE(path.lstat().st_mode) == _ALL_USERS:
             return
         time.sleep(locks.RETRY_SECONDS)
-    if about.st_uid == os.geteuid():
-        path.chmod(_ALL_USERS)
-        return
-    raise OSError(1, "is not open to all users (its mode must be 1777)", str(path))
+    if about.st_uid != os.geteuid():
+        raise OSError(1, "is not open to all users (its mode must be 1777)", str(path))
+    path.chmod(_ALL_USERS)
 
 
 def _key(name: str, slot: int) -> str:
@@ -336,7 +323,7 @@ def remove_record(name: str) -> None:
 
 
 def records(name: str, kind: type) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each user with the entries of their record that the TypedDict `kind` declares. Raises OSError."""
+    """Each user with the entries of their record, of the types that `kind` declares. Raises OSError."""
     for path in sorted(folder().glob(f"{name.replace('/', '_')}.*{_RECORD}")):
         number = path.name.removesuffix(_RECORD).rpartition(".")[2]
         with contextlib.suppress(OSError):
@@ -362,26 +349,15 @@ def _device(name: str) -> str:
 _TICKET = "ticket"
 
 
-class _TicketRecord(TypedDict, total=False):
-    entries: int
-    devices: int
-    since: float
-    on_cpu: bool
-    pid: int
-    start_ticks: int
-
-
 @dataclass(frozen=True)
 class Ticket:
-    """The first waiting run of a user: the number of devices that it needs, and since when it waits (Unix time).
-    `on_cpu` is True if it needs the CPU, else it needs GPUs. `entries` is the number of the user's waiting runs.
-    """
+    """The first waiting run of a user."""
 
     user: str
-    entries: int
-    devices: int
-    since: float
-    on_cpu: bool = False
+    entries: int  # the user's waiting runs
+    devices: int  # that it needs
+    since: float  # Unix time
+    on_cpu: bool = False  # it needs the CPU, else GPUs
 
 
 def write_ticket(ticket: Ticket) -> None:
@@ -405,7 +381,7 @@ def tickets_of_others() -> list[Ticket]:
     """Return the tickets of the other users whose runners are alive."""
     tickets = []
     with contextlib.suppress(OSError):
-        for user, fields in records(_TICKET, _TicketRecord):
+        for user, fields in records(_TICKET, Ticket):
             process = Process.read(fields)
             is_others = user != user_name(os.geteuid()) and fields.get("devices", 0) > 0
             if is_others and process is not None and process.alive():

@@ -40,18 +40,16 @@ WAIT_SECONDS = 5.0  # between two attempts of a start that waits
 
 @dataclass(frozen=True)
 class Devices:
-    """The leased devices of a start. `options` are those for the trainer, in which the chosen GPUs replace `free:N`.
-    They are released if an exception leaves their context; else they must have been handed to the engine.
-    """
+    """The leased devices of a start. An exception in their context releases them; else the engine must get them."""
 
-    options: Options
+    options: Options  # for the trainer: the chosen GPUs replace `free:N`
     leases: Sequence[Lease]
 
     def hand_over(self, pid: int, run: str) -> None:
         """Leave the leases to the process `pid`, which has inherited them, for the run in the folder `run`."""
         for each in self.leases:
             each.write(str(each.fields.get("what", "")), run, pid)
-            each.leave()
+            each.lock.release()  # the other process has inherited it
 
     def __enter__(self) -> Devices:
         return self
@@ -159,13 +157,11 @@ def why_not(options: Options, machine: Machine) -> str:
 
 @dataclass(frozen=True)
 class Wish:
-    """The GPUs that a start needs: `choice` is the value of device.visible, to be made among the GPUs with these
-    `names`.
-    """
+    """The GPUs that a start needs."""
 
-    choice: GpuChoice
+    choice: GpuChoice  # the value of device.visible
     needs_bytes: int  # of memory on each GPU for `fits:N`, else 0
-    names: tuple[str, ...]  # UUIDs or indices
+    names: tuple[str, ...]  # UUIDs or indices of the GPUs among which to choose
     prediction: str = ""  # from what `needs_bytes` is predicted; empty if it was measured
     per_gpu: int = 1  # runs among which a queued run shares its GPU
 
@@ -203,8 +199,7 @@ def choose(
     idle_known: bool = False,
 ) -> tuple[list[GpuUse], list[Lease]]:
     """Watch the GPUs for idle_seconds (unless `idle_known`, or for `fits:N`), then read, choose and lease them under
-    one lock, so that two starts never get the same GPU. NotFree if too few. `what` tells other users what the leases
-    are for.
+    one lock, so that two starts never get the same GPU. NotFree if too few. `what` is for other users.
     """
     idle = set(wish.names)
 
@@ -255,12 +250,10 @@ class NotMeasuredError(NotFree):
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """The bytes that a run needs on each GPU. `prediction` says in words from what they are predicted; it is empty if
-    they were measured.
-    """
+    """The bytes that a run needs on each GPU."""
 
     bytes: int
-    prediction: str = ""
+    prediction: str = ""  # from what they are predicted, in words; empty if they were measured
 
     def __str__(self) -> str:
         return ", ".join(filter(None, (f"{size(self.bytes)} on each GPU", self.prediction)))

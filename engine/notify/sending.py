@@ -193,18 +193,16 @@ _LONGEST = 1000  # characters of a value in a variable
 
 @dataclass(frozen=True)
 class Notice:
-    """`kind` is `run`, `queue`, or that of a measurement, such as `tune`. `metrics` are the last values. `id`, `title`
-    and `folder` are empty for the queue.
-    """
+    """`id`, `title` and `folder` are empty for the queue."""
 
-    kind: str
+    kind: str  # `run`, `queue`, or that of a measurement, such as `tune`
     outcome: str
     failed: bool = False
     id: str = ""
     name: str = ""
     title: str = ""
     seconds: float | None = None
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # the last values
     best_metric: str = ""
     best: float | None = None
     best_epoch: int | None = None

@@ -42,16 +42,14 @@ class PresetError(Exception):
 
 @dataclass(frozen=True)
 class Preset:
-    """Every option has a value and all paths are absolute. `origins` has the place and line of each value that was set,
-    `file` is None if none was read, and `sweep` is read by engine/sweep/swept_values.py.
-    """
+    """Every option has a value, and all paths are absolute."""
 
     name: str
     options: opts.Options
     description: str = ""
-    origins: Mapping[str, tuple[str, int | None]] = field(default_factory=dict)
-    file: Path | None = None
-    sweep: Mapping[str, Any] = field(default_factory=dict)
+    origins: Mapping[str, tuple[str, int | None]] = field(default_factory=dict)  # place and line of what was set
+    file: Path | None = None  # None if none was read
+    sweep: Mapping[str, Any] = field(default_factory=dict)  # for engine/sweep/swept_values.py
 
     def to_yaml(self) -> str:
         """Every value explicit, each on a line of its own."""

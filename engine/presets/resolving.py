@@ -239,9 +239,8 @@ def _validated(name: str, layers: _Layers) -> Preset:
 
 
 def first() -> Preset:
-    """The preset with which the form opens, from first.json (by `make docs`), as the form is painted before YAML
-    and pydantic are imported: 0.2 s of CPU earlier. If the preset file has another text now, it is resolved. Raises
-    PresetError.
+    """The preset with which the form opens, from first.json (by `make docs`) unless its file has another text now: the
+    form is painted before YAML and pydantic are imported, 0.2 s of CPU earlier. Raises PresetError.
     """
     try:
         made = json.loads(FIRST_AS_JSON.read_text(encoding="utf-8"))

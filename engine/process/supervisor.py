@@ -378,10 +378,10 @@ class Followers:
             yield from self._start(target)
 
     def _start(self, target: str) -> Iterator[Warn]:
-        from ..follow import start  # only a run with followers needs it
+        from ..follow import following  # only a run with followers needs it
 
         try:
-            self._processes[target] = start.start(self._run.path, target)
+            self._processes[target] = following.start(self._run.path, target)
         except OSError as fault:
             yield self._warning(f"the follower for {target} cannot be started: {fault.strerror or fault}")
 
@@ -389,10 +389,10 @@ class Followers:
         """Restart followers that ended before the run. A warning for each that waits for its target, once."""
         if not self._processes:
             return
-        from ..follow import start  # only a run with followers needs it
+        from ..follow import following  # only a run with followers needs it
 
         for target, process in list(self._processes.items()):
-            state = start.state(self._run.path, target)
+            state = following.state(self._run.path, target)
             if process.poll() is not None and not state.is_alive and state.place.state != "done":
                 yield from self._again(target, state.damage)
             elif state.place.state == "waiting" and time.time() - state.place.since > LATE_SECONDS:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from .. import presets, runs
 from ..files.reading import why
-from ..follow import start as follow
+from ..follow import following as follow
 from ..job import slurm, this_machine
 from ..job.cluster import ClusterError
 from ..presets import PresetError

@@ -68,6 +68,6 @@ def test_the_command_ends_after_the_followers_and_a_missing_library_is_refused()
     run = runs.find("latest")
     assert start.state(run.path, "tensorboard").place.state == "done"
     refused = gputui(*tiny, "--set", "follow=mlflow")
-    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
-    assert "run.follow: mlflow is not installed; pip install 'mlflow>=3,<4' adds it" in refused.stderr
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 2)
+    assert "run.follow: mlflow is not installed\npip install 'mlflow>=3,<4' adds it" in refused.stderr
     assert runs.all_runs() == [run]

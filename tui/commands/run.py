@@ -21,8 +21,8 @@ if is_called():
     from ...engine import runs as run_folders
     from ...engine.files import writing
     from ...engine.files.writing import refuse_existing, write_new
-    from ...engine.follow import start, to_tensorboard
-    from ...engine.follow.start import FollowerState
+    from ...engine.follow import following, to_tensorboard
+    from ...engine.follow.following import FollowerState
     from ...engine.presets import SHIPPED
     from ...engine.runs import Run, RunError, event_reading, titles
     from ...engine.runs import history as run_history
@@ -182,11 +182,11 @@ def follow(run: str, targets: Sequence[str], detach: bool) -> int:
             raise Refused("--detach needs --to TARGET")
         _show(followed)
         return DONE
-    if lines := start.missing(targets):
+    if lines := following.missing(targets):
         raise Refused("\n".join(lines))
     if full := writing.try_writing(followed.path):
         raise Refused(f"{full}; a follower notes there how far it is")
-    followers = {target: start.start(followed.path, target) for target in targets}
+    followers = {target: following.start(followed.path, target) for target in targets}
     if detach:
         print(f"{followed.name} is followed in the background; gputui follow {followed.name} shows how far it is")
         return DONE
@@ -200,7 +200,7 @@ def follow(run: str, targets: Sequence[str], detach: bool) -> int:
 
 
 def _show(run: Run) -> None:
-    states = start.states(run.path)
+    states = following.states(run.path)
     if not states:
         raise Refused(
             f"{run.name} has no followers; --to tensorboard starts one, and gputui follow --help lists others"
@@ -220,7 +220,7 @@ def _wait(run: Run, followers: dict[str, subprocess.Popen[bytes]]) -> int:
     while followers:
         time.sleep(POLL_SECONDS)
         for target, process in list(followers.items()):
-            ended, state = process.poll() is not None, start.state(run.path, target)
+            ended, state = process.poll() is not None, following.state(run.path, target)
             if ended and process.returncode == 0 and state.is_alive:
                 continue  # another follower of this target goes on
             if ended:

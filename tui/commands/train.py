@@ -250,7 +250,7 @@ def _wait_for_followers(run: Run) -> None:
     # A job ends with this command.
     if not run.file(FOLLOW_FOLDER).exists():
         return
-    from ...engine.follow import start as follow  # few runs have followers
+    from ...engine.follow import following as follow  # few runs have followers
 
     for state in follow.wait(run.path):
         complain(f"{state.target} {state.words}; gputui follow {run.name} shows when it has all figures")
