@@ -138,11 +138,15 @@ class Pipeline(Batches):
 
     def validation(self) -> tf.data.Dataset:
         """Return endless validation batches in a fixed order. One pass has `validation_batches` of them."""
+        return finish(self.global_validation_batches(), self.options, self.replicas_here)
+
+    def global_validation_batches(self) -> tf.data.Dataset:
+        """Return the validation batches before `validation` splits and prefetches them."""
         part = self.source.validation
         elements = Elements(part.elements, part.samples, self.source.load)
         sizes = self._sizes(self.validation_batches)
         batches = batching.validation_batches(elements, sizes, self._cache_file, self.share, self.options)
-        return finish(self._prepared(batches.repeat()), self.options, self.replicas_here)
+        return self._prepared(batches.repeat())
 
     def _prepared(self, batches: tf.data.Dataset) -> tf.data.Dataset:
         if self._ready:
