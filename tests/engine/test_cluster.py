@@ -96,7 +96,7 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
 ]
 
 
-def test_a_cluster_that_cannot_be_used_is_told_in_a_line_that_says_what_to_do(
+def test_a_cluster_that_cannot_be_used_is_told_with_what_to_do_on_a_second_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for environment, why, change in REFUSED:
@@ -107,7 +107,7 @@ def test_a_cluster_that_cannot_be_used_is_told_in_a_line_that_says_what_to_do(
         told = capsys.readouterr().err
         assert why in told, environment
         assert change in told, environment
-        assert told.count("\n") == 1, environment
+        assert told.count("\n") == 2, environment
         assert ": ;" not in told, environment
         assert len(told) < 230, environment
 
@@ -143,7 +143,7 @@ def test_several_machines_and_what_does_not_go_with_them(
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert cli.run(WORKERS) == 2
     told = capsys.readouterr().err
-    assert "batch script or shell, which runs once (job 7); start one task on each node: srun" in told
+    assert "batch script or shell, which runs once (job 7)\nstart one task on each node: srun" in told
     monkeypatch.delenv("SLURM_JOB_ID")
     assert cli.run(WORKERS) == 2
     told = capsys.readouterr().err

@@ -50,7 +50,7 @@ def test_a_word_is_a_command_or_a_preset_or_is_explained(capsys: pytest.CaptureF
             ("quickstart --set xla=maybe", "--set xla=maybe: compile.xla: 'maybe' does not fit"),
             (
                 "--preset quickstart --set strategy.kind=multi_worker",
-                "--set strategy.kind=multi_worker: nothing names the machines to train on; ",
+                "--set strategy.kind=multi_worker: nothing names the machines to train on\n",
             ),
             ("--preset quickstart --set kind=multi_worker", "--set kind=multi_worker: strategy.kind: nothing names"),
             ("--json quickstart", "--json, --detach and --dry-run need no screen"),
