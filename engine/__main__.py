@@ -64,7 +64,7 @@ if __name__ == "__main__":
             sys.exit(leave(folder, None, fault))
     # Imported while the trainer starts: the first phase is on the screen 0.1 s sooner.
     from .process.supervisor import Supervisor, leave
-    from .queue import any_entry
+    from .queue import entry_names
     from .runs import Run
 
     supervisor = None
@@ -74,7 +74,7 @@ if __name__ == "__main__":
             code = supervisor.supervise()
         except Exception as fault:  # noqa: BLE001 - the run says why its engine failed
             code = leave(folder, supervisor.started_trainer if supervisor else trainer, fault)
-    if any_entry():  # the runner of the queue may have been killed while this run trained
+    if entry_names():  # the runner of the queue may have been killed while this run trained
         from .queue import entries
 
         entries.ensure_runner()

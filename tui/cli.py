@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from ..engine import __version__
 from ..engine.files.places import PRESET_SUFFIXES, named_presets
 from ..engine.interpreter import interpreter
-from ..engine.queue import any_entry
+from ..engine.queue import entry_names
 from .base.errors import INTERRUPTED, WRONG, Refused, clean, complain, guarded, interruptible
 from .commands import Called, command_of, completion
 from .commands.shared_options import (
@@ -239,7 +239,7 @@ def cli(
     model.fit(x, y, callbacks=[Monitor("my model")])
     """
     interruptible()  # the command's module is loaded
-    if any_entry():
+    if entry_names():
         _go_on_with_queue()
     interpreter.notice = lambda python: complain(f"asking {python} what is installed for it ...")
     _refuse_misplaced(context)

@@ -317,16 +317,17 @@ def _reads(s: Measurements) -> Iterator[Remedy]:
 
 
 def _parallel(s: Measurements) -> Iterator[Remedy]:
-    calls, threads = s.option("input.parallel_calls"), _threads(s)
+    calls, threads = s.option("input.parallel_calls"), max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
     at_once = max(1, whole(calls) or 1)
     if calls in ("auto", None) or 1 < threads <= at_once or _share(s, MAPPED) < STAGE_WORTH:
         return
     most, about = _expected(s, MAPPED)
+    number_of = "one" if calls == "off" else calls
     left = _waited(s) * _share(s, MAPPED) * at_once / threads  # share of the step, when all threads share this work
     yield Remedy(
         "input",
         {"input.parallel_calls": "auto"},
-        f"samples are prepared {_at_a_time(calls)}; this machine has {s.cpus or 1} CPUs{about}",
+        f"samples are prepared {number_of} at a time; this machine has {s.cpus or 1} CPUs{about}",
         expected_gain=None if most is None else min(most, round(1 / left, 2)),
     )
 
@@ -405,14 +406,6 @@ def _is_one_of(stage: Mapping[str, object], names: Sequence[str]) -> bool:
     return str(stage["name"]).startswith(tuple(names))
 
 
-def _threads(s: Measurements) -> int:
-    return max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
-
-
 def _passes(s: Measurements) -> float:
     steps = (number(s.option("train.epochs")) or 1) * (s.steps_per_epoch or 0)
     return steps / math.ceil(s.train_samples / s.global_batch_size) if s.train_samples and s.global_batch_size else 1.0
-
-
-def _at_a_time(calls: object) -> str:
-    return "one at a time" if calls == "off" else f"{calls} at a time"

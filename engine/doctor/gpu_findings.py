@@ -15,6 +15,7 @@ from ..interpreter import compatibility, installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
 from ..job.machine_gpus import allocation_from, hides_all
+from ..system import proc
 from ..telemetry import chips, resource_limits
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..telemetry.nvml.connection import LIBRARY, LIBRARY_ALONE_MISSING
@@ -338,18 +339,12 @@ def iommu_findings(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
     there = [gpu for gpu in seen.gpus if gpu.usable]
     linked = all((gpu.nvlinks or (0, 0))[0] for gpu in there)
     asked = all(gpu.compute_mode is not None for gpu in there)
-    if len(there) < 2 or linked or not asked or not any(_translated(address) for address in bus):
+    groups = (resource_limits.ROOT / "sys/bus/pci/devices" / address / "iommu_group/type" for address in bus)
+    translated = any(proc.text(group).startswith(_TRANSLATES) for group in groups)
+    if len(there) < 2 or linked or not asked or not translated:
         return
     what = "the IOMMU translates the GPUs' addresses: copies between them without NVLink can be slow, wrong, or hang"
     yield Finding("warning", "GPU", what, "boot with iommu=pt, or set NCCL_P2P_DISABLE=1 (slower, but safe)")
-
-
-def _translated(address: str) -> bool:
-    try:
-        kind = (resource_limits.ROOT / "sys/bus/pci/devices" / address / "iommu_group/type").read_text()
-    except OSError:
-        return False
-    return kind.startswith(_TRANSLATES)
 
 
 # ---- which GPUs CUDA shows to a process ---------------------------------------------------------

@@ -80,6 +80,14 @@ def written_at(path: Path) -> float:
         return 0.0
 
 
+def bytes_of(path: Path) -> int | None:
+    """The size of a file; None if it cannot be seen."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
 def last_lines(path: Path, most: int) -> list[bytes]:
     """The lines in the last `most` bytes, of which the first may be cut; none if the file cannot be read."""
     try:

@@ -8,12 +8,11 @@ import math
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from ..runs import Run, checkpoint_files, code_files, results
 from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import Allocator, MemoryAnswer, Outcome, Progress, Started, Summary, XlaAnswer, fields_of
-from ..system import process_memory
+from ..system import proc, process_memory
 from ..telemetry.resource_limits import Ceilings, ceilings
 from ..units import size
 from . import known_failures
@@ -232,14 +231,7 @@ def _name(returncode: int) -> str:
 
 def kernel_oom_kills() -> int:
     """Return those of this control group and of this machine: only the difference of two calls is of use."""
-    return _counter(Path("/sys/fs/cgroup/memory.events")) + _counter(Path("/proc/vmstat"))
-
-
-def _counter(path: Path) -> int:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return 0
+    lines = "\n".join(map(proc.text, ("/sys/fs/cgroup/memory.events", "/proc/vmstat"))).splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import psutil
 
+from ..files.reading import bytes_of
 from ..job import slurm
 from ..runs import Run, Tail
 from ..runs.events import EVENTS_FILE, Event, Phase, PhaseName, Started, Warn
@@ -105,7 +106,8 @@ class Activity:
 
     def _has_progressed(self) -> bool:
         """Since the last call: an event, completed work of the devices, or a begin or end of user code."""
-        size, beat = self._events_size(), (self.heartbeat.count, self.heartbeat.in_user_code)
+        size, beat = bytes_of(self.run.file(EVENTS_FILE)), (self.heartbeat.count, self.heartbeat.in_user_code)
+        size = self._size if size is None else size  # as while a network disk is not available
         in_user_code = self._seen_beat[1]
         progressed = size != self._size or beat != self._seen_beat
         if progressed and not in_user_code:
@@ -121,13 +123,6 @@ class Activity:
                     self.phase = event.phase
         self._size, self._seen_beat = size, beat
         return progressed
-
-    def _events_size(self) -> int:
-        """If it cannot be read, as a network disk is not available, the last size counts."""
-        try:
-            return self.run.file(EVENTS_FILE).stat().st_size
-        except OSError:
-            return self._size
 
     def _state(self) -> tuple[bool, float]:
         """Return True if the trainer is suspended, and the CPU seconds that it has used."""

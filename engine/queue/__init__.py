@@ -10,9 +10,9 @@ import os
 from ..files.places import QUEUE, home
 
 
-def any_entry() -> bool:
-    """Reads one folder only, as every command calls it; True also for a damaged entry."""
+def entry_names() -> list[str]:
+    """Reads one folder only, as every command calls it; also those of damaged entries."""
     try:
-        return any(name.endswith(".json") and not name.startswith(".") for name in os.listdir(home() / QUEUE))
+        return sorted(name[:-5] for name in os.listdir(home() / QUEUE) if name.endswith(".json") and name[0] != ".")
     except OSError:
-        return False
+        return []

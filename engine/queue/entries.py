@@ -27,6 +27,7 @@ from ..runs import Run, RunError, titles
 from ..runs.run import LaunchOptions
 from ..system import child_process, locks
 from ..system.locks import Lock
+from . import entry_names
 from .jobs import Job, job_of
 
 State = Literal["waiting", "held", "starting", "running"]
@@ -167,12 +168,8 @@ def read(name: str) -> Entry | None:
 
 
 def listing() -> Listing:
-    try:
-        names = sorted(name[:-5] for name in os.listdir(queue_folder()) if name.endswith(".json") and name[0] != ".")
-    except OSError:
-        return Listing()
     entries, damage = [], []
-    for name in names:
+    for name in entry_names():
         content = typed.read(file_of(name), Entry, run=name)
         if content.value is not None:
             entries.append(content.value)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..files.reading import bytes_of
 from ..job import slurm
 from ..runs import RunError, request_stop
 from ..runs.events import TELEMETRY_FILE
@@ -144,8 +145,7 @@ def remove(name: str) -> Removed | None:
             if entry is not None and entry.kind != PROOF and not entry.is_of_slurm:
                 environment = entries.environment_file(name)
                 kept = environment.read_bytes() if environment.exists() else None
-                telemetry = job.path / TELEMETRY_FILE
-                written = telemetry.stat().st_size if telemetry.exists() else None
+                written = bytes_of(job.path / TELEMETRY_FILE)
                 removed = Removed(entry, kept, not (job.path / RESULT_FILE).exists(), written)
             job.close("stopped")
         entries.discard(name)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..files.places import home
+from ..files.reading import last_lines
 from ..job import slurm
 from ..job.slurm import CANCELLED, ENDED, GONE, WAITS, SlurmJob
 from ..options import gpu_choice
@@ -190,7 +191,8 @@ class SlurmFollower:
             else f"has ended as {state}"
         )  # fmt: skip
         if entry.state != "running":
-            last = _last_line(entry)
+            lines = [line.strip() for line in last_lines(entry.job.path / SLURM_LOG, 4096) if line.strip()]
+            last = lines[-1].decode("utf-8", "replace") if lines else ""
             self._close(entry, f"{words} before the run began" + (f": {last}" if last else ""), state == CANCELLED)
             return
         since = self._ended_at.setdefault(entry.run, time.monotonic())
@@ -222,11 +224,3 @@ class SlurmFollower:
                 entries.discard(entry.run)
             else:
                 entries.write(after)
-
-
-def _last_line(entry: Entry) -> str:
-    try:
-        lines = (entry.job.path / SLURM_LOG).read_bytes()[-4096:].decode("utf-8", "replace").split("\n")
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -10,7 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from ..files import writing
-from ..files.reading import GrowingFile, open_regular, why
+from ..files.reading import GrowingFile, bytes_of, open_regular, why
 from .events import EVENT_FILES, EVENTS_FILE, Event, Finished, OptionChanged, Started, Warn
 from .parsing import E, dated, parse_block, parse_line, with_line
 from .run import WAITING, Run
@@ -61,7 +61,7 @@ class Tail:
     """
 
     def __init__(self, path: Path, from_now: bool = False, keep_lines: bool = False) -> None:
-        self._file, self._keep_lines = GrowingFile(path, _size(path) if from_now else 0), keep_lines
+        self._file, self._keep_lines = GrowingFile(path, bytes_of(path) or 0 if from_now else 0), keep_lines
         self.damage = Damage(path)
 
     @property
@@ -93,13 +93,6 @@ class Tail:
             if paused:
                 gc.enable()
         return events
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 # ---- both event files of a run ----------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from ..files import run_numbers, typed
 from ..files.places import QUEUE
-from ..files.reading import Object, last_lines, open_regular
+from ..files.reading import Object, last_lines, open_regular, written_at
 from ..system import locks, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import ENGINE_LOCK, Lock
@@ -157,7 +157,7 @@ class Run:
         ends = [event for event in self._last_events(EVENTS_FILE)[-1:] if isinstance(event, Finished)]
         ends += [event for event in self._last_events(TELEMETRY_FILE) if isinstance(event, Finished)]
         last = max(reversed(ends), key=lambda event: event.t, default=None)
-        if last is None or last.t < self._created() - 10**-T_DIGITS:
+        if last is None or last.t < written_at(self.file("preset.yaml")) - 10**-T_DIGITS:
             return None
         return {**last.summary, "outcome": last.outcome}
 
@@ -236,18 +236,13 @@ class Run:
             return outcome
         # A lock that is not held means that nothing is starting.
         has_begun = bool(self.status) or locks.held(self.file(ENGINE_LOCK)) is not None
-        return "starting" if not has_begun and 0 <= time.time() - self._created() < STARTING_SECONDS else "crashed"
+        seconds = time.time() - written_at(self.file("preset.yaml"))
+        return "starting" if not has_begun and 0 <= seconds < STARTING_SECONDS else "crashed"
 
     @property
     def is_active(self) -> bool:
         """True if the run is starting, running or stopping."""
         return self.state in ACTIVE_STATES
-
-    def _created(self) -> float:
-        try:
-            return self.file("preset.yaml").stat().st_mtime
-        except OSError:
-            return 0.0
 
     def last_date(self) -> float:
         """Return the Unix time of the newest event; 0 if there are no events."""

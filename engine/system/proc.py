@@ -27,10 +27,10 @@ class Stat:
 def stat(pid: int) -> Stat | None:
     """None if it is gone or hidden. Raises other OSErrors, such as that of too many open files."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        line = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    head, _, tail = text.rpartition(")")  # the name may contain spaces and brackets
+    head, _, tail = line.rpartition(")")  # the name may contain spaces and brackets
     fields = tail.split()
     if len(fields) <= _START:
         return None
@@ -49,19 +49,19 @@ def below(pid: int) -> list[int]:
     """The ids of all descendants, by the kernel's own lists."""
     pids: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, _text(children).split()):
+        for child in map(int, text(children).split()):
             pids += [child, *below(child)]
     return pids
 
 
 def users(pid: int) -> list[str]:
     """The real and the effective user's number; empty if it has ended."""
-    lines = _text(f"/proc/{pid}/status").splitlines()
+    lines = text(f"/proc/{pid}/status").splitlines()
     return next((line.split()[1:3] for line in lines if line.startswith("Uid:")), [])
 
 
 def words(pid: int) -> list[str]:
-    return _text(f"/proc/{pid}/cmdline").split("\0")[:-1]
+    return text(f"/proc/{pid}/cmdline").split("\0")[:-1]
 
 
 def open_files(pid: int) -> list[Path]:
@@ -83,7 +83,7 @@ def user_name(number: int) -> str:
 @cache
 def boot_id() -> str:
     """A new one at each start of the machine; empty if it is not known."""
-    return _text("/proc/sys/kernel/random/boot_id").strip()
+    return text("/proc/sys/kernel/random/boot_id").strip()
 
 
 @cache
@@ -93,7 +93,8 @@ def pid_namespace() -> str:
     return ""
 
 
-def _text(path: str | Path) -> str:
+def text(path: str | Path) -> str:
+    """The content of a file of the kernel; empty if it cannot be read."""
     with suppress(OSError):
         return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
     return ""

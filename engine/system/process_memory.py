@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from . import proc
+
 STATUS = Path("/proc/self/status")
 
 
@@ -26,10 +28,7 @@ class Peaks:
 
 
 def peaks() -> Peaks:
-    try:
-        status = dict(line.split(":", 1) for line in STATUS.read_text(encoding="utf-8").splitlines() if ":" in line)
-    except OSError:
-        return Peaks()
+    status = dict(line.split(":", 1) for line in proc.text(STATUS).splitlines() if ":" in line)
     limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
     return Peaks(_bytes(status.get("VmHWM", "")), _bytes(status.get("VmPeak", "")) if limited else None)
 

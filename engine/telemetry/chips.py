@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..system import proc
 from . import resource_limits
 
 TERA = 1e12
@@ -136,11 +137,7 @@ def least_multiprocessors(of_all: Iterable[int | None]) -> int:
 
 def cpu_multiplies_bfloat16() -> bool:
     """Return True if this CPU has instructions for bfloat16 products (AVX512-BF16 or AMX), according to the kernel."""
-    try:
-        flags = _CPU_INFO.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    return re.search(r"\b(avx512_bf16|amx_bf16)\b", flags) is not None
+    return re.search(r"\b(avx512_bf16|amx_bf16)\b", proc.text(_CPU_INFO)) is not None
 
 
 def fast_policies(capability: Sequence[int] | None, cpu_bfloat16: bool) -> list[str]:
@@ -188,11 +185,8 @@ def devices_at(addresses: Iterable[str]) -> list[int]:
 
 
 def _is_gpu(device: Path) -> bool:
-    try:
-        nvidia, lent = (device / "vendor").read_text().strip() == NVIDIA, (device / "driver").resolve().name == LENT
-        return nvidia and (device / "class").read_text().startswith(DISPLAY) and not lent
-    except OSError:
-        return False
+    nvidia, lent = proc.text(device / "vendor").strip() == NVIDIA, (device / "driver").resolve().name == LENT
+    return nvidia and proc.text(device / "class").startswith(DISPLAY) and not lent
 
 
 def confined() -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..system import proc
 from . import resource_limits
 
 # The root of the kernel's files about the machine; tests put a tree of their own in its place.
@@ -44,14 +45,15 @@ def memory() -> Memory:
                 continue
             total = min(total, limit)
             path = folder / "memory.stat"
-            words = (line.split() for line in _lines(path))
+            words = (line.split() for line in proc.text(path).splitlines())
             needed = (used or 0) - next((int(line[1]) for line in words if len(line) == 2 and line[0] == given_back), 0)
             available = min(available, max(0, limit - needed))
     return Memory(total, available)
 
 
 def _of_machine() -> Memory:
-    kilobytes = {name: _kilobytes(rest) for name, _, rest in (line.partition(":") for line in _lines(_MEMORY_INFO))}
+    rows = (line.partition(":") for line in proc.text(_MEMORY_INFO).splitlines())
+    kilobytes = {name: _kilobytes(rest) for name, _, rest in rows}
     total = 1024 * kilobytes.get("MemTotal", 0)
     return Memory(total, 1024 * kilobytes.get("MemAvailable", kilobytes.get("MemFree", 0)))
 
@@ -116,20 +118,13 @@ def memory_limited() -> bool:
 def _groups(controller: str) -> Iterator[Path]:
     """The folders of this process' control groups, as seen from inside and outside; some may not exist."""
     mounted = ROOT / "sys/fs/cgroup"
-    for line in _lines(ROOT / "proc/self/cgroup") or ["0::/", f"1:{controller}:/"]:
+    for line in proc.text(ROOT / "proc/self/cgroup").splitlines() or ["0::/", f"1:{controller}:/"]:
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
         top = mounted / controller if controllers else mounted
         inner = top / path.strip("/")
         yield from (folder for folder in (inner, *inner.parents) if folder.is_relative_to(top))
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
 
 
 def _number(path: Path) -> int | None:

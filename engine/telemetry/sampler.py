@@ -189,14 +189,9 @@ class Sampler(threading.Thread):
     """
 
     def __init__(
-        self,
-        events: EventWriter,
-        trainer_pid: int,
-        interval_seconds: float,
-        *,
-        pcie: bool = False,
+        self, events: EventWriter, trainer_pid: int, interval_seconds: float, *, pcie: bool = False,
         network: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(name="sampler", daemon=True)
         self.trainer_memory_share: float | None = None
         self._events, self._interval_seconds = events, interval_seconds

@@ -17,7 +17,8 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from ...engine.files.places import PRESET_SUFFIXES, QUEUE, home, named_presets, proofs_folder, runs_folder
+from ...engine.files.places import PRESET_SUFFIXES, named_presets, proofs_folder, runs_folder
+from ...engine.queue import entry_names
 
 VARIABLE, WITHOUT_TITLES = "_GPUTUI_COMPLETE", "bash"  # the request of the shell; of bash, which shows words alone
 MOST = 200  # of the newest runs: more are not looked through in a shell
@@ -89,11 +90,7 @@ def ended_run(context: click.Context, parameter: click.Parameter, incomplete: st
 def queued_run(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Leave out ids that are already on the command line."""
     named = context.params.get("names") or ()
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        files = sorted(name for name in os.listdir(home() / QUEUE) if name.endswith(".json") and name[0] != ".")
-        names = [name[:-5] for name in files]
-    return [item for item in _fitting(names, incomplete) if item.value not in named]
+    return [item for item in _fitting(entry_names(), incomplete) if item.value not in named]
 
 
 def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -31,7 +31,7 @@ if is_called():
     from ...engine.leases.lease import Lease, NotFree
     from ...engine.leases.start_devices import Wish
     from ...engine.options import gpu_choice
-    from ...engine.queue import any_entry
+    from ...engine.queue import entry_names
     from ...engine.text_table import Table
     from ...engine.units import share, size
     from ..printing.plain_tables import console, show_table
@@ -78,7 +78,7 @@ def gpus(as_json: bool) -> None:
 
 def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
     """Return by a GPU's UUID the first waiting run or measurement that the queue could start there."""
-    if not any_entry():
+    if not entry_names():
         return {}
     from ...engine.queue import entries, free_devices, queue_settings  # only if something is queued
 

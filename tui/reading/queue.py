@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...engine import runs
 from ...engine.job import this_machine
-from ...engine.queue import any_entry, entries, free_devices, queue_settings
+from ...engine.queue import entries, free_devices, queue_settings
 from ...engine.queue.entries import Entry, ListingReader, News
 from ...engine.queue.forecast import MOST_RUNS, Begun, Durations, Expected, start_times
 from ...engine.queue.free_devices import Device
@@ -128,9 +128,7 @@ _reader, _times = ListingReader(), StartTimes()
 
 
 def read() -> Queue:
-    """Return the queue as it is now. If it is empty, this costs only the listing of one folder."""
-    if not any_entry():
-        return Queue()
+    """Return the queue as it is now, with the start of each waiting run."""
     _reader.read()
     listed, paused, news = _reader.listing.entries, entries.is_paused(), entries.news()
     reasons = news.why

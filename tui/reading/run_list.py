@@ -15,7 +15,7 @@ from ...engine.files import located_yaml, writing
 from ...engine.files.located_yaml import YamlFault
 from ...engine.files.reading import written_at
 from ...engine.files.values import EMPTY, harmless
-from ...engine.queue import any_entry
+from ...engine.queue import entry_names
 from ...engine.runs import ACTIVE_STATES, Run, code_copy, part_of_sweep, run_cluster, titles
 from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.events import EpochEnd, Progress
@@ -165,7 +165,7 @@ class RunList:
 
 def read_queue() -> Queue:
     """Return the queue as it is now. If the queue is empty, this costs only the listing of one folder."""
-    if not any_entry():
+    if not entry_names():
         return Queue()
     from . import queue
 

@@ -104,7 +104,7 @@ class GpuQuery:
         self._instances: Instances | None = None
         self._work: Source[Work] | None = None
         self._fault = ""  # the last one, for people
-        self._handle: Handle | None = None
+        self.handle: Handle | None = None  # of NVML; None while the GPU is lost or could not be opened
         self._look_again, self._why, self._failures = 0.0, Reason.NOT_ASKED, 0
         self.facts = Gpu(index)
         self.missing = ""
@@ -114,41 +114,36 @@ class GpuQuery:
     @property
     def is_retry_due(self) -> bool:
         """True if the GPU is lost or could not be opened, and the next reading will try to open it."""
-        return self._handle is None and time.monotonic() >= self._look_again
-
-    @property
-    def handle(self) -> Handle | None:
-        """NVML's handle of the GPU. It is None while the GPU is lost or could not be opened."""
-        return self._handle
+        return self.handle is None and time.monotonic() >= self._look_again
 
     # ---- identity ------------------------------------------------------------------------------
 
     def _open(self) -> None:
         try:
-            self._handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
+            self.handle = pynvml.nvmlDeviceGetHandleByIndex(self.index)
         except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
             self._lose(reason_of(fault), text_of(fault))
             return
         self._refused, self._slow_values = {}, {}
-        self.facts = replace(self.facts, **{key: value for key, value in names(self._handle).items() if value})
+        self.facts = replace(self.facts, **{key: value for key, value in names(self.handle).items() if value})
 
     def identity(self) -> Gpu:
         """What never changes, and what matters to a training that starts now: memory, mode, processes."""
-        if self._handle is None:
+        if self.handle is None:
             return self._nothing()
-        mode = or_none(lambda: pynvml.nvmlDeviceGetComputeMode(self._handle))
+        mode = or_none(lambda: pynvml.nvmlDeviceGetComputeMode(self.handle))
         memory = or_none(lambda: self._answer(MEMORY)) or {}
         total, used = memory.get("memory_total_bytes"), memory.get("memory_used_bytes")
         mig = (or_none(lambda: self._answer(MIG)) or {}).get("mig")
         return replace(
             self.facts,
-            **chip(self._handle),
+            **chip(self.handle),
             memory_total_bytes=total if isinstance(total, int) and total else None,
             memory_used_bytes=used if isinstance(used, int) else None,
             mig=mig if isinstance(mig, tuple) else None,
             exclusive=mode in EXCLUSIVE,
             prohibited=mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
-            processes=described(or_none(lambda: computing(self._handle)) or [], self._own_pid),
+            processes=described(or_none(lambda: computing(self.handle)) or [], self._own_pid),
         )
 
     # ---- readings -----------------------------------------------------------------------------
@@ -157,12 +152,12 @@ class GpuQuery:
         """Return a reading of the GPU. `slow` includes the figures that change rarely or take long to read."""
         if self.is_retry_due:
             self._open()
-        if self._handle is None:
+        if self.handle is None:
             return self._nothing()
         try:
             if slow:
                 self._refused, self._slow_values = {}, {}
-            self._flow = self._flow or Flow(self._handle)
+            self._flow = self._flow or Flow(self.handle)
             flow = self._flow.read(self._instances is None or self._instances.turn_of_the_whole)
             questions = [MIG_PROCESSES if each is MIG and self._all_of_processes else each for each in QUESTIONS]
             questions += [PCIE] if self._pcie and not self._flow.tells_pcie else []
@@ -182,10 +177,10 @@ class GpuQuery:
             values = self._slow_values | values | flow
             mig, processes = values.get("mig"), values.get("processes")
             if isinstance(mig, tuple) and mig:
-                self._instances = self._instances or Instances(self._handle)
+                self._instances = self._instances or Instances(self.handle)
                 values["mig"] = self._instances.read(mig)
             if self._all_of_processes and isinstance(processes, tuple) and processes:
-                self._work = self._work or Source(lambda: Work(self._handle))
+                self._work = self._work or Source(lambda: Work(self.handle))
                 used = self._work.ask(Work.read)
                 if (work := self._work.reader) is not None and not isinstance(used, Reason):
                     values["processes"] = work.of(processes, used)
@@ -234,7 +229,7 @@ class GpuQuery:
         reason = Reason.UNSUPPORTED
         for way in range(self._ways.get(question, 0), len(question.ways)):
             try:
-                values = question.ways[way](self._handle)
+                values = question.ways[way](self.handle)
             except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
                 reason, self._fault = reason_of(fault), text_of(fault)
                 if reason is Reason.LOST:
@@ -263,6 +258,6 @@ class GpuQuery:
         if why is Reason.LOST and self.lost_since is None:
             self.lost_since = time.time()
         # Not closed: a lost GPU may not even answer that.
-        self._handle = self._flow = self._instances = self._work = None
+        self.handle = self._flow = self._instances = self._work = None
         self._failures += 1
         self._look_again = time.monotonic() + min(LOOK_AGAIN_SECONDS, 2.0**self._failures)

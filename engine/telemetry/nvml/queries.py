@@ -190,29 +190,17 @@ def computing(gpu: Handle) -> list[GpuProcess]:
     return [GpuProcess(process.pid) for process in listed]
 
 
-def _processes_v3(gpu: Handle) -> Values:
-    return _processes(gpu, 3)
-
-
-def _processes_v2(gpu: Handle) -> Values:
-    return _processes(gpu, 2)
-
-
-def _mig(gpu: Handle) -> Values:
-    # None if the mode is off.
-    return _instances(gpu, lambda _instance: {})
-
-
 def _mig_with_processes(gpu: Handle) -> Values:
     # The whole GPU's list has them only for a caller with privileges (nvml.h, nvmlDeviceGetComputeRunningProcesses).
     def processes(instance: Handle) -> Values:
-        listed = or_none(lambda: _processes_v3(instance)) or or_none(lambda: _processes_v2(instance))
+        listed = or_none(lambda: _processes(instance, 3)) or or_none(lambda: _processes(instance, 2))
         return listed or {"processes": None}
 
     return _instances(gpu, processes)
 
 
 def _instances(gpu: Handle, more: Way) -> Values:
+    # None if the mode is off.
     if not pynvml.nvmlDeviceGetMigMode(gpu)[0]:
         return {"mig": None}
     instances = []
@@ -248,9 +236,9 @@ def _pcie(gpu: Handle) -> Values:
 
 EXCLUSIVE = (pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
 MEMORY = Question(("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes"), (_memory_v2, _memory_v1))
-MIG = Question(("mig",), (_mig,), slow=True)
+MIG = Question(("mig",), (lambda gpu: _instances(gpu, lambda _instance: {}),), slow=True)
 MIG_PROCESSES = Question(("mig",), (_mig_with_processes,), slow=True)  # in place of MIG, if processes are asked for
-PROCESSES = Question(("processes",), (_processes_v3, _processes_v2), slow=True)
+PROCESSES = Question(("processes",), (lambda gpu: _processes(gpu, 3), lambda gpu: _processes(gpu, 2)), slow=True)
 _RARE_POLICIES = {
     "board_limit": pynvml.NVML_PERF_POLICY_BOARD_LIMIT,
     "reliability_limit": pynvml.NVML_PERF_POLICY_RELIABILITY,

@@ -93,11 +93,8 @@ class DriverErrors:
             self.close()
 
     def _register(self, gpu: Handle) -> bool:
-        try:
-            pynvml.nvmlDeviceRegisterEvents(gpu, pynvml.nvmlEventTypeXidCriticalError, self._set)
-        except Exception:  # noqa: BLE001 - a broken driver may raise anything
-            return False
-        return True
+        kind = pynvml.nvmlEventTypeXidCriticalError
+        return or_none(lambda: pynvml.nvmlDeviceRegisterEvents(gpu, kind, self._set) or True) is True
 
     def read(self) -> list[DriverError]:
         """Those since the last call, at most 100; empty if the platform has no events. Xid 45 is left out: it only

@@ -4,7 +4,6 @@ pace."""
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import re
 import time
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 
-from ....engine.files.reading import GrowingFile, why
+from ....engine.files.reading import GrowingFile, bytes_of, why
 from ....engine.files.values import EMPTY
 from ....engine.runs import Follower, Run
 from ....engine.runs.event_reading import Damage, Tail
@@ -149,7 +148,7 @@ class RunReader:
         self.run = run
         self._newest_t, self._seen_at = 0.0, time.monotonic()  # of the newest event, and when it was read
         self._clock = clock or (lambda: self._newest_t + time.monotonic() - self._seen_at)
-        self._sizes_at_end: tuple[int, ...] = ()
+        self._sizes_at_end: tuple[int | None, ...] = ()
         self.picture = Picture()
         self._store = Store()
         self._log = LogTail(run.file("engine.log"))
@@ -187,15 +186,9 @@ class RunReader:
         self._sizes_at_end = self._sizes() if self.ended else ()
         return behind
 
-    def _sizes(self) -> tuple[int, ...]:
+    def _sizes(self) -> tuple[int | None, ...]:
         # They grow after the end of the run if it was resumed meanwhile.
-        if self._replay is not None:
-            return ()
-        sizes = []
-        for name in EVENT_FILES:
-            with contextlib.suppress(OSError):
-                sizes.append(self.run.file(name).stat().st_size)
-        return tuple(sizes)
+        return () if self._replay is not None else tuple(bytes_of(self.run.file(name)) for name in EVENT_FILES)
 
     def _is_active(self) -> bool:
         # A run that had ended may have been resumed, and may have ended again since the last reading.
@@ -309,7 +302,7 @@ def seconds_of(now: Snapshot, axis: str, window: Span) -> Span:
 def read(run: Run, now: Snapshot, axis: str, window: Span, is_due: Callable[[], bool]) -> Iterator[Closer]:
     """Yield the lines of a part of the axis, again after each reading of a running run, while `is_due`. Nothing if the
     run's history is complete."""
-    size = sum(run.file(name).stat().st_size for name in EVENT_FILES if run.file(name).exists())
+    size = sum(bytes_of(run.file(name)) or 0 for name in EVENT_FILES)
     if size < PARSED_BYTES and all(line.each == 1 for line in now.lines.values()):
         return
     begin, end = seconds_of(now, axis, window)
