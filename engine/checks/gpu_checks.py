@@ -22,6 +22,9 @@ from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
 from ..units import size
 
 KEY = "device.visible"
+WITHIN_A_MACHINE = ("hierarchical_copy", "reduction_to_one_device")
+_COMMUNICATION = "strategy.communication"
+_RUN_OF_ITS_OWN = "measure one machine of it with strategy.kind=mirrored, and compare whole runs with gputui compare"
 ON_THE_CPU = "device.visible=none trains on the CPU"
 _OTHER = f"choose another GPU with {KEY}"
 _WITH_CUDNN = ("cnn", "separable_cnn", "resnet50")  # gputui's models whose layers are cuDNN's
@@ -335,11 +338,6 @@ def strategy(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 # ---- several machines -----------------------------------------------------------------------------
-
-
-WITHIN_A_MACHINE = ("hierarchical_copy", "reduction_to_one_device")
-_COMMUNICATION = "strategy.communication"
-_RUN_OF_ITS_OWN = "measure one machine of it with strategy.kind=mirrored, and compare whole runs with gputui compare"
 
 
 def of_kind(kind: object, machine: Machine) -> Iterator[Finding]:

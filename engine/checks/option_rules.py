@@ -34,6 +34,18 @@ from ..system.identity import Place
 from ..units import amount, clock, counted, estimate
 from .gpu_checks import on_cpu, replicas
 
+_RATE_SCALING = "train.learning_rate_scaling"
+_SCHEDULE = "train.schedule"
+LONG_SECONDS = 600.0
+MANY_EPOCHS = 100  # much for a training whose time is not known
+LOOKED_AT = 20  # runs, the newest first
+CHECKPOINT = "run.checkpoint"
+# Groups of options, and single ones, on which the time of an epoch does not depend.
+_WITHOUT_EFFECT = (
+    "run.", "train.epochs", "train.seed", "train.learning_rate", "train.warmup_steps", "train.schedule",
+    "train.early_stop", "train.plateau",
+)  # fmt: skip
+
 
 def gradients(options: Options, _machine: Machine) -> Iterator[Finding]:
     """Accumulated, of parts of batches, or clipped."""
@@ -167,9 +179,6 @@ def steps(options: Options, machine: Machine) -> Iterator[Finding]:
                       "set input.one_batch=false, unless you only measure the speed")  # fmt: skip
 
 
-_RATE_SCALING = "train.learning_rate_scaling"
-
-
 def scaling(options: Options, machine: Machine) -> Iterator[Finding]:
     """Without scaling nothing is reported: the learning rate may have been chosen for this global batch."""
     train, count = options.train, replicas(options, machine)
@@ -184,9 +193,6 @@ def scaling(options: Options, machine: Machine) -> Iterator[Finding]:
         yield note((_RATE_SCALING, "train.warmup_steps"),
             f"{count} replicas begin with {amount(factor)} times the learning rate, {rate}, in their first step",
             "let it rise in train.warmup_steps; Goyal et al. take the steps of 5 epochs")  # fmt: skip
-
-
-_SCHEDULE = "train.schedule"
 
 
 def watched(options: Options, _machine: Machine) -> Iterator[Finding]:
@@ -235,17 +241,6 @@ def lacks_figure(options: Options, figure: WatchedFigure) -> tuple[str, tuple[st
     if figure.of_validation and not options.train.validates:
         return f"{figure.name} is a figure of the validation, which is off", (figure.name.removeprefix("val_"),)
     return None
-
-
-LONG_SECONDS = 600.0
-MANY_EPOCHS = 100  # much for a training whose time is not known
-LOOKED_AT = 20  # runs, the newest first
-CHECKPOINT = "run.checkpoint"
-# Groups of options, and single ones, on which the time of an epoch does not depend.
-_WITHOUT_EFFECT = (
-    "run.", "train.epochs", "train.seed", "train.learning_rate", "train.warmup_steps", "train.schedule",
-    "train.early_stop", "train.plateau",
-)  # fmt: skip
 
 
 def unkept(preset: Preset) -> Iterator[Finding]:

@@ -44,8 +44,7 @@ class Examination:
                 findings += libraries.findings(cuda, seen.driver, findings)
             findings += [*gpu_findings.iommu_findings(seen, bus or []), *libraries.tensorflow(there), *software]
             findings += libraries.cuda(missing, there)
-            findings += libraries.cudnn([gpu for gpu in seen.gpus if gpu.usable], there)
-            findings += libraries.xla_tools(missing, there)
+            findings += libraries.xla([gpu for gpu in seen.gpus if gpu.usable], missing, there)
             if seen.count or gpu_findings.unreadable(seen):
                 findings += libraries.libcuda(seen.driver, confined)
             findings += host_findings.findings(seen.count)

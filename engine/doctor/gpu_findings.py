@@ -25,6 +25,10 @@ from ..units import counted, size
 from .libraries import FABRIC, CudaAnswer
 from .nvml_query import ExaminedGpu, NvmlAnswers
 
+Bus = Sequence[str] | None
+_RESET = "reset it when nothing runs on it (as root: nvidia-smi --gpu-reset)"
+_TRANSLATES = "DMA"  # the type of an IOMMU group in the kernel: DMA, DMA-FQ; "identity" passes addresses through
+HIDDEN = "no GPU"  # `about` of the finding that all GPUs are hidden on purpose
 _NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d\b|\bMX\d50\b|\bT\d{3,4}\b")  # Turing's small chips, TU116 and TU117
 _HBM = re.compile(r"\b([GB]?[HB][12]00|GH200|GB\d00|A100|A30|V100S?|P100|TITAN V)\b")  # ECC takes nothing from HBM
 _SLOWED = ("slowdown", "thermal", "brake")  # parts of the names of throttle reasons that mean a problem
@@ -35,9 +39,6 @@ _REMEDIES: dict[Reason | None, str] = {
 
 
 # ---- the driver -----------------------------------------------------------------------------------
-
-
-Bus = Sequence[str] | None
 
 
 def driver_findings(seen: NvmlAnswers, bus: Bus, confined: bool, cuda: CudaAnswer) -> Iterator[Finding]:
@@ -258,9 +259,6 @@ def _taken(gpu: ExaminedGpu, _box: Box) -> Iterator[Finding]:
     yield Finding(level, "GPU", f"{size(used)} of {size(total)} are already in use{by}", remedy)
 
 
-_RESET = "reset it when nothing runs on it (as root: nvidia-smi --gpu-reset)"
-
-
 def _compute_mode(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
     reset = "as root: nvidia-smi -c DEFAULT"
     if gpu.compute_mode == pynvml.NVML_COMPUTEMODE_PROHIBITED:
@@ -331,9 +329,6 @@ RULES: tuple[Callable[[ExaminedGpu, Box], Iterator[Finding]], ...] = (
 # ---- copies between GPUs -------------------------------------------------------------------------
 
 
-_TRANSLATES = "DMA"  # the type of an IOMMU group in the kernel: DMA, DMA-FQ; "identity" passes addresses through
-
-
 def iommu_findings(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
     """Several GPUs copy over PCIe, and an IOMMU translates their addresses (`bus`)."""
     there = [gpu for gpu in seen.gpus if gpu.usable]
@@ -348,9 +343,6 @@ def iommu_findings(seen: NvmlAnswers, bus: Sequence[str]) -> Iterator[Finding]:
 
 
 # ---- which GPUs CUDA shows to a process ---------------------------------------------------------
-
-
-HIDDEN = "no GPU"  # `about` of the finding that all GPUs are hidden on purpose
 
 
 def choice_findings(seen: NvmlAnswers) -> Iterator[Finding]:

@@ -96,8 +96,10 @@ def cuda(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
         yield Finding("ok", "CUDA", f"all {len(LIBRARIES)} libraries that TensorFlow loads are installed")
 
 
-def cudnn(gpus: Iterable[Gpu], has_driver: bool) -> Iterator[Finding]:
-    """Report a cuDNN that does not fit TensorFlow, or these GPUs with XLA (without code for them: gpu_findings.py)."""
+def xla(gpus: Iterable[Gpu], missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
+    """Report a cuDNN that does not fit TensorFlow, or these GPUs with XLA (without code for them: gpu_findings.py); and
+    missing ptxas and libdevice, which XLA needs, unless packages are missing that bring them (`missing`).
+    """
     if not _has_cuda():
         return
     chips = [gpu.compute_capability for gpu in gpus]
@@ -107,25 +109,7 @@ def cudnn(gpus: Iterable[Gpu], has_driver: bool) -> Iterator[Finding]:
     misfit = compatibility.old_cudnn(chips, version) or (not without_xla and compatibility.xla_fails(chips, version))
     if misfit:
         yield misfit if has_driver else replace(misfit, level="note")
-
-
-def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
-    """The driver's libcuda.so.1 may be missing even if NVML works. `driver` is its version, `confined` a container."""
-    root = resource_limits.ROOT
-    folders = [root / name for name in ("usr/lib", "usr/lib64", "usr/lib/wsl/lib", "run/opengl-driver/lib")]
-    folders += (root / "usr/lib").glob("*-linux-gnu")
-    if _is_there(LIBCUDA) or any((folder / LIBCUDA).exists() for folder in folders):
-        return
-    package = f" {driver} (Ubuntu: libnvidia-compute-{driver.split('.')[0]})" if driver else ""
-    remedy = f"install the compute part of the driver{package}"
-    if confined:
-        remedy = "start the container with --gpus all (NVIDIA_DRIVER_CAPABILITIES must contain compute,utility)"
-    yield Finding("error", "CUDA", f"{LIBCUDA} is missing: TensorFlow cannot use a GPU", remedy)
-
-
-def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
-    """Report missing ptxas and libdevice, which XLA needs, unless packages are missing that bring them."""
-    if not _has_cuda() or len(set(missing.values())) > MOST_PACKAGES:
+    if len(set(missing.values())) > MOST_PACKAGES:
         return
     lacking = []
     if installed.site("nvidia/cuda_nvcc/bin/ptxas") is None and not shutil.which("ptxas"):
@@ -141,6 +125,20 @@ def xla_tools(missing: dict[str, str], has_driver: bool) -> Iterator[Finding]:
         yield Finding("warning" if has_driver else "note", "XLA", what, installed.install("nvidia-cuda-nvcc-cu12"))
     else:
         yield Finding("ok", "XLA", "ptxas and libdevice are installed")
+
+
+def libcuda(driver: str, confined: bool) -> Iterator[Finding]:
+    """The driver's libcuda.so.1 may be missing even if NVML works. `driver` is its version, `confined` a container."""
+    root = resource_limits.ROOT
+    folders = [root / name for name in ("usr/lib", "usr/lib64", "usr/lib/wsl/lib", "run/opengl-driver/lib")]
+    folders += (root / "usr/lib").glob("*-linux-gnu")
+    if _is_there(LIBCUDA) or any((folder / LIBCUDA).exists() for folder in folders):
+        return
+    package = f" {driver} (Ubuntu: libnvidia-compute-{driver.split('.')[0]})" if driver else ""
+    remedy = f"install the compute part of the driver{package}"
+    if confined:
+        remedy = "start the container with --gpus all (NVIDIA_DRIVER_CAPABILITIES must contain compute,utility)"
+    yield Finding("error", "CUDA", f"{LIBCUDA} is missing: TensorFlow cannot use a GPU", remedy)
 
 
 def _has_cuda() -> bool:

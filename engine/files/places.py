@@ -13,6 +13,8 @@ from pathlib import Path
 SHIPPED_PRESETS = Path(__file__).resolve().parents[2] / "presets"
 SHIPPED_EXAMPLES = SHIPPED_PRESETS.with_name("examples")
 PRESET_SUFFIXES = (".yaml", ".yml")
+QUEUE = "queue"  # the folder next to that of the runs with a file for each queued run or measurement
+TRIALS = "trials"  # the folder of a proof that holds the run folders of its trials
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif")
 # The data sets that Keras downloads: their files in its folder, in words and as a pattern.
 KERAS_FILES = {
@@ -51,12 +53,6 @@ def runs_folder() -> Path:
 
 def proofs_folder() -> Path:
     return home() / "proofs"
-
-
-QUEUE = "queue"  # the folder next to that of the runs with a file for each queued run or measurement
-
-
-TRIALS = "trials"  # the folder of a proof that holds the run folders of its trials
 
 
 def config_folder() -> Path:

@@ -29,6 +29,8 @@ _IN_TEXT = re.compile(rf"; ({'|'.join(map(re.escape, _BY_WORDS))})|\berrno = ([0
 _NAMED = re.compile(r"(/[^;]*); ")
 _NODES = re.compile(r"\[\[[^\]]*\]\]|\{\{[^}]*\}\}|\[Op:.*|^\(0\) [A-Z_]+: +")
 PROBE_BYTES = 16384
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # the errors of a file system that cannot sync a folder
+_DRAFT = ".{name}.{process}"  # with random digits: other threads and other hosts may write the same file
 
 
 def refusal(fault: BaseException) -> int | None:
@@ -99,10 +101,6 @@ def used_bytes(*folders: str | os.PathLike[str]) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         total += used_bytes(entry)
     return total
-
-
-_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # the errors of a file system that cannot sync a folder
-_DRAFT = ".{name}.{process}"  # with random digits: other threads and other hosts may write the same file
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True, mode: int = 0o666) -> None:

@@ -36,6 +36,8 @@ RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0  # doubled after each failure
 GIVE_UP_SECONDS = 600.0  # of failures after the end of the run
 PATIENCE_SECONDS = 20.0  # for followers to write the end of a run
 _LOOK_SECONDS = 0.1
+State = Literal["starting", "following", "waiting", "done", "given_up"]
+LOCK_ATTEMPTS = 3000  # of 10 ms: a follower that ends while the run is resumed holds the lock a little longer
 
 
 class Following:
@@ -159,9 +161,6 @@ class Following:
         write_atomically(file_of(run.path, self._name), json.dumps(plain(asdict(self._place))), durable=False)
 
 
-State = Literal["starting", "following", "waiting", "done", "given_up"]
-
-
 class FollowError(Exception):
     """A run cannot be followed, or not by this target: what the user can do."""
 
@@ -283,9 +282,6 @@ def states(folder: Path) -> list[FollowerState]:
     """Return the states in the order of the targets' names."""
     names = sorted(path.stem for path in (folder / FOLDER).glob("*.json") if path.stem in TARGETS)
     return [state(folder, name) for name in names]
-
-
-LOCK_ATTEMPTS = 3000  # of 10 ms: a follower that ends while the run is resumed holds the lock a little longer
 
 
 def main(folder: Path, name: str) -> int:

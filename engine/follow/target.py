@@ -20,6 +20,9 @@ from ..runs.history import PLACE, RowMaker
 from ..runs.launched_with import options_of
 from ..runs.parsing import parse_block
 
+_LOGIN = re.compile(r"//[^/?#\s]*@")  # in an address; a password may have an @
+RESULT = "result/"  # before the names of figures of the result
+
 
 @dataclass(frozen=True)
 class AboutRun:
@@ -40,9 +43,6 @@ def about_run(run: Run) -> AboutRun:
     shared = {key: value for key, value in values.items() if not is_private(key)}
     changed = {key: value for key, value in shared.items() if key not in defaults or value != defaults[key]}
     return AboutRun(run.path, run.id, title.whole, title.preset, changed, notes.tags, notes.note)
-
-
-_LOGIN = re.compile(r"//[^/?#\s]*@")  # in an address; a password may have an @
 
 
 def without_login(text: str) -> str:
@@ -66,9 +66,6 @@ class Target(Protocol):
 
     def end(self, about: AboutRun, outcome: Outcome) -> None:
         """How the run has ended. It may be called again, also after further points."""
-
-
-RESULT = "result/"  # before the names of figures of the result
 
 
 @dataclass(frozen=True)
