@@ -152,6 +152,8 @@ def found(*gpus: dict[str, Any], cuda_works: bool | None = None) -> list[Finding
         ({"throttle": ["idle", "power cap"]}, "", "", ""), ({"memory_used_bytes": GIB_RULES - 1}, "", "", ""),
         ({"memory_used_bytes": GIB_RULES}, "note", "1.0 GiB of 80.0 GiB are already in use",
          "nvidia-smi may show by whom (a display takes some, too)" + USE_OTHER),
+        ({"memory_used_bytes": 8 * GIB_RULES, "processes": [GpuProcess(7, name="Xorg", type="G")]}, "note",
+         "8.0 GiB of 80.0 GiB are already in use by Xorg 7", "its display needs them" + USE_OTHER),
         ({"memory_used_bytes": 8 * GIB_RULES, "processes": PYTHON[:3]}, "note",
          "8.0 GiB of 80.0 GiB are already in use by python 7, python 8, python 9", "end them" + USE_OTHER),
         ({"memory_used_bytes": 8 * GIB_RULES + 1, "processes": PYTHON}, "warning",

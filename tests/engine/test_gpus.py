@@ -23,6 +23,7 @@ from tests.doors.engine import (
     Reason,
     gpm_nvlink,
     machine_gpus,
+    queries,
     sole_holder,
     this_machine,
 )
@@ -64,6 +65,20 @@ def test_marks_and_impossible_answers_are_no_figures(answers: Patch) -> None:
     assert asked("busy") == {"busy": Reason.ERROR, "memory_busy": 0.07}
     assert asked("throttle") == {"throttle": ()}, "an idle GPU is not slowed down, and nobody has set its clocks"
     assert asked("pstate") == {"pstate": 0}
+
+
+@pytest.mark.parametrize(
+    ("driver", "version"), [("535.43.02", 2), ("535.86.10", 2), ("535.104.05", 3), ("570.86.15", 3)]
+)
+def test_processes_are_listed_by_a_function_whose_entries_are_read_right(
+    driver: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in (2, 3):
+        listed = [SimpleNamespace(pid=each, usedGpuMemory=1)]
+        monkeypatch.setattr(pynvml, f"nvmlDeviceGetComputeRunningProcesses_v{each}", lambda _, listed=listed: listed)
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", lambda: driver)
+    monkeypatch.setattr(queries, "_has_long_entries", queries._has_long_entries.__wrapped__)
+    assert [process.pid for process in queries.computing("gpu")] == [version]
 
 
 # ---- The answers about this machine as plain values ----------------------------------------------

@@ -49,6 +49,8 @@ FREE = GpuUse(1, "GPU-1", "A100", None, 24 * GIB, 0, 0.0, ())
 BOB = GpuProcess(1, "bob", "python")
 EVES = Holder("GPU-1", "eve", 1, what="digits")
 STUCK = replace(EVES, stuck="its run has ended")
+XORG, CHROME = GpuProcess(2, "root", "Xorg", type="G"), GpuProcess(3, "bob", "chrome", type="C+G")
+MPS = GpuProcess(4, "root", "nvidia-cuda-mps-server", type="C")
 
 
 @pytest.mark.parametrize(
@@ -60,10 +62,23 @@ STUCK = replace(EVES, stuck="its run has ended")
         ({"memory_used_bytes": GIB, "holder": STUCK}, "1.0 GiB of its memory are in use, stuck: its run has ended"),
         ({"busy": 0.021}, "busy for 2 % of the time"),
         ({"processes": (BOB,), "holder": EVES}, "used by eve's digits"),
+        ({"processes": (XORG, CHROME, MPS)}, ""),
+        ({"processes": (XORG, replace(BOB, type="C+G"))}, "used by bob's python"),
+        ({"processes": (XORG,), "memory_used_bytes": 6 * GIB - 1, "busy": 0.3}, ""),
+        (
+            {"processes": (XORG,), "memory_used_bytes": 6 * GIB},
+            "6.0 GiB of its memory are in use (limit with a display: 6.0 GiB), by processes that are not visible",
+        ),
+        ({"processes": (XORG,), "busy": 0.31}, "busy for 31 % of the time (limit with a display: 30 %)"),
     ],
 )
 def test_a_gpu_is_free_if_nobody_has_it_or_uses_more_than_a_display_does(changes: dict[str, Any], reason: str) -> None:
     assert replace(FREE, **changes).why_not_free() == reason
+
+
+def test_in_wsl_a_gpu_has_a_display_whose_processes_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputui.engine.telemetry.chips.is_wsl", lambda: True)
+    assert replace(FREE, memory_used_bytes=6 * GIB - 1, busy=0.3, processes=None).why_not_free() == ""
 
 
 @pytest.mark.parametrize(
