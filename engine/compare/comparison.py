@@ -215,7 +215,7 @@ def compare(line_up: LineUp) -> Comparison:
             *[
                 f"{run.name}: {text}"
                 for run, preset in zip(runs, read, strict=True)
-                for text in (*run.damage, preset[1])
+                for text in (*run.damage, preset[1], _not_restored(run.whole_result))
                 if text
             ],
             *_together(runs),
@@ -238,6 +238,11 @@ def _together(runs: Sequence[Run]) -> list[str]:
     if not any(run.id in chiefs for run in runs) and len(set(chiefs)) == len(chiefs):
         return []
     return ["some of these runs are workers of one training: the speed of each is that of all workers together"]
+
+
+def _not_restored(result: Mapping[str, Any]) -> str:
+    names = result.get("not_restored") or []
+    return f"a resume has not restored all, so that its figures may differ: {'; '.join(names[:NAMED])}" if names else ""
 
 
 def _flat(result: Mapping[str, Any]) -> dict[str, float]:

@@ -206,7 +206,7 @@ NOT_SHOWN = {
     "error": "text: every view shows it as a message",
     "memory_answers": "changes of options, which a warning names when they are made",
     "xla_answer": "a change of an option, which a warning names when it is made",
-    "not_restored": "variables, which a warning of the resumed run names",
+    "not_restored": "texts: a warning of the resumed run, and a note of a comparison, have them",
     "learning": "a sentence, which views show next to the verdict on the speed",
     "code_changes": "changes of the user's code, which a warning names when the run is resumed",
 }

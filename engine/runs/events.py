@@ -495,7 +495,7 @@ class Summary(TrialFigures):
     xla_answer: Mapping[str, Any] | None = None  # the `xla_answer` event, if XLA has failed
     learning: str = ""  # as in the `diagnosis` event
     code_changes: Sequence[Mapping[str, Any]] = ()  # edited code with which the run was resumed: `step` and `files`
-    not_restored: Sequence[str] = ()  # variables that a resume has not restored, by their paths: figures may differ
+    not_restored: Sequence[str] = ()  # variables (paths) and other state (texts) not restored: figures may differ
 
 
 @dataclass(frozen=True, kw_only=True)

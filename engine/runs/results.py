@@ -18,7 +18,7 @@ from ..files.appending import RETRY_SECONDS, LineFile
 from ..files.reading import Object
 from ..files.writing import write_atomically
 from .event_reading import RunEvents
-from .events import EVENTS_FILE, Best, EpochEnd, Finished, Progress, Warn
+from .events import EVENTS_FILE, Best, EpochEnd, Finished, Progress, Started, Warn
 from .run import Run
 
 TRAINER_SECONDS = 2.0
@@ -49,9 +49,18 @@ class Reached:
     metrics: Mapping[str, float | None] = field(default_factory=dict)
 
 
+INEXACT = ("callbacks_not_restored", "begins_anew", "data_state", "pydataset_state", "random_anew")  # of a resume
+
+
 def not_restored(run_events: RunEvents) -> list[str]:
-    """Return the variables that a resume of the run has not restored, by their paths."""
-    return list(dict.fromkeys(name for warning in run_events.of(Warn) for name in warning.variables))
+    """Return what resumes of the run have not restored: variables by their paths, and messages about other state."""
+    names, is_resumed = list[str](), False
+    for event in run_events.events:
+        if isinstance(event, Started):
+            is_resumed = event.resumed_at_step is not None
+        elif isinstance(event, Warn):
+            names += event.variables or [event.message] * (is_resumed and event.kind in INEXACT)
+    return list(dict.fromkeys(names))
 
 
 def reached(run_events: RunEvents) -> Reached:

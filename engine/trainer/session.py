@@ -111,6 +111,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
     resume_at = built.checkpoints.latest_step(loop.steps)
     earlier = read_events(report.run.path, [EVENTS_FILE]) if resume_at is not None else RunEvents([])
     before, report.missed = earlier.last(events.Started), results.not_restored(earlier)
+    report.resumes = resume_at is not None
     _announce(loop, report, resume_at, prepared)
     pipeline, replicas = built.pipeline, built.pipeline.replicas
     if before is not None and replicas != before.replicas:  # its steps have another size now

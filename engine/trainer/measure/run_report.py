@@ -53,7 +53,8 @@ class RunReport:
         self.peak_memory_bytes: int | None = None
         self.first_step_memory_bytes: int | None = None
         self.ended_by: str | None = None  # why a training that is ok has ended
-        self.missed: list[str] = []  # variables that were not restored, in this launch or an earlier one
+        self.resumes = False
+        self.missed: list[str] = []  # what was not restored, in this launch or an earlier one
         self.best: dict[str, dict[str, Any]] = {}  # the best epoch, by the option that asks for it
         self._first_steps = 0  # of the first execution
         self._pauses: list[tuple[float, float]] = []  # beginning and end of each, between phases of training
@@ -80,11 +81,12 @@ class RunReport:
         """Only the first warning of each kind and option is written."""
         if (key := kind + option) not in self._warned:
             self._warned.add(key)
+            self.missed += [message] * (self.resumes and kind in results.INEXACT)
             self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
 
     def not_restored(self, names: Sequence[str]) -> None:
         """Warn that a resumed run has not restored the variables of a user's code with these names."""
-        self.missed = list(dict.fromkeys([*self.missed, *names]))
+        self.missed += names
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         message = (
             f"not restored: {', '.join(names[:MOST_NAMED])}{more}; they begin with their first values, and figures may "
@@ -209,7 +211,7 @@ class RunReport:
             xla_answer=events.fields_of(answer) if (answer := of_engine.last(events.XlaAnswer)) else None,
             learning=self._learning(),
             code_changes=code_files.read(self.run).changes,
-            not_restored=self.missed,
+            not_restored=list(dict.fromkeys(self.missed)),
         )
 
     def _learning(self) -> str:
