@@ -73,7 +73,7 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         if not _epoch_is_pass(options):
             keys = ["input.across_epochs"] if options.input.across_epochs is True else []
             script.add("train = train.repeat()", *keys)
-        elif not form.counted and not form.reshuffles:  # a shuffle has Keras' orders of an unknown length
+        elif "train" in form.iterated and not form.counted:
             script.text("train = train.apply(tf.data.experimental.assert_cardinality(per_pass))")
     else:
         _elements(script, "train", form.train, form)
@@ -459,7 +459,6 @@ class Form:
     images: bool = False  # input.augment changes x
     begins_anew: bool = False  # samples may depend on the training: each epoch has an iterator of its own
     cached: bool = True  # input.cache applies to single samples
-    reshuffles: bool = False  # a tf.data.Dataset has another order in each pass
     counted: bool = True  # TensorFlow knows the number of elements of a tf.data.Dataset
     counted_validation: bool = True
     warnings: tuple[str, ...] = ()  # of the run, that apply to the script, too

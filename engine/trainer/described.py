@@ -57,7 +57,6 @@ def _described(own: Own) -> dict[str, Any]:
 
     from .data.batching import is_small
     from .data.finishing import fits_devices
-    from .own.dataset_facts import reshuffles
     from .own.iterated import passes_of
     from .own.streams import Samples
 
@@ -103,7 +102,6 @@ def _described(own: Own) -> dict[str, Any]:
         "images": isinstance(pipeline.train, Samples) and pipeline.train.images,
         "begins_anew": single and pipeline.apart and bool(pipeline.follows),
         "cached": not pipeline.follows,
-        "reshuffles": reshuffles(returned.train),
         "counted": is_counted(returned.train),
         "counted_validation": is_counted(returned.validation),
     }

@@ -467,9 +467,10 @@ def test_beside_own_code_every_changed_option_is_named_or_left_out() -> None:
 @pytest.mark.usefixtures("nothing_left_running")
 def test_export_writes_a_script_and_never_over_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(folder, "counted")
-    (folder / "preset.yaml").write_text("workload: {entry: 'train.py:build'}\n")
+    replicas = "strategy: {kind: mirrored}\ndevice: {logical_devices: 2}"
+    (folder / "preset.yaml").write_text(f"workload: {{entry: 'train.py:build'}}\n{replicas}\n")
     assert cli.run(["export", "--preset", "preset.yaml", "-o", "out.py"]) == 0
-    assert "fit does not know the length of train" in capsys.readouterr().err  # the run's warning
+    assert "fit notices the end of train by a step without a batch" in capsys.readouterr().err  # the run's warning
     text = (folder / "out.py").read_text()
     compile(text, "out.py", "exec")
     before = (folder / "train.py").read_text()

@@ -55,7 +55,7 @@ def test_the_program_trains_through_its_entry(entry: str, epochs: int, more: tup
 USUAL = {"not_applied", "resumed_batches", "epoch_waits"}
 SAME = {
     "own_data": (
-        "shuffled", "shuffled_and_drawn", "shuffled_of_unknown_length", "shuffled_validation",
+        "shuffled", "shuffled_and_drawn", "shuffled_of_unknown_length", "shuffled_without_end", "shuffled_validation",
         "shuffled_validation_over_replicas", "shuffled_validation_steps", "ends_within_an_epoch", "filter_by_variable",
         "variable_in_map", "variable_in_samples", "table_filled_later", "flipped_in_map", "python_in_generator",
         "mined_samples",
@@ -63,7 +63,7 @@ SAME = {
     "own_models": (
         "limited_epochs", "own_strategy", "own_train_function", "train_function_made_again", "python_in_an_eager_step",
         "functions_run_eagerly", "floatx_float64", "output_of_16_bits", "weights_of_some_classes", "infinite_by_design",
-        "second_model", "unfrozen_later", "changed_by_callback", "multi_input", "transfer",
+        "second_model", "unfrozen_later", "changed_by_callback", "kept_by_callbacks", "multi_input", "transfer",
     ),
     "own_steps": ("vae", "guide", "five_parts", "over_replicas"),
 }  # fmt: skip
@@ -82,13 +82,14 @@ REFUSED = {
     "Python code runs only once",
 }
 WARNS = {  # the resumed run
-    "output_of_16_bits": {"narrow_output"}, "table_filled_later": {"data_state", "callbacks_anew"},
+    "output_of_16_bits": {"narrow_output"}, "table_filled_later": {"data_state", "callbacks_not_restored"},
 }  # fmt: skip
 SETTINGS = {
     "ends_within_an_epoch": ("train.steps_per_epoch=4",),
     "multi_input": ("strategy.kind=mirrored", "input.cache=./cache"),
     "output_of_16_bits": ("precision.policy=mixed_bfloat16",),
     "over_replicas": ("strategy.kind=mirrored",),
+    "shuffled_without_end": ("train.steps_per_epoch=4",),
     "shuffled_validation_over_replicas": ("strategy.kind=mirrored",),
     "variable_in_samples": ("input.cache=memory",),
 }
@@ -212,4 +213,5 @@ def test_trained_in_four_ways(
     assert [event["resumed_at_step"] is not None for event in happened(broken, "started")] == [False, True]
     assert {event["kind"] for event in happened(broken, "warning")[before:]} - USUAL == WARNS.get(name, set())
     assert of_run(broken) == figures
+    assert bool((broken.result or {})["not_restored"]) == bool(WARNS.get(name, set()) - {"narrow_output"})
     assert printed(Path(ways["exported"])) == figures

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from ..common.versions import GLOBAL_SEED_GENERATOR, get_global_attribute
 
-_HOLDERS = (
+HOLDERS = (
     keras.layers.Layer,
     keras.metrics.Metric,
     keras.losses.Loss,
@@ -69,7 +69,7 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Collected:
         if isinstance(value, _LEAVES) or id(value) in seen:
             continue
         seen[id(value)] = value  # kept alive, so that no other object gets its id
-        if whole or not isinstance(value, _HOLDERS):
+        if whole or not isinstance(value, HOLDERS):
             parts.attributes += [(f"{name}.{each}", value, each) for each in _settable(value, theirs)]
         if isinstance(value, GENERATORS):
             parts.generators.append(value)
@@ -83,7 +83,7 @@ def walk(roots: Iterable[Any], theirs: Callable[[str], bool]) -> Collected:
             parts.variables.append((value.state.path, value.state.value))
         elif isinstance(value, tf.random.Generator):
             parts.variables.append((name, value.state))
-        elif whole or not isinstance(value, _HOLDERS):
+        elif whole or not isinstance(value, HOLDERS):
             inside = reversed(list(_inside(value, theirs)))
             left.extend((f"{name}{step}", inner, whole) for step, inner in inside)
     return parts
@@ -109,7 +109,7 @@ def _inside(value: Any, theirs: Callable[[str], bool]) -> Iterable[Named]:
         return [*_attributes(captured), (".__defaults__", value.__defaults__), *defaults]
     if isinstance(value, type):
         return _attributes(vars(value)) if theirs(value.__module__) else ()
-    if isinstance(value, _HOLDERS) or theirs(type(value).__module__):
+    if isinstance(value, HOLDERS) or theirs(type(value).__module__):
         return _attributes(getattr(value, "__dict__", {}))
     return ()
 
@@ -119,7 +119,7 @@ def _settable(value: Any, theirs: Callable[[str], bool]) -> list[str]:
         return [name for name in value.values if not name.startswith("__")]
     if isinstance(value, keras.Variable):
         return ["trainable"]
-    of_keras = isinstance(value, _HOLDERS) and not isinstance(value, keras.callbacks.Callback)
+    of_keras = isinstance(value, HOLDERS) and not isinstance(value, keras.callbacks.Callback)
     if isinstance(value, type | types.FunctionType) or not (of_keras or theirs(type(value).__module__)):
         return []  # the states of Keras' callbacks are saved apart
     # Private attributes are Keras' own, unless methods of the user's class name them.

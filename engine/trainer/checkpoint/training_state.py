@@ -32,6 +32,7 @@ _WORKERS = "workers"  # group for state that differs between the workers of seve
 _MODEL, _METRICS, _OPTIMIZER = "model", "metrics", "optimizer"
 _NESTS = (list, tuple, dict)
 _LOST, _MARK = (np.ndarray, tf.Tensor, set, frozenset, deque), "lost"  # in attributes
+MOST_BYTES = 64 * 1024**2  # of a value that a callback keeps: it is in every checkpoint
 _NAMES = "names"  # which variable is which; checkpoints of older versions lack it
 ANEW = (
     "the checkpoint is of an older gputui, which did not save random generators and what Keras does not list: "
@@ -285,8 +286,15 @@ class Attributes:
         self._alive = [_read(owner, name) for _, owner, name in find().attributes]  # else another one may get its id
         self.traced: dict[str, Any] = {}  # by the kind of step, train or test: what had changed, random states
 
+    def _placed(self) -> Iterator[tuple[str, Any, str]]:
+        # each place once: two callbacks may have the same class
+        times = Counter[str]()
+        for place, owner, name in self._find().attributes:
+            times[place] += 1
+            yield place if times[place] == 1 else f"{place} {times[place]}", owner, name
+
     def _values(self) -> dict[str, Any]:
-        values = {place: _packed(_read(owner, name)) for place, owner, name in self._find().attributes}
+        values = {place: _packed(_read(owner, name)) for place, owner, name in self._placed()}
         return {place: value for place, value in values.items() if value is not _LOST}
 
     def changed(self) -> dict[str, Any]:
@@ -296,7 +304,7 @@ class Attributes:
         # Only those whose paths begin with `below`; what is not in `changed` becomes as it began.
         expected = {place: value for place, value in (self._begun | changed).items() if place.startswith(below)}
         # A layer sets the variables within it, which follow.
-        for place, owner, name in sorted(self._find().attributes, key=lambda each: isinstance(each[1], keras.Variable)):
+        for place, owner, name in sorted(self._placed(), key=lambda each: isinstance(each[1], keras.Variable)):
             value = expected.get(place, _LOST)
             if not _is_lost(value) and _packed(_read(owner, name)) not in (_LOST, value):
                 _write(owner, name, Arrays().unpack(value))
@@ -323,6 +331,49 @@ class Attributes:
         return [f"no checkpoint holds {place}, which is as your code makes it again" for place in lost]
 
 
+@dataclass(frozen=True)
+class KeptValue:
+    """An attribute of `owner`, or a variable of a module, that the code of a callback changes."""
+
+    label: str
+    owner: Any
+    name: str
+    text: str  # what changes it, and where
+
+    @property
+    def values(self) -> list[Any]:
+        """The value in a list, which is empty if there is none yet, or if it is Keras' or TensorFlow's own."""
+        try:
+            value = _read(self.owner, self.name)
+        except (AttributeError, ValueError):
+            return []
+        return [] if isinstance(value, (*object_graph.HOLDERS, keras.Variable, tf.Variable)) else [value]
+
+    def packed(self, arrays: Arrays) -> list[Any]:
+        """Return the value for JSON in a list, which is empty if no checkpoint can hold it."""
+        mine = Arrays()
+        try:
+            packed = [mine.pack(value) for value in self.values]
+        except NotPackable:
+            return []
+        if len(json.dumps(packed)) + sum(array.nbytes for array in mine.by_digest.values()) > MOST_BYTES:
+            return []
+        arrays.by_digest |= mine.by_digest
+        return packed
+
+
+def restore_kept(kept: Sequence[KeptValue], states: Sequence[Any], arrays: Arrays) -> list[str]:
+    """Set what was saved as labels with `KeptValue.packed`. Return a text for each that starts again."""
+    left, texts = list(kept), list[str]()
+    for label, packed in states:
+        if each := next((each for each in left if each.label == label), None):
+            left.remove(each)
+            for value in packed:
+                _write(each.owner, each.name, arrays.unpack(value))
+            texts += [] if packed else [f"{each.text}: no checkpoint holds that, so that it starts again"]
+    return texts
+
+
 def _is_lost(value: Any) -> bool:
     return value is _LOST or (isinstance(value, dict) and _MARK in value)
 
@@ -333,7 +384,10 @@ def _read(owner: Any, name: str) -> Any:
 
 
 def _write(owner: Any, name: str, value: Any) -> None:
-    now = _read(owner, name)
+    try:
+        now = _read(owner, name)
+    except (AttributeError, ValueError):  # there is none yet
+        now = None
     if isinstance(now, list) and isinstance(value, list):  # others may hold the same list
         now[:] = value
     elif isinstance(now, dict) and isinstance(value, dict):

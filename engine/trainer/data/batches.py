@@ -106,6 +106,7 @@ class Batches(Drawn, Protocol):
     fit: FitArguments = NO_ARGUMENTS
     held_back: str = ""  # why the batches of an epoch are made only when it begins
     on_demand: bool = False  # each batch is made when its step needs it
+    ends_by_a_step: bool = False  # as in Keras' fit, a step without a batch follows the last one of an epoch
     sharing: str  # how the data is shared out among machines, in words
     global_batch_size: int
     batches_per_pass: int

@@ -56,7 +56,7 @@ class FitData:
         of_step = devices.names[:1] if self._strategy is None else strategy.extended.worker_devices
         self.gpus: Sequence[str] = of_step if devices.kind == "GPU" else ()  # those that get a batch in each step
         self._ours: Any = None
-        self._iterator: Any = None
+        self.iterator: Any = None  # of the last execution
 
     def training(self, batches: tf.data.Dataset) -> Any:
         self.spec = batches.element_spec
@@ -75,7 +75,7 @@ class FitData:
         """Return the iterator that runs the training pipeline: its own if there is one, else that of Keras' fit."""
         # Kept until the process ends: dropping an iterator waits for TensorFlow's tuning thread, which may sleep for up
         # to a minute (19 and 49 s were measured).
-        self._iterator = of_fit
+        self.iterator = of_fit
         return of_fit if self._ours is None else self._ours
 
     def _ahead(self, batches: tf.data.Dataset) -> int:

@@ -22,7 +22,7 @@ from ...runs import part_of_sweep
 from ..checkpoint import callback_state, object_graph
 from ..checkpoint.callback_state import Arrays
 from ..checkpoint.checkpoints import CheckpointSaver
-from ..checkpoint.training_state import Attributes
+from ..checkpoint.training_state import Attributes, restore_kept
 from ..cluster.exchange import Agreement, Wishes
 from ..common.logs import as_keras, floats
 from ..common.stopping import StopRequested
@@ -106,6 +106,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._evaluation = Evaluation(built, self._check_stop, self._restoring)
         self._begins = EpochBegins(pipeline.held_back if pipeline.apart else "", report)
         model.train_function = lambda iterator: self._execute(iterator)  # a method would lead checkpoints to the loop
+        self._trained = 0  # steps of a resumed epoch that were trained before
         self._may_execute = False  # callbacks have begun an execution, and no stop may come before it
         self._at_begin: Callable[[], None] | None = None  # for `_finish`, when all callbacks know of the begin
         self._running: Any = None  # the iterator of the training pipeline
@@ -194,6 +195,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         pipeline = self.built.pipeline
         self._begins.epoch_begins()
         validation_batches, batches = pipeline.validation_batches, pipeline.stream(self.step)
+        self._trained = self.steps_per_epoch - steps
         if steps and first < beyond:
             pipeline.fit_begins(self.step)
         self._model_fit(
@@ -245,11 +247,12 @@ class TrainingLoop(keras.callbacks.CallbackList):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if not self.called.at_batches["on_train_batch_begin"]:
             return
+        begin = functools.partial(self.called, "on_train_batch_begin", self._trained + batch, as_keras(logs))
         if self._restoring.is_due:
-            self.called.held.append(lambda: self.called("on_train_batch_begin", batch, as_keras(logs)))
+            self.called.held.append(begin)
         else:
             self._leave_before_callbacks()
-            self.called("on_train_batch_begin", batch, as_keras(logs))
+            begin()
 
     def _leave_before_callbacks(self) -> None:
         """Callbacks that begin an execution once more in a resumed run would count it twice."""
@@ -380,12 +383,16 @@ class TrainingLoop(keras.callbacks.CallbackList):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Write a checkpoint after the callbacks; that of an epoch's end follows its evaluation."""
-        self.called.at_batch("on_train_batch_end", batch, logs)
+        self.called.at_batch("on_train_batch_end", self._trained + batch, logs)
         model, within_epoch = self.built.model, self.step % self.steps_per_epoch > 0
         if self.agreement is not None and model.stop_training:
             # By figures of this worker alone: all end together, with the next execution.
             model.stop_training, self.agreement.wishes.end = False, True
         if not within_epoch and not model.stop_training:
+            if self.built.pipeline.ends_by_a_step:
+                self.called.at_batch("on_train_batch_begin", self.steps_per_epoch, None)
+                with contextlib.suppress(tf.errors.OutOfRangeError):
+                    self.executions.run_steps(self.data.iterator, constant(1))
             with self.heartbeat:
                 self.built.pipeline.epoch_trained()
         if within_epoch and self._saver.take_due():
@@ -549,6 +556,7 @@ class CalledCallbacks:
 
     def __init__(self, built: Built, steps_per_epoch: int, given: Sequence[keras.callbacks.Callback]) -> None:
         self._built, self._given, self.steps_per_epoch = built, list(given), steps_per_epoch
+        self._kept = built.own.kept if built.own else []
         self._attributes: Attributes = built.checkpoints.state.attributes
         self.callbacks: list[keras.callbacks.Callback] = []
         self.at_batches: dict[str, list[keras.callbacks.Callback]] = {}  # by a method that they override
@@ -603,7 +611,9 @@ class CalledCallbacks:
         logs = {"unfinished": due.logs, "epoch": self.epoch_logs}
         states = callback_state.state_of(self.callbacks, arrays)
         attributes = {"now": self._attributes.changed(), "traced": self._attributes.traced}
-        return {"callbacks": states, "ended": due.ended, "logs": arrays.pack(_numbers(logs)), "attributes": attributes}
+        kept = [[each.label, each.packed(arrays)] for each in self._kept if each.values]
+        ended, packed = due.ended, arrays.pack(_numbers(logs))
+        return {"callbacks": states, "kept": kept, "ended": ended, "logs": packed, "attributes": attributes}
 
     def resume_from(self, saved: tuple[Any, Arrays] | None) -> EndDue:
         """Take `state`'s result before the training begins, and return what was due. None: of an older gputui."""
@@ -623,6 +633,8 @@ class CalledCallbacks:
             return [f"{type(callback).__name__} starts again: {older}" for callback in self.callbacks]
         saved, arrays = self.saved
         lost = self._attributes.restore(saved["attributes"]["now"]) if "attributes" in saved else []
+        none = [[each.label, []] for each in self._kept]  # of an older gputui
+        lost += restore_kept(self._kept, saved.get("kept", none), arrays)
         return callback_state.restore(self.callbacks, saved["callbacks"], arrays) + lost
 
 

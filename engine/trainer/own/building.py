@@ -9,7 +9,7 @@ import functools
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from ...options import OPTIONS, Options
 from ...options.own_code import Handed, obstacle
 from ...runs import Run, code_copy, code_files
 from ..checkpoint import callback_state
+from ..checkpoint.callback_state import Arrays
 from ..checkpoint.object_graph import Collected, Module, optimizers, walk
-from ..checkpoint.training_state import State
+from ..checkpoint.training_state import KeptValue, State
 from ..data.batches import Share
 from ..data.finishing import end, fits_devices
 from ..measure.run_report import RunReport
@@ -31,7 +32,7 @@ from ..setup import optimizer, xla
 from ..setup.xla import Xla
 from . import model_checks, returned, unsaved_state
 from .dataset_facts import READS_TABLE, Nature, caches_in_file, reshuffles
-from .iterated import Iterated, seed_torch
+from .iterated import seed_torch
 from .model_checks import check_batches, check_evaluation, check_steps, custom_step, overrides_fit
 from .py_dataset import Indexed, workers
 from .returned import Returned
@@ -52,11 +53,11 @@ SHUFFLED_BY_OPTION = (
 CHANGED = "a resumed run makes the earlier batches of its pass again, and then draws others"
 COUNTED = "draw by the number of the sample, such as tf.random.stateless_uniform with Dataset.enumerate()"
 IN_VARIABLE = "keep what the training changes in a tf.Variable, such as one with the values of all keys"
-ENDS_BY_A_STEP = (
-    "fit does not know the length of train, and notices its end by a step without a batch, which counts on the "
-    "optimizer's iterations and the seeds of random layers: here it does not, so that losses differ from fit's"
+COUNTED_ON = (
+    "fit notices the end of train by a step without a batch, which counts on the optimizer's iterations and the seeds "
+    "of random layers: over several replicas it does not here, and losses may differ from fit's"
 )
-KNOWN_LENGTH = "to compare both, give it its length by tf.data.experimental.assert_cardinality or train.steps_per_epoch"
+KNOWN_LENGTH = "give it its length by tf.data.experimental.assert_cardinality, for both"
 BATCH_SIZE = "input.batch_size"
 FLOAT32_OUTPUT = 'give its last layer dtype="float32", as TensorFlow\'s guide to mixed precision says'
 NO_EFFECT = {"train.validation_split": 0.0}  # values other than the default that ask for nothing
@@ -121,6 +122,11 @@ class Own:
                     end(iterator)
 
     @functools.cached_property
+    def kept(self) -> list[KeptValue]:
+        """What the code of callbacks changes besides the model."""
+        return unsaved_state.of_callbacks(self.callbacks)
+
+    @functools.cached_property
     def overrides_fit(self) -> bool:
         return overrides_fit(self.model)
 
@@ -171,36 +177,22 @@ class Own:
         report.not_applied(self.not_applied(options))
         if any(isinstance(each, Indexed) and each.data.use_multiprocessing for each in self.pipeline.streams):
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
-        comparable = self.own_compile and options.train.steps_per_epoch is None and not self.xla.compiles
-        if comparable and self._counts_further():  # else it is no training of fit
-            report.warn("unknown_length", ENDS_BY_A_STEP, KNOWN_LENGTH)
         if resumed_at is not None and (names := code_files.record_step(report.run, resumed_at)):
             report.warn("code_changed", f"the run goes on from step {resumed_at} with changed code: {', '.join(names)}")
         if resumed_at is not None or options.run.checkpoint != "off":
-            self._warn_of_state(report)
+            self._warn_of_state(report, resumed_at is not None)
         if resumed_at is not None and isinstance(self.pipeline.train, Batched):
             report.warn("resumed_batches", RESUMED_BATCHES)
 
-    def _counts_further(self) -> bool:
-        """True if a step without a batch changes the training: Keras' fit ends data of unknown length with one."""
-        train = self.pipeline.train
-        if isinstance(train, Batched):
-            is_known = int(train.data.cardinality()) != tf.data.UNKNOWN_CARDINALITY
-        else:
-            is_known = not isinstance(train, Iterated) or train.positions.passes.batches is not None
-        if is_known:
-            return False
-        by_seeds = any("seed_generator" in variable.path for variable in self.model.non_trainable_variables)
-        return by_seeds or type(self.model.optimizer) is not keras.optimizers.SGD
-
-    def _warn_of_state(self, report: RunReport) -> None:
+    def _warn_of_state(self, report: RunReport, resumed: bool) -> None:
         data = self.pipeline.train
-        if reshuffles(self.given_train) and not (isinstance(data, Batched) and data.batches):
+        if reshuffles(self.given_train) and not isinstance(data, Batched):
             report.warn("data_state", RESHUFFLED, SHUFFLED_BY_OPTION)
-        if isinstance(data, Indexed) and (places := unsaved_state.inexact(data.data)):
+        indexed = [stream.data for stream in self.pipeline.streams if isinstance(stream, Indexed)]
+        if places := [place for each in indexed for place in unsaved_state.inexact(each)]:
             what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that a resumed run loads other batches"
             report.warn("pydataset_state", what, unsaved_state.INSTEAD)
-        if places := unsaved_state.of_callbacks(self.callbacks):
+        if places := [each.text for each in self.kept if not resumed and each.values and not each.packed(Arrays())]:
             what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that it starts again in a resumed run"
             report.warn("callbacks_anew", what, unsaved_state.GIVE_STATE)
         repeated = isinstance(data, Batched) and self.pipeline.apart  # from their values at the begin of the epoch
@@ -280,6 +272,12 @@ def build(
         check_batches(parts.model, pipeline.train)
         warn_of_overridden(parts.model, options, report)
         compiler = compile_model(parts, options, pipeline)
+        train, as_in_fit = pipeline.train, options.input.across_epochs is not True and not options.input.one_batch
+        batches = int(train.data.cardinality()) if isinstance(train, Batched) and train.epoch_is_pass else 0
+        if batches == tf.data.UNKNOWN_CARDINALITY and as_in_fit and not compiler.compiles:
+            pipeline = replace(pipeline, ends_by_a_step=replicas == 1)
+            if replicas > 1:
+                report.warn("unknown_length", COUNTED_ON, KNOWN_LENGTH)
         check_steps(parts.model, parts.callbacks)
         if not overrides_fit(parts.model):  # else its fit may change the batches first
             model_checks.create(parts.model, pipeline.spec, distribution, code)

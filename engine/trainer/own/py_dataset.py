@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import math
 import threading
 import zlib
 from collections.abc import Sequence
@@ -55,13 +54,16 @@ class Indexed(Stream):
         # Unless passes are loaded ahead of the training, `epoch_trained` ends one, instead of the load of its last
         # batch, and what the PyDataset keeps is that of the step.
         self._ahead, self._at_once = options.input.across_epochs is True, loads_at_once(data, options)
-        self._last = 0 if evaluates else math.inf  # the last pass of which it is notified: evaluations are all the same
+        self._pass = 0 if evaluates else None  # of an evaluation, each of which has an iterator of its own
         self._lock = threading.RLock()
         self._begun, self._ended = 0, -1  # Keras' fit calls on_epoch_end once more, before the first pass
         self._left = 0  # batches of this pass
         self._made = {name: _mark(value) for name, value in vars(data).items()}  # what __init__ has left
 
     # ---- batches ----------------------------------------------------------------------------------
+
+    def evaluation_begins(self, before: int) -> None:
+        self._pass = before
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
         first_pass, skipped = divmod(first_step, self.batches)
@@ -96,8 +98,10 @@ class Indexed(Stream):
     def begin(self, number: int, skipped: int) -> int:
         """Notify the PyDataset of pass `number` (from 0) and earlier ones. Return the number of batches in a pass."""
         with self._lock:
-            while self._begun <= min(number, self._last):
+            while self._begun <= (number if self._pass is None else self._pass):
                 self._end()
+                if self._pass is not None and self._begun:  # Keras' evaluate begins with a call of it
+                    self.data.on_epoch_end()
                 self.data.on_epoch_begin()
                 self._begun += 1
             if (batches := self.data.num_batches) != self.batches:
@@ -118,12 +122,12 @@ class Indexed(Stream):
                 raise ValueError(what)
         with self._lock:
             self._left -= 1
-            if self._left == 0 and self._ahead:
+            if self._left == 0 and (self._ahead or self._pass is not None):
                 self._end()
         return batch
 
     def _end(self) -> None:
-        if self._ended < min(self._begun, self._last):
+        if self._ended < self._begun:
             self._ended += 1
             self.data.on_epoch_end()
 

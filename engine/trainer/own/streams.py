@@ -19,6 +19,7 @@ from ...options import Options
 from ...options.own_code import Data
 from ..data.batches import Drawn
 from ..data.batching import Elements, augmented, loaded, mapped
+from ..data.finishing import through_an_iterator
 from ..data.pipeline import Pipeline
 from ..data.stages import Stage
 from .dataset_facts import BY_PYTHON, Nature, nature_of, reshuffles
@@ -145,6 +146,7 @@ class Batched(Stream):
     _begun: list[int] = field(default_factory=lambda: [0])  # iterators of the data that were begun
     _at_begin: list[Any] = field(default_factory=list)  # values at the begin of the epoch of what its functions change
     _evaluations: list[Any] = field(default_factory=list)  # variables: evaluations before the next, iterators begun
+    _going_on: dict[int, Any] = field(default_factory=dict)  # the iterator of data without an end, by its next step
 
     @functools.cached_property
     def spec(self) -> Any:
@@ -168,9 +170,15 @@ class Batched(Stream):
         none = tf.data.Dataset.choose_from_datasets([self.data], tf.data.Dataset.range(0))
         return tf.data.Dataset.range(unused).flat_map(lambda _: none).concatenate(data)
 
+    @functools.cached_property
+    def endless(self) -> bool:
+        """Keras' fit has one iterator of it for all epochs."""
+        return self.batches is None or int(self.data.cardinality()) == tf.data.INFINITE_CARDINALITY
+
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        if self.batches is None:
-            return self.data.repeat().skip(first_step)
+        if self.endless:
+            return self._going_on.get(first_step) or self.data.repeat().skip(first_step)
+        assert self.batches is not None
         passes, skipped = divmod(first_step, self.batches)
         if skipped and self.epoch_is_pass:
             return self.of_epoch(first_step, self.batches - skipped)
@@ -179,12 +187,17 @@ class Batched(Stream):
 
     @functools.cached_property
     def begins_anew(self) -> bool:
-        return self.batches is not None and self.epoch_is_pass
+        return not self.endless and self.epoch_is_pass
 
-    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:  # noqa: ARG002 - a pass ends by itself
+    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
+        if self.endless:
+            batches, _ = through_an_iterator(self.global_batches(first_step))
+            self._going_on[first_step + steps] = batches
+            return batches.take(steps)
         assert self.batches is not None
         passes, skipped = divmod(first_step, self.batches)
-        return self._from(skipped, self._iterators(passes) - self._begun[0])
+        data = self._from(skipped, self._iterators(passes) - self._begun[0])
+        return data if self.samples is None else data.take(steps)  # else a pass ends by itself
 
     def fit_begins(self, first_step: int) -> None:
         if self.batches is not None:

@@ -10,6 +10,7 @@ import inspect
 import random
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, GeneratorType, MethodType
 from typing import Any
@@ -19,6 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from ..checkpoint import callback_state, object_graph
+from ..checkpoint.object_graph import Module
+from ..checkpoint.training_state import KeptValue
 from ..measure.run_report import RunReport
 from .iterated import Once, is_torch, passes_of
 from .user_code import UserCode
@@ -41,16 +44,35 @@ def inexact(data: keras.utils.PyDataset) -> list[str]:
     return _of_methods(data, keras.utils.PyDataset, _inexact)
 
 
+@dataclass(frozen=True)
+class _Method:
+    name: str
+    code: ast.FunctionDef
+    file: str
+    first: int  # the line before the code
+    function: Any = None
+
+    def text(self, what: str, line: int) -> str:
+        return f"{self.name} {what} ({self.file}:{self.first + line})"
+
+
 def _of_methods(value: object, base: type, inexact_of: Inexact) -> list[str]:
-    # The first place of each method, in the classes of the user's code: those that inherit override.
-    by_method: dict[str, str] = {}
+    # the first place of each method
+    places = ((method, next(inexact_of(method.code), None)) for method in _methods(value, base))
+    return [method.text(*place) for method, place in places if place is not None]
+
+
+def _methods(value: object, base: type) -> list[_Method]:
+    # those of the user's classes, of which a class that inherits overrides
+    methods: dict[str, _Method] = {}
     for kind in reversed(type(value).__mro__):
         if issubclass(kind, base) and not kind.__module__.startswith("keras."):
             tree, file, first = _source(kind)
-            for method in tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else ():
-                if isinstance(method, ast.FunctionDef) and (place := next(inexact_of(method), None)):
-                    by_method[method.name] = f"{kind.__name__}.{method.name} {place[0]} ({file}:{first + place[1]})"
-    return list(by_method.values())
+            for code in tree.body[0].body if tree.body and isinstance(tree.body[0], ast.ClassDef) else ():
+                if isinstance(code, ast.FunctionDef):
+                    function = getattr(kind, code.name, None)
+                    methods[code.name] = _Method(f"{kind.__name__}.{code.name}", code, file, first, function)
+    return list(methods.values())
 
 
 def _source(value: type | FunctionType | CodeType) -> tuple[ast.Module, str, int]:
@@ -114,17 +136,32 @@ _OF_WEIGHTS = ("get_weights", "weights", "trainable_weights", "variables", "trai
 GIVE_STATE = "keep it in a callback class with get_state(), which returns a dict, and set_state(state)"
 
 
-def of_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
-    """`Counts.on_epoch_end changes self.seen (train.py:14)` for what no checkpoint holds."""
-    classes = {type(callback): callback for callback in callbacks if not callback_state.gives_state(callback)}
-    texts = [
-        text for callback in classes.values() for text in _of_methods(callback, keras.callbacks.Callback, _counting)
-    ]
-    return texts + [text for callback in callbacks for text in _of_functions(callback)]
+def of_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> list[KeptValue]:
+    """Return what they keep without get_state: `Counts.on_epoch_end changes self.seen (train.py:14)`."""
+    changed: dict[tuple[int, str], KeptValue] = {}
+    for callback in callbacks:
+        own = [] if callback_state.gives_state(callback) else _methods(callback, keras.callbacks.Callback)
+        for method in (*own, *_functions_of(callback)):
+            for what, line in _counting(method.code):
+                owner, name = _owner(callback, method, what.removeprefix("changes "))
+                kept = KeptValue(f"{type(callback).__name__} {what}", owner, name, method.text(what, line))
+                changed.setdefault((id(getattr(owner, "values", owner)), name), kept)
+    return list(changed.values())
 
 
-def _of_functions(callback: keras.callbacks.Callback) -> Iterator[str]:
-    # A text for each function of the user in a callback, such as Keras' LambdaCallback, that keeps state.
+def _owner(callback: keras.callbacks.Callback, method: _Method, kept: str) -> tuple[Any, str]:
+    root, _, name = kept.partition(".")
+    if name and root == next((argument.arg for argument in method.code.args.args), ""):
+        return callback, name
+    function = inspect.unwrap(getattr(method.function, "__func__", method.function))
+    if not isinstance(function, FunctionType):
+        return None, root
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    return (cells[root], "cell_contents") if root in cells else (Module(function.__globals__), root)
+
+
+def _functions_of(callback: keras.callbacks.Callback) -> Iterator[_Method]:
+    # the user's functions in a callback, such as Keras' LambdaCallback
     for called, function in vars(callback).items():
         if isinstance(function, FunctionType) and not function.__module__.startswith("keras."):
             tree, file, first = _source(function)
@@ -133,8 +170,7 @@ def _of_functions(callback: keras.callbacks.Callback) -> Iterator[str]:
                 if isinstance(node, ast.FunctionDef | ast.Lambda) and node.args.args and is_it:
                     body = node.body if isinstance(node.body, list) else [ast.Expr(node.body, lineno=node.lineno)]
                     method = ast.FunctionDef(called, node.args, [*body], [], lineno=node.lineno)
-                    if place := next(_counting(method), None):
-                        yield f"the function of {type(callback).__name__} {place[0]} ({file}:{first + place[1]})"
+                    yield _Method(f"the function of {type(callback).__name__}", method, file, first, function)
 
 
 def _counting(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:

@@ -48,6 +48,7 @@ class OwnPipeline(Batches):
     held_out: Stream | None
     fit: FitArguments = NO_ARGUMENTS
     share: Share | None = None
+    ends_by_a_step: bool = False
 
     device_scale: None = None  # the inputs of a user's code are not scaled on the device
 
@@ -89,11 +90,16 @@ class OwnPipeline(Batches):
 
     def place(self, step: int) -> Any:
         # What functions of a tf.data.Dataset change is known only if its batches are made for the epoch of the step.
-        return self.train.place(step) if self.apart or not self.train.nature.writes else None
+        trained = self.train.place(step) if self.apart or not self.train.nature.writes else None
+        if isinstance(self.held_out, Indexed):
+            return {"train": trained, "validation": self.held_out.place(step)}
+        return trained
 
     def go_to(self, place: Any) -> None:
-        if place is not None:
-            self.train.go_to(place)
+        places = place if isinstance(place, dict) and "validation" in place else {"train": place}
+        for role, stream in zip(("train", "validation"), self.streams, strict=False):
+            if places.get(role) is not None:
+                stream.go_to(places[role])
 
     def fit_begins(self, first_step: int) -> None:
         self.train.fit_begins(first_step)
@@ -130,7 +136,8 @@ class OwnPipeline(Batches):
         """Each epoch has an iterator of its own, as in Keras' fit, with which draws of tf.random begin again."""
         given = self.options.input
         draws = given.across_epochs == "auto" and isinstance(self.train, Batched) and self.train.nature.draws
-        return (bool(self.held_back) or (draws and not given.one_batch)) and self.train.begins_anew
+        anew = self.ends_by_a_step or bool(self.held_back) or (draws and not given.one_batch)
+        return anew and self.train.begins_anew
 
     @property
     def batch_spec(self) -> Any:
@@ -141,8 +148,9 @@ class OwnPipeline(Batches):
         return bool(self.held_back) and isinstance(self.train, Batched)
 
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
-        if self.apart:
-            epoch = plan.steps_per_epoch(self.options.train, self.batches_per_pass)
+        epoch = plan.steps_per_epoch(self.options.train, self.batches_per_pass)
+        goes_on = isinstance(self.train, Batched) and self.train.endless and first_step % epoch > 0
+        if self.apart or goes_on:
             batches = self.train.of_epoch(first_step, epoch - first_step % epoch)
         else:
             batches = self.train.global_batches(first_step)

@@ -45,8 +45,15 @@ def shuffled_and_drawn(context):
 
 
 def shuffled_of_unknown_length(context):
-    """Keras' fit begins one iterator for each epoch."""
-    return linear(), samples().filter(lambda x, y: x[0] < 1).shuffle(40, seed=3).batch(10)
+    """Keras' fit begins one iterator for each epoch, which ends by a step without a batch, which counts."""
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dropout(0.1, seed=2), keras.layers.Dense(1)])
+    model.compile("adam", "mse", jit_compile=False)
+    return model, samples().filter(lambda x, y: x[0] < 1).shuffle(40, seed=3).batch(10)
+
+
+def shuffled_without_end(context):
+    """Keras' fit has one iterator for all epochs."""
+    return linear(), samples().shuffle(40, seed=3).batch(10).repeat()
 
 
 def shuffled_validation(context):
@@ -174,4 +181,5 @@ def mined_samples(context):
     model = keras.Model(inputs, keras.layers.Dense(1)(pooled))
     model.compile(keras.optimizers.SGD(0.01), "mse")
     x = np.random.default_rng(1).normal(size=(128, 5, 4)).astype("float32")
-    return model, Mined(model, x, x.sum((1, 2))[:, None])
+    held_out = Mined(model, x[:80], x[:80].sum((1, 2))[:, None])
+    return {"model": model, "train": Mined(model, x, x.sum((1, 2))[:, None]), "validation": held_out}

@@ -17,6 +17,8 @@ def small(**compiled):
     return model
 
 
+COUNT = {"epochs": 0}
+
 # ---- that are refused ---------------------------------------------------------------------------
 
 
@@ -201,6 +203,9 @@ class Changing(keras.callbacks.Callback):
         self.model.dropped.rate = 0.1 * (1 + epoch)
         self.model.optimizer.clipnorm = 0.5 - 0.1 * epoch
 
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.optimizer.learning_rate = 0.02 / (1 + batch)
+
     def on_epoch_end(self, epoch, logs=None):
         x, y = data(20)
         self.model.rates.append(self.model.weight)
@@ -209,10 +214,40 @@ class Changing(keras.callbacks.Callback):
 
 
 def changed_by_callback(context):
-    """Python attributes that the traced steps have read, and one more step on other data after each epoch."""
+    """Python attributes that the traced steps have read, a rate by the number of the batch, and one more step on other
+    data after each epoch.
+    """
     model = Scaled()
     model.compile(keras.optimizers.Adam(0.02), "mse")
     return {"model": model, "train": data(), "validation": data(40), "callbacks": [Changing()]}
+
+
+class Falling(keras.callbacks.Callback):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor, self.fall, self.losses, self.lowest = 1.0, factor, [], None
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.losses.append(logs["loss"])
+        self.lowest = np.array([min(self.losses)])
+        self.factor *= self.fall
+        self.model.optimizer.learning_rate *= self.factor + 0.1 * len(self.losses) * min(self.lowest[0], 1)
+
+
+def kept_by_callbacks(context):
+    """In attributes, of two callbacks of one class, and in variables of functions around them and of the module."""
+    seen, rate = [], 0.01
+
+    def ended(epoch, logs):
+        nonlocal rate
+        seen.append(logs["loss"])
+        COUNT["epochs"] += 1
+        rate += 0.01 * min(seen) * COUNT["epochs"]
+        model.optimizer.learning_rate = rate
+
+    model = small()
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=ended), Falling(0.7), Falling(0.9)]
+    return {"model": model, "train": data(), "callbacks": callbacks}
 
 
 def average(context):
