@@ -159,9 +159,6 @@ class GputuiApp(BaseApp):
 
         self._open(kind(await asyncio.to_thread(lambda: proof.record.kind)).screen, proof)
 
-    def open_proofs(self) -> None:
-        self.action_show("proofs")
-
     @work
     async def open_form(self, preset_yaml_path: Path) -> None:
         if (state := await self._state_of(preset_yaml_path)) is not None:
@@ -326,27 +323,31 @@ class GputuiApp(BaseApp):
         """Yield the commands of the palette: those of the screen, the screens, the themes, and the useful ones of
         Textual."""
         yield from catalogue.of_screen(screen)
+        listed = {active.binding.description for active in screen.active_bindings.values() if active.enabled}
         for entry in catalogue.SCREENS:
-            if (entry.verb or not entry.opened_with) and not catalogue.is_listed(screen, entry):
+            if entry.verb or not (entry.opened_with or entry.title in listed):
                 key = f"  ({self.key(entry.verb)})" if entry.verb else ""
                 yield SystemCommand(f"{entry.title}{key}", entry.shows, partial(self.action_show, entry.name))
         if self.settings.problems:
             yield SystemCommand("Faults in the settings", "what of the settings file is not used", self.action_faults)
         yield SystemCommand("Theme", "choose a theme from a list", self.action_change_theme)
-        yield from catalogue.of_themes(self)
+        own = {theme.name for theme in THEMES}  # Textual's appear only if the user searches for them
+        for name in sorted(self.available_themes, key=lambda name: name not in own):
+            help_text = "the theme in use" if name == self.theme else "use this theme; it is kept in the settings"
+            yield SystemCommand(f"Theme {name}", help_text, partial(setattr, self, "theme", name), name in own)
         yield SystemCommand("Screenshot", "save a picture of the screen in the current folder", self.picture)
 
     def picture(self) -> None:
-        self.set_timer(PALETTE_SECONDS, self._picture)
+        def take() -> None:
+            path = Path.cwd() / time.strftime("gputui-%Y%m%d-%H%M%S.svg")
+            try:
+                path.write_text(self.export_screenshot(), encoding="utf-8")
+            except OSError as fault:
+                self.complain(f"{path} cannot be written: {fault.strerror or fault}")
+            else:
+                self.notify(str(path), title="Saved", markup=False)
 
-    def _picture(self) -> None:
-        path = Path.cwd() / time.strftime("gputui-%Y%m%d-%H%M%S.svg")
-        try:
-            path.write_text(self.export_screenshot(), encoding="utf-8")
-        except OSError as fault:
-            self.complain(f"{path} cannot be written: {fault.strerror or fault}")
-        else:
-            self.notify(str(path), title="Saved", markup=False)
+        self.set_timer(PALETTE_SECONDS, take)
 
 
 def _last_opened() -> FormState | None:

@@ -288,7 +288,7 @@ def read(path: Path) -> list[tuple[str, int, Any]]:
     """Return (dotted key, line, value) for each setting in the file, with lines from 1. Empty if there is no file.
     Raises SettingsFault if the file cannot be read or is no YAML of this form."""
     entries: list[tuple[str, int, Any]] = []
-    for name, value in _parsed(_text(path)).items():
+    for name, value in _parsed(path)[1].items():
         if isinstance(value.value, dict) and name not in WHOLE:
             entries += [(f"{name}.{inner}", item.line, _plain(item)) for inner, item in value.value.items()]
         elif value.value is not None or name in WHOLE:
@@ -302,8 +302,7 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
     from ...engine.files import yaml_writing
 
     path = path.resolve()  # a link to a file elsewhere stays one
-    before = _text(path)
-    _parsed(before)
+    before, _ = _parsed(path)
     try:
         yaml, document = yaml_writing.load(before if located_yaml.has_content(before) else "{}\n")
     except yaml_writing.LayoutFault as fault:
@@ -319,41 +318,28 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
     text = yaml_writing.dump(yaml, document, before)
     # Comments, else NEW; not an empty mapping, to which nothing can be added below it.
     comments = "".join(f"{line}\n" for line in before.splitlines() if line.strip() != "{}") or NEW
-    _put(path, text if located_yaml.has_content(before) else comments + text)
-
-
-def _put(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text, mode=0o600)  # an address for notices may hold a token
+        whole = text if located_yaml.has_content(before) else comments + text
+        write_atomically(path, whole, mode=0o600)  # an address for notices may hold a token
     except OSError as fault:
         raise SettingsFault(f"cannot be written: {fault.strerror}") from None
 
 
-def _text(path: Path) -> str:
+def _parsed(path: Path) -> tuple[str, dict[str, Located]]:
     try:
-        return located_yaml.read_text(path)
+        text = located_yaml.read_text(path)
+        return text, located_yaml.parse(text) if located_yaml.has_content(text) else {}
     except FileNotFoundError:
-        return ""
+        return "", {}
     except OSError as fault:
         raise SettingsFault(f"cannot be read: {fault.strerror or fault}") from None
     except YamlFault as fault:
-        raise _fault(fault) from None
-
-
-def _parsed(text: str) -> dict[str, Located]:
-    try:
-        return located_yaml.parse(text) if located_yaml.has_content(text) else {}
-    except YamlFault as fault:
-        raise _fault(fault) from None
+        about = located_yaml.about_settings(fault)
+        raise SettingsFault(about.message, about.line) from None
 
 
 def _plain(value: Located) -> Any:
     if isinstance(value.value, dict):
         return {name: _plain(item) if isinstance(item, Located) else item for name, item in value.value.items()}
     return value.value
-
-
-def _fault(fault: YamlFault) -> SettingsFault:
-    about = located_yaml.about_settings(fault)
-    return SettingsFault(about.message, about.line)

@@ -48,8 +48,9 @@ def noteworthy_rows(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> l
     return [row for row, tells in noted if tells][:height]
 
 
-def whole_height(width: int) -> int:
-    return (4 if width >= PAIRED else 8) + 2
+def whole_card(width: int) -> int:
+    """Return the height of a card of this width with all figures, two processes and two rows of history of a GPU."""
+    return 4 + (4 if width > PAIRED else 8) + 2
 
 
 # ---- rows, each with whether it is noteworthy ------------------------------------------------------

@@ -88,7 +88,8 @@ def rows(
     for noise, group in groupby(_timed(lines, arrived, resumes), key=lambda item: fold and judged(item[0]).noise):
         members = list(group)
         if noise:
-            log_rows.append(_folded(len(members), glyphs, key, at_start=not begun))
+            what, how = "TensorFlow" if begun else "TensorFlow's start-up", f"; {key} shows them" if key else ""
+            log_rows.append(LogRow(f"{glyphs.folded} {counted(len(members), 'lines')} of {what}{how}", "fold"))
             continue
         begun = True
         for line, t in members:
@@ -111,12 +112,6 @@ def resumed_at(lines: int, resumes: Sequence[float]) -> Iterator[float]:
     """Yield the Unix times of the resumes in these lines of the log: the last of `resumes`, infinity for one not known
     yet."""
     return itertools.chain(resumes[max(0, len(resumes) - lines) :], itertools.repeat(math.inf))
-
-
-def _folded(count: int, glyphs: Glyphs, key: str, *, at_start: bool) -> LogRow:
-    what = "TensorFlow's start-up" if at_start else "TensorFlow"
-    how = f"; {key} shows them" if key else ""
-    return LogRow(f"{glyphs.folded} {counted(count, 'lines')} of {what}{how}", "fold")
 
 
 def epoch_text(epoch: Epoch, width: int = 0) -> str:

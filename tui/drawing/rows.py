@@ -70,14 +70,14 @@ def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
 
 def with_short_paths(sentence: str, width: int) -> str:
     """Return the sentence, if it is too wide with paths without their first folders and a final bin/python."""
-    return sentence if cell_len(sentence) <= width else _PATH.sub(lambda path: _short_path(path[0]), sentence)
 
+    def short(path: re.Match[str]) -> str:
+        environment = _PYTHON_OF_ENVIRONMENT.fullmatch(path[0])
+        folders = (environment[1] if environment else path[0]).split("/")
+        kept = folders[-2 if folders[-1] in _COMMON_ENVIRONMENTS else -1 :]
+        return "/".join(("...", *kept)) if len(kept) + 2 < len(folders) else path[0]
 
-def _short_path(path: str) -> str:
-    environment = _PYTHON_OF_ENVIRONMENT.fullmatch(path)
-    folders = (environment[1] if environment else path).split("/")
-    kept = folders[-2 if folders[-1] in _COMMON_ENVIRONMENTS else -1 :]
-    return "/".join(("...", *kept)) if len(kept) + 2 < len(folders) else path
+    return sentence if cell_len(sentence) <= width else _PATH.sub(short, sentence)
 
 
 def spread(left: Row, right: Row, width: int) -> Row:

@@ -16,7 +16,6 @@ from textual.screen import Screen
 
 from ...engine.frozen import dataclass
 from ..base import keys
-from ..base.themes import THEMES
 from ..widgets.search_marks import with_marks
 from ..word_search import place, search
 
@@ -159,17 +158,3 @@ def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:
         name = NAMES.get(verb.id, binding.description)
         yield SystemCommand(f"{name}  ({keys.shown(binding.key)})", binding.tooltip, run)
     yield from getattr(screen, "commands", tuple)()
-
-
-def is_listed(screen: Screen[Any], place: ScreenEntry) -> bool:
-    """True if a key of `screen` opens `place`, so that the palette already lists it; not if it opens everywhere."""
-    shown = (active.binding for active in screen.active_bindings.values() if active.enabled)
-    return not place.verb and any(binding.description == place.title for binding in shown)
-
-
-def of_themes(app: App[Any]) -> Iterator[SystemCommand]:
-    """Yield a command for each theme; Textual's own appear only if the user searches for them."""
-    own = {theme.name for theme in THEMES}
-    for name in sorted(app.available_themes, key=lambda name: name not in own):
-        help_text = "the theme in use" if name == app.theme else "use this theme; it is kept in the settings"
-        yield SystemCommand(f"Theme {name}", help_text, partial(setattr, app, "theme", name), name in own)

@@ -181,22 +181,21 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
             taken = sum(max(len(head), width) for head, width in zip(["", *heads, *noise], widths, strict=True))
             return taken + 2 * (len(widths) - (noise == [""])) + scrollbar <= self.size.width
 
-        whole: list[str] = []
-        for room in range(max(least, longest), least - 1, -1):
-            whole = [
-                clean(f"{name} {title.within(room)}".strip()) + mark
-                for name, title, mark in zip(short, titles, marks, strict=True)
-            ]
-            if fits(whole):
-                return whole, True
+        def cut(names: Sequence[str], room: int) -> list[str]:
+            return [clean(name if len(name) <= room else f"{name[: room - 2]}..") for name in names]
+
+        def marked(names: Sequence[str]) -> list[str]:
+            return [name + mark for name, mark in zip(names, marks, strict=True)]
+
         names = wording.distinct_names(titles, wording.moments_of(comparison.runs), short)
-        for room in range(least, LEAST_HEAD - 1, -1):
-            cut = [clean(name if len(name) <= room else f"{name[: room - 2]}..") for name in names]
-            brief = [name + mark for name, mark in zip(cut, marks, strict=True)]
-            if len(set(cut)) == len(cut) and fits(brief):
-                return brief, True
-        longest_names = [clean(name) + mark for name, mark in zip(names, marks, strict=True)]
-        return (longest_names if all(short) else whole), False
+        whole = [
+            marked([clean(f"{name} {title.within(room)}".strip()) for name, title in zip(short, titles, strict=True)])
+            for room in range(max(least, longest), least - 1, -1)
+        ]
+        brief = [cut(names, room) for room in range(least, LEAST_HEAD - 1, -1)]
+        candidates = [*whole, *(marked(heads) for heads in brief if len(set(heads)) == len(heads))]
+        fallback = marked(list(map(clean, names))) if all(short) else whole[-1]
+        return next(((heads, True) for heads in candidates if fits(heads)), (fallback, False))
 
     def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
         """Each column is as wide as its widest cell. The cursor stays in its row and moves to the first run."""

@@ -24,11 +24,11 @@ from ...engine.runs import RunError
 from ..base import keys
 from ..base.base_app import BaseApp
 from ..base.errors import clean
-from ..widgets.key_footer import KeyHint, KeyHints
+from ..widgets.key_footer import KeyHints
 
 SEEN_AFTER_SECONDS = 0.3
 MOOT_SECONDS = 1.0  # between two checks whether a question is still needed
-KEYS = (KeyHint("enter", "accepts"), KeyHint("escape", "leaves"))
+KEYS = (("accept", "accepts"), ("cancel", "leaves"))
 BOX = """
 {name} {{
     align: center middle;
@@ -113,20 +113,14 @@ class Ask(ModalScreen[str | None]):
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.name)
 
-    def key_letter(self, letter: str) -> None:
-        for answer in self.answers:
-            if answer.lower().startswith(letter):
-                self.dismiss(answer)
-                return
-
     def on_key(self, event: events.Key) -> None:
         if event.character and event.character.isalpha():
             # The key must not reach the screen below, which may ask again for the same letter.
             event.stop()
-            if self._verb and event.key in keys.keys_of(self.app, self._verb):
-                self.dismiss(self.answers[0])
-            else:
-                self.key_letter(event.character.lower())
+            asked_again = self._verb and event.key in keys.keys_of(self.app, self._verb)
+            letter = self.answers[0] if asked_again else event.character
+            if answer := next((each for each in self.answers if each.lower().startswith(letter.lower())), ""):
+                self.dismiss(answer)
 
 
 class AskText(ModalScreen[str | None]):

@@ -36,7 +36,7 @@ from ..base import keys
 from ..base.errors import clean
 from ..form.search_limits import POLICIES, RATES, LimitTexts, SweepTexts, WrongLimit
 from ..upstream.thread_imports import in_background
-from ..widgets.key_footer import KeyHint, KeyHints
+from ..widgets.key_footer import KeyHints
 from ..widgets.limit_rows import LimitInput, LimitRow, Step, Words
 from ..widgets.option_row import NOT_GIVEN
 from . import starting
@@ -101,7 +101,7 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
             yield Label(self._title, markup=False)
             yield from self.rows()
             yield Label(id="complaint", markup=False)
-            yield KeyHints((KeyHint(keys.keys_of(self.app, verb)[0], does) for verb, does in SAID), id="said")
+            yield KeyHints(SAID, id="said")
 
     def rows(self) -> Iterator[Widget]:
         """Yield the rows with the fields, and the label `#buys`."""

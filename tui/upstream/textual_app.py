@@ -164,29 +164,23 @@ class KeptScreens:
             kept.opened_again(screen)
             if kept is self._app.screen:
                 return
-            self._take_out(kept)
+            # It may be below others in the stack. Kept screens that show its readings are taken out as well.
+            stack = self._app._screen_stack
+            for taken in [each for each in self._screens.values() if kept in (each, getattr(each, "source", None))]:
+                if taken in stack:
+                    stack.remove(taken)
+                    taken._pop_result_callback()
         if instead:
             self._app.switch_screen(kept or screen)
         else:
             self._app.push_screen(kept or screen)
-        if name and kept is None:
+        if name and kept is None and isinstance(screen, Keepable):
             self._app.install_screen(screen, name)
             self._screens[name] = screen
-            self._remove_oldest(type(screen))
-
-    def _take_out(self, screen: Screen[Any]) -> None:
-        # It is below others in the stack. Kept screens that show its readings are taken out as well.
-        stack = self._app._screen_stack
-        for taken in [kept for kept in self._screens.values() if screen in (kept, getattr(kept, "source", None))]:
-            if taken in stack:
-                stack.remove(taken)
-                taken._pop_result_callback()
-
-    def _remove_oldest(self, kind: type[Any]) -> None:
-        alike = [kept for kept in self._screens.values() if type(kept) is kind]
-        closed = [kept for kept in alike if kept not in self._app.screen_stack]
-        for kept in closed[: max(0, len(alike) - kind.KEPT)]:
-            self.remove(kept)
+            alike = [kept for kept in self._screens.values() if type(kept) is type(screen)]
+            closed = [kept for kept in alike if kept not in self._app.screen_stack]
+            for oldest in closed[: max(0, len(alike) - screen.KEPT)]:
+                self.remove(oldest)
 
     def remove(self, screen: Screen[Any]) -> None:
         """Remove a closed screen and the screens that show its readings. Nothing happens if it is not kept."""

@@ -125,10 +125,9 @@ class Typeahead:
         return unseen or pasted or event.time - self._refused < PAUSE_SECONDS
 
     def _may_start(self, event: Typed) -> bool:
-        if not isinstance(event, events.Key) or not event.is_printable or not self._starts(event.key):
+        if not isinstance(event, events.Key) or not event.is_printable or _is_field(self._app.focused):
             return False
-        begins = getattr(self._app.focused, "begins_with", None)  # becomes a field with the first character
-        return not (_is_field(self._app.focused) or (begins is not None and begins(event.character or "")))
+        return self._starts(event.key)
 
     def refuse(self, event: events.Key, until: float = 0.0) -> None:
         """Record the key as one without effect, to be named in a message. Keys that follow without a pause, or before

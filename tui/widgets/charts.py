@@ -256,8 +256,13 @@ class ChartGrid(Vertical):
         self.query_one("#stage").display, self.query_one("#grid").display = before_first, not before_first
         pages = -(-len(plots) // self._room)
         first = page % pages * self._room
-        self.shown = list(plots[first:][: self._room])
-        self._write_corners(page % pages + 1, pages)
+        shown, glyphs = list(plots[first:][: self._room]), glyphs_of(self.app)
+        corners = [""] * len(shown)
+        if shown and not self.query_one("#phases").display:  # which else names the marks in the charts
+            corners = [*map(plain, foot.marks_of(now, shown[0], glyphs)), *corners][: len(corners)]
+        if pages > 1:
+            corners[-1:] = [page_corner(page % pages + 1, pages, glyphs)]
+        self.shown = [replace(plot, corner=corner) for plot, corner in zip(shown, corners, strict=True)]
         grid = self.query_one("#grid")
         charts = list(grid.query(Chart))
         if len(charts) < self._room:
@@ -270,16 +275,6 @@ class ChartGrid(Vertical):
         for name in ("stage", "phases"):
             if (panel := self.query_one(f"#{name}", Panel)).display:
                 panel.repaint()
-
-    def _write_corners(self, page: int, pages: int) -> None:
-        # If the row below the charts is hidden, the other corners name the marks in the charts.
-        glyphs, corners = glyphs_of(self.app), [""] * len(self.shown)
-        if self.shown and not self.query_one("#phases").display:
-            marks = foot.marks_of(self._now, self.shown[0], glyphs)
-            corners = [*map(plain, marks), *corners][: len(corners)]
-        if pages > 1:
-            corners[-1:] = [page_corner(page, pages, glyphs)]
-        self.shown = [replace(plot, corner=corner) for plot, corner in zip(self.shown, corners, strict=True)]
 
     def show_view(self) -> None:
         """Show the cursor and the dragged range as they are now. The curves are not drawn again."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 from textual import events
+from textual.app import App
 from textual.binding import ActiveBinding
 from textual.content import Content
 from textual.geometry import Size
@@ -151,15 +152,8 @@ class ScreenTabs(Painted):
                 return
 
 
-class KeyHint(NamedTuple):
-    """A key as the application knows it, such as escape, and its effect in words."""
-
-    key: str
-    effect: str
-
-
 class KeyHints(Label):
-    """Shows key hints, such as `enter accepts, esc leaves`."""
+    """Shows the first keys of verbs, each with its effect in words, such as `enter accepts, esc leaves`."""
 
     DEFAULT_CSS = """
     KeyHints {
@@ -169,17 +163,18 @@ class KeyHints(Label):
     }
     """
 
-    def __init__(self, hints: Iterable[KeyHint], *, id: str | None = None) -> None:
-        super().__init__(hints_text(hints), id=id, markup=False)
+    def __init__(self, hints: Iterable[tuple[str, str]], *, id: str | None = None) -> None:
+        super().__init__(hints_text(self.app, hints), id=id, markup=False)
 
 
-def hints_text(hints: Iterable[KeyHint]) -> Content:
-    """Return the hints in one line, each with the click that stands for its key. A key without an effect has that of
-    the next one."""
+def hints_text(app: App[Any], hints: Iterable[tuple[str, str]]) -> Content:
+    """Return verbs' keys with their effects in one line, each with the click that stands for its key. A key without an
+    effect has that of the next one."""
     line = Content()
-    for hint in hints:
-        line += clickable(f"{keys.shown(hint.key)} {hint.effect}".rstrip(), hint.key)
-        line += Content(", " if hint.effect else " ")
+    for verb, effect in hints:
+        key = keys.keys_of(app, verb)[0]
+        line += clickable(f"{keys.shown(key)} {effect}".rstrip(), key)
+        line += Content(", " if effect else " ")
     return line.rstrip(", ")
 
 

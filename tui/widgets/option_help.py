@@ -52,11 +52,6 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Finding
     return Content("\n").join(lines)
 
 
-def help_line(key: str) -> Content:
-    """Return what the option `key` does, after its key, in one line of any length."""
-    return Content.assemble((key, "bold $text-primary"), f"  {INFO[key].about.help}")
-
-
 def part_text(part: str, keys: Sequence[str], width: int) -> Content:
     """Return the help of a part of a group that can be folded: its options with the first line of their help, in
     `width` cells."""

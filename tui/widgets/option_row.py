@@ -274,14 +274,10 @@ class OptionRow(Widget, can_focus=True):
     def _change(self, text: str) -> None:
         self.post_message(self.Changed(self.key, text, self._edit))
 
-    def begins_with(self, character: str) -> bool:
-        """True if the character (a digit, a point or a minus) can begin a value, so that it is no command."""
-        return character.isdigit() or (character in (".", "-"))
-
     def on_key(self, event: events.Key) -> None:
         """Take a digit, a point or a minus, no commands here, as the beginning of a new value of free text."""
         written = event.character if event.is_printable else None
-        if self.children or written is None or not self.begins_with(written):
+        if self.children or written is None or not (written.isdigit() or written in ".-"):
             return
         event.stop()
         if self.kind == "text":

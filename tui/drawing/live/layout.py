@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..gpu_details import whole_height
+from ..gpu_details import whole_card
 
 HEAD = 3  # without the verdict
 CHART_WIDTH, CHART_HEIGHT = 38, 6
@@ -128,11 +128,6 @@ def arrange_whole(width: int, height: int, count: int) -> Cards:
     cards = arrange(width, max(lines, height - whole_card(width)), count)
     detail = height - -(-count // cards.columns) * cards.tall
     return cards._replace(detail=detail if detail >= LEAST_DETAIL else 0)
-
-
-def whole_card(width: int) -> int:
-    """Return the height of a card of this width with all figures, two processes and two rows of history of a GPU."""
-    return 4 + whole_height(width - 1)
 
 
 def _charts(width: int, height: int, count: int, edges: bool = False) -> tuple[int, int, int]:

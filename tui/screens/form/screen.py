@@ -25,7 +25,7 @@ from ...base.keys import keys_of
 from ...drawing.rows import with_short_paths
 from ...form.form_state import Act, FormState, History, Moment, to_text
 from ...widgets.findings import Findings
-from ...widgets.key_footer import KeyFooter, KeyHint, clickable, hints_text
+from ...widgets.key_footer import KeyFooter, clickable, hints_text
 from ...widgets.option_help import MARKS, ROW_KEYS
 from ...widgets.option_row import OptionRow, ValueInput
 from ...widgets.options_view import OptionsView, PartHeading, Stop
@@ -207,9 +207,8 @@ class FormScreen(AppScreen):
             .stylize("bold $text-primary", 0, width)
             for verb, text in FIRST_STEPS
         ]  # fmt: skip
-        brief = hints_text(KeyHint(keys_of(self.app, verb)[0], effect) for verb, effect in PURPOSE)
         purpose.auto_links = False  # else Textual gives the keys the colour of links
-        purpose.update(Content("\n").join(lines) if height >= HIGH else brief)
+        purpose.update(Content("\n").join(lines) if height >= HIGH else hints_text(self.app, PURPOSE))
         purpose.styles.height = len(lines) if height >= HIGH else 1
         purpose.display = height >= LOW
 

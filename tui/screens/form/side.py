@@ -19,7 +19,7 @@ from ...base.errors import clean
 from ...drawing.rows import Row
 from ...form.form_state import FormState
 from ...upstream.thread_imports import in_background
-from ...widgets.option_help import help_line, help_text, part_text
+from ...widgets.option_help import help_text, part_text
 from ...widgets.option_row import OptionRow
 from ...widgets.options_view import Stop
 from ...widgets.row_widgets import Panel
@@ -129,7 +129,7 @@ class FormSide(Vertical):
         if not isinstance(stop, OptionRow):
             text = part_text(stop.part, stop.keys, width)
         elif self.app.size.height < TINY:
-            text = help_line(stop.key)
+            text = Content.assemble((stop.key, "bold $text-primary"), f"  {stop.info.about.help}")
         else:
             text = help_text(stop.key, self.state, stop.locked, remarks, width)
         self.query_one("#help", Static).update(text)

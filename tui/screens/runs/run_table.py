@@ -28,7 +28,7 @@ from ...drawing.plot.curves import style_of
 from ...drawing.rows import fitting
 from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
 from ...reading.run_list import Entry, folded, queue_first, when_text
-from ...widgets.key_footer import KeyHint, KeyHints
+from ...widgets.key_footer import KeyHints
 from ...widgets.search_marks import mark_cell
 from ...widgets.table import Column, OpeningTable
 from ...word_search import Hit, best_first
@@ -69,7 +69,7 @@ class ColumnsScreen(ModalScreen[list[str] | None]):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield _Names(compact=True, markup=False)
-            yield KeyHints(KeyHint(keys.keys_of(self.app, verb)[0], does) for verb, does in KEYS)
+            yield KeyHints(KEYS)
 
     def on_mount(self) -> None:
         self._fill(0)
