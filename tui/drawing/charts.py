@@ -36,10 +36,14 @@ _SPEED, _P50, _P95, _WAIT, _MFU = (
 
 def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
     """Return the charts of a run: throughput, loss, step time, input wait, first metric, GPUs, further metrics."""
+    ended_or_now = now.summary if now.outcome else now.progress
+    mfu = ended_or_now.mfu if ended_or_now else None
+    note = f"{_MFU.label} {percent(mfu)}" if mfu is not None else ""
+    percentiles = tuple(Curve(each.label.rpartition(" ")[2], now.line(each.progress)) for each in (_P50, _P95))
     charts = [
-        Plot(_SPEED.label, _SPEED.unit, (Curve("", now.line(_SPEED.progress)),), "zero", note=_mfu(now)),
+        Plot(_SPEED.label, _SPEED.unit, (Curve("", now.line(_SPEED.progress)),), "zero", note=note),
         _of_steps(now, "loss"),
-        _step_time(now),
+        Plot(_P50.label.rpartition(" ")[0], _P50.unit, percentiles, "zero"),
         Plot(_WAIT.label, "of the step", (Curve("", now.line(_WAIT.progress)),), "share"),
         *(_of_steps(now, name) for name in now.metrics),
     ]
@@ -56,32 +60,15 @@ def on_one_axis(
     shown = replace(now, lines={**now.lines, **closer}) if closer else now
     end = max((now.pace.place(axis, *line.end) for line in now.lines.values() if len(line)), default=0.0)
     final = _is_final(now, axis, end)
-    spells = _spells(now, axis, (window[1] - window[0]) / end if window and end else 1.0)
-    charts = plots(shown, replace(drawn, x_axis=axis))
-    return [replace(plot, x_end=max(end, 0.0), final=final, window=window, spells=spells) for plot in charts]
-
-
-def _spells(now: Snapshot, axis: str, seen: float) -> tuple[tuple[float, float, str], ...]:
+    seen = (window[1] - window[0]) / end if window and end else 1.0
     least = _SEEN_SPELL * seen * max(0.0, now.elapsed - now.pace.begin)
-    return tuple(
+    spells = tuple(
         (now.pace.place(axis, each.begin, each.step), now.pace.place(axis, each.end, each.step), mark_of(each.phase))
         for each in now.spells
         if each.end - each.begin >= least
     )
-
-
-def _step_time(now: Snapshot) -> Plot:
-    curves, title = [], ""
-    for figure in (_P50, _P95):
-        title, _, which = figure.label.rpartition(" ")
-        curves.append(Curve(which, now.line(figure.progress)))
-    return Plot(title, _P50.unit, tuple(curves), "zero")
-
-
-def _mfu(now: Snapshot) -> str:
-    of = now.summary if now.outcome else now.progress
-    reached = of.mfu if of else None
-    return f"{_MFU.label} {percent(reached)}" if reached is not None else ""
+    charts = plots(shown, replace(drawn, x_axis=axis))
+    return [replace(plot, x_end=max(end, 0.0), final=final, window=window, spells=spells) for plot in charts]
 
 
 def _of_steps(now: Snapshot, name: str) -> Plot:
@@ -109,14 +96,11 @@ def arranged(plot: Plot, now: Snapshot, drawn: Charts) -> Plot:
     curves = tuple(replace(curve, line=along(curve.line, axis, now.pace)) for curve in plot.curves)
     joins = tuple(now.pace.place(axis, *moment) for moment in now.joins)
     best = tuple(now.pace.place(axis, *each.moment) for each in now.best.values())
-    placed = replace(plot, curves=curves, x_unit=axis, x_end=_end(now, axis, curves), joins=joins, best=best)
-    return as_drawn(replace(placed, final=_is_final(now, axis, placed.x_end)), drawn)
-
-
-def _end(now: Snapshot, axis: str, curves: tuple[Curve, ...]) -> float:
-    lines = [curve.line for curve in curves if len(curve.line)]
-    end = max((max(line.x) for line in lines), default=0.0)
-    return end if end or axis != "time" else min(max(0.0, now.elapsed - now.pace.begin), 1.0)
+    end = max((max(curve.line.x) for curve in curves if len(curve.line)), default=0.0)
+    if not end and axis == "time":
+        end = min(max(0.0, now.elapsed - now.pace.begin), 1.0)
+    placed = replace(plot, curves=curves, x_unit=axis, x_end=end, joins=joins, best=best)
+    return as_drawn(replace(placed, final=_is_final(now, axis, end)), drawn)
 
 
 def _is_final(now: Snapshot, axis: str, end: float) -> bool:

@@ -266,7 +266,18 @@ class OptionsView(Widget):
         for key, row in self.rows.items():
             row.hit = hits.get(key) if hits else None
             row.show()
-        self.query_one("#no-match", Static).update(_nothing(words) if hits == {} else "")
+        nothing: Content | str = ""
+        if hits == {}:  # with a similar name of an option if there is one
+            near = suggestion(words)
+            nothing = Content.assemble(
+                ("no option matches ", "bold $text-warning"),
+                (clean(words.strip()), "bold"),
+                f"\n\ndid you mean {near}?" if near else "\n\n",
+                "\nSearch for a part of a name, for what you want to reach (memory, threads, seed), or for a "
+                "TensorFlow call.",
+                "\nescape: all options",
+            )
+        self.query_one("#no-match", Static).update(nothing)
         self._arrange()
         self.scroll_home(animate=False, immediate=True)
         self.post_message(self.Moved())  # another row may be the first that is seen
@@ -368,18 +379,6 @@ def _in_columns(lines: list[Widget], count: int) -> list[list[Widget]]:
 def _height(lines: list[Widget]) -> int:
     rows = [line for line in lines if not (isinstance(line, OptionRow) and line.info.about.part)]
     return len(rows) + sum(isinstance(line, GroupHeading) for line in rows)  # with the empty row above them
-
-
-def _nothing(words: str) -> Content:
-    """The text for a search without hits, with a similar name of an option if there is one."""
-    near = suggestion(words)
-    return Content.assemble(
-        ("no option matches ", "bold $text-warning"),
-        (clean(words.strip()), "bold"),
-        f"\n\ndid you mean {near}?" if near else "\n\n",
-        "\nSearch for a part of a name, for what you want to reach (memory, threads, seed), or for a TensorFlow call.",
-        "\nescape: all options",
-    )
 
 
 class ColumnLayout(Layout):

@@ -35,16 +35,6 @@ MARK, OPTION, LEAST = 1, 27, 10  # widths of the columns; the values share the r
 NOTHING = "nothing differs from the file, and nothing from the defaults"
 
 
-def shared(room: int, needed: list[int]) -> list[int]:
-    """Share `room` characters: each gets what it needs, but at least LEAST, and at most an equal part of what is
-    left."""
-    widths = dict.fromkeys(range(len(needed)), LEAST)
-    for left, at in zip(range(len(needed), 0, -1), sorted(widths, key=lambda at: needed[at]), strict=True):
-        widths[at] = max(LEAST, min(needed[at], room // left))
-        room -= widths[at]
-    return list(widths.values())
-
-
 class ChangesTable(Table):
     """A table in which Enter goes to the option in the form."""
 
@@ -113,7 +103,10 @@ class ChangesScreen(TableScreen[str]):
             of_key = (state.texts[key], state.text_of_file(key), to_text(INFO[key].default))
             texts[key] = [clean(text.strip()) or NOT_GIVEN for text in of_key]
         longest = [max(map(cell_len, column)) for column in zip(heads, *texts.values(), strict=True)]
-        widths = shared(self.size.width - MARK - OPTION - 2 * 5 - 1, longest)
+        room, widths = self.size.width - MARK - OPTION - 2 * 5 - 1, [LEAST] * len(heads)
+        for left, at in zip((3, 2, 1), sorted(range(3), key=lambda at: longest[at]), strict=True):
+            widths[at] = max(LEAST, min(longest[at], room // left))  # at most an equal part of what is left
+            room -= widths[at]
         warning, accent = (f"bold {colour(self.app, name)}" for name in ("warning", "accent"))
 
         def cell(at: int, key: str) -> Row:
