@@ -20,7 +20,7 @@ LINES = {
     "engine/queue": 2585, "engine/runs": 3400, "engine/scaling": 405, "engine/sweep": 1825, "engine/system": 1050,
     "engine/telemetry": 2205, "engine/trainer": 14410, "engine/trials": 3525, "engine/tune": 3450, "tui": 992,
     "tui/base": 1460, "tui/commands": 3750, "tui/drawing": 4360, "tui/form": 640, "tui/printing": 275,
-    "tui/reading": 2640, "tui/screens": 8040, "tui/upstream": 805, "tui/widgets": 2795, "tui/wording": 470,
+    "tui/reading": 2640, "tui/screens": 8040, "tui/upstream": 805, "tui/widgets": 2660, "tui/wording": 470,
 }  # fmt: skip
 COUNTS = {
     "lines": 82228, "files": 464, "files below 100 lines": 128, "lines of docstrings": 6670, "functions": 6084,

@@ -7,7 +7,7 @@ from gputui.tui.base.glyphs import Glyphs, PLAIN, RICH
 from gputui.tui.base.keys import VERBS, remapped, shown
 from gputui.tui.base.settings import Charts, Settings, declared
 from gputui.tui.base.themes import HIGH_CONTRAST, THEMES, colour
-from gputui.tui.base.undo import Acts
+from gputui.tui.base.base_app import Acts
 from gputui.tui.cli import cli as cli_cli, form_state
 from gputui.tui.commands import completion, logs, measuring, serve
 from gputui.tui.commands.completion import Bash

@@ -9,7 +9,8 @@ import subprocess
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,7 +38,6 @@ from .errors import clean
 from .glyphs import glyphs_of
 from .settings import Settings
 from .themes import CALM, THEMES, own_colours
-from .undo import Acts
 
 if TYPE_CHECKING:
     from textual.driver import Driver
@@ -60,6 +60,52 @@ NOTHING_TO_UNDO = {  # by the places whose acts can be taken back
     "settings": "nothing to take back: no setting was changed here",
 }
 SHOWN_SECONDS = {"information": 4.0, "warning": 6.0, "error": 8.0}
+
+
+@dataclass(frozen=True)
+class Act:
+    """An act and how it is taken back. `what` says in the past tense what was done. `take_back` is called in a thread;
+    it returns the reasons for what could not be taken back, if any, and raises an exception with a sentence if nothing
+    could. `done` is the message afterwards, by default made of `what`. `key` is the row that then gets the cursor."""
+
+    what: str
+    take_back: Callable[[], Sequence[str] | None]
+    done: str = ""
+    key: str = ""
+    at: float = field(default_factory=time.time)
+
+    @property
+    def message(self) -> str:
+        return self.done or f"taken back: {self.what}"
+
+
+class Acts:
+    """The acts of one place that can be taken back, the latest last. `nothing` is the message if there is none."""
+
+    def __init__(self, nothing: str) -> None:
+        self.nothing = nothing
+        self._acts: list[Act] = []
+
+    def add(self, what: str, take_back: Callable[[], Sequence[str] | None], done: str = "", key: str = "") -> None:
+        """Add an act. `take_back` may return None for no reasons; the other parameters are those of `Act`."""
+        self._acts.append(Act(what, take_back, done, key))
+
+    @property
+    def newest_first(self) -> list[Act]:
+        return self._acts[::-1]
+
+    def postpone(self, act: Act) -> None:
+        """Put an act that cannot be taken back now below all others, so that `u` reaches these."""
+        if act in self._acts:
+            self._acts.remove(act)
+            self._acts.insert(0, act)
+
+    def take_back(self, act: Act) -> Sequence[str]:
+        """Take the act back, and return the reasons for what could not be; then it stays in the list. In a thread."""
+        reasons = act.take_back() or ()
+        if not reasons and act in self._acts:
+            self._acts.remove(act)
+        return reasons
 
 
 class PlainBar(ScrollBarRender):

@@ -22,9 +22,9 @@ from ...engine.files.places import PRESET_SUFFIXES
 from ...engine.presets import Preset, PresetError, saving
 from ...engine.presets.paths import of_python
 from ..base import keys
+from ..base.base_app import Act
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
-from ..base.undo import Act
 from ..drawing.rows import whole_words
 from ..form.form_state import INFO, shown, to_text
 from ..reading import preset_files

@@ -15,10 +15,10 @@ from textual.widgets.option_list import Option
 
 from ...engine.queue import queue_settings
 from ..base import keys
+from ..base.base_app import Act
 from ..base.errors import clean
 from ..base.settings import declared, takes, wrong
 from ..base.themes import THEMES
-from ..base.undo import Act
 from ..drawing.rows import Row, fitting, wrapped
 from ..widgets.key_footer import KEYS_FROM, KeyFooter
 from ..widgets.row_widgets import Panel

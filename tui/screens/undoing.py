@@ -14,9 +14,8 @@ from ...engine.presets.saving import SaveError
 from ...engine.runs import RunError
 from ...engine.units import clock
 from ..base import keys
-from ..base.base_app import BaseApp
+from ..base.base_app import Act, Acts, BaseApp
 from ..base.errors import clean
-from ..base.undo import Act, Acts
 from .base import AppScreen
 from .dialogs import Copyable, CopyScreen
 

@@ -25,8 +25,8 @@ from ....engine.runs.titles import FILE, Notes, Origin, name_of, title_of, with_
 from ....engine.runs.trash import delete_all
 from ....engine.units import clock, count, counted, size
 from ...base import keys
+from ...base.base_app import Act
 from ...base.errors import clean
-from ...base.undo import Act
 from ...form.form_state import to_text
 from ...reading.run_list import entry_of
 from ...wording.run import ENDED

@@ -210,7 +210,12 @@ class RunsTable(OpeningTable):
         width = columns - MARK - scrolls * self.styles.scrollbar_size_vertical
         self.names = list(self.chosen) or usual(entries, width)
         widths = _widths([COLUMNS[name] for name in self.names], list(rows.values()), width, bool(self.chosen))
-        heads = [self._column(at, name, widths[name]) for at, name in enumerate(self.names)]
+        heads, arrow = [], self._glyphs.down if self.order.descending else self._glyphs.up
+        for at, name in enumerate(self.names):
+            lead = " " * MARK if at == 0 else ""  # the first column has additional room for the marks
+            head = COLUMNS[name].head + (arrow if name == self.order.column else "")
+            label = f"{head:>{widths[name]}}" if COLUMNS[name].right else head
+            heads.append(Column(name, Text(lead + label), len(lead) + widths[name] + 1))
         made_of = tuple(widths.items())
         self._rows = {
             key: self._row(by_id[key]._replace(item=row) if key in by_id else Hit(row, searched), marked, made_of)
@@ -251,14 +256,6 @@ class RunsTable(OpeningTable):
     @property
     def _glyphs(self) -> Glyphs:
         return glyphs_of(self.app)
-
-    def _column(self, at: int, name: str, width: int) -> Column:
-        # The first column has additional room for the marks.
-        arrow = (self._glyphs.down if self.order.descending else self._glyphs.up) if name == self.order.column else ""
-        lead = " " * MARK if at == 0 else ""
-        head = COLUMNS[name].head + arrow
-        label = f"{head:>{width}}" if COLUMNS[name].right else head
-        return Column(name, Text(lead + label), len(lead) + width + 1)
 
     def _row(self, hit: Hit[Entry], all_marked: Mapping[str, object], widths: tuple[tuple[str, int], ...]) -> _Row:
         """The former row is returned if nothing in it has changed, as there may be thousands of runs."""

@@ -20,9 +20,9 @@ from ....engine.runs import Run
 from ....engine.runs.run import WAITING
 from ....engine.units import counted
 from ...base import keys
+from ...base.base_app import Act
 from ...base.errors import clean
 from ...base.glyphs import Glyphs, glyphs_of
-from ...base.undo import Act
 from ...drawing.charts import plots
 from ...drawing.live import head, phases
 from ...drawing.live.phases import CATCHING_UP
