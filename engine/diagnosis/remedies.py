@@ -227,20 +227,37 @@ ANY_STAGE = "make its work cheaper, or do it once and save the result"
 # The gain is at most the wait, and only a change of the slowest stage may gain all of it, as stages run in parallel;
 # of other stages there is an estimate.
 def for_input(s: Measurements) -> Iterator[Remedy]:
-    for maker in (_cache, _prepare, _reads, _parallel, _prefetch, _all_cpus, _disk, _less_augmenting):
+    for maker in (_cache, _prepare, _reads, _parallel):
         yield from maker(s)
-
-
-def for_transfer(s: Measurements) -> Iterator[Remedy]:
-    for maker in (_copy_ahead, _copy_bytes, _copy_less):
-        yield from maker(s)
-
-
-def _all_cpus(s: Measurements) -> Iterator[Remedy]:
+    # with prefetching, a step still takes as long as the longer one of input and computing
+    if s.option("input.prefetch") == "off":
+        why = "nothing is prepared while the model computes"
+        yield Remedy("input", {"input.prefetch": "auto"}, why, expected_gain=gain(min(_waited(s), 1 - _waited(s))))
     # pinned to the CPUs of the GPU's NUMA node, the pipeline can use only these
     if s.numa.startswith("on CPUs"):
         why = f"the input pipeline runs only {s.numa}; off lets it use all CPUs"
         yield Remedy("input", {"device.numa": "off"}, why)
+    if s.disk_waited_for:
+        yield Remedy("input", {}, "the disk is slow: copy the data to a local one, or write TFRecord shards")
+    given = s.option("input.augment")
+    costly = given == "heavy" or (isinstance(given, list) and not set(given) <= set(MOVED))
+    if costly and _share(s, ("augment",)) >= 0.5:
+        named = "heavy" if given == "heavy" else ",".join(given)
+        yield Remedy("input", {}, f"most of the input's work is augment={named}; light takes far less time")
+
+
+def for_transfer(s: Measurements) -> Iterator[Remedy]:
+    """Yield remedies for copies to the GPU."""
+    copying = s.transfer or 0.0
+    if not s.device_batches:
+        ahead = {"input.prefetch_to_device": "auto" if s.option("input.prefetch") != "off" else 2}
+        why = "each step waits for the copy of its batch; copies made in advance overlap with computing"
+        yield Remedy("input", ahead, why, expected_gain=gain(min(copying, 1 - copying)))
+    if s.option("input.cast") == "host" and "input.cast" not in s.inapplicable:
+        why = "uint8 images are copied to the GPU as float32; as bytes they are a quarter of the size"
+        yield Remedy("input", {"input.cast": "device"}, why, expected_gain=gain((1 - BYTE_SHARE) * copying))
+    if s.device_batches or "input.cast" in s.inapplicable:
+        yield Remedy("input", {}, "copy fewer bytes: 16-bit numbers, or uint8 that the model converts")
 
 
 def in_the_data(s: Measurements) -> Remedy:
@@ -330,52 +347,6 @@ def _parallel(s: Measurements) -> Iterator[Remedy]:
         f"samples are prepared {number_of} at a time; this machine has {s.cpus or 1} CPUs{about}",
         expected_gain=None if most is None else min(most, round(1 / left, 2)),
     )
-
-
-def _prefetch(s: Measurements) -> Iterator[Remedy]:
-    # with prefetching, a step still takes as long as the longer one of input and computing
-    if s.option("input.prefetch") == "off":
-        why = "nothing is prepared while the model computes"
-        yield Remedy("input", {"input.prefetch": "auto"}, why, expected_gain=gain(min(_waited(s), 1 - _waited(s))))
-
-
-def _disk(s: Measurements) -> Iterator[Remedy]:
-    if s.disk_waited_for:
-        yield Remedy("input", {}, "the disk is slow: copy the data to a local one, or write TFRecord shards")
-
-
-def _less_augmenting(s: Measurements) -> Iterator[Remedy]:
-    given = s.option("input.augment")
-    costly = given == "heavy" or (isinstance(given, list) and not set(given) <= set(MOVED))
-    if costly and _share(s, ("augment",)) >= 0.5:
-        named = "heavy" if given == "heavy" else ",".join(given)
-        yield Remedy("input", {}, f"most of the input's work is augment={named}; light takes far less time")
-
-
-# ---- copies to the GPU ------------------------------------------------------------------------
-
-
-def _copy_ahead(s: Measurements) -> Iterator[Remedy]:
-    if s.device_batches:
-        return
-    copying = s.transfer or 0.0
-    yield Remedy(
-        "input",
-        {"input.prefetch_to_device": "auto" if s.option("input.prefetch") != "off" else 2},
-        "each step waits for the copy of its batch; copies made in advance overlap with computing",
-        expected_gain=gain(min(copying, 1 - copying)),
-    )
-
-
-def _copy_bytes(s: Measurements) -> Iterator[Remedy]:
-    if s.option("input.cast") == "host" and "input.cast" not in s.inapplicable:
-        why = "uint8 images are copied to the GPU as float32; as bytes they are a quarter of the size"
-        yield Remedy("input", {"input.cast": "device"}, why, expected_gain=gain((1 - BYTE_SHARE) * (s.transfer or 0.0)))
-
-
-def _copy_less(s: Measurements) -> Iterator[Remedy]:
-    if s.device_batches or "input.cast" in s.inapplicable:
-        yield Remedy("input", {}, "copy fewer bytes: 16-bit numbers, or uint8 that the model converts")
 
 
 # ---- possible gains -----------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -40,7 +39,7 @@ from ..system.identity import Place, Process
 from ..system.locks import Lock
 from ..system.run_clock import RunClock, steady
 from ..telemetry import resource_limits
-from ..telemetry.sampler import Sampler
+from ..telemetry.sampler import Sampler, StoppableThread
 from . import ending, recovery
 from .known_failures import MEMORY, RESUME, RESUMED, XLA
 from .recovery import Answer
@@ -52,6 +51,7 @@ HEARTBEAT_SECONDS = 1.0
 HELD_SECONDS = 30.0  # a process that is killed and has not ended by then is held by the kernel
 READING_SECONDS = 5.0  # for reading the GPUs once more after the trainer has died
 DRIVER_ERROR_SECONDS = 60.0  # an error of a GPU that was reported earlier is not what has ended the trainer
+THREAD_SECONDS = 5.0  # for a thread to emit what it has found last
 STACKS_SECONDS = 2.5  # for a hung trainer to write the stacks of its threads
 
 NO_LOCKS = "the file system of the run folder has no locks: only its processes show whether the run is alive"
@@ -115,8 +115,8 @@ class Supervisor:
         self._attend()
         while self._starts_again():
             self._attend()
-        workers.stop()
-        watcher.stop()
+        workers.stop(THREAD_SECONDS)
+        watcher.stop(THREAD_SECONDS)
         self.phase = "ended"
         for line in free_gpus.give_back(self.leases):
             self.events.emit(Warn(kind="stuck_gpu", message=line, hint=STUCK_HINT))
@@ -416,34 +416,12 @@ class Followers:
         return Warn(kind="follow", message=message, hint=HINT.format(self._run.id), option=KEY)
 
 
-class _Watcher(threading.Thread):
-    """A thread of the engine, whose faults do not fail the run: the log says why."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name=name, daemon=True)
-        self._done = threading.Event()
-
-    def run(self) -> None:
-        try:
-            self._watch()
-        except Exception:  # noqa: BLE001 - as said above
-            traceback.print_exc()
-
-    def stop(self) -> None:
-        """Emit what was found last and end, within 5 s."""
-        self._done.set()
-        self.join(timeout=5)
-
-    def _watch(self) -> None:
-        raise NotImplementedError
-
-
 DIAGNOSIS_SECONDS = 2.0
 FIRST_REPEAT_SECONDS, LAST_REPEAT_SECONDS = 4.0, 60.0
 MORE_CONFIDENCE = 0.15  # an increase that is worth reporting
 
 
-class LiveDiagnosis(_Watcher):
+class LiveDiagnosis(StoppableThread):
     """Emits a Diagnosis of the run when a verdict changes or becomes clearly more certain (by 0.15), else one with
     newer figures at intervals that grow from 4 s to 60 s. Events before the launch (`clock`) do not count.
     """
@@ -458,7 +436,7 @@ class LiveDiagnosis(_Watcher):
         self._has_news = False
         self._reported_at, self._repeat_seconds = 0.0, FIRST_REPEAT_SECONDS
 
-    def _watch(self) -> None:
+    def run(self) -> None:
         while not self._done.wait(DIAGNOSIS_SECONDS):
             self._update()
         self._update(final=True)
@@ -537,7 +515,7 @@ class Worker:
         }
 
 
-class Workers(_Watcher):
+class Workers(StoppableThread):
     """Passes the figures of all workers to `tell` every 10 s, in the engine of the chief (the first worker), which
     reads their run folders, if it can; the workers do nothing for it. In other engines the thread ends at once.
     """
@@ -547,7 +525,7 @@ class Workers(_Watcher):
         self._folder, self._tell = run, tell
         self._events = Tail(run.file(EVENTS_FILE), from_now=True)  # a resumed run may have other workers
 
-    def _watch(self) -> None:
+    def run(self) -> None:
         joined = run_cluster.of_run(self._folder)
         if joined is None or not joined.is_chief:
             return

@@ -125,8 +125,9 @@ def hand_over(report: Report, pipe: int) -> None:
         os.set_blocking(pipe, False)
         with contextlib.suppress(OSError, AttributeError):  # the size of a pipe can be changed only on Linux
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        room_bytes = _room_bytes(pipe)
-        kept: list[str] = []
+        kept, room_bytes = list[str](), LEAST_PIPE_BYTES
+        with contextlib.suppress(OSError, AttributeError):
+            room_bytes = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
         room_bytes -= len(json.dumps([report.result, [], 10**9]))
         for line in reversed(report.lines):
             room_bytes -= len(json.dumps(line)) + 2
@@ -135,13 +136,6 @@ def hand_over(report: Report, pipe: int) -> None:
             kept.append(line)
         lost = report.lost_events + len(report.lines) - len(kept)
         os.write(pipe, json.dumps([report.result, kept[::-1], lost]).encode())
-
-
-def _room_bytes(pipe: int) -> int:
-    try:
-        return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
-    except (OSError, AttributeError):
-        return LEAST_PIPE_BYTES
 
 
 def take(pipe: int) -> Report:

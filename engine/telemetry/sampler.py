@@ -28,7 +28,21 @@ ALL_LOST_HINT = (
 )
 
 
-class GpuReader(threading.Thread):
+class StoppableThread(threading.Thread):
+    """Works until `stop`. Its faults fail nothing else: standard error says why."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._done = threading.Event()
+
+    def stop(self, timeout_seconds: float = 2.0) -> None:
+        """Let it end, within `timeout_seconds`; while a call hangs, the thread still runs."""
+        self._done.set()
+        if self.is_alive():
+            self.join(timeout_seconds)
+
+
+class GpuReader(StoppableThread):
     """A thread that passes GpuReadings to `tell` every `interval_seconds`, or less often if the driver is slow. If
     there are no readings, it passes the reason once. It also passes warnings about lost GPUs and errors of GPUs.
     """
@@ -38,10 +52,9 @@ class GpuReader(threading.Thread):
         processes: bool = False,
     ) -> None:  # fmt: skip
         """`pcie` adds the PCIe traffic, `processes` full data of processes; `own_pid` marks the trainer's."""
-        super().__init__(name="gpu-reader", daemon=True)
+        super().__init__("gpu-reader")
         self._all_of_processes = processes
         self._tell, self._asked_seconds, self._pcie, self._own_pid = tell, interval_seconds, pcie, own_pid
-        self._done = threading.Event()
         self._calling_since: float | None = None
         self._told: set[str] = set()
         self._lost: set[int] = set()  # at the reading before
@@ -64,12 +77,6 @@ class GpuReader(threading.Thread):
             for reported, uuid, error in self._errors
             if reported >= since and uuid in gpus
         ]
-
-    def stop(self, timeout_seconds: float = 2.0) -> None:
-        """Close NVML. If a call of the driver hangs, the thread still runs and NVML stays open."""
-        self._done.set()
-        if self.is_alive():
-            self.join(timeout_seconds)
 
     def run(self) -> None:
         retry_seconds = FIRST_RETRY_SECONDS
@@ -183,7 +190,7 @@ class GpuReader(threading.Thread):
 STUCK_SECONDS = 30.0
 
 
-class Sampler(threading.Thread):
+class Sampler(StoppableThread):
     """A thread that emits a `host` event every `interval_seconds`, and with a GpuReader the `gpu` events.
     `trainer_memory_share` is the trainer's share (0 to 1) of the memory at the last reading, None before the first.
     """
@@ -192,19 +199,17 @@ class Sampler(threading.Thread):
         self, events: EventWriter, trainer_pid: int, interval_seconds: float, *, pcie: bool = False,
         network: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__(name="sampler", daemon=True)
+        super().__init__("sampler")
         self.trainer_memory_share: float | None = None
         self._events, self._interval_seconds = events, interval_seconds
-        self._done = threading.Event()
         self._trainer_pid, self._network = trainer_pid, network
         self._gpus = GpuReader(events.emit, interval_seconds, pcie=pcie, own_pid=trainer_pid)
 
-    def stop(self) -> None:
-        """End both threads, and wait up to 2 s for each. The GpuReader closes NVML after its last call."""
+    def stop(self, timeout_seconds: float = 2.0) -> None:
+        """End both threads. The GpuReader closes NVML after its last call."""
         self._done.set()
         self._gpus.stop()
-        if self.is_alive():
-            self.join(timeout=2)
+        super().stop(timeout_seconds)
 
     def driver_errors(self, seconds: float, gpus: Collection[str]) -> list[str]:
         """Of the last `seconds` about the GPUs with these UUIDs, as lines of the driver's log."""
