@@ -77,7 +77,9 @@ def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: p
             adding.queue_preset(presets.resolve("quickstart", [setting]))
     assert [run.id for run in runs.all_runs()] == left
     refused = said("--preset", "quickstart", "--set", "kind=multi_worker", "--queue", code=WRONG)
-    assert refused == f"--set kind=multi_worker: {adding.ON_SEVERAL_MACHINES}\n", "of no cluster first"
+    finding = adding.ON_SEVERAL_MACHINES
+    text = f"strategy.kind: {finding.what}\n{finding.remedy}\n"
+    assert refused == f"--set kind=multi_worker: {text}", "of no cluster first"
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     assert "sbatch --gpus=1 --wrap='gputui --preset quickstart'" in said(
         "--preset", "quickstart", "--queue", code=WRONG
