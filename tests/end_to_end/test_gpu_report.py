@@ -8,12 +8,37 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from benchmarks.gpu_report import steps
 from benchmarks.gpu_report.__main__ import STEPS
 from benchmarks.gpu_report.text import ROOT
 from tests.support.fakegpu import FakeGpu
+
+
+@pytest.mark.parametrize(
+    ("capability", "chosen"),
+    [
+        ((7, 5), ["float32", "float16", "float16 + XLA"]),
+        ((9, 0), ["float32", "TF32", "bfloat16 + XLA"]),
+        ((12, 0), ["float32", "TF32", "bfloat16"]),
+    ],
+)
+def test_the_quick_report_measures_three_precisions_that_the_chip_computes(
+    capability: tuple[int, int], chosen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = SimpleNamespace(shown=[SimpleNamespace(index=0, compute_capability=capability)])
+    monkeypatch.setattr(steps, "this_machine", SimpleNamespace(read=lambda: gpus))
+    monkeypatch.setattr(steps, "_xla_aborts", lambda: capability >= (10, 0))
+    monkeypatch.setattr(steps, "results", lambda _, runs: [name for name, _ in runs])
+    made: dict[str, Any] = {"image_model": lambda **_: {}, "train": lambda *_, **__: None}
+    lab: Any = SimpleNamespace(quick=True, size=SimpleNamespace(rounds=1), **made)
+    measured: Any = steps.precisions(lab)
+    assert measured == [f"{name}, 1" for name in chosen]
+
 
 # `nvidia-smi`, as far as benchmarks/gpu_report asks it: it reads the stand-in as the real one reads the driver.
 SMI = """#!{python}
