@@ -13,7 +13,7 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1310, "engine/bootstrap": 26, "engine/checks": 1035, "engine/compare": 515, "engine/diagnosis": 2000,
+    "engine": 1310, "engine/bootstrap": 26, "engine/checks": 1035, "engine/compare": 480, "engine/diagnosis": 2000,
     "engine/doctor": 1345, "engine/export": 2225, "engine/figures": 430, "engine/files": 1460, "engine/follow": 1140,
     "engine/interpreter": 905, "engine/job": 1460, "engine/leases": 1010, "engine/notify": 355, "engine/options": 2180,
     "engine/prepare": 830, "engine/presets": 970, "engine/process": 2315, "engine/profile": 650, "engine/proof": 1735,
@@ -23,7 +23,7 @@ LINES = {
     "tui/reading": 2640, "tui/screens": 8040, "tui/upstream": 805, "tui/widgets": 2660, "tui/wording": 470,
 }  # fmt: skip
 COUNTS = {
-    "lines": 82228, "files": 441, "files below 100 lines": 128, "lines of docstrings": 6670, "functions": 6084,
+    "lines": 82228, "files": 441, "files below 100 lines": 128, "lines of docstrings": 6336, "functions": 6084,
     "imports in functions": 220, "class names in two modules": 37,
 }  # fmt: skip
 

@@ -338,58 +338,45 @@ def caveats(
     """Return sentences about figures that cannot be compared. The sequences have an item for each run, the baseline
     first; `started` may be None. `versions` are packages whose versions differ.
     """
-    actual = [trainer.actual if trainer else {} for trainer in started]
+    actual: list[Mapping[str, Any]] = [trainer.actual if trainer else {} for trainer in started]
     with_options = [of_run for of_run in options if of_run]
     batches = [_global_batch(*run) for run in zip(options, results, started, strict=True)]
-    sentences = (
-        "" if results[0] else f"the baseline has no figures to compare with (it is {states[0]})",
-        _workload(with_options),
-        _one_batch(with_options),
-        _batch(batches),
-        _samples(options, results, batches, started),
-        f"the versions of {' and '.join(versions)} differ: the speed may differ for that reason" if versions else "",
-        _environment(actual),
-        _xla(options, actual),
-    )
-    return [text for text in sentences if text]
-
-
-def _workload(options: Sequence[Options]) -> str:
-    keys = [key for key in options[0] if key.startswith("workload.")] if options else []
-    differing = [key for key in keys if any(of_run.get(key) != options[0][key] for of_run in options)]
-    if not differing:
-        return ""
-    return f"the runs do different work ({', '.join(differing)}): speed and loss belong to different models or data"
-
-
-def _one_batch(options: Sequence[Options]) -> str:
-    if not any(of_run.get("input.one_batch") for of_run in options):
-        return ""
-    return "input.one_batch repeats a single batch: the speed is an upper limit, and the loss means nothing"
-
-
-def _batch(batches: Sequence[float | None]) -> str:
+    texts = [] if results[0] else [f"the baseline has no figures to compare with (it is {states[0]})"]
+    keys = [key for key in with_options[0] if key.startswith("workload.")] if with_options else []
+    if work := [key for key in keys if any(of_run.get(key) != with_options[0][key] for of_run in with_options)]:
+        texts.append(
+            f"the runs do different work ({', '.join(work)}): speed and loss belong to different models or data"
+        )
+    if any(of_run.get("input.one_batch") for of_run in with_options):
+        texts.append("input.one_batch repeats a single batch: the speed is an upper limit, and the loss means nothing")
     sizes = dict.fromkeys(batch for batch in batches if batch is not None)
-    if len(sizes) < 2:
-        return ""
-    return f"the global batch sizes differ ({_amounts(sizes)} samples): a step is not the same amount of work"
-
-
-def _samples(
-    options: Sequence[Options],
-    results: Sequence[Figures],
-    batches: Sequence[float | None],
-    started: Sequence[Started | None],
-) -> str:
-    """Losses and other metrics can be compared only after the same number of samples."""
+    if len(sizes) > 1:
+        texts.append(
+            f"the global batch sizes differ ({_amounts(sizes)} samples): a step is not the same amount of work"
+        )
     seen = {
         _seen(of_run, result["steps"], batch, begun): None
         for of_run, result, batch, begun in zip(options, results, batches, started, strict=True)
         if batch is not None and result.get("steps") and any(key.startswith("metrics.") for key in result)
     }
-    if len(seen) < 2 or max(seen) - min(seen) <= SAME_SAMPLES * max(seen):
-        return ""
-    return f"the losses are after different numbers of samples ({_amounts(seen)}): they do not show which learns better"
+    if len(seen) > 1 and max(seen) - min(seen) > SAME_SAMPLES * max(seen):
+        after = f"the losses are after different numbers of samples ({_amounts(seen)})"
+        texts.append(f"{after}: they do not show which learns better")
+    if versions:
+        texts.append(f"the versions of {' and '.join(versions)} differ: the speed may differ for that reason")
+    environments = [trainer["environment"] for trainer in actual if isinstance(trainer.get("environment"), Mapping)]
+    if names := differing(environments):
+        texts.append(f"the environments differ ({', '.join(names)}): the speed may differ for that reason")
+    by_itself = {
+        trainer.get("jit_compile")
+        for of_run, trainer in zip(options, actual, strict=False)
+        if of_run.get("compile.xla") == "auto"
+    }
+    if len(by_itself - {None}) > 1:  # the same option can have another effect on another machine
+        texts.append(
+            "compile.xla is auto, and XLA has compiled only some of these runs: see xla_reason in their events"
+        )
+    return texts
 
 
 def _seen(options: Options, steps: float, batch: float, started: Started | None) -> float:
@@ -402,26 +389,6 @@ def _seen(options: Options, steps: float, batch: float, started: Started | None)
         drops = options.get("input.drop_remainder") is True
         batches = batches_per_pass(samples, int(batch), started.replicas or 1, drops)
     return samples_seen(int(steps), samples, int(batch), batches) if batches else steps * batch
-
-
-def _environment(actual: Sequence[Mapping[str, Any]]) -> str:
-    environments = [trainer["environment"] for trainer in actual if isinstance(trainer.get("environment"), Mapping)]
-    names = differing(environments)
-    if not names:
-        return ""
-    return f"the environments differ ({', '.join(names)}): the speed may differ for that reason"
-
-
-def _xla(options: Sequence[Options], actual: Sequence[Mapping[str, Any]]) -> str:
-    """The same option can have another effect on another machine."""
-    by_itself = [
-        trainer.get("jit_compile")
-        for of_run, trainer in zip(options, actual, strict=False)
-        if of_run.get("compile.xla") == "auto"
-    ]
-    if len({choice for choice in by_itself if choice is not None}) < 2:
-        return ""
-    return "compile.xla is auto, and XLA has compiled only some of these runs: see xla_reason in their events"
 
 
 def _global_batch(options: Options, result: Figures, started: Started | None) -> float | None:

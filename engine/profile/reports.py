@@ -268,7 +268,7 @@ class ProfileReport:
     complete steps. `layers` are empty if no operation has a layer's name (as with XLA on a CPU), None if not recorded.
     """
 
-    path: Path  # the log folder to give to XProf or TensorBoard
+    path: str  # the log folder to give to XProf or TensorBoard
     device: str  # GPU or CPU
     steps: int  # that XProf recorded completely
     step_ms: float
@@ -294,20 +294,6 @@ def read(run: Run) -> ProfileReport:
         raise ProfileError(f"XProf gave an unexpected answer ({what}) for\n{files[0]}") from fault
 
 
-def from_plain(values: Mapping[str, Any]) -> ProfileReport:
-    """Return the report from plain values. Raises KeyError or TypeError."""
-    stage, time, layers = values["slowest_stage"], values["input_time"], values.get("layers")
-    parts: dict[str, Any] = {
-        "path": Path(values["path"]),
-        "shares": Shares(**values["shares"]),
-        "operations": tuple(Operation(**operation) for operation in values["operations"]),
-        "layers": None if layers is None else tuple(LayerTime(**layer) for layer in layers),
-        "slowest_stage": InputStage(**stage) if stage else None,
-        "input_time": InputTime(**time) if time else None,
-    }
-    return ProfileReport(**(dict(values) | parts))
-
-
 def _report(run: Run, options: Mapping[str, Any], tools: Tools) -> ProfileReport:
     started = None if on_gpu(tools) else last_of(run.path, Started)
     if started is not None and any("GPU:" in name for name in started.devices):
@@ -322,7 +308,7 @@ def _report(run: Run, options: Mapping[str, Any], tools: Tools) -> ProfileReport
     where, longest = operations(tools)
     scopes = scopes_of(run.file("profile"))
     return ProfileReport(
-        path=run.file("profile"),
+        path=str(run.file("profile")),
         device="GPU" if on_gpu(tools) else "CPU",
         steps=len(rows),
         step_ms=sum(float(row["stepTimeMs"]) for row in rows) / len(rows),

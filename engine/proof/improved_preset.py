@@ -13,7 +13,7 @@ from .. import units
 from ..files.writing import ExistsError, refuse_existing
 from ..options import OPTIONS, by_key
 from ..presets import Preset, saving
-from ..trials import proof_sentences, rate_sentences, scaling_sentences, sweep_sentences
+from ..trials import proof_sentences
 from ..trials.record import Record, search_of
 from ..trials.search_results import BATCH, leading_to, together
 from ..trials.trial_preset import values_of, with_changes
@@ -83,12 +83,8 @@ def in_total(data: Record) -> str:
     """
     if settings := proof_sentences.unproved(data):
         return f"{proof_sentences.changes(settings)}: {proof_sentences.not_proved(data)}"
-    if data.rate is not None:
-        return rate_sentences.result(data.rate)
-    if data.sweep is not None:
-        return sweep_sentences.result(data.sweep)
-    if data.scaling is not None:
-        return scaling_sentences.conclusion(data)
+    if data.rate is not None or data.sweep is not None or data.scaling is not None:
+        return proof_sentences.result(data)
     if data.gain_total is None:
         return "the preset that it was made from runs out of memory" if data.kind == "tune" else ""
     proven = [comparison for comparison in data.comparisons if comparison.decision in ("kept", "faster")]

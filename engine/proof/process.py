@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -79,9 +79,23 @@ def main(path: Path, work: Work = measure) -> int:
         record.write("examining this machine")
 
         def carry_out() -> None:
-            measurement = _measurement(path, request, record, stop, earlier)
-            with measurement.bench:
-                work(measurement)
+            here = this_machine.read()
+            record.machine = {
+                "system": platform.platform(),
+                "processor": processor(),
+                "cpus": here.cpus,
+                "memory_bytes": here.memory_bytes,
+                "gpus": [gpu.name for gpu in here.gpus],
+                "no_gpu_reason": here.no_gpu_reason or None,
+                "gputui": __version__,
+            }
+
+            def beside(options: Options) -> str:
+                return proof_start.other_training(proof_start.of_options(options, here), here, path)
+
+            paths_from, seconds = Path(request.folder), request.measure_seconds
+            with TrialRunner(path / TRIALS, paths_from, request.seed, seconds, here, stop, beside) as bench:
+                work(Measurement(request, record, bench, here, earlier))
 
         code = _make(record, carry_out, stop)
         for line in free_gpus.give_back(leases):
@@ -175,27 +189,6 @@ def _is_reported(record: Record, stop: Stop) -> bool:
                 print(f"gputui: {record.path} could not be written: {fault}", file=sys.stderr)
                 return False
         time.sleep(results.RESULT_RETRY_SECONDS)
-
-
-def _measurement(path: Path, request: Request, record: Record, stop: Stop, earlier: Sequence[Trial]) -> Measurement:
-    here = this_machine.read()
-    record.machine = {
-        "system": platform.platform(),
-        "processor": processor(),
-        "cpus": here.cpus,
-        "memory_bytes": here.memory_bytes,
-        "gpus": [gpu.name for gpu in here.gpus],
-        "no_gpu_reason": here.no_gpu_reason or None,
-        "gputui": __version__,
-    }
-
-    def other_training(options: Options) -> str:
-        return proof_start.other_training(proof_start.of_options(options, here), here, path)
-
-    bench = TrialRunner(
-        path / TRIALS, Path(request.folder), request.seed, request.measure_seconds, here, stop, other_training
-    )
-    return Measurement(request, record, bench, here, earlier)
 
 
 def processor() -> str | None:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from ..runs.run import WAITING
 from ..system import locks
 from ..trials.kinds import KINDS
 from ..trials.record import Record
+from ..trials.search_sentences import nothing_to_measure
+from ..units import MINUTE
 from .folder import Proof, launch, proofs, start
 from .request import ProofError, Request, refuse, sides
 
@@ -186,16 +189,18 @@ def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collectio
     return newest
 
 
-def refuse_to_resume(proof: Proof, kind: str, has_more: bool = False) -> None:
-    """Raise ProofError if the proof has another kind, runs, has ended (unless it gets more time), or cannot be read."""
-    record, declared = proof.record, KINDS[kind]
-    if proof.request.kind != kind:
+def resumed(proof: Proof, kind: str, minutes: float | None = None) -> Request:
+    """Return the request of a resumed measurement, with `minutes` more if given. Raises ProofError if the proof has
+    another kind, runs, has ended (unless more minutes may change something), or cannot be read.
+    """
+    record, asked, declared = proof.record, proof.request, KINDS[kind]
+    if asked.kind != kind:
         raise ProofError(f"{proof.id} is not {declared.full_noun}; only what gputui {kind} has started can be resumed")
     if record.state == "running":
         raise ProofError(f"{proof.id} is running; gputui proof {proof.id} shows it")
     if record.state == WAITING:
         raise ProofError(f"{proof.id} waits in the queue; gputui queue shows why")
-    if record.state == "done" and not has_more:
+    if record.state == "done" and minutes is None:
         because = f" ({record.ended_because})" if record.ended_because else ""
         raise ProofError(f"{proof.id} has ended{because}; {declared.ended.format(proof.id)}")
     if not record.is_read:
@@ -203,6 +208,14 @@ def refuse_to_resume(proof: Proof, kind: str, has_more: bool = False) -> None:
             f"{proof.path / 'proof.json'} is damaged (it lacks the fields of a proof), so that nothing is known of its "
             f"trials; start anew with gputui {kind} --preset NAME"
         )
+    if minutes is not None and asked.sweep is not None:
+        sweep = replace(asked.sweep, minutes=asked.sweep.minutes + minutes)
+        return replace(asked, sweep=sweep, limit_seconds=60 * sweep.minutes)
+    if minutes is not None and asked.search is not None:
+        if why := nothing_to_measure(record):
+            raise ProofError(f"{proof.id}: {why}")
+        return replace(asked, search=replace(asked.search, minutes=round(record.seconds / MINUTE + minutes, 1)))
+    return asked
 
 
 def start_again(proof: Proof, asked: Request, anyway: bool = False) -> subprocess.Popen[bytes]:

@@ -279,11 +279,11 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
     )
     if entry.per_gpu > 1:
         from ..job import this_machine  # only for a run that shares its GPU with others of the queue
-        from ..scaling import copies  # only for such a run
+        from ..scaling import rounds  # only for such a run
 
         gpus = [gpu.name for gpu in this_machine.read().gpus]
         return replace(
-            entry, prediction=copies.measured(read_object(run.file("options.json")).value, entry.per_gpu, gpus)
+            entry, prediction=rounds.measured(read_object(run.file("options.json")).value, entry.per_gpu, gpus)
         )
     if needs.startswith("fits:"):
         from ..leases import start_devices  # only for a run that shares a GPU

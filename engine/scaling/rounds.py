@@ -5,15 +5,34 @@ proof ends.
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+from ..checks.gpu_checks import on_cpu
+from ..job.machine_gpus import Machine, TooSmall, part_of_each, why_not_shared
+from ..leases.start_devices import step_settings
+from ..options import Options
+from ..presets import Preset
+from ..process import launch
+from ..proof import folder
 from ..proof.measurement import Measurement, retried
-from ..trials import proof_sentences
+from ..proof.request import ProofError
+from ..runs import Run
+from ..runs.event_reading import events_of
+from ..runs.events import Progress
+from ..trials import proof_sentences, scaling_sentences
 from ..trials.comparing import BaselineFailed
-from ..trials.record import Point, Scaling, ScalingSettings, Trial, medians
+from ..trials.record import Point, Record, Scaling, ScalingSettings, Setting, Trial, medians
 from ..trials.trial_preset import with_changes
-from ..units import counted
-from . import copies
+from ..trials.trial_runner import TrialRunner
+from ..units import counted, seconds
 
 
 def measure(measurement: Measurement) -> None:
@@ -34,7 +53,7 @@ def measure(measurement: Measurement) -> None:
         report(f"round {number} of {request.repeats}: {counted(point.number, scaling.unit)}")
         changed = with_changes(preset, point.changes)
         if of_copies:
-            row = copies.measure(measurement.bench, changed, point.copies, number, request.measure_seconds)
+            row = _copies(measurement.bench, changed, point.copies, number, request.measure_seconds)
         else:
             row = measurement.bench.measure(changed, str(point.replicas), number)
         if row.outcome == "stopped":
@@ -80,7 +99,7 @@ def measure(measurement: Measurement) -> None:
                 is_measured = point.efficiency is not None
                 point.decision = "measured" if is_measured else "failed"
                 point.why = point.why or ("" if is_measured else "the measurement ended before it")
-        if kept := copies.changes_for_queue(record, preset.options):
+        if kept := changes_for_queue(record, preset.options):
             record.changes_kept = kept
             record.preset_after = with_changes(preset, kept).to_yaml()
 
@@ -108,3 +127,148 @@ def work_out(point: Point, first: Point) -> None:
     efficiencies = [ratio / point.number for ratio in ratios]
     point.efficiency = statistics.median(efficiencies)
     point.spread = None if point is first or len(efficiencies) < 2 else statistics.stdev(efficiencies)
+
+
+# ---- copies ---------------------------------------------------------------------------------------
+# All are measured in the same seconds, from the moment at which the last has warmed up to the end of the first. Each
+# trains on until that is long enough.
+
+
+APART_SECONDS = 120.0  # by which the starts of two copies may differ
+OF_QUEUE = ("device.memory_limit_mb", "device.intra_op_threads", "device.inter_op_threads")
+LEAST_COMMON = 0.5  # share of the measured seconds in which all copies must have trained
+
+
+def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> ScalingSettings:
+    """Return the settings for one copy and each of `counts` (empty: 2 and 3). Each copy gets its part of the GPU's
+    memory and of the cores, unless the preset sets them. Raises ProofError.
+    """
+    options = preset.options
+    if conflict := why_not_shared(options, on_cpu(options, here)):
+        raise ProofError(f"{conflict.what}; give --set {conflict.remedy}")
+    counts = sorted({1, *(counts or (2, 3))})
+    if counts == [1]:
+        raise ProofError("one copy alone has nothing to compare with: name more, such as --copies 1,2")
+    settings = []
+    for count in counts:  # each with threads and, on a GPU, memory
+        try:
+            parts = part_of_each(options, here, count)
+        except TooSmall as fault:
+            raise ProofError(f"{fault}: name fewer copies") from None
+        changes = {f"device.{name}": value for name, value in parts.items()}
+        settings.append(Setting(replicas=1, copies=count, changes=changes))
+    shared = "the copies share the cores of one CPU" if on_cpu(options, here) else ""
+    return ScalingSettings(settings=settings, shared=shared)
+
+
+def changes_for_queue(record: Record, options: Options) -> dict[str, Any]:
+    """Return the changes with which the queue puts as many runs on one GPU as pay most; empty for none."""
+    best = scaling_sentences.best_copies(record)
+    if best is None or record.scaling is None or record.scaling.shared or not record.scaling.is_of_copies:
+        return {}
+    choice = options.device.choice
+    free = choice is not None and not choice.shared
+    return {"run.per_gpu": best.number} | ({} if free else {"device.visible": "free:1"})
+
+
+def measured(run: Mapping[str, Any], per_gpu: int, gpus: Sequence[str | None]) -> str:
+    """Return whether `per_gpu` runs of these settings on one such GPU were measured to pay, in words."""
+    settings = _compared(run)
+    for proof in folder.proofs():
+        if proof.request.kind != "scaling":
+            continue
+        record = proof.record
+        on_these = record.scaling is not None and not record.scaling.shared and record.machine.get("gpus") == [*gpus]
+        if record.state != "done" or not on_these or not (record.scaling and record.scaling.is_of_copies):
+            continue
+        before = launch.settle(proof.request.baseline(), Path(proof.request.folder)).options
+        if settings != _compared(dataclasses.asdict(before)):
+            continue
+        best = scaling_sentences.best_copies(record)
+        if best is None:
+            return f"{proof.id} has measured that sharing does not pay"
+        return f"{proof.id} has measured {'it' if best.number == per_gpu else f'that {best.number} pay most'}"
+    return f"not measured: gputui scaling --copies {','.join(map(str, sorted({1, 2, per_gpu})))}"
+
+
+def _compared(options: Mapping[str, Any]) -> dict[str, object]:
+    # an option that is not given is left out, as in the file of a run
+    settings = step_settings(options)
+    return {key: value for key, value in settings.items() if key not in OF_QUEUE and value is not None}
+
+
+def _copies(bench: TrialRunner, preset: Preset, count: int, number: int, measure_seconds: float) -> Trial:
+    """Train copies of `preset` at once, and return one row: the samples per second of all while all trained, and the
+    mean of their steps and waits; or that of a failed copy. Other programs on the device are not reported.
+    """
+    began: dict[int, float] = {}  # when each copy reported its first speed
+    is_over = threading.Event()  # all have trained together for `measure_seconds`, or one has ended
+
+    def of_copy(copy: int) -> Trial:
+        def ends(_speeds: Sequence[float]) -> bool:
+            now = time.monotonic()
+            began.setdefault(copy, now)
+            if len(began) == count and now - max(began.values()) >= measure_seconds:
+                is_over.set()
+            return is_over.is_set()
+
+        try:
+            row = bench.measure(preset, f"c{count}", number, seconds=measure_seconds + APART_SECONDS, judge=ends)
+        finally:
+            is_over.set()
+        if row.outcome == "slower":  # the judge has ended it, which only says that the common seconds are over
+            row.outcome, row.error = "ok", None
+        return row
+
+    if count == 1:
+        rows = [bench.measure(preset, "c1", number, seconds=measure_seconds)]
+    else:
+        with ThreadPoolExecutor(count) as pool:
+            rows = sorted(pool.map(of_copy, range(count)), key=lambda row: row.run)
+    row = next((row for row in rows if not row.good), rows[0])
+    if not row.good:
+        return row
+    begin, end, speed, steps = together([bench.run_of(each) for each in rows])
+    row.seconds = max(each.seconds for each in rows)
+    row.disturbed = "" if count > 1 else row.disturbed
+    if end - begin < LEAST_COMMON * measure_seconds:
+        row.outcome = "error"
+        row.error = (
+            f"all copies trained at the same time for only {seconds(max(0.0, end - begin))} of "
+            f"{seconds(measure_seconds)}: their starts were too far apart, or one of them ended early"
+        )
+        return row
+    row.samples_per_second = speed
+    row.step_ms = 1000 * count / steps if steps else None
+    waits = [each.input_wait for each in rows if each.input_wait is not None]
+    row.input_wait = sum(waits) / len(waits) if waits else None
+    return row
+
+
+def together(runs: Sequence[Run]) -> tuple[float, float, float, float]:
+    """Return begin and end (Unix time) of the seconds in which all runs trained after their warm-up, and the samples
+    and steps per second of all in these. Speeds are 0, and the end not after the begin, if there are none.
+    """
+    written = (events_of(run.path, Progress) for run in runs)
+    of_runs = [[report for report in reports if report.samples_per_second] for reports in written]
+    if not all(len(reports) > 1 for reports in of_runs):
+        return 0.0, 0.0, 0.0, 0.0
+    begin, end = max(reports[0].t for reports in of_runs), min(reports[-1].t for reports in of_runs)
+    if end <= begin:
+        return begin, end, 0.0, 0.0
+    samples, steps = (
+        sum(_at(curve, end) - _at(curve, begin) for curve in curves) / (end - begin)
+        for curves in (
+            [[(report.t, float(report.samples or 0)) for report in reports] for reports in of_runs],
+            [[(report.t, float(report.step)) for report in reports] for reports in of_runs],
+        )
+    )
+    return begin, end, samples, steps
+
+
+def _at(curve: Sequence[tuple[float, float]], moment: float) -> float:
+    for (before, count), (after, next_count) in pairwise(curve):
+        if moment <= after:
+            share = (moment - before) / (after - before) if after > before else 1.0
+            return count + share * (next_count - count)
+    return curve[-1][1]

@@ -11,13 +11,12 @@ from ..checks.gpu_checks import on_cpu, share_a_gpu
 from ..job import this_machine
 from ..job.machine_gpus import Machine, visible_gpus
 from ..presets import Preset
-from ..proof import duration, proof_start, request
-from ..proof.folder import Proof
+from ..proof import duration, request
 from ..proof.request import ProofError, Request
 from ..trials import KEEPS
 from ..trials.record import ScalingSettings, Setting
 from ..trials.trial_preset import with_changes
-from .copies import copies_settings
+from .rounds import copies_settings
 
 REHEARSE = "device.logical_devices=2"
 
@@ -115,9 +114,3 @@ def _one_device(preset: Preset, here: Machine) -> str:
         f"only GPU {gpus[0].index} takes part, and scaling needs several devices: give --set {REHEARSE} --set "
         "device.visible=none to rehearse on parts of the CPU"
     )
-
-
-def resumed(proof: Proof) -> Request:
-    """Return the request of a resumed measurement. Raises ProofError."""
-    proof_start.refuse_to_resume(proof, "scaling")
-    return proof.request

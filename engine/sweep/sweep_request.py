@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,13 @@ from .. import checks, presets
 from ..checks import option_rules
 from ..finding import errors
 from ..job import slurm as slurm
-from ..job.machine_gpus import Machine
-from ..options import Options, gpu_choice
+from ..options import gpu_choice
 from ..options.training import figure_of
 from ..presets import Preset, PresetError
-from ..proof import proof_start, request
-from ..proof.folder import Proof
+from ..proof import request
 from ..proof.request import ProofError, Request
 from ..queue import adding, slurm_queue
-from ..trials.sweep_record import Axis, SweepSettings
+from ..trials.sweep_record import SweepSettings
 from ..tune.wide import storage
 from . import decision, shared_study, swept_values
 from .trainings import trial_preset
@@ -59,29 +56,8 @@ def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: in
     """Return what a sweep is to do here. `over` are texts of --over, `halve_from` the epoch of the first rung (None, 0:
     none), `more` further fields. Raises PresetError and ProofError.
     """
-    sampler = more.get("sampler", "grid")
+    sampler, options, here = more.get("sampler", "grid"), preset.options, adding.machine()
     axes = [swept_values.axis(text, sampler == "grid") for text in over]
-    _refuse_axes(axes, sampler, more)
-    if sampler == "tpe" and halve_from:
-        raise ProofError(
-            "--halving goes with --sampler grid or random: TPE learns from complete trainings; give --halving 0"
-        )
-    if more.get("study") == "":
-        raise ProofError("--study: give a file on a shared folder, or the URL of a database")
-    figure = figure_of(metric)
-    here = adding.machine()
-    more |= shared_study.membership(more.pop("study", None), more.pop("study_name", None))
-    return SweepSettings(
-        axes=axes,
-        metric=figure.name,
-        higher=_higher(figure.name, figure.direction),
-        rungs=_rungs(preset, halve_from, more.get("factor", SweepSettings.factor)),
-        one_gpu_each=len(here.gpus) > 1,
-        **more | _at_once(preset.options, here, more.get("parallel")),
-    )
-
-
-def _refuse_axes(axes: Sequence[Axis], sampler: str, more: dict[str, Any]) -> None:
     if not axes:
         raise ProofError("say what to sweep, such as --over learning_rate=1e-3,3e-3")
     keys = [axis.key for axis in axes]
@@ -102,6 +78,37 @@ def _refuse_axes(axes: Sequence[Axis], sampler: str, more: dict[str, Any]) -> No
         storage.require("--sampler tpe needs")
     if 0 < more.get("proof_seeds", decision.LEAST_SEEDS) < decision.LEAST_SEEDS:
         raise ProofError(f"--proof-seeds: at least {decision.LEAST_SEEDS} are needed for a spread, or 0 for no proof")
+    if sampler == "tpe" and halve_from:
+        raise ProofError(
+            "--halving goes with --sampler grid or random: TPE learns from complete trainings; give --halving 0"
+        )
+    if more.get("study") == "":
+        raise ProofError("--study: give a file on a shared folder, or the URL of a database")
+    figure, epochs = figure_of(metric), options.train.epochs
+    more |= shared_study.membership(more.pop("study", None), more.pop("study_name", None))
+    higher = _higher(figure.name, figure.direction)
+    if halve_from and epochs == 1:
+        raise ProofError("--halving needs a training of at least 2 epochs, and train.epochs is 1")
+    if halve_from and not 1 <= halve_from < epochs:
+        raise ProofError(
+            f"--halving {halve_from}: the first rung is an epoch from 1 to {epochs - 1}, as train.epochs={epochs}"
+        )
+    # how many trials train at once here or in Slurm, and how many more wait in the queue
+    most = more.get("parallel")
+    if slurm_queue.is_used() and not slurm.job_of(os.environ):
+        at_once = {"parallel": most or IN_SLURM, "ahead": 0}
+    else:
+        choice = gpu_choice.parse("free:1" if adding.takes_one_gpu(options) else options.device.visible)
+        room = max(1, len(here.gpus) // choice.count * options.run.per_gpu) if choice else 1
+        at_once = {"parallel": most or room, "ahead": int(most is None or most >= room)}
+    return SweepSettings(
+        axes=axes,
+        metric=figure.name,
+        higher=higher,
+        rungs=decision.rungs(halve_from, epochs, more.get("factor", SweepSettings.factor)) if halve_from else [],
+        one_gpu_each=len(here.gpus) > 1,
+        **more | at_once,
+    )
 
 
 def _higher(metric: str, direction: str) -> bool:
@@ -114,28 +121,6 @@ def _higher(metric: str, direction: str) -> bool:
         if word in metric.lower():
             return higher
     raise ProofError(f"--metric {metric}: say which way is better, as {metric}:min or {metric}:max")
-
-
-def _rungs(preset: Preset, first: int | None, factor: int) -> list[int]:
-    if not first:
-        return []
-    epochs = preset.options.train.epochs
-    if epochs == 1:
-        raise ProofError("--halving needs a training of at least 2 epochs, and train.epochs is 1")
-    if not 1 <= first < epochs:
-        raise ProofError(
-            f"--halving {first}: the first rung is an epoch from 1 to {epochs - 1}, as train.epochs={epochs}"
-        )
-    return decision.rungs(first, epochs, factor)
-
-
-def _at_once(options: Options, here: Machine, most: int | None) -> dict[str, int]:
-    # how many trials train at once here or in Slurm, and how many more wait in the queue
-    if slurm_queue.is_used() and not slurm.job_of(os.environ):
-        return {"parallel": most or IN_SLURM, "ahead": 0}
-    choice = gpu_choice.parse("free:1" if adding.takes_one_gpu(options) else options.device.visible)
-    room = max(1, len(here.gpus) // choice.count * options.run.per_gpu) if choice else 1
-    return {"parallel": most or room, "ahead": int(most is None or most >= room)}
 
 
 def _refuse_combinations(made: Request) -> None:
@@ -158,13 +143,3 @@ def _refuse_combinations(made: Request) -> None:
             raise ProofError(f"--metric {sweep.metric}: {lack[0]}; name {' or '.join(lack[1])}")
         for conflict in errors(checks.check(options, here)):
             raise ProofError(f"{' '.join(swept_values.as_settings(changes))}: {conflict}")
-
-
-def resumed(proof: Proof, minutes: float | None = None) -> Request:
-    """Return the request with which a sweep is resumed. Raises ProofError if it cannot be resumed."""
-    proof_start.refuse_to_resume(proof, "sweep", has_more=minutes is not None)
-    asked = proof.request
-    if minutes is None or asked.sweep is None:
-        return asked
-    sweep = replace(asked.sweep, minutes=asked.sweep.minutes + minutes)
-    return replace(asked, sweep=sweep, limit_seconds=60 * sweep.minutes)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import units
+from ..files import typed
 from ..profile import reports
 from ..profile.reports import ProfileReport
 from . import rate_sentences, scaling_sentences, sweep_sentences
@@ -108,7 +110,8 @@ def _loop(proof: Record) -> str:
     if kept:
         return "; ".join(filter(None, (f"{speedup(proof)} with {changes(kept)}", learns(proof))))
     tried = sum(comparison.decision in DECIDED for comparison in proof.comparisons)
-    return _no_finding(proof, tried) if tried else _nothing_tried(proof)
+    so_far = "stopped: so far " if proof.state == "stopped" else ""
+    return f"{so_far}nothing was proved to make it faster ({_tried(tried)})" if tried else _nothing_tried(proof)
 
 
 def learns(proof: Record) -> str:
@@ -212,11 +215,6 @@ def _tried(count: int) -> str:
     return f"{count} {'change' if count == 1 else 'changes'} tried"
 
 
-def _no_finding(proof: Record, tried: int) -> str:
-    so_far = "stopped: so far " if proof.state == "stopped" else ""
-    return f"{so_far}nothing was proved to make it faster ({_tried(tried)})"
-
-
 def _nothing_tried(proof: Record) -> str:
     if proof.state == "stopped":
         return "stopped before the measurement of any change was complete"
@@ -270,10 +268,9 @@ def learned(learning: Learning) -> str:
 
 def profile_of(proof: Record) -> ProfileReport | None:
     """Return the profile in a record. Return None if there is none or if it does not have the present form."""
-    try:
-        return reports.from_plain(proof.profile) if proof.profile else None
-    except (LookupError, TypeError, ValueError):
-        return None
+    with contextlib.suppress(typed.Damaged):
+        return typed.convert(proof.profile, ProfileReport) if proof.profile else None
+    return None
 
 
 def profile_in_brief(proof: Record) -> list[str]:

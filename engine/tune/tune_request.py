@@ -18,8 +18,6 @@ from ..proof.request import ProofError, Request
 from ..runs import launched_with
 from ..trials import LEAST_REPEATS, SCREENING_SECONDS, STAGES, TRIAL_SECONDS, rate_sentences
 from ..trials.record import KEY, Limits, RateSettings
-from ..trials.search_sentences import nothing_to_measure
-from ..units import MINUTE
 from .time_plan import TimePlan
 from .wide import storage
 from .wide.study import Study
@@ -43,6 +41,13 @@ def of_opened(preset: Preset, source: Path | None, limits: Limits, **more: Any) 
     """Return a request for a search from an opened preset with unsaved changes. Raises ProofError."""
     asked = refuse(request.of_opened("tune", preset, source, search=checked(limits), **more))
     return joined(asked) if limits.study else asked
+
+
+def joined(asked: Request) -> Request:
+    """Return the request, without an ordered search if its study has trials. Raises StudyError and ProofError."""
+    storage.require("wide searches need")
+    trials = Study.of(asked, this_machine.read(), Path.cwd()).finished_trials()
+    return replace(asked, search=replace(asked.search or Limits(), wide="instead")) if trials else asked
 
 
 def checked(limits: Limits) -> Limits:
@@ -78,13 +83,6 @@ def _key(text: str) -> str:
                 f"--leave takes single options; {text} is left out by naming the others with --only"
             ) from None
         raise ProofError(f"--leave {text}: {fault.args[0]}") from None
-
-
-def joined(asked: Request) -> Request:
-    """Return the request, without an ordered search if its study has trials. Raises StudyError and ProofError."""
-    storage.require("wide searches need")
-    trials = Study.of(asked, this_machine.read(), Path.cwd()).finished_trials()
-    return replace(asked, search=replace(asked.search or Limits(), wide="instead")) if trials else asked
 
 
 LEAST_TRIALS = 2  # the preset, and one change
@@ -125,17 +123,11 @@ def refuse(asked: Request) -> Request:
 
 def resumed(proof: Proof, minutes: float | None = None) -> Request:
     """Return the request of a resumed search, with `minutes` more if given. Raises ProofError."""
-    proof_start.refuse_to_resume(proof, "tune", has_more=minutes is not None)
-    asked, record = proof.request, proof.record
-    limits = asked.search or Limits()
-    if minutes is not None:
-        if why := nothing_to_measure(record):
-            raise ProofError(f"{proof.id}: {why}")
-        limits = replace(limits, minutes=round(record.seconds / MINUTE + minutes, 1))
-    if limits.wide:
+    asked = proof_start.resumed(proof, "tune", minutes)
+    if asked.search is not None and asked.search.wide:
         storage.require("wide searches need")
         Study.of(asked, this_machine.read(), proof.path).finished_trials()
-    return replace(asked, search=limits)
+    return asked
 
 
 # ---- the learning-rate range test -----------------------------------------------------------------

@@ -119,7 +119,7 @@ from gputui.engine.runs.run_state import Epoch, RunState
 from gputui.engine.runs.run_cluster import Cluster, port_of
 from gputui.engine.runs.titles import Notes, Title, record as titles_record, title as titles_title
 from gputui.engine.runs.trash import Trash, delete_all, sweep
-from gputui.engine.scaling import copies, rounds, scaling_request
+from gputui.engine.scaling import rounds, rounds as copies, scaling_request
 from gputui.engine.sweep import shared_study, decision as sweep_decision, sweep_request, swept_values
 from gputui.engine.sweep.shared_study import Claims, SharedStudy
 from gputui.engine.sweep.sweep_loop import SweepLoop, SweepTime

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import ProfileError, ProfileReport, Run, reports
+from tests.doors.engine import ProfileError, ProfileReport, Run, reports, typed
 
 # ---- XProf's tables of a GPU, in the form of its 2.24; the figures are made up -----------------
 
@@ -130,7 +130,7 @@ def test_layers_have_the_time_of_their_operations_by_the_names_that_the_run_reco
     text = "\n".join(reports.lines(report))
     assert re.search(r"40 % +0\.3 +0\.1  dense$", text, re.MULTILINE)
     assert re.search(r"20 % +outside of layers", text)
-    assert reports.from_plain(json.loads(json.dumps(asdict(report), default=str))) == report
+    assert typed.convert(json.loads(json.dumps(asdict(report))), ProfileReport) == report
     kernels = [{"kernel_name": "sgemm", "op_name": "net_1/dense_1/MatMul", "total_duration_us": 300.0}]
     told = tools(framework_op_stats=[table([])], kernel_stats=[table(kernels)])
     of_kernels = reported(told, run).layers

@@ -33,8 +33,8 @@ from tests.doors.engine import (
     folder,
     part_of_sweep,
     presets,
+    proof_start,
     runs,
-    sweep_request,
     sweep_sentences,
     titles,
 )
@@ -348,12 +348,12 @@ def test_a_resumed_sweep_has_its_minutes_and_those_that_are_added(home: Path) ->
     record = folder.empty_record(made.path, made.request)
     record.state = "stopped"
     record.put("ended")
-    asked = sweep_request.resumed(made, 2.5)
+    asked = proof_start.resumed(made, "sweep", 2.5)
     assert asked.sweep is not None
     assert (asked.sweep.minutes, asked.limit_seconds) == (12.5, 750.0)
-    assert sweep_request.resumed(made) == made.request
+    assert proof_start.resumed(made, "sweep") == made.request
     record.state = "done"
     record.put("ended")
     with pytest.raises(ProofError, match="gputui sweep --resume ID --minutes N goes on with it"):
-        sweep_request.resumed(made)
+        proof_start.resumed(made, "sweep")
     assert runs_folder().parent == home

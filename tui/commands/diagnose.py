@@ -28,7 +28,7 @@ if is_called():
     from ...engine.files.values import to_json
     from ...engine.profile import reports
     from ...engine.profile.reports import ProfileError
-    from ...engine.proof import request
+    from ...engine.proof import proof_start, request
     from ...engine.runs import Run, event_reading, run_cluster
     from ...engine.scaling import scaling_request
     from ...engine.trials import report
@@ -200,7 +200,7 @@ def scaling(
         if set(given(context)) - OF_RESUMED:
             raise Refused("a resumed measurement keeps its preset and replicas: leave them out with --resume")
         proof = to_resume(resume, "scaling", "measurement of scaling", "--preset NAME")
-        return measure(scaling_request.resumed(proof), how, proof)
+        return measure(proof_start.resumed(proof, "scaling"), how, proof)
     if preset is None:
         raise Refused("name what to measure: gputui scaling --preset NAME, or --resume for the latest measurement")
     numbers, at_once = _counts(replicas, "replicas", MOST_REPLICAS), _counts(copies, "copies", MOST_COPIES)

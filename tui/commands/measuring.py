@@ -3,6 +3,7 @@ Ctrl-C requests it to stop and shows its results so far; a second ends it at onc
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -106,9 +107,11 @@ def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, ho
     requests = 0
     try:
         while process.poll() is None:
-            if presses.count > requests and _ask_to_stop(proof, presses.asked[requests]):
-                requests += 1
-                how.say(f"stopping{presses.more}")
+            if presses.count > requests:
+                with contextlib.suppress(ProofError):  # it has not recorded its process id yet
+                    folder.request_stop(proof, presses.asked[requests])
+                    requests += 1
+                    how.say(f"stopping{presses.more}")
             if view is not None and (data := proof.record).is_read:
                 view.show(data)
             time.sleep(POLL_SECONDS)
@@ -117,15 +120,6 @@ def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, ho
     finally:
         if view is not None:
             view.close()
-
-
-def _ask_to_stop(proof: Proof, numbers: Sequence[int]) -> bool:
-    # Fails if the proof has not recorded its process id yet.
-    try:
-        folder.request_stop(proof, numbers)
-    except ProofError:
-        return False
-    return True
 
 
 def _show_end(proof: Proof, how: FollowOptions) -> None:
@@ -147,7 +141,9 @@ def _show_end(proof: Proof, how: FollowOptions) -> None:
         improved_preset.save(proof, Path(how.output))
         how.say(saved_text(how.output, data))
     elif how.output is not None:
-        how.say(f"{how.output} is not written: {_why_nothing(data)}")
+        failed, worse = data.state == "failed", data.kind == "tune" and proof_sentences.learns_worse(data)
+        why = "what is faster learns clearly worse" if worse else kind(data.kind).nothing
+        how.say(f"{how.output} is not written: {f'the {kind(data.kind).noun} failed' if failed else why}")
     if data.kind == "tune":
         if not how.json:
             proof_tables.show([search_sentences.next_steps(data, saved)])
@@ -158,14 +154,6 @@ def _show_end(proof: Proof, how: FollowOptions) -> None:
         how.say(f"gputui {data.kind} --resume {proof.id} goes on with it")
     elif data.changes_kept and not saved:
         how.say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset")
-
-
-def _why_nothing(data: Record) -> str:
-    if data.state == "failed":
-        return f"the {kind(data.kind).noun} failed"
-    if data.kind == "tune" and proof_sentences.learns_worse(data):
-        return "what is faster learns clearly worse"
-    return kind(data.kind).nothing
 
 
 def saved_text(output: str, data: Record) -> str:
@@ -274,8 +262,10 @@ def _list(as_json: bool) -> None:
     listed = folder.proofs()
     if as_json:
         for proof in listed:
-            size = used_bytes(proof.path)
-            print(to_json({"id": proof.id, "path": str(proof.path), **_head(proof), "bytes": size}))
+            names = ("kind", "state", "preset_name", "started_t", "seconds", "gain_total", "changes_kept", "error")
+            data = proof.data
+            head = {name: data.get(name) for name in names}
+            print(to_json({"id": proof.id, "path": str(proof.path), **head, "bytes": used_bytes(proof.path)}))
     elif not listed:
         print(f"no proofs so far; {folder.MAKERS}")
     else:
@@ -284,12 +274,6 @@ def _list(as_json: bool) -> None:
             complain(f"left out, as proof.json is damaged: {', '.join(lost)}")
         sizes = {proof.id: used_bytes(proof.path) for proof in listed}
         proof_tables.show_list([data for data in records.values() if data.is_read], sizes)
-
-
-def _head(proof: Proof) -> dict[str, object]:
-    data = proof.data
-    names = ("kind", "state", "preset_name", "started_t", "seconds", "gain_total", "changes_kept", "error")
-    return {name: data.get(name) for name in names}
 
 
 def _remove(names: Sequence[str], yes: bool) -> int:

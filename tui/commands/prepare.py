@@ -83,7 +83,10 @@ def prepare(preset: str, settings: Sequence[str], output: str, estimate: bool, a
     folder = Path(output).absolute()
     try:
         asked = request.of(preset_files.resolve(preset, settings), folder, options)
-        _check_interpreter(asked)
+        try:
+            interpreter.require(interpreter.chosen(asked.preset.options.run.python))
+        except interpreter.Unusable as fault:
+            raise Refused(f"{fault}\n{fault.change}") from None
         if estimate:
             _show_estimate(preparing.estimate(asked), asked, as_json)
             return DONE
@@ -100,13 +103,6 @@ def prepare(preset: str, settings: Sequence[str], output: str, estimate: bool, a
         signal.signal(signal.SIGTERM, before)
     _show(manifest, asked, as_json)
     return DONE
-
-
-def _check_interpreter(asked: request.Request) -> None:
-    try:
-        interpreter.require(interpreter.chosen(asked.preset.options.run.python))
-    except interpreter.Unusable as fault:
-        raise Refused(f"{fault}\n{fault.change}") from None
 
 
 def _say_how_to_go_on(folder: Path) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import sys
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import click
 
-from ..base.errors import DONE, OutputFault, Refused, clean, complain
+from ..base.errors import DONE, OutputFault, Refused, complain
 from . import completion, is_called
 from .shared_options import one_of
 
@@ -24,7 +21,9 @@ if is_called():
     from ...engine.queue import entries, entry_changes, free_devices, queue_settings, user_service
     from ...engine.queue.entries import Entry
     from ...engine.runs import RunError, titles
+    from ...engine.text_table import Table
     from ...engine.units import since
+    from ..printing.plain_tables import show_table
     from ..reading import queue as waiting
 
 EMPTY = "The queue is empty; gputui --preset NAME --queue puts a run in it."
@@ -32,7 +31,6 @@ PAUSED = "The queue is paused: no run is started. gputui queue start goes on."
 GOES_ON = "The pause has ended. "
 SLURM_STARTS = "the queue is not paused: Slurm starts its runs, as queue.yaml says"
 HEADS = ("place", "run", "state", "needs", "when", "why")
-APART, INDENT = "  ", " " * 7
 CHANGES_WIDTH = 30  # of the changed options behind a run's id
 
 
@@ -90,23 +88,7 @@ def queue(context: click.Context, as_json: bool) -> None:
         print(EMPTY)
         return
     named = [row | {"run": _named(entry)} for row, entry in zip(rows, _in_order(listing.entries), strict=True)]
-    cells = [HEADS, *([clean(str(row[head] or "")) for head in HEADS] for row in named)]
-    for line in _lines(cells, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
-        print(line)
-
-
-def _lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
-    """Yield the rows as aligned lines. Of rows that are too wide, the last cell has its own line."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS) - 1)]
-    starts = [APART.join(cell.ljust(size) for cell, size in zip(row, widths, strict=False)) for row in rows]
-    longest = max(len(start) + len(APART) + len(row[-1]) for start, row in zip(starts, rows, strict=True))
-    for start, row in zip(starts, rows, strict=True):
-        if width is None or longest <= width:
-            yield f"{start}{APART}{row[-1]}".rstrip()
-        else:
-            yield start.rstrip()
-            if row is not rows[0] and row[-1]:
-                yield from textwrap.wrap(row[-1], width, initial_indent=INDENT, subsequent_indent=INDENT)
+    show_table(Table(HEADS, [[str(row[head] or "") for head in HEADS] for row in named]))
 
 
 def _named(entry: Entry) -> str:

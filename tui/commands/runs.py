@@ -69,7 +69,10 @@ def runs(context: click.Context, as_json: bool, tags: Sequence[str], states: Seq
     survey = run_folders.survey()
     fold = not (as_json or tags or states)  # one row for each sweep
     entries, chosen = _newest(survey.runs, titles.tags_in(tags), states, last, fold)
-    _print_damage(str(survey), entries)
+    if survey.closed:
+        complain(str(survey))
+    if damaged := [f"{entry.run.name}: {entry.damage}" for entry in entries if entry.damage]:
+        complain(damaged[0] + (f" (and {len(damaged) - 1} more such runs)" if len(damaged) > 1 else ""))
     if as_json:
         for entry in chosen:
             print(to_json(_as_json(entry)))
@@ -110,8 +113,8 @@ def _rows(chosen: Sequence[Entry], fold: bool) -> list[Entry]:
     sweeps = {entry.sweep for entry in rows if entry.sweep} if fold else set()
     if not sweeps:
         return rows
-    from ..reading.sweep_rows import in_sweeps  # only if there is a sweep
-    from ..reading.trial_curves import SweepRecords  # the same
+    from ..reading.proofs import SweepRecords  # only if there is a sweep
+    from ..reading.sweep_rows import in_sweeps  # the same
 
     return in_sweeps(rows, SweepRecords().read(sweeps))
 
@@ -132,14 +135,6 @@ def _as_json(entry: Entry) -> dict[str, object]:
         "progress": fields_of(entry.latest) if entry.is_active and entry.latest else None,
         "result": entry.run.result or {},
     }
-
-
-def _print_damage(closed: str, entries: Sequence[Entry]) -> None:
-    if closed:
-        complain(closed)
-    damaged = [f"{entry.run.name}: {entry.damage}" for entry in entries if entry.damage]
-    if damaged:
-        complain(damaged[0] + (f" (and {len(damaged) - 1} more such runs)" if len(damaged) > 1 else ""))
 
 
 # In the order of their columns.

@@ -24,6 +24,7 @@ from .shared_options import (
 )
 
 if is_called():
+    from ...engine.proof import proof_start
     from ...engine.queue import adding
     from ...engine.sweep import sweep_request, swept_values
     from ...engine.trials.record import Limits, RateSettings
@@ -243,7 +244,7 @@ def sweep(
             raise Refused("a resumed sweep keeps its preset and settings, but for --minutes: leave them out")
         minutes = options["minutes"] if "minutes" in named else None
         proof = to_resume(resume, "sweep", "sweep", "--preset NAME --over KEY=VALUES", minutes is not None)
-        return measure(sweep_request.resumed(proof, minutes), how, proof)
+        return measure(proof_start.resumed(proof, "sweep", minutes), how, proof)
     if preset is None:
         raise Refused("name what to sweep: gputui sweep --preset NAME --over KEY=VALUES, or --resume for the latest")
     block = swept_values.parameters(preset)

@@ -3,12 +3,13 @@ thread. Imports no Textual."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from ...engine.files import writing
 from ...engine.files.reading import written_at
 from ...engine.proof import folder
-from ...engine.proof.folder import Proof
+from ...engine.proof.folder import Proof, proofs_folder
 from ...engine.runs import Run
 from ...engine.trials.record import UNREAD, Record
 from .run.reader import RunReader
@@ -98,3 +99,19 @@ class SearchReader:
         while self._reader.poll():
             pass
         return ProofReading(data, newest[0], self._reader.picture.snapshot)
+
+
+class SweepRecords:
+    """Reads the records of sweeps. That of a sweep that has ended is read again only if its file has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, Record]] = {}
+
+    def read(self, sweeps: Collection[str]) -> dict[str, Record]:
+        """Return the record of each of the sweeps with these ids. UNREAD for one that cannot be read."""
+        for name in sweeps:
+            proof, former = Proof(proofs_folder() / name), self._known.get(name)
+            stamp = written_at(proof.path / "proof.json")
+            if former is None or former[0] != stamp or former[1].state in ("running", "waiting"):
+                self._known[name] = stamp, proof.record
+        return {name: self._known[name][1] for name in sweeps}

@@ -26,7 +26,7 @@ from .queue_places import Queue, Waiting, last_event, newest_runs, share_done
 
 if TYPE_CHECKING:
     from ...engine.trials.record import Record
-    from .trial_curves import SweepRecords
+    from .proofs import SweepRecords
 
 
 MEASURED_SECONDS = 0.3  # at a time
@@ -140,7 +140,7 @@ class RunList:
             entries[run.id] = stamped
         self._known = entries
         if sweeps := {entry.sweep for _, entry in entries.values() if entry.sweep}:
-            from .trial_curves import SweepRecords
+            from .proofs import SweepRecords
 
             self._records = self._records or SweepRecords()
             self.sweeps = self._records.read(sweeps)

@@ -3,18 +3,25 @@ It is imported only if a run is a trial of a sweep."""
 
 from __future__ import annotations
 
+import math
+import time
+from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ...engine.proof.folder import Proof, proofs_folder
-from ...engine.runs import Run
+from ...engine.runs import Run, runs_folder
+from ...engine.runs.event_reading import events_of
+from ...engine.runs.events import EVENTS_FILE, EpochEnd
 from ...engine.runs.run import WAITING, StateName
 from ...engine.runs.titles import Notes, Title, name_of
 from ...engine.trials import sweep_record, sweep_sentences
 from ...engine.trials.change_texts import short, value
 from ...engine.trials.record import UNREAD, Record
+from ...engine.trials.sweep_record import IN_FLIGHT, SweepTrial
 from ...engine.units import amount
+from .run.series import Line
 from .run_list import Entry
 
 # The state of a sweep as that of a run; a sweep without a record has that of its trials.
@@ -161,3 +168,42 @@ def _counts(record: Record, trials: Collection[Entry]) -> tuple[int, int]:
     if record.sweep is None:
         return sum(not trial.is_active and trial.state != WAITING for trial in trials), len(trials)
     return sum(trial.ended_t is not None for trial in record.sweep.trials), len(record.sweep.trials)
+
+
+# ---- the metric of each epoch of its trials ---------------------------------------------------------
+
+
+AGAIN_SECONDS = 3.0  # between two readings of a trial that trains
+
+
+class TrialCurves:
+    """Reads the curves of trials. `lines` has a line over epochs by run, and is another mapping if one has changed."""
+
+    def __init__(self, metric: str) -> None:
+        self.metric = metric
+        self.lines: dict[str, Line] = {}
+        self._read_at: dict[str, tuple[float, int]] = {}  # the time of the reading, and the size of the file
+
+    def read(self, trials: Iterable[SweepTrial]) -> None:
+        """Read the trials whose files have grown. One that trains is read at most once in AGAIN_SECONDS."""
+        fresh = {trial.run: line for trial in trials if (line := self._line(trial)) is not None}
+        if fresh:
+            self.lines = self.lines | fresh
+
+    def _line(self, trial: SweepTrial) -> Line | None:
+        """The line of a trial, None if nothing new is to be read."""
+        run, now = Run(runs_folder() / trial.run), time.monotonic()
+        before, size_before = self._read_at.get(trial.run, (-math.inf, 0))
+        if trial.state in IN_FLIGHT and now - before < AGAIN_SECONDS:
+            return None
+        try:
+            size = run.file(EVENTS_FILE).stat().st_size
+        except OSError:
+            return None
+        if size == size_before:
+            return None
+        self._read_at[trial.run] = now, size
+        ends = {event.epoch: event.metrics.get(self.metric) for event in events_of(run.path, EpochEnd)}
+        points = [(epoch, value) for epoch, value in sorted(ends.items()) if value is not None]
+        values = [value for _, value in points]
+        return Line(array("d", [epoch for epoch, _ in points]), array("d", values), last=values[-1] if values else None)

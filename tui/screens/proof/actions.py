@@ -61,22 +61,21 @@ async def stop(app: BaseApp, proof: Proof, kind: str = "") -> None:
 
 async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
     """Resume a search, a sweep or a measurement of scaling; a search whose time is used up with more minutes."""
-    from ....engine.scaling import scaling_request  # only if one is gone on with
-    from ....engine.sweep import sweep_request  # the same
+    from ....engine.proof import proof_start  # only if one is gone on with
     from ....engine.tune import tune_request  # the same
 
-    what, resumed = {
-        "scaling": ("measurement", scaling_request.resumed), "sweep": ("sweep", sweep_request.resumed)
-    }.get(data.kind, ("search", tune_request.resumed))  # fmt: skip
-    limit, more = limit_seconds(data), tuple[float | None, ...]((None,) if what == "search" else ())
+    what = {"scaling": "measurement", "sweep": "sweep"}.get(data.kind, "search")
+    limit, more = limit_seconds(data), None
     if what == "search" and (data.state == "done" or (limit is not None and data.seconds >= limit)):
         asking = AskText("How many more minutes?", str(more_minutes(data)), _no_minutes)
         minutes = await app.push_screen_wait(asking)
         if minutes is None:
             return
-        more = (float(minutes),)
+        more = float(minutes)
+    of_kind = partial(proof_start.resumed, kind=data.kind)
+    resumed = partial(tune_request.resumed if what == "search" else of_kind, proof, minutes=more)
     with complaining(app):
-        start = measurement(app, f"the {what} {proof.id}", partial(resumed, proof, *more), proof)
+        start = measurement(app, f"the {what} {proof.id}", resumed, proof)
         if (made := await ask_and_launch(app, start)) is not None:
             app.engines.append(made[1])
             app.notify(f"the {what} goes on")

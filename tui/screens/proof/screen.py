@@ -5,7 +5,7 @@ its own."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,7 +17,6 @@ from textual.binding import BindingType
 from ....engine.files.places import TRIALS
 from ....engine.runs import Run
 from ....engine.runs.run import WAITING
-from ....engine.text_table import Interval
 from ....engine.text_table import Table as TextTable
 from ....engine.trials import RESUMABLE, report, scaling_sentences
 from ....engine.trials.record import UNREAD, Point, Trial
@@ -25,7 +24,7 @@ from ...base import keys
 from ...base.errors import clean
 from ...drawing import interval_bar, rate
 from ...drawing import proof as comparisons
-from ...drawing.interval_bar import NARROW_BAR, WIDE_BAR, Scale, scale_of
+from ...drawing.interval_bar import NARROW_BAR, WIDE_BAR, scale_of
 from ...drawing.rows import GAP, Piece, Row, TableLayout
 from ...reading.proofs import ProofReading
 from ...widgets.key_footer import KeyFooter
@@ -96,17 +95,6 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
         """Return what `can` does, of a proof that has been read and has begun."""
         return action not in ("save_report", "copy", "again") or self.data.is_read
 
-    def bars(
-        self, width: int, scale: Scale | None, bar: Callable[[Any], tuple[Interval | None, str]]
-    ) -> TableColumn[Any]:
-        """Return the column of the bars, whose head is their scale. `bar` returns an entry's interval and style."""
-
-        def cell(entry: Any) -> Row:
-            interval, style = bar(entry)
-            return [("  ", ""), *interval_bar.bar(interval, scale, width - 2, self.glyphs, style)]
-
-        return TableColumn(interval_bar.head(scale, width), width, cell)
-
     def columns_of(self, table: TextTable) -> list[TableColumn[Any]]:
         """Return the columns of a table of the report, which has a row for each entry, with its bars if there is
         room. The decisions have the style of their rows."""
@@ -131,9 +119,13 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
         shown, bar = list(columns.values()), min(WIDE_BAR, room - layout.total(widths.values()))
         if bars is not None and bar >= NARROW_BAR:
             scale = scale_of(bars.intervals, bars.zero, bars.label)
-            style = self.style_of
-            drawn = self.bars(bar, scale, lambda of: (bars.intervals[entries.index(of)], style(of)))
-            shown.insert(sum(at <= bars.after for at in columns), drawn)
+
+            def drawn(of: Any) -> Row:
+                interval, style = bars.intervals[entries.index(of)], self.style_of(of)
+                return [("  ", ""), *interval_bar.bar(interval, scale, bar - 2, self.glyphs, style)]
+
+            column_of_bars = TableColumn[Any](interval_bar.head(scale, bar), bar, drawn)
+            shown.insert(sum(at <= bars.after for at in columns), column_of_bars)
         return shown
 
     def run_of(self, name: str) -> Run:

@@ -17,7 +17,7 @@ from ...drawing.rows import Row, fit
 from ...drawing.sweep import fits, parallel
 from ...reading.proofs import ProofReading
 from ...reading.run.series import Line
-from ...reading.trial_curves import TrialCurves
+from ...reading.sweep_rows import TrialCurves
 from ...widgets.row_widgets import Panel
 from ..table import TableColumn
 from .screen import ProofScreen
