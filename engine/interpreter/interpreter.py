@@ -1,5 +1,7 @@
 """The interpreter in which a trainer runs: gputui's own, or one of the user's (run.python), which reports what is
 installed for it, in a process that imports nothing that takes long.
+
+Deferred imports: most commands ask no other interpreter.
 """
 
 from __future__ import annotations
@@ -13,21 +15,16 @@ import selectors
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
-from ..files import typed
 from ..files.reading import written_at
 from ..frozen import dataclass
-from ..system import child_process
 from . import supported_versions
 
 VARIABLE = "GPUTUI_PYTHON"  # environment variable: the interpreter if run.python is not set
@@ -152,6 +149,8 @@ def is_own(python: str) -> bool:
 @functools.cache
 def own() -> Interpreter:
     """Read only once."""
+    from importlib import metadata
+
     packages, places = {}, {}
     for name in ASKED:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -266,12 +265,18 @@ class _Inquiry:
 
     def __init__(self, python: str) -> None:
         self.python = python
-        self.answer: Future[Interpreter] = Future()
+        self.answer: Interpreter | BaseException | None = None
+        self.has_ended = Event()
         self.is_slow = self.is_given_up = False
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Any = None
 
     def ask(self) -> Interpreter:
-        """Raises Unusable."""
+        """Raises Unusable, also if there is no answer after 10 s or an output is longer than 1 MiB."""
+        import subprocess
+
+        from ..files import typed
+        from ..system import child_process
+
         python = self.python
         try:
             # In a group of its own, which is ended as a whole: it may be a script that has started something.
@@ -281,13 +286,34 @@ class _Inquiry:
             )  # fmt: skip
         except OSError as fault:
             raise Unusable(f"{python} cannot be run: {fault.strerror}", NAME_ANOTHER) from None
-        with self._process:
+        if self.is_given_up:
+            self.end()
+        began, printed = time.monotonic(), {self._process.stdout: bytearray(), self._process.stderr: bytearray()}
+        with self._process, selectors.DefaultSelector() as streams:
             try:
-                output, log = self._output(self._process)
-            except subprocess.TimeoutExpired:
+                for stream in printed:
+                    streams.register(stream, selectors.EVENT_READ)
+                while streams.get_map():
+                    passed = time.monotonic() - began
+                    if passed >= ANSWER_SECONDS:
+                        raise TimeoutError
+                    if passed >= NOTICE_SECONDS and not self.is_slow:
+                        self.is_slow = True
+                        notice(python)
+                    for key, _ in streams.select((ANSWER_SECONDS if self.is_slow else NOTICE_SECONDS) - passed):
+                        block = os.read(key.fd, MOST_BYTES)
+                        printed[key.fileobj] += block
+                        if not block:
+                            streams.unregister(key.fileobj)
+                        if len(printed[key.fileobj]) > MOST_BYTES:
+                            what = f"{python} is not a usable Python: it prints without end"
+                            raise Unusable(what, NAME_ANOTHER)
+                self._process.wait(ANSWER_SECONDS)
+            except (TimeoutError, subprocess.TimeoutExpired):
                 raise Unusable(f"{python} does not answer within {ANSWER_SECONDS:g} s", NAME_ANOTHER) from None
             finally:
                 self.end()
+        output, log = (block.decode("utf-8", "replace") for block in printed.values())
         if self.is_given_up:
             raise NotWaitedFor(f"{python} was not waited for", NAME_ANOTHER)
         if log.startswith(child_process.NOT_RUN):
@@ -302,34 +328,6 @@ class _Inquiry:
             shown = ["".join(each if each.isprintable() else " " for each in line)[:120] for line in telling]
             why = "".join(shown) or "it does not answer as a Python does"
             raise Unusable(f"{python} is not a usable Python: {why}", NAME_ANOTHER) from None
-
-    def _output(self, process: subprocess.Popen[bytes]) -> tuple[str, str]:
-        """Raises TimeoutExpired after 10 s, or Unusable if an output is longer than 1 MiB."""
-        if self.is_given_up:
-            self.end()
-        began = time.monotonic()
-        printed: dict[Any, bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
-        with selectors.DefaultSelector() as streams:
-            for stream in printed:
-                streams.register(stream, selectors.EVENT_READ)
-            while streams.get_map():
-                passed = time.monotonic() - began
-                if passed >= ANSWER_SECONDS:
-                    raise subprocess.TimeoutExpired(process.args, ANSWER_SECONDS)
-                if passed >= NOTICE_SECONDS and not self.is_slow:
-                    self.is_slow = True
-                    notice(self.python)
-                for key, _ in streams.select((ANSWER_SECONDS if self.is_slow else NOTICE_SECONDS) - passed):
-                    block = os.read(key.fd, MOST_BYTES)
-                    printed[key.fileobj] += block
-                    if not block:
-                        streams.unregister(key.fileobj)
-                    if len(printed[key.fileobj]) > MOST_BYTES:
-                        what = f"{self.python} is not a usable Python: it prints without end"
-                        raise Unusable(what, NAME_ANOTHER)
-        process.wait(ANSWER_SECONDS)
-        output, log = (block.decode("utf-8", "replace") for block in printed.values())
-        return output, log
 
     def end(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -346,17 +344,19 @@ def _answer(python: str) -> Interpreter:
         inquiry = under_way or _under_way.setdefault(python, _Inquiry(python))
     if under_way is None:
         try:
-            inquiry.answer.set_result(inquiry.ask())
-        except BaseException as fault:  # noqa: BLE001 - raised again as the answer is read
-            inquiry.answer.set_exception(fault)
+            inquiry.answer = inquiry.ask()
+        except BaseException as fault:  # noqa: BLE001 - raised again for each caller
+            inquiry.answer = fault
         finally:
+            inquiry.has_ended.set()
             with _lock:
                 del _under_way[python]
-    else:
-        with contextlib.suppress(TimeoutError):
-            return inquiry.answer.result(NOTICE_SECONDS)
+    elif not inquiry.has_ended.wait(NOTICE_SECONDS):
         notice(python)
-    return inquiry.answer.result()
+        inquiry.has_ended.wait()
+    if not isinstance(inquiry.answer, Interpreter):
+        raise inquiry.answer or AssertionError("there is no answer")
+    return inquiry.answer
 
 
 def slow() -> str | None:
@@ -396,6 +396,8 @@ def command(python: str, module: str, *words: str) -> list[str]:
 
 def environment(python: str) -> dict[str, str]:
     """The programs of another interpreter than gputui's are put on PATH, as if its environment was activated."""
+    from ..system import child_process
+
     variables = dict(os.environ)
     variables.pop(child_process.OWN_PYTHON, None)
     if is_own(python):
