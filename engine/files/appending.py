@@ -50,7 +50,6 @@ class LineFile:
 
     @property
     def lines(self) -> list[str]:
-        """The lines that wait in memory."""
         return [line.decode().removesuffix("\n") for line in self._waiting]
 
     @property

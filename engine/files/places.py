@@ -68,7 +68,6 @@ def user_presets_folder() -> Path:
 
 
 def settings_file() -> Path:
-    """Return the path of the file with the settings of the screens."""
     return config_folder() / "settings.yaml"
 
 
