@@ -72,8 +72,8 @@ async def go_on(app: BaseApp, proof: Proof, data: Record) -> None:
         if minutes is None:
             return
         more = float(minutes)
-    of_kind = partial(proof_start.resumed, kind=data.kind)
-    resumed = partial(tune_request.resumed if what == "search" else of_kind, proof, minutes=more)
+    of_kind = partial(proof_start.resumed, proof, data.kind)
+    resumed = partial(tune_request.resumed, proof, more) if what == "search" else of_kind
     with complaining(app):
         start = measurement(app, f"the {what} {proof.id}", resumed, proof)
         if (made := await ask_and_launch(app, start)) is not None:
