@@ -131,8 +131,18 @@ class _Preparation:
             if not manifest.samples:
                 what = "none of the samples can be read; the manifest names them with the reasons"
                 raise PrepareError(what, began=True)
-            if manifest.format == ARRAYS:
-                manifest = self._joined(manifest)
+            if manifest.format == ARRAYS:  # the files of samples become one file of arrays
+                if manifest.output is None:
+                    self._say(f"joins {counted(len(manifest.written), 'files')} into {ARRAY_FILE}")
+                    given = {name: manifest.data[name] for name in ("shape", "dtype", "test")}
+                    files = [
+                        {"file": each.file, "part": each.part, "samples": each.samples} for each in manifest.written
+                    ]
+                    joined = self._answer(self._workers[0], {"join": given | {"files": files}})
+                    manifest = replace(manifest, output=joined["output"])
+                    manifest.write(self.folder)
+                for each in manifest.written:
+                    (self.folder / each.file).unlink(missing_ok=True)
             requests.write(manifest, self.request)
             manifest = replace(manifest, complete=True)
             manifest.write(self.folder)
@@ -154,19 +164,6 @@ class _Preparation:
     def _end_workers(self) -> None:
         for worker in self._workers:
             worker.end()
-
-    def _joined(self, manifest: Manifest) -> Manifest:
-        """Join the files of samples into one file of arrays, and remove them. Return the manifest with that file."""
-        if manifest.output is None:
-            self._say(f"joins {counted(len(manifest.written), 'files')} into {ARRAY_FILE}")
-            given = {name: manifest.data[name] for name in ("shape", "dtype", "test")}
-            files = [{"file": each.file, "part": each.part, "samples": each.samples} for each in manifest.written]
-            answer = self._answer(self._workers[0], {"join": given | {"files": files}})
-            manifest = replace(manifest, output=answer["output"])
-            manifest.write(self.folder)
-        for each in manifest.written:
-            (self.folder / each.file).unlink(missing_ok=True)
-        return manifest
 
     def _opened(self, before: Manifest | None) -> tuple[Manifest, Estimate]:
         opened = self._started()

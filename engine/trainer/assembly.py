@@ -20,7 +20,7 @@ from .common.versions import DTYPE_POLICY, set_global_attribute
 from .data import pipeline as pipelines
 from .data.batches import Batches, Share
 from .fit import micro_batches
-from .fit.built_training import Built
+from .fit.epoch_rules import Built
 from .fit.training_loop import TrainingLoop
 from .measure.run_report import RunReport
 from .setup import devices as device_setup

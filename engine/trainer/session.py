@@ -100,7 +100,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
         import tensorflow as tf  # seconds; everything below imports it too
 
         from .assembly import assemble
-        from .fit.built_training import save_model
+        from .fit.epoch_rules import save_model
         from .setup import actual_settings
 
     actual_settings.write_into_run_folder()
@@ -232,27 +232,26 @@ def _failed(
     """Return the outcome and the error to report for an exception. Exhausted memory is recognised in all its forms."""
     log = Run(run_folder).log_tail(ending.LOG_LINES)
     evidence = ending.Evidence(1, log, batch_size, phase=phase, ceilings=resource_limits.ceilings(), **more)
+    kind, message, number = type(fault).__name__, first_line(fault), writing.refusal(fault)
+    end: ending.Ending | None = None
     if isinstance(fault, TrainerError):
         # TensorFlow names the user's line that it ran; a failure of the device is not that line's fault.
-        cause = fault.__cause__
-        of_tensorflow = type(cause).__module__.startswith("tensorflow.")
-        end = ending.named_by(str(cause), evidence, fault.message) if of_tensorflow else None
-        return _of_end(end, run_folder) if end else ("error", _error(fault.kind, fault.message, fault.hint))
-    if (number := writing.refusal(fault)) is not None:
+        if type(fault.__cause__).__module__.startswith("tensorflow."):
+            end = ending.named_by(str(fault.__cause__), evidence, fault.message)
+    elif number is None:
+        end = ending.named_by(f"{kind}: {fault}", evidence, message)
+    if end:
+        end = ending.with_hint(end, run_cluster.is_saved(Run(run_folder)))
+        return end.outcome, _error(end.kind, end.message, end.hint)
+    if isinstance(fault, TrainerError):
+        return "error", _error(fault.kind, fault.message, fault.hint)
+    if number is not None:
         message = f"{writing.describe(number, writing.place(fault) or run_folder)}: the training could not go on"
         return "error", _error("disk", message, f"{writing.remedy(number)}; the full traceback is in engine.log")
-    kind, message = type(fault).__name__, first_line(fault)
-    if end := ending.named_by(f"{kind}: {fault}", evidence, message):
-        return _of_end(end, run_folder)
     if phase == "importing" and isinstance(fault, ImportError):
         hint = f"{sys.executable} -c 'import tensorflow' shows the whole error; install TensorFlow there again"
         return "error", _error(kind, f"TensorFlow cannot be imported in {sys.executable}: {kind}: {message}", hint)
     return "error", _error(kind, f"{kind}: {message}", "the full traceback is in engine.log")
-
-
-def _of_end(end: ending.Ending, run_folder: Path) -> tuple[events.Outcome, dict[str, str]]:
-    end = ending.with_hint(end, run_cluster.is_saved(Run(run_folder)))
-    return end.outcome, _error(end.kind, end.message, end.hint)
 
 
 def _error(kind: str, message: str, hint: str) -> dict[str, str]:

@@ -17,8 +17,8 @@ from gputui.engine.trainer.data.batches import FitArguments, Share
 from gputui.engine.trainer.data.pipeline import Pipeline
 from gputui.engine.trainer.data.sources import Part, Source
 from gputui.engine.trainer.data.stages import SOURCE, Stage, StageMeter, Timed
-from gputui.engine.trainer.fit import built_training, epoch_rules, micro_batches, train_function, training_loop
-from gputui.engine.trainer.fit.built_training import save_as
+from gputui.engine.trainer.fit import epoch_rules, micro_batches, train_function, training_loop
+from gputui.engine.trainer.fit.epoch_rules import save_as
 from gputui.engine.trainer.fit.model_fit import FitData
 from gputui.engine.trainer.fit.train_function import constant
 from gputui.engine.trainer.fit.training_loop import TrainingLoop
@@ -27,10 +27,9 @@ from gputui.engine.trainer.measure.profile import LayerScopes, Profiler
 from gputui.engine.trainer.measure.run_figures import Moment, Plan, Spent, StepClock
 from gputui.engine.trainer.measure.run_report import RunReport
 from gputui.engine.trainer.measure.step_parts import GraphClock
-from gputui.engine.trainer.monitor import callback as monitor_callback, fit_life
+from gputui.engine.trainer.monitor import callback as monitor_callback
 from gputui.engine.trainer.monitor.callback import Monitor as callback_Monitor
-from gputui.engine.trainer.monitor.callback import LOOK, WatchedFit
-from gputui.engine.trainer.monitor.fit_life import Life
+from gputui.engine.trainer.monitor.callback import LOOK, Life, WatchedFit
 from gputui.engine.trainer.own import (
     building, dataset_facts, iterated, model_checks, py_dataset, returned, streams, user_pipeline,
 )

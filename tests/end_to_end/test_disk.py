@@ -17,7 +17,7 @@ import pytest
 
 from tests.doors.engine import EventWriter, LineFile, Phase, Run, Warn, checkpoint_files
 from tests.doors.engine import runs_Tail as Tail
-from tests.doors.trainer import Devices, NotWritten, TrainerError, built_training
+from tests.doors.trainer import Devices, NotWritten, TrainerError, epoch_rules
 from tests.support.front_door import COMMAND, detached, ended, gputui, happened, step, until
 from tests.support.idle import idle
 from tests.support.small_disk import SmallDisk, no_writing
@@ -218,23 +218,23 @@ def test_a_model_that_finds_no_room_is_waited_for_and_then_told(build: Build, mo
     monkeypatch.setattr(time, "sleep", waits.append)
     expected = r"^largest file size \(ulimit -f\) reached at .* the training has ended well, but its model could not be"
     with no_writing(most_bytes=4096), pytest.raises(TrainerError, match=expected) as fault:
-        built_training.save_model(loop.built, loop.step)
+        epoch_rules.save_model(loop.built, loop.step)
     assert not file.exists()
     assert "gputui resume saves it from the last checkpoint" in fault.value.hint
     with no_writing(most_bytes=4096), pytest.raises(TrainerError) as later:
-        built_training.save_model(loop.built, loop.step + 1)  # steps were trained after the last checkpoint
+        epoch_rules.save_model(loop.built, loop.step + 1)  # steps were trained after the last checkpoint
     assert "and train again; with run.checkpoint set" in later.value.hint
     assert fault.value.hint.startswith("raise the limit on the size of files (ulimit -f)")
     assert waits == [], "such a limit stays as long as the process"
-    save, refusals = built_training.save_as, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]
+    save, refusals = epoch_rules.save_as, [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))]
 
     def save_later(*words: Any) -> Path:
         if refusals:
             raise refusals.pop()
         return save(*words)
 
-    monkeypatch.setattr(built_training, "save_as", save_later)
-    built_training.save_model(loop.built, loop.step)
+    monkeypatch.setattr(epoch_rules, "save_as", save_later)
+    epoch_rules.save_model(loop.built, loop.step)
     assert len(waits) == 1
     assert file.stat().st_size > 4096
 

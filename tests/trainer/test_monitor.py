@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tests.doors.engine import Finding, Gpu, Machine, Run, RunClock, steady, stop_signals, this_machine
 from tests.doors.engine import verdict_of_run as of_run
-from tests.doors.trainer import LOOK, Life, WatchedFit, fit_life, monitor_callback
+from tests.doors.trainer import LOOK, Life, WatchedFit, monitor_callback
 from tests.doors.trainer import engine_Monitor as Monitor
 from tests.doors.tui import next_step
 from tests.support.forking import Forks, Program
@@ -286,7 +286,7 @@ def test_a_script_whose_fit_does_not_stop_within_half_a_minute_is_ended(
     clock = RunClock(100.0, steady())
     life = Life(Run(tmp_path), 3600.0, fit, lambda: done.append("stop"), lambda: None, clock)
     life.begin()
-    monkeypatch.setattr(fit_life, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    monkeypatch.setattr(monitor_callback, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
     monkeypatch.setattr(os, "kill", lambda pid, number: done.append((pid == os.getpid(), number)))
     term, person = handlers[signal.SIGTERM], handlers[stop_signals.BY_PERSON]
     for second in seconds:

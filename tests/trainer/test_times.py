@@ -131,14 +131,14 @@ def test_input_wait_and_python_are_told_apart(
 
 def test_the_time_of_writing_a_checkpoint_is_no_time_of_a_step(build: Build) -> None:
     training = build(*TINY, "steps_per_epoch=60", "checkpoint=7")
-    saver = training.loop._saver
-    save = saver._checkpoints.save
+    checkpoints = training.loop.built.checkpoints
+    save = checkpoints.save
 
     def slow(step: int, states: Any = None) -> None:
         time.sleep(0.4)
         save(step, states)
 
-    saver._checkpoints.save = slow  # type: ignore[method-assign]
+    checkpoints.save = slow  # type: ignore[method-assign]
     told = result(training.train())
     assert told["measured_seconds"] < 1.2  # of 48 steps; the 6 checkpoints that are written in them take 2.4 s
 

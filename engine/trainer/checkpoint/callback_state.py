@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -18,6 +19,7 @@ import tensorflow as tf
 
 from ..cluster.exchange import Exchange
 from ..common.training_errors import TrainerError
+from ..common.versions import replaced
 
 # What changes in Keras' own callbacks while they train (3.15). The learning rate, which LearningRateScheduler and
 # ReduceLROnPlateau set, is a variable of the optimizer. TerminateOnNaN, LambdaCallback, RemoteMonitor and ProgbarLogger
@@ -116,15 +118,9 @@ def _name(callback: keras.callbacks.Callback) -> str:
 
 def begin_training(callback: keras.callbacks.Callback, logs: dict[str, Any], resumed: bool) -> None:
     """Call on_train_begin of the callback. The file of a CSVLogger of a `resumed` training is not emptied."""
-    appends = getattr(callback, "append", None)
     keeps_rows = resumed and isinstance(callback, keras.callbacks.CSVLogger)
-    if keeps_rows:
-        callback.append = True
-    try:
+    with replaced(callback, append=True) if keeps_rows else contextlib.nullcontext():
         callback.on_train_begin(logs)
-    finally:
-        if keeps_rows:
-            callback.append = appends
 
 
 def _continue_csv(callback: keras.callbacks.CSVLogger, state: dict[str, Any]) -> list[str]:

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,11 @@ import tensorflow as tf
 
 from ...files import writing
 from ...files.writing import sync
-from ...runs import checkpoint_files, events
+from ...runs import checkpoint_files
 from ...runs.checkpoint_files import PREFIX, Damage
 from ...units import counted
 from ..cluster.exchange import Exchange
 from ..common.training_errors import TrainerError
-from ..measure.run_report import RunReport
 from . import callback_state
 from .callback_state import Arrays
 from .training_state import State
@@ -175,43 +173,6 @@ def _remove(path: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             path.unlink()
-
-
-class CheckpointSaver:
-    """Decides when a checkpoint is due (`every` number of steps, `epoch` or `off`), and writes it."""
-
-    def __init__(self, checkpoints: Checkpoints, report: RunReport, every: int | str) -> None:
-        self._checkpoints, self._report, self._every = checkpoints, report, every
-        self._due = False
-        self._left_out = 0  # since the last one that was written
-
-    def execution_ran(self, step: int, count: int) -> None:
-        self._due = isinstance(self._every, int) and step // self._every != (step - count) // self._every
-
-    def take_due(self, epoch_ends: bool = False) -> bool:
-        """Return True, once for each checkpoint, if one is due now. `epoch_ends`: an epoch has just ended."""
-        due, self._due = self._due or (epoch_ends and self._every == "epoch"), False
-        return due
-
-    def save(self, step: int) -> bool:
-        """Return False, with a warning, if the checkpoint cannot be written; the training goes on."""
-        self._report.phase("saving", "checkpoint")
-        began, message, hint = time.perf_counter(), "", ""
-        try:
-            self._checkpoints.save(step)
-            if self._report.first_seconds.checkpoint is None:
-                self._report.first_seconds.checkpoint = time.perf_counter() - began
-            if self._left_out:
-                message = f"there is a checkpoint again, of step {step}; {self._left_out} were left out"
-            self._left_out = 0
-        except NotWritten as reason:
-            self._left_out += 1
-            if self._left_out == 1:
-                message, hint = str(reason), "the training goes on, and the next one is tried again"
-        if message:
-            self._report.writer.emit(events.Warn(kind="checkpoint", message=message, hint=hint))
-        self._report.phase("training")
-        return not self._left_out
 
 
 # ---- of several machines --------------------------------------------------------------------------

@@ -14,8 +14,9 @@ Deferred imports: those of `memory_limits` may fail, and then only its figure is
 
 from __future__ import annotations
 
+import contextlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -67,6 +68,22 @@ DTYPE_POLICY = "dtype_policy"
 # Up to Keras 3.10 on_train_batch_end gets the first step of an execution, since 3.11 the last
 # (keras/src/trainers/epoch_iterator.py yields begin_step and end_step).
 _TELLS_FIRST_STEP = tuple(int(number) for number in keras.__version__.split(".")[:2]) < (3, 11)
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
+    """A context in which these attributes of the owner are replaced. Inherited ones are reached again after it."""
+    own = {name: vars(owner)[name] for name in attributes if name in vars(owner)}
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name in attributes:
+            if name in own:
+                setattr(owner, name, own[name])
+            else:
+                delattr(owner, name)
 
 
 def of_packages() -> dict[str, str]:

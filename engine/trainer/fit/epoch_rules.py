@@ -7,20 +7,94 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Mapping
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from ...files import writing
 from ...files.writing import sync
+from ...options import Options
 from ...options.training import EARLY_STOP, KEEP_BEST, PLATEAU_FIGURE, WatchedFigure
 from ...runs import events
 from ..checkpoint.callback_state import ATTRIBUTES
+from ..checkpoint.checkpoints import Checkpoints
+from ..cluster.rendezvous import Joined
 from ..common.logs import floats
+from ..common.stopping import StopSwitch
 from ..common.training_errors import TrainerError
-from .built_training import Built, save_as
+from ..data.batches import Batches
+from ..measure.run_report import RunReport
+from ..setup import models
+from ..setup.devices import Devices
+from ..setup.xla import Xla
+
+if TYPE_CHECKING:
+    from ..own.building import Own
+
+PATIENCE_SECONDS = 30.0
+_RETRY_SECONDS = 1.0
+FILES = ("model.keras", "model.weights.h5")
+
+
+@dataclass
+class Built:
+    """A compiled model, its data, and all other parts that a training needs."""
+
+    options: Options
+    model: keras.Model
+    pipeline: Batches
+    devices: Devices
+    report: RunReport
+    checkpoints: Checkpoints
+    stop: StopSwitch
+    xla: Xla
+    own: Own | None = None  # if model and data come from a user's code
+    joined: Joined | None = None  # if several machines train together
+
+    def holds_anywhere(self, condition: bool) -> bool:
+        """Return True if the condition holds on at least one worker. All call this at the same place."""
+        return condition if self.joined is None else bool(self.joined.exchange.rows([condition]).any())
+
+
+def save_model(built: Built, step: int) -> None:
+    """model.keras, or only the weights if Keras cannot save the model. TrainerError if the disk refuses it."""
+    folder = built.report.run.path
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            save_as(built, folder / FILES[0])
+            for name in FILES:
+                if (folder / name).exists():
+                    sync(folder / name)
+            return
+        except Exception as fault:
+            number = writing.refusal(fault)
+            if number is None:
+                raise
+            for name in FILES:  # a partial file is useless and takes space
+                with contextlib.suppress(OSError):
+                    (folder / name).unlink()
+            if time.monotonic() > until or built.stop.reason or not writing.passes(number):
+                reason = writing.describe(number, folder)
+                message = f"{reason}: the training has ended well, but its model could not be saved"
+                hint = "and train again; with run.checkpoint set, gputui resume could save it"
+                if built.checkpoints.last_step == step:
+                    hint = "and gputui resume saves it from the last checkpoint"
+                raise TrainerError("disk", message, f"{writing.remedy(number)} {hint}") from None
+        time.sleep(_RETRY_SECONDS)
+
+
+def save_as(built: Built, path: Path, named: Path | None = None, option: str = "run.save_model") -> Path:
+    """Write the model to `path` (.keras), or its weights alone if Keras cannot save the whole, and return the file.
+    A warning is about `option`, and names the file `named`, if `path` is renamed to it later.
+    """
+    if built.own is not None:
+        return built.own.save(built.report, path, named, option)
+    models.save(built.model, path)
+    return path
 
 
 class EpochRules(keras.callbacks.Callback):
@@ -98,7 +172,9 @@ class EpochRules(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """`epoch` counts from 0. A rate that may fall is added to `logs`. TrainerError if a figure lacks."""
-        figures = self._of_chief(floats(logs))
+        figures, joined = floats(logs), self._built.joined
+        if joined is not None:  # those of the chief
+            figures = dict(zip(figures, map(float, joined.exchange.rows(list(figures.values()))[0]), strict=True))
         # Keras knows in which direction a figure improves only in the first epoch that has it.
         evaluated = any(name.startswith("val_") for name in figures)
         for key, figure in self._figures.items():
@@ -139,14 +215,6 @@ class EpochRules(keras.callbacks.Callback):
         self.checkpoint_written()
         if self._early is not None:
             self._early.on_train_end(logs)
-
-    # ---- figures ----------------------------------------------------------------------------------
-
-    def _of_chief(self, figures: Mapping[str, float]) -> dict[str, float]:
-        joined = self._built.joined
-        if joined is None:
-            return dict(figures)
-        return dict(zip(figures, map(float, joined.exchange.rows(list(figures.values()))[0]), strict=True))
 
     def _report(self, key: str) -> None:
         """Report the best epoch, if there is one yet, that the callback of this option knows."""

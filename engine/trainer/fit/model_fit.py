@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -15,6 +15,7 @@ import tensorflow as tf
 from ...options import Options
 from ...plan import MULTI_WORKER
 from ..common.training_errors import TrainerError
+from ..common.versions import replaced
 from ..data.finishing import batches_ahead, through_an_iterator
 from ..measure.run_report import RunReport
 from ..setup.devices import Devices
@@ -150,15 +151,14 @@ class ModelFit:
             handed = {**given, **self._on_devices(x, given.get("validation_data")), **settings, "callbacks": callbacks}
             return stock(**handed)
 
-        with _replaced("fit", fit):
+        with replaced(keras.Model, fit=fit):
             theirs = {"validation_data": validation, "callbacks": list(own.callbacks), **settings}
             _call(model.fit, batches, theirs)
         if not calls:
             what = f"the fit of {type(model).__name__} does not call Keras' fit, within which gputui trains"
             raise TrainerError("user_code", what, NO_FIT_HINT)
 
-    @contextlib.contextmanager
-    def _compiled_once(self) -> Iterator[None]:
+    def _compiled_once(self) -> contextlib.AbstractContextManager[None]:
         """Let a call of the model's compile or make_train_function raise: it would remove the training step."""
         compile_, make = keras.Model.compile, keras.Model.make_train_function
 
@@ -172,8 +172,7 @@ class ModelFit:
                 raise RuntimeError(MADE)
             return make(of, force)
 
-        with _replaced("compile", compiled), _replaced("make_train_function", made):
-            yield
+        return replaced(keras.Model, compile=compiled, make_train_function=made)
 
 
 def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) -> None:
@@ -188,27 +187,8 @@ def _call(function: Callable[..., Any], data: Any, arguments: dict[str, Any]) ->
     function(*(() if by_name else (data,)), **arguments)
 
 
-@contextlib.contextmanager
-def _replaced(name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """A context in which this method of keras.Model is replaced. Subclasses reach the replacement by super()."""
-    before = vars(keras.Model).get(name)
-    setattr(keras.Model, name, function)
-    try:
-        yield
-    finally:
-        if before is None:
-            delattr(keras.Model, name)
-        else:
-            setattr(keras.Model, name, before)
-
-
-@contextlib.contextmanager
-def more_to_come(model: keras.Model) -> Iterator[None]:
+def more_to_come(model: keras.Model) -> contextlib.AbstractContextManager[None]:
     """Keras does not replace weights by their moving average before another fit of the same training."""
-    optimizer = model.optimizer
-    finalize = optimizer.finalize_variable_values
-    optimizer.finalize_variable_values = lambda weights: finalize(weights) if model.stop_training else None
-    try:
-        yield
-    finally:
-        del optimizer.finalize_variable_values
+    finalize = model.optimizer.finalize_variable_values
+    kept = {"finalize_variable_values": lambda weights: finalize(weights) if model.stop_training else None}
+    return replaced(model.optimizer, **kept)

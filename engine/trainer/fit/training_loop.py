@@ -18,10 +18,10 @@ import numpy as np
 import tensorflow as tf
 
 from ... import plan
-from ...runs import part_of_sweep
+from ...runs import events, part_of_sweep
 from ..checkpoint import callback_state, object_graph
 from ..checkpoint.callback_state import Arrays
-from ..checkpoint.checkpoints import CheckpointSaver
+from ..checkpoint.checkpoints import NotWritten
 from ..checkpoint.training_state import Attributes, restore_kept
 from ..cluster.exchange import Agreement, Wishes
 from ..common.logs import as_keras, floats
@@ -37,8 +37,7 @@ from ..measure.profile import Profiler
 from ..measure.progress_reports import EpochBegins, FirstEvaluation, LossWindow, Pulses
 from ..measure.run_figures import Moment, Plan
 from . import train_function
-from .built_training import Built
-from .epoch_rules import EpochRules
+from .epoch_rules import Built, EpochRules
 from .model_fit import FitData, ModelFit, more_to_come, refuse_limits
 from .train_function import Executions, constant
 
@@ -91,7 +90,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         functions = built.own.stage_functions() if built.own else {}
         self._stages = StageWatch(StageMeter(pipeline.stages(), pipeline.replicas_here, functions), report.writer.emit)
         self._metrics: dict[str, float] = {}  # at the last pulse
-        self._saver = CheckpointSaver(built.checkpoints, report, options.run.checkpoint)
+        self._saves_now, self._left_out = False, 0  # a checkpoint is due; those not written since the last one
         self.writes_checkpoints = options.run.checkpoint != "off"
         self.rules = EpochRules(built)
         called_too = [*(built.own.callbacks if built.own else []), *([self.rules] if self.rules.callbacks else [])]
@@ -234,10 +233,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         # In a resumed epoch, its changes are already in the checkpoint, and are undone.
         self.called("on_epoch_begin", epoch, logs)
         if self.step % self.steps_per_epoch:
-            is_needed = any(map(_may_change_model, self.called.callbacks))
-            if self.built.joined is not None:
-                is_needed = bool(self.built.joined.exchange.rows([is_needed]).any())
-            if is_needed:
+            if self.built.holds_anywhere(any(map(_may_change_model, self.called.callbacks))):
                 self.built.checkpoints.restore(self.step)
             if self.called.saved is not None:
                 self.called.restore()
@@ -293,7 +289,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
             self.profiler.close()
         if count == left_of_epoch:
             self._stand_still()  # before evaluating, Keras frees the last evaluation's data: up to a second
-        self._saver.execution_ran(self.step, count)
+        every = self.built.options.run.checkpoint
+        self._saves_now = isinstance(every, int) and self.step // every != (self.step - count) // every
         return logs
 
     def _now(self) -> float:
@@ -395,7 +392,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
                     self.executions.run_steps(self.data.iterator, constant(1))
             with self.heartbeat:
                 self.built.pipeline.epoch_trained()
-        if within_epoch and self._saver.take_due():
+        if within_epoch and self._saves_now:
             self.save()
 
     # ---- an evaluation ------------------------------------------------------------------------
@@ -456,7 +453,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._pulses.out_of_turn(self._moment(training, window_loss))
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
         self._restoring.epoch_ends()
-        if self._saver.take_due(epoch_ends=True):
+        if self._saves_now or self.built.options.run.checkpoint == "epoch":
             self.save()
         self._pause_if_due()
         if self.agreement is not None:  # all end the training if a callback of one worker has ended it
@@ -522,14 +519,34 @@ class TrainingLoop(keras.callbacks.CallbackList):
         return metrics
 
     def save(self) -> None:
-        """Write a checkpoint of this step. With train.stop_on_nan, weights that are NaN raise TrainerError first."""
+        """Write a checkpoint of this step, or warn if the disk refuses it, and go on. With train.stop_on_nan, weights
+        that are NaN raise TrainerError first.
+        """
+        self._saves_now = False
         if self._restoring.is_due:  # the state is not yet that of this step
             return
         self.health.check(self.step)
         self._pause()
         if self.built.own is not None:
             self.built.own.record_code(self.built.report.run)
-        if self._saver.save(self.step):
+        report, step = self.built.report, self.step
+        report.phase("saving", "checkpoint")
+        began, message, hint = time.perf_counter(), "", ""
+        try:
+            self.built.checkpoints.save(step)
+            if report.first_seconds.checkpoint is None:
+                report.first_seconds.checkpoint = time.perf_counter() - began
+            if self._left_out:
+                message = f"there is a checkpoint again, of step {step}; {self._left_out} were left out"
+            self._left_out = 0
+        except NotWritten as reason:
+            self._left_out += 1
+            if self._left_out == 1:
+                message, hint = str(reason), "the training goes on, and the next one is tried again"
+        if message:
+            report.writer.emit(events.Warn(kind="checkpoint", message=message, hint=hint))
+        report.phase("training")
+        if not self._left_out:
             self.rules.checkpoint_written()
 
     def _state_of_callbacks(self, arrays: Arrays) -> Any:
@@ -685,9 +702,7 @@ class Restoring:
         if step is None:
             return EndDue()
         due = self._called.resume_from(self._built.checkpoints.callbacks_at(step))
-        if self._built.joined is not None:
-            due = replace(due, ended=bool(self._built.joined.exchange.rows([due.ended]).any()))
-        return due
+        return replace(due, ended=self._built.holds_anywhere(due.ended))
 
     @property
     def is_due(self) -> bool:

@@ -5,7 +5,6 @@ fine, and NaN becomes 0 in relu on a CPU, so that the loss stays finite although
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +37,7 @@ class Health:
         self.own_optimizer = False  # the user's code has chosen it, so that the options do not change it
         self.together = False  # several machines check together, at a step that they agree on
         self.wants_check = False
+        self._test: Callable[[], Any] | None = None
         self._next_time = 0.0
         self._next_step = 0
         self._last_good_step = 0
@@ -82,7 +82,19 @@ class Health:
         with self._waiting():
             alive = self.alive(step)
         if not alive:
-            self._report_dead(step)
+            message = (
+                f"weights are not finite (NaN or infinity), first seen at step {step}; "
+                f"they were still finite at step {self._last_good_step}"
+            )
+            slower = (
+                "in your code lower the optimizer's learning rate, give it global_clipnorm=1"
+                if self.own_optimizer
+                else "lower train.learning_rate, set train.global_clip_norm=1"
+            )
+            hint = f"{slower}, or look for NaN in the data"
+            if self._stop_on_nan:
+                raise TrainerError("nan", message, hint)
+            self._report.warn("nan", message, hint, "train.stop_on_nan")
         elif _is_lost(metrics or {}):
             skipped = " (loss scaling skipped a step)" if self.loss_scale() is not None else ""
             self._report.warn(
@@ -92,27 +104,15 @@ class Health:
             )
             self._model.reset_metrics()
 
-    def _report_dead(self, step: int) -> None:
-        message = (
-            f"weights are not finite (NaN or infinity), first seen at step {step}; "
-            f"they were still finite at step {self._last_good_step}"
-        )
-        slower = (
-            "in your code lower the optimizer's learning rate, give it global_clipnorm=1"
-            if self.own_optimizer
-            else "lower train.learning_rate, set train.global_clip_norm=1"
-        )
-        hint = f"{slower}, or look for NaN in the data"
-        if self._stop_on_nan:
-            raise TrainerError("nan", message, hint)
-        self._report.warn("nan", message, hint, "train.stop_on_nan")
-
     def alive(self, step: int) -> bool:
         """Return True if no weight has become NaN or infinite: a few kernels on the device, and one boolean copied
         back.
         """
         begin = time.perf_counter()
-        alive = bool(self._all_finite())
+        if self._test is None:  # at the first check the model has all of its weights
+            few = len(self._model.weights) <= FEW_WEIGHTS
+            self._test = self._all_finite if few else tf.function(self._all_finite, autograph=False)
+        alive = bool(self._test())
         end = time.perf_counter()
         self._next_time = end + (end - begin) / COST_SHARE
         self._next_step = step + (self._every or 0)
@@ -133,13 +133,7 @@ class Health:
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         return step - int(inner._iterations.numpy())  # `iterations` counts the changes of accumulated gradients
 
-    @functools.cached_property
-    def _all_finite(self) -> Callable[[], Any]:
-        # Made at the first check, when the model has all of its weights.
-        few = len(self._model.weights) <= FEW_WEIGHTS
-        return self._check if few else tf.function(self._check, autograph=False)
-
-    def _check(self) -> Any:
+    def _all_finite(self) -> Any:
         return tf.reduce_all(_finite([weight for weight in self._weights() if id(weight) not in self._begun_without]))
 
 

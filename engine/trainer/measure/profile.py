@@ -5,6 +5,7 @@ the profile lie outside the markers.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from ...files import writing
 from ...profile.layer_times import LAYERS_FILE
+from ..common.versions import replaced
 from .run_report import RunReport
 
 
@@ -91,19 +93,10 @@ class LayerScopes:
         self.names: dict[str, str] = {}
         self._model = model
         self._within: list[str] = []
-        self._replaced: list[tuple[keras.Layer, Callable[..., Any] | None]] = []
+        self._replaced = contextlib.ExitStack()
         for layer in model._flatten_layers():
-            self._replaced.append((layer, vars(layer).get("call")))
-            layer.call = self._recording(layer, layer.call)
-
-    def close(self) -> None:
-        """Give the layers their own methods back."""
-        for layer, own in self._replaced:
-            if own is None:
-                del layer.call
-            else:
-                layer.call = own
-        self._replaced = []
+            self._replaced.enter_context(replaced(layer, call=self._recording(layer, layer.call)))
+        self.close = self._replaced.close  # gives the layers their own methods back
 
     def _recording(self, layer: keras.Layer, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)

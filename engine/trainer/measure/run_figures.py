@@ -68,8 +68,7 @@ class StepClock:
         self._since: float | None = None
         self._running = 0
         self._open_seconds, self._open_steps = 0.0, 0
-        self._windows = array("d")
-        self.recent: deque[float] = deque(maxlen=RECENT_WINDOWS)  # step times in ms of the last windows
+        self.windows = array("d")  # their step times in ms
 
     @property
     def begun_steps(self) -> int:
@@ -119,17 +118,15 @@ class StepClock:
         self._open_steps += steps
         if self._open_seconds >= self._window_seconds or self._cut:
             self._cut = False
-            step_ms = 1000 * self._open_seconds / self._open_steps
-            self._windows.append(step_ms)
-            self.recent.append(step_ms)
+            self.windows.append(1000 * self._open_seconds / self._open_steps)
             self._open_seconds, self._open_steps = 0.0, 0
 
     def overall_ms(self) -> tuple[float | None, float | None]:
         """Return median and 95th percentile of the step time in ms over the whole run, or its mean if it is short."""
-        if not self._windows and self._open_steps:
+        if not self.windows and self._open_steps:
             mean = 1000 * self._open_seconds / self._open_steps
             return mean, mean
-        return _percentiles(self._windows)
+        return _percentiles(self.windows)
 
 
 def _difference(now: float | None, earlier: float | None) -> float | None:
@@ -140,7 +137,7 @@ def _share(part: float, whole: float) -> float | None:
     return min(1.0, max(0.0, part / whole)) if whole > 0 else None
 
 
-def _percentiles(values: array[float] | deque[float]) -> tuple[float | None, float | None]:
+def _percentiles(values: array[float]) -> tuple[float | None, float | None]:
     if not values:
         return None, None
     if len(values) == 1:
@@ -221,7 +218,7 @@ class Speed:
         self.last, self._begun_at_last = moment, self.clock.begun_steps
         if self._at_warm and self._at_warm.input_wait is None:
             self._at_warm = moment.spent
-        p50, p95 = _percentiles(self.clock.recent)
+        p50, p95 = _percentiles(self.clock.windows[-RECENT_WINDOWS:])
         rate: float | None = None
         step_seconds: float | None = None
         if self._recent:  # over the last RECENT_SECONDS of steps, after the warm-up

@@ -25,6 +25,7 @@ from ..checkpoint import callback_state
 from ..checkpoint.callback_state import Arrays
 from ..checkpoint.object_graph import Collected, Module, optimizers, walk
 from ..checkpoint.training_state import KeptValue, State
+from ..common.versions import replaced
 from ..data.batches import Share
 from ..data.finishing import end, fits_devices
 from ..measure.run_report import RunReport
@@ -352,15 +353,20 @@ def compile_model(parts: Returned, options: Options, pipeline: OwnPipeline) -> x
         model.jit_compile = compiler.compiles
         model.steps_per_execution = options.compile.steps_per_execution
     else:
-        _compile(parts, options, pipeline, compiler.compiles)
-    if pipeline.replicas > 1:
-        _refuse_accumulation(model)
-    return compiler
-
-
-def _refuse_accumulation(model: keras.Model) -> None:
+        per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
+        steps, replicas = per_epoch * options.train.epochs, model.distribute_strategy.num_replicas_in_sync
+        model.compile(
+            optimizer=parts.optimizer or optimizer.build(options, steps, per_epoch, replicas),
+            loss=parts.loss,
+            metrics=parts.metrics,
+            jit_compile=compiler.compiles,
+            steps_per_execution=options.compile.steps_per_execution,
+        )
+        if parts.optimizer is None and optimizer.scheduled(options.train):
+            # A model that the user's callbacks save must load in plain Keras, which does not have gputui's schedule.
+            model.get_compile_config = lambda: None
     # Keras decides in each replica separately whether gradients are applied, which a strategy does not allow.
-    for own in optimizers(model):
+    for own in optimizers(model) if pipeline.replicas > 1 else ():
         if (steps := own.gradient_accumulation_steps) and steps > 1:
             raise UserError(
                 f"{type(own).__name__}(gradient_accumulation_steps={steps}) of your code: Keras cannot accumulate "
@@ -368,22 +374,7 @@ def _refuse_accumulation(model: keras.Model) -> None:
                 "leave it out: the replicas' batches add up anyway; a batch too large for the memory is computed in "
                 "parts with train.micro_batches",
             )
-
-
-def _compile(parts: Returned, options: Options, pipeline: OwnPipeline, jit_compile: bool) -> None:
-    per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
-    replicas = parts.model.distribute_strategy.num_replicas_in_sync
-    chosen = parts.optimizer or optimizer.build(options, per_epoch * options.train.epochs, per_epoch, replicas)
-    parts.model.compile(
-        optimizer=chosen,
-        loss=parts.loss,
-        metrics=parts.metrics,
-        jit_compile=jit_compile,
-        steps_per_execution=options.compile.steps_per_execution,
-    )
-    if parts.optimizer is None and optimizer.scheduled(options.train):
-        # A model that the user's callbacks save must load in plain Keras, which does not have gputui's schedule.
-        parts.model.get_compile_config = lambda: None
+    return compiler
 
 
 def warn_of_overridden(model: keras.Model, options: Options, report: RunReport) -> None:
@@ -418,12 +409,8 @@ def usable(
     if writes and not measures:
         return list(theirs)
     why = "a run with run.measure_seconds does not touch your files" if measures else "the chief alone writes files"
-    for callback in (callback for callback in theirs if isinstance(callback, _WRITERS)):
-        report.warn(
-            "callback_left_out",
-            f"{type(callback).__name__} does nothing here: {why}",
-            option=type(callback).__name__,
-        )
+    for name in (type(callback).__name__ for callback in theirs if isinstance(callback, _WRITERS)):
+        report.warn("callback_left_out", f"{name} does nothing here: {why}", option=name)
     return [callback for callback in theirs if not isinstance(callback, _WRITERS)]
 
 
@@ -454,26 +441,25 @@ SETTINGS = (
 )
 
 
-@dataclass
-class GlobalSettings:
+class GlobalSettings(contextlib.ExitStack):
     """A context around the user's code that records calls of SETTINGS, and carries out only those that are `obeyed`."""
 
-    _calls: dict[tuple[str, str, int], Setting] = field(default_factory=dict)
-    _replaced: list[tuple[Any, str, Any]] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: dict[tuple[str, str, int], Setting] = {}
 
     def __enter__(self) -> GlobalSettings:
         for setting in SETTINGS:
-            for module in _modules(setting.place):
-                if hasattr(module, setting.name):
-                    original = getattr(module, setting.name)
-                    self._replaced.append((module, setting.name, original))
-                    setattr(module, setting.name, self._noting(setting, original))
+            names = setting.place.split(".")
+            module: Any = tf if names[0] == "tensorflow" else keras
+            for name in names[1:]:
+                module = getattr(module, name)
+            # tf.keras has its own copies of Keras' modules.
+            for each in (module, sys.modules.get(f"keras._tf_keras.{setting.place}")):
+                if hasattr(each, setting.name):
+                    noted = self._noting(setting, getattr(each, setting.name))
+                    self.enter_context(replaced(each, **{setting.name: noted}))
         return self
-
-    def __exit__(self, kind: Any, fault: Any, trace: Any) -> None:
-        for module, name, original in self._replaced:
-            setattr(module, name, original)
-        self._replaced.clear()
 
     def _noting(self, setting: Setting, original: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*arguments: Any, **named: Any) -> None:
@@ -489,22 +475,6 @@ class GlobalSettings:
             if not code.owns_file(file):
                 continue
             effect = f"takes effect, and the run's {setting.option} does not" if setting.obeyed else "does nothing here"
-            place = f"{code.name_of(file)}:{line}"
-            report.warn(
-                "set_by_option",
-                f"{name} in {place} {effect}: gputui sets this up before your code runs",
-                f"set {setting.option} in the preset and remove the call",
-                setting.option,
-            )
-
-
-def _modules(place: str) -> list[Any]:
-    """Return the module, and its copy under another public name: tf.keras has its own copies of Keras' modules."""
-    names = place.split(".")
-    module: Any = tf if names[0] == "tensorflow" else keras
-    for name in names[1:]:
-        module = getattr(module, name)
-    copies = [module]
-    if names[0] == "keras":
-        copies += [sys.modules[name] for name in (f"keras._tf_keras.{place}",) if name in sys.modules]
-    return copies
+            what = f"{name} in {code.name_of(file)}:{line} {effect}: gputui sets this up before your code runs"
+            hint = f"set {setting.option} in the preset and remove the call"
+            report.warn("set_by_option", what, hint, setting.option)

@@ -209,11 +209,9 @@ class TorchPasses(Passes):
 
     def peek(self, count: int) -> list[Any]:
         # As in Keras' fit, the first pass of the training comes with the next random numbers.
-        iterator = self.begin()
-        try:
+        iterator: Any = self.begin()
+        with contextlib.closing(iterator):
             return list(itertools.islice(iterator, count))
-        finally:
-            self.close(iterator)
 
     def begin(self, state: Any = None) -> Iterator[Any]:
         if state is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from ..checkpoint.object_graph import optimizers
 from ..checkpoint.training_state import host_random_kept
-from ..common.versions import compute_output_spec, global_seed_generator
+from ..common.versions import compute_output_spec, global_seed_generator, replaced
 from . import unsaved_state
 from .streams import TO_BATCH, Samples, Stream
 from .user_code import OWN_STRATEGY, UserCode, UserError
@@ -183,8 +183,7 @@ def _trace_step(model: keras.Model, batch: Any) -> Exception | None:
     return None
 
 
-@contextlib.contextmanager
-def _not_applied(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
+def _not_applied(optimizer: keras.optimizers.Optimizer) -> contextlib.AbstractContextManager[None]:
     """A context in which the optimizer does not apply gradients, but only creates its variables for them."""
 
     def apply(grads: Any, trainable_variables: Any = None) -> None:  # noqa: ARG001 - named so by Keras
@@ -196,23 +195,13 @@ def _not_applied(optimizer: keras.optimizers.Optimizer) -> Iterator[None]:
         grads, variables = zip(*grads_and_vars, strict=True)
         apply(grads, variables)
 
-    optimizer.apply, optimizer.apply_gradients = apply, apply_gradients
-    try:
-        yield
-    finally:
-        del optimizer.apply, optimizer.apply_gradients
+    return replaced(optimizer, apply=apply, apply_gradients=apply_gradients)
 
 
-@contextlib.contextmanager
-def _no_gradients() -> Iterator[None]:
+def _no_gradients() -> contextlib.AbstractContextManager[None]:
     """A context in which gradients are zeros: a strategy has none outside its replicas, and only shapes matter here."""
-    real = tf.GradientTape.gradient
 
     def gradient(_tape: Any, target: Any, sources: Any, *_more: Any, **_named: Any) -> Any:  # noqa: ARG001 - TensorFlow's
         return tf.nest.map_structure(lambda source: tf.zeros_like(tf.convert_to_tensor(source)), sources)
 
-    tf.GradientTape.gradient = gradient
-    try:
-        yield
-    finally:
-        tf.GradientTape.gradient = real
+    return replaced(tf.GradientTape, gradient=gradient)

@@ -22,7 +22,7 @@ from ...prepare.manifest import ARRAY_FILE, PARTS, RECORDS, TRAIN, VALIDATION, S
 from ..common.training_errors import DataError
 from ..data import batching
 from ..data.sources import reason
-from .samples import Broken, EndedEarly, Request, Samples, of_preset
+from .samples import Broken, EndedEarly, Request, Samples, of_entry, of_preset
 from .samples import read as read
 
 PROGRESS_SECONDS = 0.3
@@ -41,11 +41,7 @@ def use_one_thread() -> None:
 
 def opened(request: Request) -> Samples:
     """Return the samples of the preset's data or of the user's code. Raises TrainerError."""
-    if request.options.workload.entry is not None:
-        from . import entry_data  # only needed for a user's code
-
-        return entry_data.of_entry(request)
-    return of_preset(request)
+    return of_preset(request) if request.options.workload.entry is None else of_entry(request)
 
 
 def described(samples: Samples) -> dict[str, Any]:
