@@ -159,6 +159,9 @@ class GputuiApp(BaseApp):
 
         self._open(kind(await asyncio.to_thread(lambda: proof.record.kind)).screen, proof)
 
+    def open_proofs(self) -> None:
+        self.action_show("proofs")
+
     @work
     async def open_form(self, preset_yaml_path: Path) -> None:
         if (state := await self._state_of(preset_yaml_path)) is not None:

@@ -262,6 +262,9 @@ class BaseApp(UpstreamApp):
         """Open the screen of a proof, which may be running or finished. Returns the worker that does this."""
         raise NotImplementedError
 
+    def open_proofs(self) -> None:
+        raise NotImplementedError
+
     def open_form(self, preset_yaml_path: Path) -> Any:
         """Fill the form with the preset of a file, after a question if unsaved changes would be lost. Returns the
         worker."""

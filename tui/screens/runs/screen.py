@@ -423,8 +423,8 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self._go_to = act.key
         self.read_again()
 
-    async def action_proofs(self) -> None:
-        await self.app.run_action("app.show('proofs')")
+    def action_proofs(self) -> None:
+        self.app.open_proofs()
 
     def action_filter(self) -> None:
         line = self.query_one("#filter", Input)
