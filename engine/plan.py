@@ -27,13 +27,15 @@ MOST_TIMES = 12  # times the requested seconds: then a measured run ends, even w
 # ---- samples and batches ------------------------------------------------------------------------
 
 
-def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
-    """Return the numbers of samples for training, at least one, and for validation.
+def trained_samples(samples: int, validation_split: float) -> int:
+    """Return the number of samples for training, at least one. The share for validation is from 0 to 1."""
+    return max(1, samples - round(samples * validation_split))
 
-    `validation_split` is the share for validation, from 0 to 1.
-    """
-    validation = min(samples - 1, round(samples * validation_split))
-    return samples - validation, validation
+
+def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
+    """Return the numbers of samples for training and for validation."""
+    trained = trained_samples(samples, validation_split)
+    return trained, samples - trained
 
 
 def batches_per_pass(samples: int, global_batch: int, replicas: int = 1, drop_remainder: bool = False) -> int:
@@ -66,7 +68,7 @@ def training_samples(workload: Workload, train: Train) -> int | None:
     samples = given or SAMPLES.get(kind)
     if samples is None or train.validation == "test":
         return samples
-    return split_counts(samples, train.validation_split)[0]
+    return trained_samples(samples, train.validation_split)
 
 
 # ---- replicas -----------------------------------------------------------------------------------

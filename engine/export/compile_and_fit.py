@@ -79,16 +79,20 @@ def rate(script: Script, options: Options) -> None:
     if train.schedule in BY_NO_STEPS and not train.warmup_steps:  # holding such a rate changes nothing
         script.text(f"rate = {highest}")
         return
-    script.named_blocks(specialised("plan.py", "decay_steps", options=options, constants={"train": train}))
-    script.text("steps = steps_per_epoch * EPOCHS")
-    script.add("decay = decay_steps(steps, steps_per_epoch)", "train.decay_steps")
+    begins_at_once = not train.warmup_steps + train.hold_steps
+    if begins_at_once and train.decay_steps is None and train.schedule in ("cosine", "exponential"):
+        script.add("decay = steps_per_epoch * EPOCHS", "train.decay_steps")
+    else:
+        script.text("steps = steps_per_epoch * EPOCHS")
+        script.named_blocks(specialised("plan.py", "decay_steps", options=options, constants={"train": train}))
+        script.add("decay = decay_steps(steps, steps_per_epoch)", "train.decay_steps")
     schedules = "keras.optimizers.schedules"
     calls = {
         "cosine": f"{schedules}.CosineDecay({highest}, decay, alpha={train.decay_rate})",
         "exponential": f"{schedules}.ExponentialDecay({highest}, decay, {train.decay_rate})",
         "step": f"{schedules}.ExponentialDecay({highest}, decay, {train.decay_rate}, staircase=True)",
     }
-    if train.schedule in calls and not train.warmup_steps + train.hold_steps:
+    if train.schedule in calls and begins_at_once:
         script.add(f"rate = {calls[train.schedule]}", "train.schedule", "train.decay_rate")
     else:
         _own_schedule(script, options, highest)
@@ -111,6 +115,10 @@ def _own_schedule(script: Script, options: Options, highest: str) -> None:
 def optimizer(script: Script, options: Options, margin: str, before: str) -> None:
     """Write the optimizer as an argument of a call, which begins with `before`, its lines with `margin`."""
     train = options.train
+    if not train.optimizer_arguments:
+        made = f"keras.optimizers.{OPTIMIZERS[train.optimizer]}(learning_rate=rate)"
+        script.add(f"{margin}{before}{made},", "train.optimizer", "train.learning_rate")
+        return
     script.add(f"{margin}{before}keras.optimizers.{OPTIMIZERS[train.optimizer]}(", "train.optimizer")
     script.add(f"{margin}    learning_rate=rate,", "train.learning_rate")
     for argument, (name, value) in train.optimizer_arguments.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from .lines import Script, literal
 from .specialised import Partly
 
 DIGITS = Path(__file__).resolve().parents[1] / "trainer" / "data" / "digits.npz"
+COPIED_TOGETHER_BYTES = 1_000_000  # as in trainer/data/batching.py
 FOLDER = "data"  # in the folder of a script whose paths are relative
 CACHE_FILE = {"off": {"cache_file": None}, "memory": {"cache_file": None}}  # options that need no file
 # Values of parameters: a script begins at the first step, and Keras splits its batches over the replicas.
@@ -188,7 +190,8 @@ def _functions(options: Options) -> list[str]:
     constants: dict[str, Any] = {
         "data": Partly(vary=None, arrays=None, whole=False, **({} if loads(options) else {"load": None})),
         **WHOLE_TRAINING, "numbered": _augments(options), "are_equal": False, **CACHE_FILE.get(options.input.cache, {}),
-        **({} if loads(options) else {"load": None, "made": False}),
+        **({} if loads(options) else {"load": None, "made": False}), "on_demand": False,
+        **_is_small(options),
     }  # fmt: skip
     prepared = "prepared_and_augmented" if _augments(options) else "prepared"
     pipeline = ("training_batches", "validation_batches", prepared, "prepared")
@@ -197,6 +200,16 @@ def _functions(options: Options) -> list[str]:
         *specialised("trainer/data/batching.py", *pipeline, options=options, constants=constants),
         *specialised("trainer/data/finishing.py", *finishing, options=options, constants=constants),
     ]
+
+
+def _is_small(options: Options) -> dict[str, bool]:
+    """Return if a single thread copies each batch, as trainer/data/batching.py decides; empty if it is not known."""
+    sizes = {"digits": 8 * 8 + 4, "synthetic": 4 * math.prod(options.workload.shape) + 4}  # bytes with the label
+    sample = sizes.get(options.workload.source[0])
+    least = options.input.batch_size * (sample or 0)
+    replicas = 1 if options.strategy.kind in ("single", "one_device") else 16
+    is_known = sample and (least * replicas < COPIED_TOGETHER_BYTES or least >= COPIED_TOGETHER_BYTES)
+    return {"is_small": least < COPIED_TOGETHER_BYTES} if is_known else {}
 
 
 def _augments(options: Options) -> bool:

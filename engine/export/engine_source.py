@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..options import Options
+from .shortened import shorten
 from .specialised import LINE_LENGTH, Specialiser
 
 ENGINE = Path(__file__).resolve().parents[1]
@@ -57,10 +58,10 @@ def specialised(file: str, *names: str, options: Options, constants: Mapping[str
     """Return the source as `extract` does, with the values of options and `constants` in place of their expressions."""
 
     def specialise(module: _Module, name: str) -> str:
-        node = module.definitions[name]
-        if not isinstance(node, ast.FunctionDef):
-            return module.source(name)
-        return Specialiser(module.text, options, constants or {}).function(node)
+        node, specialiser = module.definitions[name], Specialiser(module.text, options, constants or {})
+        if isinstance(node, ast.ClassDef):
+            return specialiser.without_known_fields(node, module.source(name))
+        return specialiser.function(node) if isinstance(node, ast.FunctionDef) else module.source(name)
 
     return _extract(file, names, specialise)
 
@@ -71,47 +72,10 @@ def _extract(file: str, names: Sequence[str], specialise: Specialise | None) -> 
         _collect(ENGINE / file, name, sources, (), specialise)
         if name not in sources:
             raise KeyError(f"{file} defines no {name}")
-    if specialise is not None:
-        _inline(sources, names)
+    shorten(sources, names)
     public = {name: name.lstrip("_") for name in sources}
     word = re.compile(r"\b(" + "|".join(map(re.escape, public)) + r")\b")
     return [word.sub(lambda match: public[match[1]], _with_short_docstrings(source)) for source in sources.values()]
-
-
-def _inline(sources: dict[str, str], names: Sequence[str]) -> None:
-    """Functions that only return a parameter, or an attribute of one, go into the place of their calls."""
-    for name in [name for name in sources if name not in names]:
-        node = ast.parse(sources[name]).body[0]
-        if not isinstance(node, ast.FunctionDef):
-            continue
-        *before, last = node.body[1:] if ast.get_docstring(node) else node.body
-        parameters = [parameter.arg for parameter in node.args.args]
-        returned = _PARAMETER.fullmatch(ast.unparse(last))
-        if before or not returned or returned[1] not in parameters:
-            continue
-        of_option = sources.pop(name).splitlines()[-1].partition("  # ")[2]
-        for user, source in sources.items():
-            sources[user] = _called(source, name, parameters.index(returned[1]), returned[2], of_option)
-
-
-_PARAMETER = re.compile(r"return (\w+)((?:\.\w+)*)")
-_NOTHING = re.compile(r"^ +(\w+) = \1\n", re.M)
-
-
-def _called(source: str, name: str, at: int, attribute: str, of_option: str) -> str:
-    """Return the source with argument `at`, and its `attribute`, in place of the calls, naming the option."""
-    while calls := [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
-    ]:
-        call, lines = calls[-1], source.split("\n")
-        text = (ast.get_source_segment(source, call.args[at]) or "") + attribute
-        line = lines[call.lineno - 1]
-        changed = line[: call.col_offset] + text + line[call.end_col_offset :]
-        lines[call.lineno - 1] = f"{changed}  # {of_option}" if of_option and of_option not in changed else changed
-        source = "\n".join(lines)
-    return _NOTHING.sub("", source)
 
 
 def _with_short_docstrings(source: str) -> str:

@@ -61,7 +61,7 @@ class Script:
         self._lines.extend(lines.split("\n"))
 
     def section(self, title: str) -> None:
-        self._lines += ["", f"# ---- {title} ".ljust(80, "-"), ""]
+        self._lines += ["", f"# ---- {title} ".ljust(80, "-")]
 
     def blocks(self, sources: Iterable[str]) -> None:
         """Add definitions to those of the script, once, with empty lines around functions and classes."""

@@ -76,7 +76,7 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         elif "train" in form.iterated and not form.counted:
             script.text("train = train.apply(tf.data.experimental.assert_cardinality(per_pass))")
     else:
-        _elements(script, "train", form.train, form)
+        _elements(script, options, "train", form.train, form)
         drop = f"drop_remainder={options.input.drop_remainder}"
         counted = f"batches_per_pass(elements.samples, global_batch, replicas, {drop})"
         script.add(f"per_pass = {counted}", "input.drop_remainder")
@@ -89,11 +89,19 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         script.blocks(extract("trainer/own/returned.py", "weigh"))
         script.text('train = weigh(train, made["class_weight"])')
     functions = ("one_batch", "ahead") if options.input.one_batch else ("ahead",)
-    script.named_blocks(specialised("trainer/data/finishing.py", *functions, options=options, constants=WHOLE_TRAINING))
+    _ahead(script, options, form, *functions)
     batches = "one_batch(train)" if options.input.one_batch else "train"
-    # Keras' fit makes each batch of such a Dataset at its step.
-    on_demand = options.input.across_epochs is not True and options.input.prefetch == "auto"
-    script.text(f"train = ahead({batches}{', True' if form.train == 'batched' and on_demand else ''})")
+    script.text(f"train = ahead({batches}{', True' if _on_demand(options, form) else ''})")
+
+
+def _on_demand(options: Options, form: Form) -> bool:
+    """Return True for a Dataset of which Keras' fit makes each batch at its step."""
+    return form.train == "batched" and options.input.across_epochs is not True and options.input.prefetch == "auto"
+
+
+def _ahead(script: Script, options: Options, form: Form, *functions: str) -> None:
+    constants = WHOLE_TRAINING | ({} if _on_demand(options, form) else {"on_demand": False})
+    script.named_blocks(specialised("trainer/data/finishing.py", *functions, options=options, constants=constants))
 
 
 def _count(script: Script, options: Options, form: Form) -> str:
@@ -149,43 +157,46 @@ def _validation_data(script: Script, options: Options, form: Form, file: str) ->
         if "validation_samples" in form.given and not form.counted_validation and not some:
             script.blocks(extract("trainer/exported.py", "batches_in"))
             taken = '.take(batches_in(validation, made["validation_samples"], True))'
-        script.named_blocks(specialised("trainer/data/finishing.py", "ahead", options=options))
+        _ahead(script, options, form, "ahead")
         script.text(f"validation = ahead(validation{taken})")
     elif form.validation:
-        _elements(script, "validation", form.validation, form)
+        _elements(script, options, "validation", form.validation, form)
         script.text("per_evaluation = batches_per_pass(elements.samples, global_batch, replicas)")
         script.text(f"validation = validation_batches(elements, Sizes(global_batch, per_evaluation, SEED){file})")
-        script.named_blocks(specialised("trainer/data/finishing.py", "ahead", options=options))
+        _ahead(script, options, form, "ahead")
         script.text(f"validation = ahead(validation{some})")
 
 
-def _elements(script: Script, role: str, kind: str, form: Form) -> None:
+def _elements(script: Script, options: Options, role: str, kind: str, form: Form) -> None:
     """Write the definition of `elements`, the samples of a role: train or validation."""
-    given = form.given
+    given, fields = form.given, _known(form, options.input.cache)
     load = 'made["map"]' if "map" in given else "None"
     if role == "validation" and "validation_map" in given:
         load = 'made.get("validation_map", made.get("map"))'
     vary = 'made["augment"]' if "augment" in given and role == "train" else "None"
+    functions = "".join(f", {name}={made}" for name, made in (("load", load), ("vary", vary)) if name not in fields)
     data = role if form.is_split or form.plain else f"of_numpy({role})"
     if kind == "arrays" and form.plain:
         script.text('with tf.device("/CPU:0"):')
         script.text(f"    arrays = tf.nest.map_structure(tf.identity, {data})")
         script.text("samples = tf.data.Dataset.from_tensor_slices(arrays)")
-        made = f"Elements(samples, int(samples.cardinality()), {load}, {vary}, arrays, whole=True)"
-        script.text(f"elements = {made}")
+        drawn = ", arrays=arrays" if fields.get("arrays", ARRAYS) is ARRAYS else ""
+        whole = "" if "whole" in fields else ", whole=True"
+        script.text(f"elements = Elements(samples, int(samples.cardinality()){functions}{drawn}{whole})")
     elif kind == "arrays":
-        script.blocks(extract("trainer/exported.py", "samples_of"))
-        script.text(f"elements = samples_of({data}, {load}, {vary})")
+        constants = {"elements": fields} | {name: None for name in ("load", "vary") if name in fields}
+        script.blocks(specialised("trainer/exported.py", "samples_of", options=options, constants=constants))
+        script.text(f"elements = samples_of({data}{functions})")
     else:
         key, count = ("samples", form.samples) if role == "train" else ("validation_samples", form.validation_samples)
         counted = form.counted if role == "train" else form.counted_validation
         if count is None:
-            script.text(f"elements = Elements({role}.repeat(), 2**62, {load}, {vary})")
+            script.text(f"elements = Elements({role}.repeat(), 2**62{functions})")
         elif counted and key not in given:
-            script.text(f"elements = Elements({role}, int({role}.cardinality()), {load}, {vary})")
+            script.text(f"elements = Elements({role}, int({role}.cardinality()){functions})")
         else:
             script.text(f"count = {count}  # samples in {role}, counted when this script was written")
-            script.text(f"elements = Elements({role}.take(count), count, {load}, {vary})")
+            script.text(f"elements = Elements({role}.take(count), count{functions})")
 
 
 def _copied(script: Script, options: Options, role: str) -> None:
@@ -238,7 +249,7 @@ MOST_DRAWS = 5
 MOST_BYTES = 1_000_000
 
 
-def code(script: Script, options: Options, form: Form) -> None:  # noqa: ARG001 - as the other parts
+def code(script: Script, options: Options, form: Form) -> None:
     """Write the call of the user's build function. In the script, `made` is the dict that the function returns."""
     script.section("your code")
     _draws(script, options)
@@ -246,9 +257,11 @@ def code(script: Script, options: Options, form: Form) -> None:  # noqa: ARG001 
     _context(script, options)
     margin = training_part.scope(script, options)
     script.add(f"{margin}made = yours.{_entry(options).function}(context)", "workload.entry")
-    script.text('if not isinstance(made, dict):\n    made = dict(zip(("model", "train", "validation"), made))')
+    if not form.given - {"mapped"}:  # no key of a dict
+        script.text('if not isinstance(made, dict):\n    made = dict(zip(("model", "train", "validation"), made))')
     script.text('model, train, validation = made["model"], made["train"], made.get("validation")')
-    script.text('if made.get("sample_weight") is not None:\n    train = (*train, made["sample_weight"])')
+    if form.train == "arrays":
+        script.text('if made.get("sample_weight") is not None:\n    train = (*train, made["sample_weight"])')
 
 
 def _draws(script: Script, options: Options) -> None:

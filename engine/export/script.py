@@ -5,7 +5,7 @@ without such a line are listed at the end. multi_worker is replaced by mirrored.
 
 from __future__ import annotations
 
-import re
+import ast
 import textwrap
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ from ..options.workload import BLOCKS, KERNEL_SIZE, STRIDES
 from ..plan import MULTI_WORKER
 from ..presets import Preset
 from . import compile_and_fit, data, own_code
-from .engine_source import extract
+from .engine_source import extract, specialised
 from .lines import Script, literal
 from .own_code import Form
 
@@ -124,8 +124,8 @@ def _docstring(text: str) -> str:
 
 def _imports(code: str, lines: dict[str, str]) -> str:
     # `os` is always included, because the script sets environment variables.
-    used = [line for name, line in lines.items() if name == "os" or re.search(rf"(?<![.\w]){name}\b", code)]
-    return "\n".join(used) + "\n"
+    names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
+    return "\n".join(line for name, line in lines.items() if name == "os" or name in names) + "\n"
 
 
 def _environment(script: Script, options: Options) -> None:
@@ -268,21 +268,20 @@ def _data(script: Script, options: Options) -> None:
 def _model(script: Script, options: Options) -> None:
     script.section("model")
     name, width, norm = options.workload.model, options.workload.width, options.workload.normalization_of_model
-    if name == "transformer":
-        script.blocks(extract("trainer/setup/models.py", "_transformer"))
-    else:
-        script.blocks(extract("trainer/setup/models.py", BUILDERS[name], "_logits"))
+    functions = ("_transformer",) if name == "transformer" else (BUILDERS[name], "_logits")
+    constants = {"norm": norm} | ({} if options.workload.is_separable else {"separable": False})
+    script.blocks(specialised("trainer/setup/models.py", *functions, options=options, constants=constants))
     if options.bytes_to_device:
         script.blocks(extract("trainer/exported.py", "OfBytes"))
-    script.text("\n\ndef build():")
+    script.text("def build():")
     if name == "transformer":
-        made = f'transformer(tuple(shape), classes, {width}, "{norm}", {options.workload.blocks or BLOCKS})'
+        made = f"transformer(tuple(shape), classes, {width}, {options.workload.blocks or BLOCKS})"
         keys = ("model", "width", "normalization", "blocks")
         script.add(f"    return {made}", *(f"workload.{key}" for key in keys))
     else:
         script.text("    inputs = keras.Input(tuple(shape))")
         convolutions, of_convolutions = _convolutions(options)
-        made = f'{name}(inputs, {width}, "{norm}"{convolutions})'
+        made = f"{name}(inputs, {width}{convolutions})"
         shaping = ("model", "width", "normalization", *of_convolutions)
         script.add(f"    features = {made}", *(f"workload.{key}" for key in shaping))
         if options.bytes_to_device:
@@ -290,7 +289,6 @@ def _model(script: Script, options: Options) -> None:
             script.text("    model.scale = scale\n    return model")
         else:
             script.text(f'    return keras.Model(inputs, logits(features, classes), name="{name}")')
-    script.text("")
 
 
 def _convolutions(options: Options) -> tuple[str, tuple[str, ...]]:
@@ -298,7 +296,7 @@ def _convolutions(options: Options) -> tuple[str, tuple[str, ...]]:
     if workload.model not in STRIDES:
         return "", ()
     kernel, stride = workload.kernel_size or KERNEL_SIZE, workload.first_stride
-    arguments = f", kernel={kernel}, stride={stride}, separable={workload.is_separable}"
+    arguments = f", kernel={kernel}, stride={stride}{', separable=True' if workload.is_separable else ''}"
     return arguments, ("kernel_size", "stride", "separable")
 
 

@@ -53,6 +53,8 @@ class Expressions:
         self._lines = [line.encode() for line in text.split("\n")]
         self._options, self._known = options, {**constants, "options": options}
         self._groups = {id(getattr(options, name)): name for name in GROUPS}
+        partly = [pair for value in constants.values() if isinstance(value, Partly) for pair in value.items()]
+        self._fields = {name for name, value in partly if isinstance(value, _PLAIN)}
 
     def _value(self, node: ast.expr, constants: Mapping[str, Any], used: list[str]) -> Any:
         """Return the value of an expression, whose options' keys are added to `used`. Raises UnknownValue."""
@@ -127,7 +129,9 @@ class Expressions:
         removed: set[int] = set()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in dir(builtins):
             removed = {id(arg) for arg in node.args if isinstance(arg, ast.Name) and _is_known(arg.id, constants)}
-            removed |= {id(word) for word in node.keywords if word.arg and _is_known(word.arg, constants)}
+            of_class, words = node.func.id[0].isupper(), (word for word in node.keywords if word.arg)
+            names = self._fields if of_class else {name for name in constants if _is_known(name, constants)}
+            removed |= {id(word) for word in words if word.arg in names}
             yield from _without([*node.args, *node.keywords], removed)
         elif isinstance(node, ast.arguments):
             removed = {id(arg) for arg in (*node.args, *node.kwonlyargs) if _is_known(arg.arg, constants)}
@@ -257,7 +261,7 @@ def marked(keys: Sequence[str]) -> str:
 # ---- functions ---------------------------------------------------------------------------------
 
 
-LINE_LENGTH = 110
+LINE_LENGTH = 120
 _MARK = re.compile("\0([^\0]*)\0")  # option keys in the text, until its lines are put together
 
 
@@ -268,6 +272,12 @@ class Specialiser(Expressions):
         """Return the new text of the function. Raises ValueError if the function cannot be rewritten."""
         lines = self._function(node, dict(self._known))
         return "\n".join(_commented(line) for line in textwrap.dedent("\n".join(lines)).split("\n"))
+
+    def without_known_fields(self, node: ast.ClassDef, source: str) -> str:
+        """Return the source of a dataclass, of which a value that is partly known is an object."""
+        fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+        left_out = {self._line(each.lineno) for each in fields if ast.unparse(each.target) in self._fields}
+        return "\n".join(line for line in source.split("\n") if line not in left_out)
 
     # ---- statements ---------------------------------------------------------------------------
 
@@ -390,11 +400,11 @@ def _commented(line: str) -> str:
     keys = dict.fromkeys(_MARK.findall(line))
     if not keys:
         return line
-    code, words = _without_comment(_MARK.sub("", line))
+    code, words = without_comment(_MARK.sub("", line))
     return f"{code.rstrip()}  # {', '.join(keys)}" + (f": {words}" if words else "")
 
 
-def _without_comment(line: str) -> tuple[str, str]:
+def without_comment(line: str) -> tuple[str, str]:
     with contextlib.suppress(tokenize.TokenError):
         for token in tokenize.generate_tokens(io.StringIO(line.lstrip()).readline):
             if token.type == tokenize.COMMENT:

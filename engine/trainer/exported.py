@@ -123,7 +123,8 @@ def samples_of(data: Any, load: Callable[..., Any] | None, vary: Callable[..., A
     arrays = as_tensors(as_fitted(data))
     dataset = tf.data.Dataset.from_tensor_slices(arrays)
     dense = all(isinstance(leaf, tf.Tensor) for leaf in tf.nest.flatten(arrays))
-    return Elements(dataset, int(dataset.cardinality()), load, vary, arrays if dense else None, whole=True)
+    drawn = arrays if dense else None
+    return Elements(dataset, int(dataset.cardinality()), load=load, vary=vary, arrays=drawn, whole=True)
 
 
 def counted(data: tf.data.Dataset) -> int:

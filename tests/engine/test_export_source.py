@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import Options, Partly, Specialiser
+from tests.doors.engine import Options, Partly, Specialiser, shorten
 from tests.support.training import options
 
 SOURCE = '''
@@ -75,7 +75,9 @@ def defined(text: str) -> dict[str, Any]:
 def extracted(wanted: Options) -> str:
     specialiser = Specialiser(SOURCE, wanted, {"known": 1, "unused": "x", "data": Partly(load=None)})
     functions = [node for node in ast.parse(SOURCE).body if isinstance(node, ast.FunctionDef)]
-    return "\n\n\n".join(map(specialiser.function, functions))
+    sources = {node.name: specialiser.function(node) for node in functions}
+    shorten(sources, ["chosen"])
+    return "\n\n\n".join(sources.values())
 
 
 def test_a_specialised_function_computes_what_the_function_does() -> None:
@@ -103,3 +105,35 @@ def test_a_sign_within_a_text_begins_no_comment() -> None:
     assert isinstance(node, ast.FunctionDef)
     done = Specialiser(text, options("tfrecord_input='img  # a'"), {}).function(node)
     assert done.endswith('return ("img  # a", 1)  # workload.tfrecord_input: why')
+
+
+HELPERS = {
+    "scaled": "def scaled(x, by=2):\n    return x * by  # input.cast: bytes",
+    "named": "def named(x, y):\n    return [x for _ in range(y)]",
+    "unused": "def unused(x):\n    return x",
+    "entry": '''def entry(a, b):
+    """Return some numbers."""
+    extra = a + 1  # train.epochs
+    # What stands alone.
+    total = scaled(extra) - b  # why
+    later = 'x'
+    again = lambda: later
+    many = named(a + b, 2)
+    flag = False
+    return total, again(), many, 1 if flag else "two" * b''',
+}
+
+
+def test_a_name_or_a_helper_that_is_used_once_gives_way_to_its_expression() -> None:
+    sources = dict(HELPERS)
+    shorten(sources, ["entry"])
+    assert {*sources} == {"named", "entry"}, "an argument would be evaluated several times"
+    lines = sources["entry"].splitlines()
+    assert lines[2:4] == [
+        "    # What stands alone.",
+        "    total = (a + 1) * 2 - b  # train.epochs, input.cast: why; bytes",
+    ]
+    assert lines[-1] == '    return (total, (lambda: later)(), named(a + b, 2), "two" * b)'
+    assert "    later = 'x'" in lines, "evaluated later"
+    entries = [defined("\n\n".join(texts.values()))["entry"] for texts in (HELPERS, sources)]
+    assert entries[0](3, 4) == entries[1](3, 4)

@@ -45,7 +45,7 @@ async def test_a_question_is_answered_by_letters_the_arrows_and_enter(monkeypatc
     async with Tiny(Screen).run_test(size=(80, 24)) as pilot:
         for pressed, result in (
             (["s"], "Save"), (["S"], "Save"), (["c"], "Cancel"), (["enter"], "Cancel"), (["escape"], None),
-            (["left", "enter"], "Save as"), (["left", "left", "enter"], "Save"), (["right", "enter"], "Save"),
+            (["left", "enter"], "Save as"), (["left", "left", "enter"], "Save"), (["right", "enter"], "Cancel"),
             (["x"], DONE), (["5"], DONE), (["v"], DONE),
         ):  # fmt: skip
             assert await answers(pilot, Ask("Go [on]?", words), *pressed) == result, pressed

@@ -77,8 +77,8 @@ class Ask(ModalScreen[str | None]):
     AUTO_FOCUS = ""
     BINDINGS = [
         keys.bind("cancel", "dismiss(None)"),
-        Binding("left", "app.focus_previous", "Previous answer", show=False),
-        Binding("right", "app.focus_next", "Next answer", show=False),
+        Binding("left", "move(-1)", "Previous answer", show=False),
+        Binding("right", "move(1)", "Next answer", show=False),
     ]
 
     seen_after_seconds = SEEN_AFTER_SECONDS
@@ -109,6 +109,12 @@ class Ask(ModalScreen[str | None]):
             await asyncio.sleep(MOOT_SECONDS)
         self.notify(clean(reason), markup=False)
         self.dismiss(None)
+
+    def action_move(self, by: int) -> None:
+        """Move the focus to another answer, but not from the last, which changes nothing, to the first."""
+        buttons = [*self.query(Button)]
+        at = next((at for at, button in enumerate(buttons) if button.has_focus), len(buttons))
+        buttons[max(0, min(at + by, len(buttons) - 1))].focus()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         self.dismiss(event.button.name)

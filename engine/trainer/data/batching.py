@@ -21,8 +21,8 @@ COPIED_TOGETHER_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Elements:
-    """Elements that are cheap to shuffle, their number in a pass, and the functions that make samples of them: `load`
-    and `vary`, which changes a sample at random in each pass. Samples are taken out of `arrays` by their indexes. All
+    """Elements that are cheap to shuffle, and their number in a pass. The functions `load` and `vary`, which changes a
+    sample at random in each pass, make samples of them. Samples are taken out of `arrays` by their indexes. All
     elements of `whole` arrays are shuffled, whatever the size of the buffer, unless they are kept in a file.
     """
 
@@ -73,7 +73,7 @@ def training_batches(
 def validation_batches(
     data: Elements, sizes: Sizes, cache_file: Callable[[str], str], share: Share | None, options: Options
 ) -> tf.data.Dataset:
-    """Return the batches of an evaluation, always the same. `cache_file` and `share` are as for `training_batches`."""
+    """Return the batches of an evaluation, always the same."""
     if share is not None:
         data = replace(data, dataset=share.elements(data.dataset))
     if options.input.cache != "off":
@@ -131,7 +131,7 @@ def drawn_batches(data: Elements, sizes: Sizes, number: Any, share: Share | None
 
 
 def kept(data: Elements, name: str, cache_file: Callable[[str], str], options: Options) -> Elements:
-    """Return the samples, loaded once and kept in memory or in the file that `cache_file` returns for `name`."""
+    """Return the samples, loaded once and kept. `cache_file` returns the file for the `name`."""
     samples = loaded(data.dataset, load=data.load, options=options)
     cached = samples.cache() if options.input.cache == "memory" else samples.cache(cache_file(name))
     return Elements(cached, data.samples, vary=data.vary, whole=data.whole)

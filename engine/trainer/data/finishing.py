@@ -61,7 +61,7 @@ def one_batch(batches: tf.data.Dataset, replicas: int, options: Options) -> tf.d
 
 
 def ahead(batches: tf.data.Dataset, options: Options, on_demand: bool = False) -> tf.data.Dataset:
-    """Prefetch the batches as the options of the input say, in a fixed order or not, with private or shared threads.
+    """Prefetch the batches as the options say, in a fixed order or not, with private or shared threads.
     Those that are made `on_demand` are not prefetched here: what TensorFlow or the user prefetches stays.
     """
     given = options.input

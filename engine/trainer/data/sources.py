@@ -25,7 +25,7 @@ from ...files.places import IMAGE_SUFFIXES, KERAS_FILES, keras_folder
 from ...files.writing import without_nodes
 from ...options import Options
 from ...options.workload import BYTE_ENCODINGS
-from ...plan import SAMPLES, split_counts
+from ...plan import SAMPLES, split_counts, trained_samples
 from ...units import counted
 from ..common.training_errors import DataError
 
@@ -63,8 +63,8 @@ class Source:
 def split_order(samples: int, validation_split: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the indexes of the training and of the validation samples, in an order drawn by the seed."""
     order = np.random.default_rng(seed).permutation(samples)
-    kept, _ = split_counts(samples, validation_split)
-    return order[:kept], order[kept:]
+    trained = trained_samples(samples, validation_split)
+    return order[:trained], order[trained:]
 
 
 def from_arrays(
