@@ -32,12 +32,6 @@ def trained_samples(samples: int, validation_split: float) -> int:
     return max(1, samples - round(samples * validation_split))
 
 
-def split_counts(samples: int, validation_split: float) -> tuple[int, int]:
-    """Return the numbers of samples for training and for validation."""
-    trained = trained_samples(samples, validation_split)
-    return trained, samples - trained
-
-
 def batches_per_pass(samples: int, global_batch: int, replicas: int = 1, drop_remainder: bool = False) -> int:
     """Return the number of batches of `global_batch` samples in one pass over `samples` samples.
 

@@ -14,12 +14,12 @@ from tests.test_house import ROOT, deferred, files, parsed
 # The goal is 65,000 lines in 340 files.
 LINES = {
     "engine": 1310, "engine/bootstrap": 26, "engine/checks": 1035, "engine/compare": 480, "engine/diagnosis": 2000,
-    "engine/doctor": 1345, "engine/export": 2225, "engine/figures": 430, "engine/files": 1460, "engine/follow": 1140,
+    "engine/doctor": 1345, "engine/export": 2360, "engine/figures": 430, "engine/files": 1460, "engine/follow": 1140,
     "engine/interpreter": 905, "engine/job": 1460, "engine/leases": 1010, "engine/notify": 355, "engine/options": 2180,
     "engine/prepare": 786, "engine/presets": 970, "engine/process": 2315, "engine/profile": 650, "engine/proof": 1735,
-    "engine/queue": 2585, "engine/runs": 3400, "engine/scaling": 405, "engine/sweep": 1825, "engine/system": 1050,
+    "engine/queue": 2530, "engine/runs": 3400, "engine/scaling": 405, "engine/sweep": 1825, "engine/system": 1050,
     "engine/telemetry": 2205, "engine/trainer": 14115, "engine/trials": 3525, "engine/tune": 3450, "tui": 992,
-    "tui/base": 1460, "tui/commands": 3750, "tui/drawing": 4360, "tui/form": 640, "tui/printing": 275,
+    "tui/base": 1460, "tui/commands": 3750, "tui/drawing": 4280, "tui/form": 640, "tui/printing": 275,
     "tui/reading": 2640, "tui/screens": 8040, "tui/upstream": 805, "tui/widgets": 2660, "tui/wording": 470,
 }  # fmt: skip
 COUNTS = {

@@ -101,29 +101,20 @@ def rate(script: Script, options: Options) -> None:
 def _own_schedule(script: Script, options: Options, highest: str) -> None:
     train = options.train
     script.blocks(extract("trainer/setup/optimizer.py", "Schedule"))
-    script.text("rate = Schedule(")
-    script.add(f'    kind="{train.schedule}",', "train.schedule")
-    script.add(f"    learning_rate={highest},", "train.learning_rate")
-    script.add(f"    warmup_steps={train.warmup_steps},", "train.warmup_steps")
-    script.add("    decay_steps=decay,", "train.decay_steps")
-    script.add(f"    decay_rate={train.decay_rate},", "train.decay_rate")
-    if train.hold_steps:
-        script.add(f"    hold_steps={train.hold_steps},", "train.hold_steps")
-    script.text(")")
+    steps = f"warmup_steps={train.warmup_steps}, decay_steps=decay, decay_rate={train.decay_rate}"
+    held = f", hold_steps={train.hold_steps}" if train.hold_steps else ""
+    keys = ("schedule", "learning_rate", "warmup_steps", "decay_steps", "decay_rate", *(["hold_steps"] if held else []))
+    made = f'Schedule(kind="{train.schedule}", learning_rate={highest}, {steps}{held})'
+    script.add(f"rate = {made}", *(f"train.{key}" for key in keys))
 
 
 def optimizer(script: Script, options: Options, margin: str, before: str) -> None:
     """Write the optimizer as an argument of a call, which begins with `before`, its lines with `margin`."""
     train = options.train
-    if not train.optimizer_arguments:
-        made = f"keras.optimizers.{OPTIMIZERS[train.optimizer]}(learning_rate=rate)"
-        script.add(f"{margin}{before}{made},", "train.optimizer", "train.learning_rate")
-        return
-    script.add(f"{margin}{before}keras.optimizers.{OPTIMIZERS[train.optimizer]}(", "train.optimizer")
-    script.add(f"{margin}    learning_rate=rate,", "train.learning_rate")
-    for argument, (name, value) in train.optimizer_arguments.items():
-        script.add(f"{margin}    {argument}={value},", f"train.{name}")
-    script.text(f"{margin}),")
+    more = "".join(f", {name}={value}" for name, (_, value) in train.optimizer_arguments.items())
+    keys = (f"train.{name}" for name, _ in train.optimizer_arguments.values())
+    made = f"keras.optimizers.{OPTIMIZERS[train.optimizer]}(learning_rate=rate{more})"
+    script.add(f"{margin}{before}{made},", "train.optimizer", "train.learning_rate", *keys)
 
 
 def built(script: Script, options: Options) -> None:
@@ -158,10 +149,8 @@ def onto_devices(script: Script, options: Options, *roles: str) -> None:
         for role in roles:
             script.add(f"{role} = {role}.{changed} if gpus else {role}", key)
         return
-    script.text("settings = tf.distribute.InputOptions(")
-    script.add(f"    experimental_fetch_to_device={count > 0},", key)
-    script.add(f"    experimental_per_replica_buffer_size={count},", key)
-    script.text(")")
+    given = f"experimental_fetch_to_device={count > 0}, experimental_per_replica_buffer_size={count}"
+    script.add(f"settings = tf.distribute.InputOptions({given})", key)
     for role in roles:
         made = f"strategy.experimental_distribute_dataset({role}, settings)"
         script.text(f"{role} = {made} if gpus else {role}")
@@ -179,10 +168,6 @@ def callbacks(
     the learning rate. `whole`: Keras can save the model. `has_variables`: before its first step.
     """
     run = options.run
-    if run.profile_steps:
-        script.blocks(extract("trainer/exported.py", "Profile"))
-    if isinstance(run.max_minutes, int | float):
-        script.blocks(extract("trainer/exported.py", "TimeLimit"))
     script.text("callbacks = [")
     if theirs:
         script.text(f"    *{theirs},")
@@ -190,8 +175,10 @@ def callbacks(
     _nan(script, options)
     _checkpoint(script, options, has_variables)
     if run.profile_steps:
+        script.blocks(extract("trainer/exported.py", "Profile"))
         script.add(f"    Profile{run.profile_steps},", "run.profile")
     if isinstance(run.max_minutes, int | float):
+        script.blocks(extract("trainer/exported.py", "TimeLimit"))
         script.add(f"    TimeLimit({run.max_minutes}),", "run.max_minutes")
     script.text("]")
 
@@ -205,19 +192,15 @@ def _by_figures(script: Script, options: Options, chooses_rate: bool, whole: boo
         kind = '"best.keras"' if alone else '"best.weights.h5", save_weights_only=True'
         script.add(f"    {called}.ModelCheckpoint({kind}, {_monitor(figure)}, save_best_only=True),", KEEP_BEST)
     if chooses_rate and (figure := train.reduces_rate_by) is not None:
-        script.add(f"    {called}.ReduceLROnPlateau(", "train.schedule")
-        script.add(f"        {_monitor(figure)},", PLATEAU_FIGURE)
-        script.add(f"        factor={train.decay_rate},", "train.decay_rate")
-        script.add(f"        patience={train.plateau_patience},", "train.plateau_patience")
-        script.add(f"        min_lr={train.plateau_min_rate},", "train.plateau_min_rate")
-        script.text("    ),")
+        rule = f"factor={train.decay_rate}, patience={train.plateau_patience}, min_lr={train.plateau_min_rate}"
+        keys = ("decay_rate", "plateau_patience", "plateau_min_rate")
+        made = f"{called}.ReduceLROnPlateau({_monitor(figure)}, {rule})"
+        script.add(f"    {made},", "train.schedule", PLATEAU_FIGURE, *(f"train.{key}" for key in keys))
     if (figure := train.stops_by) is not None:
-        script.add(f"    {called}.EarlyStopping(", EARLY_STOP)
-        script.text(f"        {_monitor(figure)},")
-        script.add(f"        min_delta={train.early_stop_min_delta},", "train.early_stop_min_delta")
-        script.add(f"        patience={train.early_stop_patience},", "train.early_stop_patience")
-        script.add(f"        restore_best_weights={train.early_stop_restore},", "train.early_stop_restore")
-        script.text("    ),")
+        rule = f"min_delta={train.early_stop_min_delta}, patience={train.early_stop_patience}"
+        keys = ("early_stop_min_delta", "early_stop_patience", "early_stop_restore")
+        made = f"{called}.EarlyStopping({_monitor(figure)}, {rule}, restore_best_weights={train.early_stop_restore})"
+        script.add(f"    {made},", EARLY_STOP, *(f"train.{key}" for key in keys))
 
 
 def _monitor(figure: WatchedFigure) -> str:

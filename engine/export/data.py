@@ -116,10 +116,11 @@ def _images(script: Script, _options: Options) -> None:
 
 
 def _synthetic(script: Script, options: Options) -> None:
-    script.blocks(extract("plan.py", "split_counts"))
+    script.blocks(extract("plan.py", "trained_samples"))
     script.blocks(extract("trainer/data/sources.py", "synthetic_sample"))
     script.add(f"total = {options.workload.samples or SAMPLES['synthetic']}", "workload.samples")
-    script.add("samples, validation_samples = split_counts(total, VALIDATION_SPLIT)", "train.validation_split")
+    script.add("samples = trained_samples(total, VALIDATION_SPLIT)", "train.validation_split")
+    script.text("validation_samples = total - samples")
     script.add("train = tf.data.Dataset.range(samples)", "workload.data")
     script.add("validation = tf.data.Dataset.range(samples, total)", "workload.data")
     script.text("shape, classes, scale = SHAPE, CLASSES, 1.0\n\n")
@@ -129,7 +130,7 @@ def _synthetic(script: Script, options: Options) -> None:
 
 def _tfrecord(script: Script, options: Options) -> None:
     workload = options.workload
-    script.blocks(extract("plan.py", "split_counts"))
+    script.blocks(extract("plan.py", "trained_samples"))
     script.named_blocks(
         specialised("trainer/data/sources.py", "record_stream", "record_sample", options=options, constants={})
     )
@@ -138,7 +139,8 @@ def _tfrecord(script: Script, options: Options) -> None:
         script.add(f"total = {workload.samples}", "workload.samples")
     else:
         script.add("total = sum(1 for _ in records)", "workload.samples", "not given, so they are counted")
-    script.add("samples, validation_samples = split_counts(total, VALIDATION_SPLIT)", "train.validation_split")
+    script.add("samples = trained_samples(total, VALIDATION_SPLIT)", "train.validation_split")
+    script.text("validation_samples = total - samples")
     scale = "1 / 255" if workload.tfrecord_encoding in BYTE_ENCODINGS else "1.0"
     script.text(
         "train, validation = records.skip(validation_samples).take(samples), records.take(validation_samples)\n"
@@ -171,18 +173,16 @@ def batches(script: Script, options: Options) -> None:
     file = cache_file(script, options)
     load = ", load" if loads(options) else ""
     script.text(f"train = training_batches(Elements(train, samples{load}), Sizes(global_batch, per_pass, SEED){file})")
-    prepared = "prepared_and_augmented(train, scale, shape, SEED)" if _augments(options) else _PREPARED.format("train")
+    augmented = "prepared_and_augmented(train, scale, shape, SEED)"
+    prepared = augmented if _augments(options) else "prepared(train, scale, shape)"
     script.text(f"train = ahead({f'one_batch({prepared})' if options.input.one_batch else prepared})")
     script.text(
         f"validation = Elements(validation, validation_samples{load})\n"
         f"validation = validation_batches(validation, Sizes(global_batch, validation_per_pass, SEED){file})\n"
-        f"validation = ahead({_PREPARED.format('validation')})"
+        "validation = ahead(prepared(validation, scale, shape))"
     )
     if options.strategy.kind == "mirrored":
         script.text("if not validation_per_pass:\n    validation = None  # fewer samples than replicas")
-
-
-_PREPARED = "prepared({}, scale, shape)"
 
 
 def _functions(options: Options) -> list[str]:
@@ -204,11 +204,10 @@ def _functions(options: Options) -> list[str]:
 
 def _is_small(options: Options) -> dict[str, bool]:
     """Return if a single thread copies each batch, as trainer/data/batching.py decides; empty if it is not known."""
-    sizes = {"digits": 8 * 8 + 4, "synthetic": 4 * math.prod(options.workload.shape) + 4}  # bytes with the label
-    sample = sizes.get(options.workload.source[0])
-    least = options.input.batch_size * (sample or 0)
-    replicas = 1 if options.strategy.kind in ("single", "one_device") else 16
-    is_known = sample and (least * replicas < COPIED_TOGETHER_BYTES or least >= COPIED_TOGETHER_BYTES)
+    samples = {"digits": 8 * 8 + 4, "synthetic": 4 * math.prod(options.workload.shape) + 4}  # bytes with the label
+    least = options.input.batch_size * samples.get(options.workload.source[0], math.nan)
+    most = least * (16 if options.strategy.kind == "mirrored" else 1)  # of so many replicas
+    is_known = least >= COPIED_TOGETHER_BYTES or most < COPIED_TOGETHER_BYTES
     return {"is_small": least < COPIED_TOGETHER_BYTES} if is_known else {}
 
 

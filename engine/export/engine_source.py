@@ -44,9 +44,7 @@ class _Module:
 Specialise = Callable[[_Module, str], str]
 
 
-@cache
-def _module(path: Path) -> _Module:
-    return _Module(path)
+_module = cache(_Module)
 
 
 def extract(file: str, *names: str) -> list[str]:

@@ -57,6 +57,10 @@ def data(script: Script, options: Options, form: Form) -> None:
         script.add(drawn, "train.validation_split", "train.seed")
         script.text("validation = tf.nest.map_structure(lambda array: array[held_out], train)")
         script.text("train = tf.nest.map_structure(lambda array: array[trained], train)")
+    if form.kinds - {"pydataset"}:
+        functions = ("one_batch", "ahead") if options.input.one_batch else ("ahead",)
+        constants = WHOLE_TRAINING | ({} if form.train == "batched" else {"on_demand": False})
+        script.named_blocks(specialised("trainer/data/finishing.py", *functions, options=options, constants=constants))
     _training_data(script, options, form, file)
     _validation_data(script, options, form, file)
 
@@ -88,20 +92,10 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
     if "class_weight" in form.given:
         script.blocks(extract("trainer/own/returned.py", "weigh"))
         script.text('train = weigh(train, made["class_weight"])')
-    functions = ("one_batch", "ahead") if options.input.one_batch else ("ahead",)
-    _ahead(script, options, form, *functions)
+    # Keras' fit makes each batch of such a Dataset at its step.
+    on_demand = form.train == "batched" and options.input.across_epochs is not True and options.input.prefetch == "auto"
     batches = "one_batch(train)" if options.input.one_batch else "train"
-    script.text(f"train = ahead({batches}{', True' if _on_demand(options, form) else ''})")
-
-
-def _on_demand(options: Options, form: Form) -> bool:
-    """Return True for a Dataset of which Keras' fit makes each batch at its step."""
-    return form.train == "batched" and options.input.across_epochs is not True and options.input.prefetch == "auto"
-
-
-def _ahead(script: Script, options: Options, form: Form, *functions: str) -> None:
-    constants = WHOLE_TRAINING | ({} if _on_demand(options, form) else {"on_demand": False})
-    script.named_blocks(specialised("trainer/data/finishing.py", *functions, options=options, constants=constants))
+    script.text(f"train = ahead({batches}{', True' if on_demand else ''})")
 
 
 def _count(script: Script, options: Options, form: Form) -> str:
@@ -157,13 +151,11 @@ def _validation_data(script: Script, options: Options, form: Form, file: str) ->
         if "validation_samples" in form.given and not form.counted_validation and not some:
             script.blocks(extract("trainer/exported.py", "batches_in"))
             taken = '.take(batches_in(validation, made["validation_samples"], True))'
-        _ahead(script, options, form, "ahead")
         script.text(f"validation = ahead(validation{taken})")
     elif form.validation:
         _elements(script, options, "validation", form.validation, form)
         script.text("per_evaluation = batches_per_pass(elements.samples, global_batch, replicas)")
         script.text(f"validation = validation_batches(elements, Sizes(global_batch, per_evaluation, SEED){file})")
-        _ahead(script, options, form, "ahead")
         script.text(f"validation = ahead(validation{some})")
 
 

@@ -137,14 +137,10 @@ def _environment(script: Script, options: Options) -> None:
     elif visible != "all":
         names = "-1" if visible == "none" else ",".join(str(name) for name in visible)
         script.add(f'os.environ["CUDA_VISIBLE_DEVICES"] = {literal(names)}', "device.visible")
-    if options.device.gpu_thread_mode != "global":
-        mode = literal(options.device.gpu_thread_mode)
-        script.add(f'os.environ["TF_GPU_THREAD_MODE"] = {mode}', "device.gpu_thread_mode")
-    if options.device.gpu_thread_count != "auto":
-        count = literal(str(options.device.gpu_thread_count))
-        script.add(f'os.environ["TF_GPU_THREAD_COUNT"] = {count}', "device.gpu_thread_count")
-    if options.device.allocator != "default":
-        script.add(f'os.environ["TF_GPU_ALLOCATOR"] = {literal(options.device.allocator)}', "device.allocator")
+    for name in ("gpu_thread_mode", "gpu_thread_count", "allocator"):
+        value, variable = getattr(options.device, name), "TF_GPU_" + name.upper().removeprefix("GPU_")
+        if value not in ("global", "auto", "default"):
+            script.add(f'os.environ["{variable}"] = {literal(str(value))}', f"device.{name}")
     if options.compile.xla_flags:
         flags = literal(" " + " ".join(options.compile.xla_flags.split()))
         script.add(f'os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + {flags}', "compile.xla_flags")
@@ -267,37 +263,31 @@ def _data(script: Script, options: Options) -> None:
 
 def _model(script: Script, options: Options) -> None:
     script.section("model")
-    name, width, norm = options.workload.model, options.workload.width, options.workload.normalization_of_model
+    workload = options.workload
+    name, width, norm = workload.model, workload.width, workload.normalization_of_model
     functions = ("_transformer",) if name == "transformer" else (BUILDERS[name], "_logits")
-    constants = {"norm": norm} | ({} if options.workload.is_separable else {"separable": False})
+    constants = {"norm": norm} | ({} if workload.is_separable else {"separable": False})
     script.blocks(specialised("trainer/setup/models.py", *functions, options=options, constants=constants))
     if options.bytes_to_device:
         script.blocks(extract("trainer/exported.py", "OfBytes"))
     script.text("def build():")
     if name == "transformer":
-        made = f"transformer(tuple(shape), classes, {width}, {options.workload.blocks or BLOCKS})"
+        made = f"transformer(tuple(shape), classes, {width}, {workload.blocks or BLOCKS})"
         keys = ("model", "width", "normalization", "blocks")
         script.add(f"    return {made}", *(f"workload.{key}" for key in keys))
     else:
         script.text("    inputs = keras.Input(tuple(shape))")
-        convolutions, of_convolutions = _convolutions(options)
-        made = f"{name}(inputs, {width}{convolutions})"
-        shaping = ("model", "width", "normalization", *of_convolutions)
+        made, shaping = f"{name}(inputs, {width})", ["model", "width", "normalization"]
+        if name in STRIDES:
+            separable = ", separable=True" if workload.is_separable else ""
+            sizes = f"kernel={workload.kernel_size or KERNEL_SIZE}, stride={workload.first_stride}{separable}"
+            made, shaping = f"{name}(inputs, {width}, {sizes})", [*shaping, "kernel_size", "stride", "separable"]
         script.add(f"    features = {made}", *(f"workload.{key}" for key in shaping))
         if options.bytes_to_device:
             script.add(f'    model = OfBytes(inputs, logits(features, classes), name="{name}")', "input.cast")
             script.text("    model.scale = scale\n    return model")
         else:
             script.text(f'    return keras.Model(inputs, logits(features, classes), name="{name}")')
-
-
-def _convolutions(options: Options) -> tuple[str, tuple[str, ...]]:
-    workload = options.workload
-    if workload.model not in STRIDES:
-        return "", ()
-    kernel, stride = workload.kernel_size or KERNEL_SIZE, workload.first_stride
-    arguments = f", kernel={kernel}, stride={stride}{', separable=True' if workload.is_separable else ''}"
-    return arguments, ("kernel_size", "stride", "separable")
 
 
 # ---- what a script leaves out ---------------------------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from .lines import literal
 from .specialised import LINE_LENGTH, without_comment
 
-_KEYS = re.compile(r"(\w+\.\w+(?:, \w+\.\w+)*)(?:: |$)")
+_KEY = re.compile(r"\w+\.\w+")
 MOST_CALLS = 2  # of a helper that gives way to its expression
 Simple = ast.Return | ast.Assign | ast.Expr
 _DEFERRED = (ast.Lambda, ast.FunctionDef, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -72,7 +72,7 @@ def _inline(sources: dict[str, str], name: str) -> None:
             parts = {id(node): given[node.id] for node in ast.walk(value)
                      if isinstance(node, ast.Name) and node.id in given}  # fmt: skip
             changed = _Replacing({id(call): _Replacing(parts).visit(value)}).visit(statement)
-            own = [_comment(line) for line in sources[name].split("\n")[value.lineno - 1 :]]
+            own = sources[name].split("\n")[value.lineno - 1 :]
             sources[user] = _replaced(sources[user], statement, statement, changed, own) or sources[user]
             return
 
@@ -99,13 +99,11 @@ def _given(function: ast.stmt, call: ast.Call) -> dict[str, ast.expr] | None:
 def _is_movable(value: ast.expr, given: Mapping[str, ast.expr], user: ast.AST) -> bool:
     """True if the names in `value` mean the same in the `user`, and no argument is evaluated twice or later."""
     names = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)]
-    inner = {node.arg for node in ast.walk(value) if isinstance(node, ast.arg)}
-    outer = {node.arg for node in ast.walk(user) if isinstance(node, ast.arg)}
-    outer |= {node.id for node in ast.walk(user) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    at_once = [node.id for node in _at_once(value) if isinstance(node, ast.Name)]
-    of_arguments = {node.id for each in given.values() for node in ast.walk(each) if isinstance(node, ast.Name)}
-    once = all(_is_simple(each) or names.count(name) == at_once.count(name) == 1 for name, each in given.items())
-    return once and not inner & of_arguments and not (set(names) - set(given) - inner) & outer
+    local = {node.arg for node in ast.walk(user) if isinstance(node, ast.arg)}
+    local |= {node.id for node in ast.walk(user) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    is_at_once = not any(isinstance(node, _DEFERRED) for node in ast.walk(value))
+    once = all(_is_simple(argument) or names.count(name) == 1 for name, argument in given.items())
+    return is_at_once and once and local.isdisjoint({*names} - {*given})
 
 
 def _is_simple(value: ast.expr) -> bool:
@@ -122,10 +120,8 @@ def _at_once(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
-    for node in ast.walk(tree):
-        for name in ("body", "orelse"):
-            if isinstance(block := getattr(node, name, None), list):
-                yield block
+    blocks = (getattr(node, name, None) for node in ast.walk(tree) for name in ("body", "orelse"))
+    return (block for block in blocks if isinstance(block, list))
 
 
 class _Replacing(ast.NodeTransformer):
@@ -147,33 +143,21 @@ def _replaced(source: str, first: ast.stmt, last: ast.stmt, by: ast.AST | None, 
     """Return the source with a statement, or none, for those from `first` to `last`; None if its line is too long."""
     lines = source.split("\n")
     end = last.end_lineno or last.lineno
-    old = lines[first.lineno - 1 : end]
-    comments = [*map(_comment, old), *more]
-    between = [line for line in old if line.lstrip().startswith("#")]
+    alone = [line for line in lines[first.lineno - 1 : end] if line.lstrip().startswith("#")]
+    comments = [without_comment(line)[1] for line in (*lines[first.lineno - 1 : end], *more) if line not in alone]
     new = []
     if by is not None:
         text = " " * first.col_offset + _in_double_quotes(ast.unparse(by))
         if len(text) > LINE_LENGTH:
             return None
         new = [text + _merged(comments)]
-    return "\n".join([*lines[: first.lineno - 1], *between, *new, *lines[end:]])
-
-
-def _comment(line: str) -> str:
-    code, words = without_comment(line)
-    return words if code.strip() else ""
+    return "\n".join([*lines[: first.lineno - 1], *alone, *new, *lines[end:]])
 
 
 def _merged(comments: Sequence[str]) -> str:
-    keys: dict[str, None] = {}
-    words = []
-    for comment in filter(None, comments):
-        if match := _KEYS.match(comment):
-            keys |= dict.fromkeys(match[1].split(", "))
-            comment = comment[match.end() :]
-        words += [comment] if comment else []
-    parts = ": ".join(filter(None, (", ".join(keys), "; ".join(words))))
-    return f"  # {parts}" if parts else ""
+    """Return the comment of a line that replaces others: first the options' keys."""
+    parts = dict.fromkeys(part for comment in comments for part in re.split(", |: ", comment) if part)
+    return f"  # {', '.join(sorted(parts, key=lambda part: not _KEY.fullmatch(part)))}" if parts else ""
 
 
 def _in_double_quotes(text: str) -> str:

@@ -14,7 +14,7 @@ import re
 import textwrap
 import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..options import GROUPS, Options
 from ..options.catalogue import Group
@@ -39,11 +39,12 @@ class UnknownValue(Exception):
     """Raised if the value of an expression depends on names whose values are unknown."""
 
 
-class Edit:
+class Edit(NamedTuple):
     """New text for the text from `start` to `end`, each a line (from 1) and a column in bytes (from 0)."""
 
-    def __init__(self, start: tuple[int, int], end: tuple[int, int], text: str) -> None:
-        self.start, self.end, self.text = start, end, text
+    start: tuple[int, int]
+    end: tuple[int, int]
+    text: str
 
 
 class Expressions:

@@ -578,7 +578,7 @@ def grid() -> tuple[list[Case], list[Case], list[Case]]:
 
 
 def fills_a_batch(case: Case) -> bool:
-    samples, _ = plan.split_counts(case["samples"], case["validation_split"])
+    samples = plan.trained_samples(case["samples"], case["validation_split"])
     drop, replicas = case["drop_remainder"] == "true", case["replicas"]
     return plan.batches_per_pass(samples, case["batch_size"] * replicas, replicas, drop) > 0
 

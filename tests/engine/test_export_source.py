@@ -131,7 +131,7 @@ def test_a_name_or_a_helper_that_is_used_once_gives_way_to_its_expression() -> N
     lines = sources["entry"].splitlines()
     assert lines[2:4] == [
         "    # What stands alone.",
-        "    total = (a + 1) * 2 - b  # train.epochs, input.cast: why; bytes",
+        "    total = (a + 1) * 2 - b  # train.epochs, input.cast, why, bytes",
     ]
     assert lines[-1] == '    return (total, (lambda: later)(), named(a + b, 2), "two" * b)'
     assert "    later = 'x'" in lines, "evaluated later"

@@ -19,11 +19,11 @@ def test_what_is_measured_is_enough_for_a_verdict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "share", "counts"),
-    [(10, 0.25, (8, 2)), (1797, 0.1, (1617, 180)), (4, 0.9, (1, 3)), (1, 0.9, (1, 0)), (7, 0.0, (7, 0))],
+    ("samples", "share", "trained"),
+    [(10, 0.25, 8), (1797, 0.1, 1617), (4, 0.9, 1), (1, 0.9, 1), (7, 0.0, 7)],
 )
-def test_a_split_leaves_at_least_one_sample_to_train(samples: int, share: float, counts: tuple[int, int]) -> None:
-    assert plan.split_counts(samples, share) == counts
+def test_a_split_leaves_at_least_one_sample_to_train(samples: int, share: float, trained: int) -> None:
+    assert plan.trained_samples(samples, share) == trained
 
 
 @pytest.mark.parametrize(("step", "seconds"), [(0.0, 5.0), (0.25, 5.0), (0.8, 16.0), (3.0, 60.0), (10.0, 60.0)])

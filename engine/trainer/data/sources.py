@@ -25,7 +25,7 @@ from ...files.places import IMAGE_SUFFIXES, KERAS_FILES, keras_folder
 from ...files.writing import without_nodes
 from ...options import Options
 from ...options.workload import BYTE_ENCODINGS
-from ...plan import SAMPLES, split_counts, trained_samples
+from ...plan import SAMPLES, trained_samples
 from ...units import counted
 from ..common.training_errors import DataError
 
@@ -155,12 +155,12 @@ def synthetic(options: Options, seed: int) -> Source:
     """Return the source of samples that are generated from their index and `seed` when needed."""
     workload = options.workload
     samples = workload.samples or SAMPLES["synthetic"]
-    train, validation = split_counts(samples, options.train.validation_split)
+    train = trained_samples(samples, options.train.validation_split)
     shape, classes = tuple(workload.shape), workload.classes
 
     return Source(
         Part(tf.data.Dataset.range(train), train),
-        Part(tf.data.Dataset.range(train, samples), validation),
+        Part(tf.data.Dataset.range(train, samples), samples - train),
         shape,
         classes,
         load=lambda index: synthetic_sample(index, shape, classes, seed),
@@ -312,7 +312,8 @@ def tfrecord(options: Options, _seed: int) -> Source:
         hint = "check the feature names, the encoding and the shape"
         raise DataError(f"{paths[0]}: {of_record}: {reason(fault)}", hint) from None
     samples = workload.samples or _count(records, options)
-    kept, validation = split_counts(samples, options.train.validation_split)
+    kept = trained_samples(samples, options.train.validation_split)
+    validation = samples - kept
     shape = tuple(workload.shape)
     encoding = workload.tfrecord_encoding
     return Source(
