@@ -3,6 +3,7 @@
 Without normalization and dropout it learns the same in parts, to the last digits.
 """
 
+import itertools
 from pathlib import Path
 
 import keras
@@ -16,12 +17,12 @@ class RunsOut(keras.callbacks.Callback):
 
     def __init__(self, times_left, steps):
         super().__init__()
-        self.times_left, self.steps, self.done = times_left, steps, 0
+        self.times_left, self.steps, self.count = times_left, steps, itertools.count(1)
 
     def on_train_batch_end(self, batch, logs=None):
-        self.done += 1
+        step = next(self.count)  # an iterator is in no checkpoint
         left = int(self.times_left.read_text()) if self.times_left.exists() else 0
-        if self.done == self.steps and left:
+        if step == self.steps and left:
             self.times_left.write_text(str(left - 1))
             raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[20,6]")
 
