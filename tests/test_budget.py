@@ -23,8 +23,8 @@ LINES = {
     "tui/reading": 2640, "tui/screens": 8040, "tui/upstream": 805, "tui/widgets": 2660, "tui/wording": 470,
 }  # fmt: skip
 COUNTS = {
-    "lines": 82228, "files": 441, "files below 100 lines": 128, "lines of docstrings": 6336, "functions": 6084,
-    "imports in functions": 220, "class names in two modules": 37,
+    "lines": 81783, "files": 436, "files below 100 lines": 124, "lines of docstrings": 6336, "functions": 6017,
+    "imports in functions": 217, "class names in two modules": 36,
 }  # fmt: skip
 
 
