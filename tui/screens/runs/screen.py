@@ -172,8 +172,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         """Also those that stop a run that has ended, or resume one that cannot be resumed."""
         at = None if self.current_sweep is not None else self.current
         useless = {"stop": at is None or not at.is_active, "resume": at is None or not at.resumable}
-        verbs = useless if self.waiting_now is None else ()
-        return (*super().keys_without_use, *(verb for verb in verbs if useless[verb]))
+        return (*super().keys_without_use, *(verb for verb in useless if useless[verb] and self.waiting_now is None))
 
     def can(self, action: str) -> bool | str:
         at = self.current
@@ -182,6 +181,8 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
                 return bool(self.marked)
             case "sweep" | "proofs":
                 return (action == "sweep") == bool(at and at.group)
+            case "side_view" if self.size.width < FROM:
+                return f"there is room for it from {FROM} columns on"
             case "resume" if at is not None and (at.group or not at.resumable):
                 return NO_CHECKPOINT
         return not (at and at.group and action in OF_A_RUN) and super().can(action)
@@ -232,8 +233,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.query_one(SideView).show(self.current)
         now = self.waiting_now
         is_sweep = self.current is not None and bool(self.current.group)
-        held = now is not None and now.held
-        self.offer_by(now is not None, held, is_sweep, bool(self.marked), self.keys_without_use)
+        self.offer_by(now is not None, now is not None and now.held, is_sweep, bool(self.marked), self.keys_without_use)
 
     @property
     def _needs_all(self) -> bool:
