@@ -9,7 +9,6 @@ import inspect
 import re
 import subprocess
 import sys
-import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,9 +139,12 @@ def is_private(name: str) -> bool:
 @functools.cache
 def private_names(kind: type) -> frozenset[str]:
     """The private names that a class defines, or sets on `self`."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    body = parsed(Path(inspect.getfile(kind))).body
+    for name in kind.__qualname__.split("."):
+        defined = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
+        body = defined.body
     stored = {
-        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        node.attr for node in ast.walk(defined) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     }
     return frozenset(name for name in {*vars(kind), *stored} if is_private(name))
 

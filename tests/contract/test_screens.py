@@ -20,12 +20,14 @@ from tests.contract.test_outputs import there as there
 from tests.doors.engine import Proof, Run, chips, presets, this_machine
 from tests.doors.tui import GputuiApp, LiveScreen
 from tests.support import recorded
-from tests.support.form_pilot import LARGE, NO_GPU, SMALL, settled
+from tests.support.cases import all_hold
+from tests.support.form_pilot import LARGE, NO_GPU, SMALL, anew, opened, settled
 
 LOOKS_AT_REST, LOOKS = 200, 600  # each 0.1 s after the one before; a screen that is as expected takes none
 JUDGING = ("warning", "success", "error", "moderate", "heavy")
 KIB = re.compile(r"\d+\.\d(?= KiB)")  # what the disk needs for a folder
-LISTS = {"runs": ("f4",), "runs-sweep": ("f4", "home", "right"), "proofs": ("f4", "p"), "queue": ("f4", "Q")}
+# The sweep stays unfolded: it comes after the other lists.
+LISTS = {"runs": ("f4",), "proofs": ("f4", "p"), "queue": ("f4", "Q"), "runs-sweep": ("f4", "home", "right")}
 WAYS = {  # what leads from the screen that a way begins with to each of its others, one after the other
     "form": {
         "form": "down down", "form-yaml": "y", "form-help": "escape ?", "form-palette": "escape ctrl+p",
@@ -69,22 +71,25 @@ async def arrived(pilot: Pilot[Any], expected: str | None) -> str:
 
 
 @SIZED
-@pytest.mark.parametrize("name", [*LISTS, *RUNS, *PROOFS])
 async def test_what_a_screen_shows(
-    name: str, size: tuple[int, int], there: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
+    size: tuple[int, int], there: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
     runs, proofs = named(there, "runs", RUNS), named(there, "proofs", PROOFS)
-    async with GputuiApp(presets.resolve("quickstart")).run_test(size=size) as pilot:
-        await settled(pilot)
-        if name in runs:
-            pilot.app.open_run(Run(there / "runs" / runs[name]))  # type: ignore[attr-defined]
-        elif name in proofs:
-            pilot.app.open_proof(Proof(there / "proofs" / proofs[name]))  # type: ignore[attr-defined]
-        for key in LISTS.get(name, ()):
-            await pilot.press(key)
-        file = f"screens/{name}-{size[0]}x{size[1]}.txt"
-        golden(file, await arrived(pilot, golden.expected(file)))
+    app = GputuiApp(presets.resolve("quickstart"))
+    async with opened(size, app) as pilot:
+        with all_hold() as cases:
+            for name in (*LISTS, *RUNS, *PROOFS):
+                with cases.case(name):
+                    await anew(pilot, size)
+                    if name in runs:
+                        app.open_run(Run(there / "runs" / runs[name]))
+                    elif name in proofs:
+                        app.open_proof(Proof(there / "proofs" / proofs[name]))
+                    for key in LISTS.get(name, ()):
+                        await pilot.press(key)
+                    file = f"screens/{name}-{size[0]}x{size[1]}.txt"
+                    golden(file, await arrived(pilot, golden.expected(file)))
 
 
 @SIZED

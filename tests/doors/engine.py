@@ -1,4 +1,4 @@
-from gputui.engine import __version__, checks, diagnosis, doctor, plan, presets, runs, units
+from gputui.engine import __version__, checks, diagnosis, plan, presets, runs, units
 from gputui.engine.checks import gpu_checks
 from gputui.engine.compare import baseline, comparison
 from gputui.engine.compare.baseline import LineUp, line_up
@@ -36,7 +36,7 @@ from gputui.engine.follow.to_prometheus import Prometheus, VARIABLE as to_promet
 from gputui.engine.follow.to_tensorboard import TensorBoard
 from gputui.engine.follow.to_wandb import Wandb
 from gputui.engine.follow_targets import FOLDER
-from gputui.engine.finding import Finding, errors, on_options, worst_first
+from gputui.engine.finding import Finding
 from gputui.engine.interpreter import compatibility, installed, interpreter, supported_versions
 from gputui.engine.interpreter.interpreter import Interpreter
 from gputui.engine.job import (
@@ -134,7 +134,7 @@ from gputui.engine.system.identity import Process, Place as identity_Place
 from gputui.engine.system.locks import ENGINE_LOCK, LEASED, Lock, PROOF_LOCK
 from gputui.engine.system.process_memory import Peaks
 from gputui.engine.system.run_clock import RunClock, VARIABLE as run_clock_VARIABLE, steady
-from gputui.engine.telemetry import chips, host, resource_limits
+from gputui.engine.telemetry import chips, resource_limits
 from gputui.engine.telemetry.gpu_totals import GpuTotals
 from gputui.engine.telemetry.host import Children, Host
 from gputui.engine.telemetry.nvml import gpm_nvlink, queries

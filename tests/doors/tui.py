@@ -2,7 +2,7 @@ from gputui.tui import app, show, cli as tui_cli
 from gputui.tui.app import GputuiApp
 from gputui.tui.base import base_app, errors, glyphs, keys, settings
 from gputui.tui.base.base_app import BaseApp, Faults
-from gputui.tui.base.errors import INTERRUPTED, Refused, WRONG, exit_code
+from gputui.tui.base.errors import INTERRUPTED, WRONG, exit_code
 from gputui.tui.base.glyphs import Glyphs, PLAIN, RICH
 from gputui.tui.base.keys import VERBS, remapped, shown
 from gputui.tui.base.settings import Charts, Settings, declared
@@ -25,7 +25,6 @@ from gputui.tui.form.option_search import search
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.printing import proof as printing_proof
 from gputui.tui.reading import earlier_starts, preset_files, queue, run_list
-from gputui.tui.reading.machine import Users
 from gputui.tui.reading.preset_files import Listing
 from gputui.tui.reading.queue_places import Waiting
 from gputui.tui.reading.run import reader
@@ -43,7 +42,7 @@ from gputui.tui.screens.chart import ChartScreen
 from gputui.tui.screens.compare import CompareScreen
 from gputui.tui.screens.dialogs import Ask, AskText, ChoiceScreen, CopyScreen, SEEN_AFTER_SECONDS
 from gputui.tui.screens.form.screen import FormScreen
-from gputui.tui.screens.gpus import GpusScreen, ProcessesScreen
+from gputui.tui.screens.gpus import GpusScreen
 from gputui.tui.screens.help import ACTING, HelpScreen, working
 from gputui.tui.screens.limits import SweepDialog, TuneDialog
 from gputui.tui.screens.live.screen import DiagnosisScreen, LiveScreen, NOTHING_READ

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import click
 import pytest
 
 from tests.doors.engine import Limits, Machine, Proof, Run, folder, presets, resuming, this_machine
@@ -21,15 +20,6 @@ from tests.doors.tui import tui_cli as command_line
 from tests.support import recorded
 from tests.support.cases import all_hold
 from tests.support.recorded_proof import trials, write_proof
-
-
-def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    """All commands with their names, also those within a command."""
-    for name, command in group.commands.items():
-        yield f"{before}{name}", command
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{before}{name} ")
-
 
 # ---- what is refused ------------------------------------------------------------------------------
 
@@ -294,7 +284,7 @@ def test_without_a_terminal_the_command_that_trains_is_named(capsys: Printed, tm
 # ---- measurements --------------------------------------------------------------------------------
 
 
-HERE, THERE = Machine((), "no NVIDIA driver", 8, 2**34), Machine((), "no NVIDIA driver", 99, 2**34)
+HERE = Machine((), "no NVIDIA driver", 8, 2**34)
 
 
 class Process:
@@ -382,7 +372,7 @@ def test_the_latest_that_can_go_on_is_resumed_and_with_more_time_the_latest_that
 
 # ---- exit codes -----------------------------------------------------------------------------------
 
-OOM, DAMAGED = trials(("a", 400.0), ("b", None), outcome="oom"), trials(("a", None), ("b", None), outcome="failed")
+OOM = trials(("a", 400.0), ("b", None), outcome="oom")
 FAILED = {"decision": "failed", "gain": None, "spread": None, "changes": {"input.batch_size": 256}, "learning": None,
           "reason": "", "expected_gain": None, "step": "device", "verdict_before": "", "why": ""}  # fmt: skip
 

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from tests.doors.engine import entries, lease, locks, runs
+from tests.end_to_end.terminal import Terminal, needs_tmux, terminal
 from tests.support.front_door import COMMAND, ended, gputui, step, until
 from tests.support.idle import idle
 from tests.support.standing_in import stand_in as stand_in
-from tests.support.terminal import Terminal, needs_tmux, terminal
 
 pytestmark = [needs_tmux, pytest.mark.usefixtures("nothing_left_running")]
 

@@ -147,11 +147,6 @@ def test_a_program_of_theirs_finds_their_packages_alone_is_stopped_resumed_and_d
     assert json.loads(done.stdout)["verdict"]
 
 
-def words(python: Path) -> str:
-    """With which the stand-in was started so far."""
-    return python.with_name(f"{python.name}.words").read_text()
-
-
 def test_a_python_that_hangs_at_its_start_ends_with_its_engine(tmp_path: Path) -> None:
     python, told = tmp_path / "hangs", tmp_path / "pid"
     python.write_text(f"#!/bin/bash\necho $$ > {told}.new && mv {told}.new {told}\nexec sleep 600\n")

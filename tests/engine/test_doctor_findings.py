@@ -32,12 +32,6 @@ from tests.support.fakenvml import FakeNvml
 from tests.support.machines import built as built
 from tests.support.machines import tree as tree
 
-H100 = {
-    "index": 0, "name": "NVIDIA H100 80GB HBM3", "compute_capability": (9, 0), "memory_used_bytes": 0,
-    "memory_total_bytes": 80 * 1024**3, "power_limit_w": 700.0, "power_limit_default_w": 700.0, "persistence": True,
-    "ecc": True, "throttle": (), "mig": None,
-}  # fmt: skip
-
 
 def about(found: Sequence[Finding], what: str) -> list[str]:
     return [finding.level for finding in found if what in finding.what]

@@ -13,14 +13,12 @@ import psutil
 import pytest
 
 from tests.doors.engine import (
-    Finding,
     Interpreter,
     Run,
     checks,
     installed,
     interpreter,
     launch,
-    on_options,
     presets,
     python_of,
 )
@@ -142,14 +140,6 @@ def test_the_variable_is_for_runs_whose_preset_names_none(tmp_path: Path, monkey
 
 
 # ---- All that is said of the Python that trains --------------------------------------------------
-
-
-KEY = ("run.python",)
-
-
-def trains(python: str, tensorflow: str, keras: str, why: str = "the preset or --set names it") -> Finding:
-    what = f"trains in {python}: TensorFlow {tensorflow}, Keras {keras}, Python 3.12.1"
-    return on_options("note", KEY, what, why)
 
 
 def test_of_gputuis_own_python_only_what_is_wrong_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

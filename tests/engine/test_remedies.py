@@ -214,7 +214,7 @@ def changes(remedies: Any) -> list[dict[str, Any]]:
     return [dict(remedy.changes) for remedy in remedies if remedy.changes]
 
 
-BATCH, STEPS = {"input.batch_size": 128}, {"compile.steps_per_execution": 16}
+BATCH = {"input.batch_size": 128}
 
 
 @pytest.mark.parametrize(

@@ -140,14 +140,6 @@ def test_an_item_that_is_gone_from_the_trash_is_named(run: Run) -> None:
     trash.empty()
 
 
-# ---- the user's code -----------------------------------------------------------------------------
-
-
-def created(folder: Path, *settings: str) -> Run:
-    preset = presets.defaults([f"entry={folder}/train.py:build", *settings])
-    return launch.create(launch.settle(preset, folder))
-
-
 # ---- A run that was launched more than once ------------------------------------------------------
 
 

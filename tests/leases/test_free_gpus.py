@@ -44,7 +44,7 @@ from tests.support.queued import Trainings, no_runner
 # ---- when a GPU is free --------------------------------------------------------------------------
 
 
-MIB, GIB, HOUR = 1024**2, 1024**3, 3600.0
+MIB, GIB = 1024**2, 1024**3
 FREE = GpuUse(1, "GPU-1", "A100", None, 24 * GIB, 0, 0.0, ())
 BOB = GpuProcess(1, "bob", "python")
 EVES = Holder("GPU-1", "eve", 1, what="digits")

@@ -345,11 +345,6 @@ def test_copies_are_measured_from_the_command_line(tmp_path: Path, capsys: pytes
     assert "leave out --replicas and --keep" in capsys.readouterr().err
 
 
-def trial(side: str = "a", outcome: str = "ok", **more: Any) -> Trial:
-    known: dict[str, Any] = {"side": side, "repeat": 1, "run": f"01-{side}", "outcome": outcome}
-    return Trial(**known | more)
-
-
 def scaled(*points: dict[str, Any]) -> Record:
     made = [{"replicas": 1, "global_batch_size": 64, "decision": "measured"} | point for point in points]
     return typed(Record, {"kind": "scaling", "state": "done", "scaling": {"keep": "per-replica", "points": made}})

@@ -37,11 +37,6 @@ async def burst(pilot: Pilot[Any], *keys: str, seed: int | None = None, seconds:
                 await asyncio.sleep(pause)
 
 
-async def paste(pilot: Pilot[Any], text: str) -> None:
-    """As a terminal does that marks what is pasted."""
-    await burst(pilot, f"\x1b[200~{text}\x1b[201~")
-
-
 async def answered(pilot: Pilot[Any]) -> None:
     """Until the application has taken all of it."""
     for _ in range(2):

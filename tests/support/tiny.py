@@ -59,11 +59,6 @@ def text_of(app: App[Any]) -> str:
     return "\n".join(strip.text for strip in compositor.render_strips())
 
 
-def lines_of(app: App[Any]) -> str:
-    """What stands on the screen, without the blanks at the ends of its lines."""
-    return "\n".join(line.rstrip() for line in text_of(app).split("\n"))
-
-
 STILL_SECONDS = 0.8  # the live view repaints all of itself every half second
 LOOKS = 16  # in that time, where the process gets its core meanwhile
 

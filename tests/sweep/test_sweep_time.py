@@ -230,14 +230,6 @@ def test_a_trial_of_the_search_leaves_time_for_the_proof(
     assert time.is_left_for(None, PROOF, 0, time.limit - 61)
 
 
-def queued(state: entries.State, **more: Any) -> Look:
-    """The look at a trial whose run is in the queue in this state."""
-    run = runs.create("swept", "schema_version: 1\n", more={"options.json": "{}"})
-    entry = entries.add_entry(entries.entry_of(run))
-    entries.write(replace(entry, state=state, **more))
-    return QueuedTrainings(request_of([RATES]), "s").look(SweepTrial(run=run.id, changes={}, seed=1))
-
-
 def result(run: Run, **fields: Any) -> None:
     run.file("result.json").write_text(json.dumps(dict(run.result or {}) | fields))
 

@@ -121,9 +121,6 @@ def test_a_training_that_fails_between_two_pulses_has_done_all_steps_that_were_m
     assert last[2]["outcome"] == "crashed"
 
 
-GPU, CPU = "/device:GPU:1", "/device:CPU:0"
-
-
 # ---- a profile ---------------------------------------------------------------------------------
 
 

@@ -214,7 +214,7 @@ def test_a_ramp_rises_by_the_same_factor_in_each_step_and_stays_at_the_rate() ->
 def test_each_schedule_stays_between_its_bounds_and_survives_being_saved(kind: str) -> None:
     first = made(f"schedule={kind}", "warmup_steps=7", "learning_rate=0.4", "decay_rate=0.2")._learning_rate
     again = type(first).from_config(first.get_config())
-    for step in range(STEPS):
+    for step in range(0, STEPS, 7):
         assert 0 < float(first(step)) <= 0.4 + 1e-6
         assert float(again(step)) == float(first(step))
         if step >= 7 and kind in ("cosine", "cyclical"):

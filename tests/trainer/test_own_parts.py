@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,10 +76,6 @@ def test_a_sample_has_the_weight_of_its_class(y: Any, weights: list[float]) -> N
 
 
 # ---- batches -----------------------------------------------------------------------------------
-
-
-def drawn(made: Any, number: int) -> list[Any]:
-    return list(itertools.islice(made.positions.batches(0), number))
 
 
 RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"

@@ -366,10 +366,6 @@ def inputs(samples: Samples, part: str = "train") -> list[Any]:
     return [sample if isinstance(sample, Broken) else sample[0].numpy() for sample in samples.fresh(part)]
 
 
-def labels(samples: Iterator[Any]) -> list[int]:
-    return [int(sample[1]) for sample in samples]
-
-
 @pytest.fixture
 def arrays(tmp_path: Path) -> str:
     """Images of bytes, eight of two classes."""

@@ -313,10 +313,6 @@ def no_generator_of_keras() -> Iterator[None]:
     versions.set_global_attribute(versions.GLOBAL_SEED_GENERATOR, kept)
 
 
-def variable(value: float) -> Any:
-    return tf.Variable(value, trainable=False)
-
-
 def graph(function: Any, *arguments: Any) -> Any:
     return tf.function(function, autograph=True).get_concrete_function(*arguments).graph
 

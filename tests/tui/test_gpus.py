@@ -12,9 +12,8 @@ from typing import Any
 
 import pynvml
 import pytest
-from textual.pilot import Pilot
 
-from tests.doors.tui import GpusScreen, ProcessesScreen, Users
+from tests.doors.tui import GpusScreen
 from tests.support.fakenvml import FakeNvml
 from tests.support.forking import Forks, Program, forks_with
 from tests.support.form_pilot import told
@@ -188,12 +187,3 @@ async def test_without_a_driver_it_says_so_calmly(
         assert told(pilot) == ""
         await pilot.press("escape")
         assert not isinstance(pilot.app.screen, GpusScreen)
-
-
-async def processes(pilot: Pilot[None], users: Users) -> ProcessesScreen:
-    screen = pilot.app.screen
-    assert isinstance(screen, ProcessesScreen)
-    screen.read_again()
-    await wait_for(pilot, lambda: screen.latest is users, 30)
-    await pilot.pause()
-    return screen

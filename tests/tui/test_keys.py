@@ -18,7 +18,6 @@ from textual._xterm_parser import XTermParser
 from textual.command import CommandPalette
 from textual.drivers import linux_driver
 from textual.message import Message
-from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
@@ -191,14 +190,6 @@ def started(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Preset]:
 
     monkeypatch.setattr(launch, "start", start)
     return presets_started
-
-
-async def train(pilot: Pilot[Any], count: int, started: list[Preset], *keys: str) -> None:
-    """Press the keys, each after what the one before it has opened, and wait for the live view of a new run."""
-    for key in keys:
-        await pilot.press(key)
-        await settled(pilot)
-    await wait_for(pilot, lambda: len(started) == count and isinstance(pilot.app.screen, LiveScreen))
 
 
 async def test_open_a_preset_by_its_path(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +22,6 @@ from tests.doors.tui import (
     LiveScreen,
     LogLines,
     RunsScreen,
-    Settings,
     ValueInput,
     base_app,
 )
@@ -303,41 +300,3 @@ async def test_a_click_on_a_key_hint_does_what_the_key_does(home: Path) -> None:
         await wait_for(pilot, lambda: isinstance(app.screen, RunsScreen) and "run" in app.screen.table.names)
         await wait_for(pilot, lambda: "u Undo" not in seen(pilot))
         assert not app.screen.query("FooterKey.-disabled"), "no hint that a click could not act on"
-
-
-class App:
-    """The application, as far as the watch knows it, in a terminal."""
-
-    is_headless = False
-    running_count, queue_words = 0, ()
-
-    def __init__(self) -> None:
-        self.settings = Settings(Path("/none"))
-        self.did: list[Any] = []
-        self.screen = SimpleNamespace()
-
-    def bell(self) -> None:
-        self.did.append("bell")
-
-    def withdraw(self) -> None:
-        self.did.append("withdrawn")
-
-    def run_worker(self, work: Any, group: str, thread: bool) -> None:
-        assert (group, thread) == ("running", True)
-        work()
-
-    def call_later(self, do: Any, *given: Any) -> None:
-        do(*given)
-
-    def write_sequence(self, sequence: str) -> None:
-        self.did.append(sequence)
-
-    def notify(self, text: str, **more: Any) -> None:
-        self.did.append((text, more))
-
-
-@pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch) -> App:
-    monkeypatch.setattr(sys, "__stderr__", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr(os, "environ", {"TERM": "xterm"})
-    return App()

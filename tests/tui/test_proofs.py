@@ -45,11 +45,6 @@ from tests.support.recorded_proof import PROOF, running, write_proof
 from tests.support.swept import Simulated, request_of, swept
 from tests.support.tiny import Tiny, text_of, tiny, wait_for
 
-
-def at(seconds: float) -> Any:
-    return lambda: recorded.BEGAN + seconds
-
-
 # ---- the screen -----------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,16 +91,6 @@ async def test_the_values_of_an_option_are_listed_next_to_its_row(row: Region, o
         await pilot.click(at)
         await pilot.click(offset=(79, 23))
         await wait_for(pilot, lambda: pilot.app.screen is not dialog, 30)
-
-
-def noting(calls: list[Any], returned: Any) -> Callable[..., Any]:
-    """A function that keeps what it is called with: one argument as it is."""
-
-    def note(*given: Any) -> Any:
-        calls.append(given[0] if len(given) == 1 else given)
-        return returned
-
-    return note
 
 
 def start(busy: str = "", launched: Any = ("run", "process"), measures: bool = False) -> starting.Start:

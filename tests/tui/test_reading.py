@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from array import array
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,11 @@ from tests.doors.tui import (
     phases,
     plain,
 )
-from tests.doors.tui import series_Line as Line
 from tests.doors.tui import tune as drawing
 from tests.support import recorded
 from tests.support.recorded_proof import ENDED, as_read, searching, typed
 
 # ---- bars on a terminal ------------------------------------------------------------------------------------------
-
-
-def line(*values: float, breaks: frozenset[int] = frozenset()) -> Line:
-    return Line(array("d", range(len(values))), array("d", values), breaks, values[-1] if values else None)
 
 
 def fed(*events: tuple[float, dict[str, object]]) -> Snapshot:

@@ -50,14 +50,6 @@ class Terminal:
         self._before_keys = len(self._written.read_bytes())
         self._tmux("send-keys", "-t", "t", *keys)
 
-    def send(self, *pieces: bytes, pause: float = 0.0) -> None:
-        """Bytes as they are, such as pieces of a key's sequence; tmux itself pauses between them."""
-        words: list[str] = []
-        for piece in pieces:
-            words += [";", "run-shell", f"sleep {pause}", ";"] if words else []
-            words += ["send-keys", "-t", "t", "-H", *(f"{byte:02x}" for byte in piece)]
-        self._tmux(*words)
-
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", "-t", "t", "-x", str(width), "-y", str(height))
 
