@@ -28,10 +28,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gputui.engine.files.places import runs_folder
-from gputui.engine.leases import free_gpus, lease, start_devices
-from gputui.engine.leases.free_gpus import GpuUse
+from gputui.engine.leases import free_gpus, lease
+from gputui.engine.leases.free_gpus import GpuUse, Wish
 from gputui.engine.leases.lease import NotFree
-from gputui.engine.leases.start_devices import Wish
 from gputui.engine.options import gpu_choice
 from gputui.engine.system.identity import Place
 
@@ -145,7 +144,7 @@ class Rounds:
 
         free_gpus.read = looked  # each look, also the last one
         try:
-            gpus, leases = start_devices.choose(
+            gpus, leases = free_gpus.choose(
                 Wish(choice, 1, self.names, per_gpu=per_gpu), "a training", idle_known=per_gpu > 1
             )
         except NotFree:

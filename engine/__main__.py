@@ -1,7 +1,5 @@
-"""`python -P -m gputui.engine RUN_DIR`: the engine process of one run.
-
-With `--warm PYTHON` instead of the folder, it starts the trainer with that Python at once, and reads the folder from
-standard input later (launch.Warm).
+"""`python -P -m gputui.engine RUN_DIR`: the engine process of one run. With `--warm PYTHON` it starts the trainer with
+that Python at once, and reads the folder from standard input later (launch.Warm).
 """
 
 import os

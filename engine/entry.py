@@ -1,5 +1,5 @@
-"""Checks `workload.entry` without running it: whether the file and the function exist and are valid Python. A fault is
-reported with file and line before anything is launched. Only the trainer runs the code.
+"""Checks `workload.entry` without running it: a missing file or function, or invalid Python, is reported with file and
+line before anything is launched.
 """
 
 from __future__ import annotations

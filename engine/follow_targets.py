@@ -1,5 +1,5 @@
-"""The names of the targets to which the figures of a run can be written while it goes on (engine/follow/). A file of
-its own, so that the command line can list them without importing the options.
+"""The names of the targets to which the figures of a run can be written (engine/follow/), without importing the
+options.
 """
 
 from __future__ import annotations

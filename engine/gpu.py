@@ -1,12 +1,11 @@
-"""A GPU, from NVML to the screens: what it is, its readings, the processes on it, and its MIG instances.
-
-The fields are those of a GPU in a `gpu` event, under the names in its JSON. A value that is not known is None.
+"""A GPU, from NVML to the screens: what it is, its readings, the processes on it, and its MIG instances. The fields are
+those in a `gpu` event, under the names in its JSON. A value that is not known is None.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar
 
@@ -223,8 +222,7 @@ class Gpu:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Gpu:
         """The types of `content` have been checked. A field that is not declared goes along to `as_json`."""
-        within = {name: read(value) for name, read in _WITHIN.items() if (value := content.get(name)) is not None}
-        return _filled(cls, {**content, **within})
+        return _filled(cls, content)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object of a `gpu` event, in which all but the main values are left out if not known."""
@@ -259,8 +257,7 @@ class TrainingGpu:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> TrainingGpu:
-        capability = content.get("compute_capability")
-        return _filled(cls, {**content, "compute_capability": capability and (capability[0], capability[1])})
+        return _filled(cls, content)
 
     def as_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -311,30 +308,21 @@ def _json(value: Any) -> Any:
     }
 
 
+# Fields that are no plain values: the class of a mapping or of the items of a list, None for a list of plain values.
+_WITHIN: Mapping[str, type | None] = {
+    "processes": GpuProcess, "mig": MigInstance, "ecc_errors": EccErrors, "nvlink": NvLink, "compute_capability": None,
+    "throttle": None, "clocks_set_by": None,
+}  # fmt: skip
+
+
 def _filled(kind: type[T], content: Mapping[str, Any]) -> T:
     filled = object.__new__(kind)  # four times as fast as the constructor; absent fields have the defaults of the class
-    vars(filled).update(content)
+    values = vars(filled)
+    values.update(content)
+    for name in _WITHIN.keys() & values.keys():
+        item, within = values[name], _WITHIN[name]
+        if isinstance(item, list):
+            values[name] = tuple(_filled(within, each) for each in item) if within else tuple(item)
+        elif isinstance(item, dict) and within:
+            values[name] = _filled(within, item)
     return filled
-
-
-def _each(kind: type[T]) -> Callable[[Any], tuple[T, ...]]:
-    return lambda listed: tuple(_filled(kind, item) for item in listed)
-
-
-def _instances(mig: Any) -> Any:
-    with_processes = (
-        {**item, "processes": _each(GpuProcess)(item["processes"])} if item.get("processes") is not None else item
-        for item in mig
-    )
-    return mig if isinstance(mig, str) else _each(MigInstance)(with_processes)
-
-
-_WITHIN: Mapping[str, Callable[[Any], Any]] = {
-    "compute_capability": tuple,
-    "processes": _each(GpuProcess),
-    "mig": _instances,
-    "throttle": tuple,
-    "clocks_set_by": tuple,
-    "ecc_errors": lambda content: _filled(EccErrors, content),
-    "nvlink": lambda content: _filled(NvLink, content),
-}

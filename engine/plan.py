@@ -1,6 +1,5 @@
-"""Calculates the steps, batches, samples and replicas of a training, and how long is enough for a measurement. Trainer,
-proofs, checks and views use these functions, and exported scripts contain them (export/engine_source.py). Imports
-nothing at run time.
+"""Calculates the steps, batches, samples and replicas of a training, and how long is enough for a measurement. Exported
+scripts contain these functions (export/engine_source.py). Imports nothing at run time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A table of texts, with a head and rows, bars of values with their uncertainty, and its form in Markdown; terminals
-draw the same table.
-"""
+"""A table of texts, with a head and rows, and bars of values with their uncertainty, for terminals and as Markdown."""
 
 from __future__ import annotations
 

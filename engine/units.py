@@ -1,6 +1,5 @@
-"""Values as text, in one form everywhere: bytes, shares, durations, rates and counts. A space stands before every unit,
-also `%` and `°C` (ISO 80000-1). Bytes have the binary units of IEC 80000-13 (KiB, MiB, GiB), in which GPUs, containers
-and TensorFlow count their memory. An unknown value is a dash, never 0.
+"""Values as text, in one form everywhere. A space stands before every unit, also `%` and `°C` (ISO 80000-1), and bytes
+have the binary units of IEC 80000-13, in which GPUs and TensorFlow count. An unknown value is a dash, never 0.
 """
 
 from __future__ import annotations

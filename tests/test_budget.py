@@ -13,18 +13,18 @@ from tests.test_house import ROOT, deferred, files, parsed
 
 # The goal is 65,000 lines in 340 files.
 LINES = {
-    "engine": 1310, "engine/bootstrap": 26, "engine/checks": 1035, "engine/compare": 480, "engine/diagnosis": 2000,
-    "engine/doctor": 1345, "engine/export": 2360, "engine/figures": 430, "engine/files": 1460, "engine/follow": 1140,
-    "engine/interpreter": 905, "engine/job": 1460, "engine/leases": 1010, "engine/notify": 355, "engine/options": 2180,
-    "engine/prepare": 786, "engine/presets": 970, "engine/process": 2315, "engine/profile": 650, "engine/proof": 1735,
-    "engine/queue": 2530, "engine/runs": 3400, "engine/scaling": 405, "engine/sweep": 1825, "engine/system": 1050,
-    "engine/telemetry": 2205, "engine/trainer": 14115, "engine/trials": 3525, "engine/tune": 3450, "tui": 992,
+    "engine": 1288, "engine/bootstrap": 26, "engine/checks": 1005, "engine/compare": 480, "engine/diagnosis": 1905,
+    "engine/doctor": 1311, "engine/export": 2360, "engine/figures": 423, "engine/files": 1406, "engine/follow": 1140,
+    "engine/interpreter": 905, "engine/job": 1438, "engine/leases": 985, "engine/notify": 355, "engine/options": 2180,
+    "engine/prepare": 786, "engine/presets": 970, "engine/process": 2274, "engine/profile": 650, "engine/proof": 1730,
+    "engine/queue": 2502, "engine/runs": 3371, "engine/scaling": 395, "engine/sweep": 1765, "engine/system": 1006,
+    "engine/telemetry": 2199, "engine/trainer": 14115, "engine/trials": 3520, "engine/tune": 3435, "tui": 992,
     "tui/base": 1460, "tui/commands": 3750, "tui/drawing": 4280, "tui/form": 640, "tui/printing": 275,
     "tui/reading": 2640, "tui/screens": 8040, "tui/upstream": 805, "tui/widgets": 2660, "tui/wording": 470,
 }  # fmt: skip
 COUNTS = {
-    "lines": 81783, "files": 436, "files below 100 lines": 124, "lines of docstrings": 6336, "functions": 6017,
-    "imports in functions": 217, "class names in two modules": 36,
+    "lines": 81638, "files": 433, "files below 100 lines": 123, "lines of docstrings": 6267, "functions": 6013,
+    "imports in functions": 216, "class names in two modules": 36,
 }  # fmt: skip
 
 

@@ -1,6 +1,5 @@
-"""Examines what this machine can do and what is wrong with it, and returns findings with remedies in plain words. It
-does not import TensorFlow and ends within a fixed time even if the driver hangs; a deep examination also imports
-TensorFlow, in a separate process.
+"""Examines what this machine can do and what is wrong with it, without TensorFlow and within a fixed time even if the
+driver hangs; a deep examination also imports TensorFlow, in a separate process.
 """
 
 from __future__ import annotations

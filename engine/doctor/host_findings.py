@@ -1,6 +1,5 @@
-"""Findings about the host: processors, memory, shared memory, room for runs, the cluster it belongs to, and installed
-Python packages. Several provide the module `pynvml`, and only nvidia-ml-py is the right one. Without compiled bytecode
-TensorFlow is compiled again at each start; uv leaves that to the first import, which may not be allowed to write.
+"""Findings about the host: processors, memory, room for runs, its cluster, and installed Python packages, of which
+several provide the module `pynvml`. Without compiled bytecode TensorFlow is compiled again at each start.
 """
 
 from __future__ import annotations

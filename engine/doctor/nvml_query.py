@@ -1,5 +1,5 @@
-"""Queries NVML for the doctor, step by step and in a separate thread, since a driver may be slow or hang. Only what the
-doctor reports is queried, the details last, so that a slow driver answers for as many GPUs as possible.
+"""Queries NVML for the doctor, step by step and in a separate thread, as a driver may be slow or hang; the details come
+last, so that a slow driver answers for as many GPUs as possible.
 """
 
 from __future__ import annotations

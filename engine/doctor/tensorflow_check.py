@@ -1,5 +1,5 @@
-"""The deep examination: imports TensorFlow in a separate process with a time limit, and gets the GPUs that it sees. The
-process may crash or hang. What TensorFlow logs about a GPU is taken as the likely reason.
+"""The deep examination: imports TensorFlow in a separate process, which may crash or hang, and gets the GPUs that it
+sees; its log has the likely reason if it sees fewer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Every figure that gputui shows, declared once: its names, unit, digits, which way is better, meaning and source.
-
-A new figure is a line in declared.py. The tables and panels in its field `shown` show it and read its declaration from
-here.
+"""Every figure that gputui shows, declared once (declared.py): its names, unit, digits, which way is better, meaning
+and source. The tables and panels in its field `shown` read its declaration from here.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The folders and files of gputui and of Keras: runs, presets, settings, data sets. Imports hardly anything, as shell
-completion runs it at each press of tab.
+"""The folders and files of gputui and of Keras. Imports hardly anything, as shell completion runs it at each press of
+tab.
 """
 
 from __future__ import annotations

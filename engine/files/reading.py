@@ -1,5 +1,5 @@
-"""Reads files that any program may have written: regular files, JSON objects, files of lines that grow. Only regular
-files are opened, so that reading never blocks, and whole files are only read if they fit in memory.
+"""Reads files that any program may have written. Only regular files are opened, so that reading never blocks, and whole
+files are only read if they fit in memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Returns a value from a file as a number or a whole number, or None if it is none. Any program can write to a file, so
-its content is tested here before it is used. JSON is written strictly: without NaN and Infinity, which other programs
-do not read.
+"""Numbers and texts of files that any program may have written, tested before they are used, and strict JSON: without
+NaN and Infinity, which other programs do not read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Writes files completely or not at all, does not overwrite a file that the user has named, and recognizes full disks.
-A process that uses `forgive_full_disk` continues without its log if the disk is full. Imports hardly anything, as
-engine and trainer start with it.
+Imports hardly anything, as engine and trainer start with it.
 """
 
 from __future__ import annotations

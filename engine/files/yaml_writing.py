@@ -1,6 +1,4 @@
-"""Changes values and comments in a YAML text, and leaves its order and layout as a person wrote them. ruamel.yaml keeps
-the layout. Reading does not need it: only code that writes imports this module.
-"""
+"""Changes values and comments in a YAML text, and leaves order and layout as a person wrote them, by ruamel.yaml."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Reads the cluster of a training on several machines: from the command line, TF_CONFIG, or Slurm's variables. Every
-problem is a ClusterError of one line that says what to do.
-"""
+"""Reads the cluster of a training on several machines: from the command line, TF_CONFIG, or Slurm's variables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Environment variables of TensorFlow, XLA, CUDA and NCCL: which of them a run records, and which slow it down.
-Variables whose name suggests a secret are left out, and long values are shortened.
-"""
+"""Environment variables of TensorFlow, XLA, CUDA and NCCL: which of them a run records, and which slow it down."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Finds the hosts of a Slurm job step's tasks and the end of the job, from Slurm's variables. The variables and their
-forms are those of srun's manual, "OUTPUT ENVIRONMENT VARIABLES". Only `asked` asks Slurm.
+"""Slurm: the hosts of a job step's tasks and the end of the job, by the variables in srun's manual, "OUTPUT ENVIRONMENT
+VARIABLES", and the calls of its programs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Prepares this process to start one worker of a training on several machines: its GPUs, its port, the hosts' names.
-Workers on one host that are all shown its GPUs divide them. Before the start, this worker's own port and the names of
-all hosts are tested from this machine.
+"""Prepares this process to start one worker of a training on several machines: its part of the host's GPUs; its own
+port and the names of all hosts are tested from this machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Reads what this process may use of this machine: GPUs by NVML, CPUs, memory and its job. No TensorFlow. `python -P -m
-gputui.engine.job.this_machine WHAT` prints it as JSON for a trainer. The trainer may run in an interpreter without the
-module that reads NVML (run.python), and a driver that hangs must not make the trainer hang. WHAT is `gpus`, `free
-INDEX` (bytes of memory) or `cpus INDEX ...` (the CPUs of each GPU's NUMA node).
+"""Reads what this process may use of this machine. `python -P -m gputui.engine.job.this_machine WHAT` prints it as JSON
+for a trainer, whose interpreter may have no NVML (run.python), and which must not hang with the driver. WHAT is `gpus`,
+`free INDEX` (bytes of memory) or `cpus INDEX ...` (the CPUs of each GPU's NUMA node).
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def read() -> Machine:
 def memory_free_bytes(index: int) -> int | None:
     """Of a GPU (NVML's index) at this moment; None if the driver does not report it."""
     try:
-        gpu = next((gpu for gpu in BackgroundCall(_readings).result(PATIENCE_SECONDS) if gpu.index == index), Gpu())
-    except (NvmlUnavailable, TimeoutError):
+        gpu = next((gpu for gpu in connection.readings() if gpu.index == index), Gpu())
+    except NvmlUnavailable:
         return None
     if gpu.memory_total_bytes is None or gpu.memory_used_bytes is None:
         return None
@@ -45,26 +44,16 @@ def gpus_of(pid: int) -> frozenset[str]:
     """The UUIDs of the GPUs and MIG instances that the process `pid` uses; all of a GPU's instances if the driver does
     not report which. Empty if the driver does not report it.
     """
-    try:
-        readings = BackgroundCall(lambda: _readings(processes=True)).result(PATIENCE_SECONDS)
-    except (NvmlUnavailable, TimeoutError):
-        return frozenset()
-    return frozenset(part.uuid for gpu in readings for part in _used_parts(gpu, pid) if part.uuid)
 
+    def lists(gpu: Gpu) -> bool:
+        return any(process.pid == pid for process in gpu.processes or ())
 
-def _used_parts(gpu: Gpu, pid: int) -> Sequence[Gpu]:
-    parts = gpu.parts or (gpu,)
-    used = [part for part in parts if _lists(part, pid)]
-    return used or (parts if _lists(gpu, pid) else ())
-
-
-def _lists(gpu: Gpu, pid: int) -> bool:
-    return any(process.pid == pid for process in gpu.processes or ())
-
-
-def _readings(processes: bool = False) -> list[Gpu]:
-    with contextlib.closing(Nvml(processes=processes)) as nvml:
-        return nvml.read()
+    used: set[str | None] = set()
+    with contextlib.suppress(NvmlUnavailable):
+        for gpu in connection.readings(processes=True):
+            parts = gpu.parts or (gpu,)
+            used |= {part.uuid for part in [*filter(lists, parts)] or (parts if lists(gpu) else ())}
+    return frozenset(filter(None, used))
 
 
 def answers() -> dict[str, Any]:

@@ -1,11 +1,8 @@
-"""Leases: which process of which user has a GPU, or the CPU, for itself, and which runs of a user's queue share a GPU.
-They hold for all users of a machine. A lease is a lock on a file of its own in a folder that all users can write. The
-kernel releases the lock when the process that holds it ends. A second file, which belongs to the holder, says who holds
-the lease. Each user can write only about their own leases, as the owner of the file is compared with the user in its
-name. A shared lease is the lease of one of the GPU's slots (1, 2 ...), which have files of their own. Of the lease of
-the whole GPU and those of its slots, a process locks its own first and then looks at the others, so that one of two
-processes at least sees the other. Leases are a courtesy between users of gputui. They do not keep other programs from
-using a GPU.
+"""Leases: which process of which user of a machine has a GPU, or the CPU, for itself, and which runs of a queue share a
+GPU. A lease is a lock on a file in a folder that all users can write; a second file, whose owner must be the user in
+its name, says who holds it. A shared lease is that of one of the GPU's slots (1, 2 ...): a process locks its own lease
+first and then looks at the others, so that one of two at least sees the other. Leases are a courtesy between users of
+gputui.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from . import GROUPS, PRIVATE, Options
@@ -13,11 +13,7 @@ FILE = "options.json"  # in a run folder, made from its preset.yaml
 
 
 def to_json(options: Options) -> str:
-    return of_values(asdict(options))
-
-
-def of_values(values: Mapping[str, Any]) -> str:
-    """Leave out private groups and keys that are not groups; each other group must be present."""
+    values = asdict(options)
     return json.dumps({group: values[group] for group in GROUPS if group not in PRIVATE}, indent=1)
 
 
@@ -26,3 +22,8 @@ def from_json(text: str) -> Options:
     values = json.loads(text)
     groups: dict[str, Any] = {name: group(**values[name]) for name, group in GROUPS.items() if name not in PRIVATE}
     return Options(**groups)
+
+
+def read(run_folder: Path) -> Options:
+    """The options that the trainer of a run gets. Raises OSError, or as `from_json`."""
+    return from_json((run_folder / FILE).read_text(encoding="utf-8"))

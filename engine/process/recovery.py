@@ -1,20 +1,19 @@
-"""Lets a training continue after its memory has run out (run.on_oom) or XLA has failed (compile.xla: auto). An option
-is changed, and the engine starts another trainer in the same run folder (supervisor.py), as TensorFlow frees the memory
-of a GPU reliably only if its process ends.
+"""Lets a training continue after its memory has run out (run.on_oom) or XLA has failed, with another option and in
+another trainer, as TensorFlow frees the memory of a GPU reliably only if its process ends.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import yaml
 
 from ..files import places
 from ..files.writing import write_atomically
-from ..options import options_json
+from ..options import Options, options_json
 from ..runs import Run, checkpoint_files, titles
 from ..runs.event_reading import events_of, last_of
 from ..runs.events import MemoryAnswer, OptionChanged, Phase, Progress, Started, XlaAnswer
@@ -39,9 +38,9 @@ class Answer:
     kind: str = MEMORY  # the kind of the warning
 
 
-def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer | str:
+def oom_answer(run: Run, options: Options, given_before: int) -> Answer | str:
     """The change as run.on_oom requires, after `given_before` ones in this run; a text says why none helps."""
-    started, on_oom, phase = last_of(run.path, Started), preset["run"]["on_oom"], _last_phase(run)
+    started, phase = last_of(run.path, Started), _last_phase(run)
     if started is None or phase not in HELPS_IN:
         return f"memory ran out in the phase {phase!r}, where smaller batches do not help"
     if given_before >= MOST_ANSWERS:
@@ -54,28 +53,28 @@ def oom_answer(run: Run, preset: Mapping[str, Any], given_before: int) -> Answer
     step = steps[-1] if steps else None
     ran_out = "out of memory in the first steps" if step is None else f"out of memory after step {step}"
     answer: Literal["halve", "accumulate"]
-    if on_oom == "halve":
-        answer, key, before, checkpoint = "halve", "input.batch_size", int(preset["input"]["batch_size"]), None
+    if options.run.on_oom == "halve":
+        answer, key, before, checkpoint = "halve", "input.batch_size", options.input.batch_size, None
         if key in started.inapplicable:
             return f"{key} does nothing here: {started.inapplicable[key]}"
         if before == 1:
             return "the batch size is 1 already"
         after = before // 2
         message = f"{ran_out}: the training begins again with batch size {after} instead of {before}"
-        rate = f"train.learning_rate stays {preset['train']['learning_rate']:g}"
+        rate = f"train.learning_rate stays {options.train.learning_rate:g}"
         if why := started.inapplicable.get("train.learning_rate"):
             rate = f"the learning rate stays as it is ({why})"
         hint = f"{rate}; a smaller batch often needs a lower one"
     else:
-        answer, key, before = "accumulate", "train.micro_batches", int(preset["train"].get("micro_batches", 1))
-        samples = (started.global_batch_size or 0) // (started.replicas or 1) or int(preset["input"]["batch_size"])
+        answer, key, before = "accumulate", "train.micro_batches", options.train.micro_batches
+        samples = (started.global_batch_size or 0) // (started.replicas or 1) or options.input.batch_size
         after = min(2 * before, samples)
         if after <= before:
             return "each sample is a part of its own already"
         is_active = "begins again" if checkpoint is None else f"goes on from step {checkpoint}"
         message = f"{ran_out}: the training {is_active} with each batch of {samples} in {after} parts"
         hint = f"global batch and learning rate stay; train.micro_batches={after} begins so"
-        if preset["run"].get("checkpoint") in (None, False, "off"):
+        if options.run.checkpoint == "off":
             hint += "; with run.checkpoint set, what was trained would have been kept"
     event = MemoryAnswer(
         answer=answer, number=given_before + 1, option=key, before=before, after=after, ran_out_after_step=step,
@@ -89,12 +88,12 @@ def _last_phase(run: Run) -> str:
     return phases[-1] if phases else "starting"
 
 
-def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -> Answer | str | None:
+def xla_answer(run: Run, options: Options, result: Mapping[str, Any]) -> Answer | str | None:
     """`compile.xla` becomes false; a text says why not. None if the run (with the trainer's `result`) ended for another
     reason, compile.xla was not auto, or XLA failed in the user's own code.
     """
     error = result.get("error") or {}
-    if error.get("kind") != XLA or (preset.get("compile") or {}).get("xla") != "auto":
+    if error.get("kind") != XLA or options.compile.xla != "auto":
         return None
     started = last_of(run.path, Started)
     if started is None or started.actual.get("jit_compile") is not True or _last_phase(run) not in HELPS_IN:
@@ -114,21 +113,24 @@ def xla_answer(run: Run, preset: Mapping[str, Any], result: Mapping[str, Any]) -
     )
 
 
-def record(run: Run, preset: dict[str, Any], chosen: Answer) -> None:
-    """Write the change into `preset` and the run's files, and move checkpoints aside if the training begins again.
-    OSError: a file cannot be written; the checkpoints are then moved back.
+def record(run: Run, options: Options, chosen: Answer) -> Options:
+    """Write the change into the run's files, and move checkpoints aside if the training begins again. Returns the new
+    options. OSError: a file cannot be written; the checkpoints are then moved back.
     """
     aside, (group, name) = None, chosen.key.split(".")
     if chosen.event.resumes_at_step is None and checkpoint_files.steps_in(run.file(CHECKPOINTS)):
         aside = run.file(f"{CHECKPOINTS}-{places.next_number(run.path, f'{CHECKPOINTS}-')}")
         os.rename(run.file(CHECKPOINTS), aside)
+    options = replace(options, **{group: replace(getattr(options, group), **{name: chosen.after})})
+    preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
     preset[group][name] = chosen.after
     content = yaml.safe_dump(preset, sort_keys=False, default_flow_style=None, width=110, allow_unicode=True)
     try:
         write_atomically(run.file("preset.yaml"), content)
-        write_atomically(run.file(options_json.FILE), options_json.of_values(preset))
+        write_atomically(run.file(options_json.FILE), options_json.to_json(options))
         titles.add_change(run, chosen.key, chosen.before, chosen.after)
     except OSError:
         if aside is not None:  # a later resume has the options as they are
             os.rename(aside, run.file(CHECKPOINTS))
         raise
+    return options

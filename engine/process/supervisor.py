@@ -1,6 +1,5 @@
-"""The engine process: watches the trainer, takes readings, ends the trainer if necessary, and records how it ended.
-TensorFlow can hang in C++, die by a signal, or hold GPU memory until it exits. The engine is a process of its own
-without TensorFlow, so that none of this loses the record of the run.
+"""The engine process: watches the trainer, takes readings, ends the trainer if necessary, and records how it ended. It
+has no TensorFlow, which can hang in C++, die by a signal, or hold GPU memory until it exits.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-import yaml
 
 from ..diagnosis import diagnose
 from ..diagnosis.collector import Collector
@@ -28,7 +26,7 @@ from ..files.values import whole
 from ..files.writing import write_atomically
 from ..interpreter import installed
 from ..leases import free_gpus, lease
-from ..options import Options
+from ..options import options_json
 from ..runs import Run, events, results, run_cluster
 from ..runs.event_reading import Tail, in_time, last_of
 from ..runs.events import EVENT_FILES, EVENTS_FILE, TELEMETRY_FILE, GpuReadings, Started, Warn
@@ -67,8 +65,7 @@ class Supervisor:
     def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock, leased: str = "") -> None:
         self.run, self.lock = run, lock
         self.leases = lease.inherited(leased)
-        self.preset = yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8"))
-        self.run_options: dict[str, Any] = asdict(Options().run) | self.preset["run"]  # of an older version, too
+        self.options = options_json.read(run.path)
         self.launched = clock
         self._processes = {"engine": Process.of(os.getpid())}
         self._take(trainer, clock)
@@ -82,8 +79,8 @@ class Supervisor:
         self.limit_reached = ""
         self.memory_answers = 0
         self.events = EventWriter(run.file(TELEMETRY_FILE), run.id, clock)
-        self.time_limit = TimeLimit(self.run_options["max_minutes"], clock, self.events.emit)
-        self.followers = Followers(run, self.run_options["follow"] or ())
+        self.time_limit = TimeLimit(self.options.run.max_minutes, clock, self.events.emit)
+        self.followers = Followers(run, self.options.run.follow or ())
 
     def _take(self, trainer: Trainer, clock: RunClock) -> None:
         """Supervise `trainer` from now on; `clock` counts from its start."""
@@ -99,7 +96,7 @@ class Supervisor:
         for number in stop_signals.NUMBERS:
             signal.signal(number, self._on_signal)
         signal.signal(stop_signals.BY_PERSON, self._on_person)
-        if (name := self.run_options["stop_signal"]) in stop_signals.BY_SCHEDULER:
+        if (name := self.options.run.stop_signal) in stop_signals.BY_SCHEDULER:
             signal.signal(stop_signals.BY_SCHEDULER[name], self._on_stop_signal)
         stop_signals.let_through()
         descendants.adopt_orphans()
@@ -132,7 +129,7 @@ class Supervisor:
 
     def _attend(self) -> None:
         """Supervise the present trainer until it has ended and the result is written."""
-        seconds, pcie = self.run_options["sample_seconds"], self.run_options["pcie"]
+        seconds, pcie = self.options.run.sample_seconds, self.options.run.pcie
         network = run_cluster.of_run(self.run) is not None
         sampler = Sampler(self.events, self.trainer.pid, seconds, pcie=pcie, network=network)
         sampler.start()
@@ -166,20 +163,19 @@ class Supervisor:
             return False
         change: Answer | str | None = None
         if result["outcome"] != "oom":
-            kind, key, change = XLA, recovery.XLA_KEY, recovery.xla_answer(self.run, self.preset, result)
+            kind, key, change = XLA, recovery.XLA_KEY, recovery.xla_answer(self.run, self.options, result)
         else:
             kind, key = MEMORY, "run.on_oom"
-            if self.run_options["on_oom"] != "stop":
-                change = recovery.oom_answer(self.run, self.preset, self.memory_answers)
+            if self.options.run.on_oom != "stop":
+                change = recovery.oom_answer(self.run, self.options, self.memory_answers)
         if isinstance(change, Answer):
             try:
-                recovery.record(self.run, self.preset, change)
+                self.options = recovery.record(self.run, self.options, change)
             except OSError as fault:
                 change = f"{fault.filename} cannot be written: {fault.strerror}"
         if not isinstance(change, Answer):
             if change is not None:
-                group, name = key.split(".")
-                message = f"{key}={self.preset[group][name]} ends here: {change}"
+                message = f"{key}={attrgetter(key)(self.options)} ends here: {change}"
                 self.events.emit(Warn(kind=kind, message=message, option=key))
             return False
         self.memory_answers += kind == MEMORY
@@ -234,7 +230,7 @@ class Supervisor:
 
     def _enforce(self, activity: Activity) -> None:
         """Pass a stop on, apply the limits, and kill the trainer 30 s after a request or at a person's second one."""
-        hang = self.run_options["hang_seconds"]
+        hang = self.options.run.hang_seconds
         if self.stop_requests and not self.asked_because:
             self._ask("stop", "")
             if self.ended_by:
@@ -296,7 +292,7 @@ class Supervisor:
         evidence = ending.Evidence(
             returncode=self.trainer.returncode or 0,
             log_tail=self.run.log_tail(ending.LOG_LINES),
-            batch_size=self.preset["input"]["batch_size"],
+            batch_size=self.options.input.batch_size,
             stopped_because=self.asked_because,
             limit=self.limit_reached,
             kernel_oom_kills=ending.kernel_oom_kills() - self.oom_kills,
@@ -308,10 +304,10 @@ class Supervisor:
             lost_gpus=self.lost_gpus,
             driver_errors=sampler.driver_errors(DRIVER_ERROR_SECONDS, gpus),
             held_pid=self.trainer.pid if self.held else None,
-            on_oom=self.run_options["on_oom"],
-            own=self.preset["workload"].get("entry") is not None,
+            on_oom=self.options.run.on_oom,
+            own=self.options.workload.entry is not None,
         )
-        with installed.of(self.run_options["python"] or sys.executable):
+        with installed.of(self.options.run.python or sys.executable):
             end = ending.classify(evidence)
         if end.outcome == "crashed" and (full := writing.try_writing(self.run.path)):
             end = replace(end, message=f"{full}; {end.message}", hint=f"free some space; {RESUME}")

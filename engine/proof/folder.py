@@ -23,8 +23,8 @@ from ..files.reading import read_object
 from ..files.values import LATEST_T
 from ..files.writing import write_atomically
 from ..leases import lease
+from ..leases.free_gpus import Devices, lease_devices
 from ..leases.lease import NotFree
-from ..leases.start_devices import Devices, lease_devices
 from ..options import Options
 from ..presets import PresetError
 from ..process.spawn import LOCK

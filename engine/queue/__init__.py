@@ -1,6 +1,5 @@
-"""The queue: runs and measurements that wait for their devices, and the runner that starts each when its devices are
-free. The runner (runner.py) is a small process that chooses an entry (entries.py), which start.py starts in another
-process.
+"""The queue: runs and measurements that wait for their devices. The runner, a small process, chooses the entry that
+start.py starts in another process.
 """
 
 from __future__ import annotations

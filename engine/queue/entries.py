@@ -20,9 +20,10 @@ from ..files import typed
 from ..files.places import QUEUE, home, runs_folder
 from ..files.reading import read_object
 from ..files.writing import write_atomically
-from ..gpu import VISIBLE, Gpu
+from ..gpu import VISIBLE, Gpu, GpuProcess
 from ..job import slurm
-from ..options import gpu_choice
+from ..leases.lease import CPU
+from ..options import gpu_choice, options_json
 from ..runs import Run, RunError, titles
 from ..runs.run import LaunchOptions
 from ..system import child_process, locks
@@ -200,12 +201,24 @@ def is_paused() -> bool:
 
 
 @dataclass(frozen=True)
-class SeenDevice:
-    """A device as the runner has seen it: the fields of free_devices.Device and of its Gpu."""
+class Device:
+    """A GPU or MIG instance, or without `gpu` the CPU."""
 
-    is_taken: bool = False
-    run: str = ""
     gpu: Gpu | None = None
+    holder: str = ""  # who uses the device, or why it is not free; empty if it is free
+    shut: str = ""  # why it cannot even be shared: it is leased or broken
+    strangers: Sequence[GpuProcess] = ()  # that compute on it, without those of runs that share it
+    settles: bool = False  # it is free, but has to stay idle for some seconds
+    run: str = ""  # the folder of this user's run that has leased it
+    per_gpu: int = 1  # the runs among which this home's queue shares the GPU now, if one more may begin on it
+    places: str = ""  # how many of its runs a shared GPU has
+
+    @property
+    def name(self) -> str:
+        return CPU if self.gpu is None else self.gpu.key
+
+    def __str__(self) -> str:
+        return "the CPU" if self.gpu is None else f"GPU {self.gpu.number}"
 
 
 @dataclass(frozen=True)
@@ -216,7 +229,7 @@ class News:
 
     pid: int | None = None
     gpus: int | None = None
-    devices: Sequence[SeenDevice] = ()
+    devices: Sequence[Device] = ()  # of `as_news`
     why: Mapping[str, str] = field(default_factory=dict)
     delayed: Sequence[str] = ()
     failures: Mapping[str, int] = field(default_factory=dict)
@@ -286,9 +299,9 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
             entry, prediction=rounds.measured(read_object(run.file("options.json")).value, entry.per_gpu, gpus)
         )
     if needs.startswith("fits:"):
-        from ..leases import start_devices  # only for a run that shares a GPU
+        from ..leases import free_gpus  # only for a run that shares a GPU
 
-        need = start_devices.memory_need_of(run)
+        need = free_gpus.memory_need(options_json.read(run.path))
         return replace(entry, bytes=need.bytes, prediction=need.prediction)
     return entry
 

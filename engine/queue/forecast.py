@@ -1,5 +1,5 @@
-"""Estimates when the waiting runs of the queue start: it repeats the runner's choice for the moments at which runs are
-expected to end. A start is None if it depends on something that is not known.
+"""Estimates when the waiting runs of the queue start, by the runner's choice at the moments at which runs are expected
+to end. A start is None if it depends on something that is not known.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..runs import Run, titles
 from ..system.descendants import descends
 from ..system.identity import Process
 from . import free_devices
-from .entries import Entry
-from .free_devices import CPU, Device
+from .entries import Device, Entry
+from .free_devices import CPU
 
 
 @dataclass(frozen=True)

@@ -8,41 +8,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..gpu import Gpu, GpuProcess
+from ..gpu import Gpu
 from ..leases import lease
 from ..leases.lease import CPU as CPU
 from ..leases.lease import Holder, NotFree
 from ..options import gpu_choice
 from ..units import size
-from .entries import Entry, SeenDevice
+from .entries import Device, Entry
 from .queue_settings import Settings
 
 if TYPE_CHECKING:
     from ..leases.free_gpus import GpuWatch, IdleNotes
-
-
-@dataclass(frozen=True)
-class Device:
-    """A GPU or MIG instance, or without `gpu` the CPU."""
-
-    gpu: Gpu | None = None
-    holder: str = ""  # who uses the device, or why it is not free; empty if it is free
-    shut: str = ""  # why it cannot even be shared: it is leased or broken
-    strangers: Sequence[GpuProcess] = ()  # that compute on it, without those of runs that share it
-    settles: bool = False  # it is free, but has to stay idle for some seconds
-    run: str = ""  # the folder of this user's run that has leased it
-    per_gpu: int = 1  # the runs among which this home's queue shares the GPU now, if one more may begin on it
-    places: str = ""  # how many of its runs a shared GPU has
-
-    @property
-    def name(self) -> str:
-        return CPU if self.gpu is None else self.gpu.key
-
-    def __str__(self) -> str:
-        return "the CPU" if self.gpu is None else f"GPU {self.gpu.number}"
 
 
 class DeviceReader:
@@ -193,21 +172,15 @@ def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -
     return "; ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
 
 
-# ---- for those who show the queue ------------------------------------------------------------------
-
-
-def as_news(devices: Sequence[Device]) -> list[SeenDevice]:
-    """Return the devices for views. They change only if one is taken or freed, so that the file rarely changes."""
+def as_news(devices: Sequence[Device]) -> list[Device]:
+    """Return what views need of the devices: it changes only if one is taken or freed, so that the file rarely does."""
     return [
-        SeenDevice(
-            bool(each.holder) and not each.settles, each.run, gpu and
-            Gpu(gpu.index, gpu.uuid, gpu.name, memory_total_bytes=gpu.memory_total_bytes, instance=gpu.instance),
+        Device(
+            gpu=gpu and Gpu(gpu.index, gpu.uuid, gpu.name, memory_total_bytes=gpu.memory_total_bytes,
+                            instance=gpu.instance),
+            holder="taken" if each.holder and not each.settles else "",
+            run=each.run,
         )
         for each in devices
         for gpu in (each.gpu,)
     ]  # fmt: skip
-
-
-def from_news(devices: Sequence[SeenDevice]) -> list[Device]:
-    """The inverse of `as_news`; `holder` only says whether a device is taken."""
-    return [Device(each.gpu, "taken" * each.is_taken, run=each.run) for each in devices]

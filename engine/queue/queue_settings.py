@@ -1,5 +1,5 @@
-"""The settings of the queue, in `queue.yaml` of the user's configuration: which GPUs, how many at once, and when, or
-that Slurm starts its runs. A value that cannot be used is left out and reported in `Settings.faults`.
+"""The settings of the queue, in `queue.yaml` of the user's configuration. A value that cannot be used is left out and
+reported in `Settings.faults`.
 """
 
 from __future__ import annotations

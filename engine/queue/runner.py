@@ -24,9 +24,8 @@ from ..runs.run import ProofState
 from ..system import locks
 from ..system.identity import Place
 from . import entries, entry_changes, free_devices, jobs, queue_settings
-from .entries import Entry, ListingReader, News, SeenDevice
+from .entries import Device, Entry, ListingReader, News
 from .forecast import FairShare
-from .free_devices import Device
 from .jobs import FAILED, End, Job
 from .slurm_queue import SlurmFollower
 
@@ -71,7 +70,7 @@ class Runner:
         self._news = News()  # as last written, without the failures
         self._why: dict[str, str] = {}
         self._delayed: list[str] = []  # the runs that wait although their devices are free
-        self._devices: Sequence[SeenDevice] = ()
+        self._devices: Sequence[Device] = ()
         self._ended: list[Job] = []
         self._faults: dict[str, str] = {}  # the last exceptions of entries, which are printed once
 

@@ -1,6 +1,5 @@
-"""Submits the runs and measurements of the queue to Slurm, each as one job, and asks a job that trains to stop. The
-entry is written before sbatch is called, so that the job finds it however soon it starts. A job without an entry starts
-nothing (slurm_job.py), so that no run trains that was taken out meanwhile.
+"""Submits the queue's entries to Slurm, each as one job, and asks a job that trains to stop. A job without an entry
+starts nothing: an entry is written before sbatch is called, so that its job finds it however soon it starts.
 """
 
 from __future__ import annotations

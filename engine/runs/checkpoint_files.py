@@ -1,7 +1,5 @@
-"""Finds a run's checkpoints and checks whether they are intact, without TensorFlow. A checkpoint is a folder
-`step-NNNNNNNNNN` with TensorFlow's files and a manifest of their sizes and checksums. A checkpoint without a manifest
-was written by an older gputui. It counts as intact if none of its files is missing or empty; TensorFlow checks its
-content when it is loaded (trainer/checkpoint/).
+"""Finds a run's checkpoints, and checks without TensorFlow whether they are intact: a manifest has the sizes and
+checksums of TensorFlow's files. In a checkpoint without one, of an older gputui, no file may be missing or empty.
 """
 
 from __future__ import annotations

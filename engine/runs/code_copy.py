@@ -1,6 +1,6 @@
-"""The copy of a user's Python files in the run folder, made when the folder is created, and the commit they belong to.
-With the option run.code=copy the run trains the copy. Then the copy has links to the other files of the user's folder,
-so that code can open a file next to itself (`__file__`). Data and hidden files are not copied.
+"""The copy of a user's Python files in the run folder, which the run trains with run.code=copy, and the commit they
+belong to. It has links to the user's other files, as code may open a file next to itself. Data and hidden files are not
+copied.
 """
 
 from __future__ import annotations

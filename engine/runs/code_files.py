@@ -1,7 +1,6 @@
-"""The Python files of a user's own training as the run has used them, so that a resume with edited code is noticed. The
-trainer records a hash of each file that the entry has imported from its folder. Resuming the run compares the hashes
-with the files as they are now, or with those of the run's copy (code_copy.py) if the copy is trained. This needs no
-TensorFlow. A run without a record is resumed without a check.
+"""The Python files of a user's own training as the run has used them: the trainer records a hash of each file that it
+has imported, and a resume compares these with the files as they are now, or with those of the run's copy
+(code_copy.py).
 """
 
 from __future__ import annotations

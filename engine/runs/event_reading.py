@@ -124,11 +124,10 @@ def read_events(folder: Path, names: Sequence[str] = EVENT_FILES, keep_lines: bo
 HEAD_BYTES = 262_144  # of the events, in which a run's first start stands
 
 
-def events_of(folder: Path, kind: type[E], name: str = EVENTS_FILE, most: int = -1) -> list[E]:
-    """The events of one type in (the first `most` bytes of) an event file of a run. No line of another type is
-    parsed."""
+def events_of(folder: Path, kind: type[E], most: int = -1) -> list[E]:
+    """The trainer's events of one type, in the first `most` bytes; no line of another type is parsed."""
     try:
-        lines = GrowingFile(folder / name).block(most).split(b"\n")
+        lines = GrowingFile(folder / EVENTS_FILE).block(most).split(b"\n")
     except OSError:
         return []
     word = f'"{kind.type}"'.encode()

@@ -1,6 +1,4 @@
-"""Reads from a run's folder the options and the Python that it was launched with, and its `started` event. It does not
-need pydantic.
-"""
+"""Reads from a run's folder, without pydantic, its options and Python at the launch, and its `started` event."""
 
 from __future__ import annotations
 

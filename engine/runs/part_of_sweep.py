@@ -1,6 +1,4 @@
-"""The file `sweep.json` of a run that is a trial of a sweep: which sweep, where the trial pauses, what it tries. The
-trainer reads it once when it starts.
-"""
+"""The file `sweep.json` of a run that is a trial of a sweep, which the trainer reads once when it starts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Writes a run's result and last events to disk: in the trainer, or in the engine if the disk refuses. The trainer
-holds a GPU and waits only for a moment. It passes its unwritten result and events to its engine through a pipe, which
-needs no disk; the engine can wait longer.
+"""Writes a run's result and last events to disk: in the trainer, which holds a GPU and waits only for a moment, or in
+the engine, which can wait longer, and to which the trainer passes what it could not write through a pipe.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..files.appending import RETRY_SECONDS, LineFile
+from ..files.appending import LineFile
 from ..files.reading import Object
 from ..files.writing import write_atomically
 from .event_reading import RunEvents
@@ -85,38 +84,41 @@ def write(
     run: Run, result: Mapping[str, Any], seconds: float, given_up: Callable[[], bool] = lambda: False
 ) -> OSError | None:
     """Retry for `seconds` or until `given_up()`. Returns the error if it could not be written."""
-    until = time.monotonic() + seconds
-    while True:
+    refused = None
+    for _ in _tries(seconds, given_up):
         try:
             write_atomically(run.file("result.json"), json.dumps(result, indent=1))
             return None
         except OSError as fault:
-            if time.monotonic() >= until or given_up():
-                return fault
-        time.sleep(RESULT_RETRY_SECONDS)
+            refused = fault
+    return refused
 
 
 def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False) -> Object:
     """While the disk cannot be read, retry for `seconds` or until `given_up()`."""
-    until = time.monotonic() + seconds
-    while (result := run.read_result()).unreadable and time.monotonic() < until and not given_up():
-        time.sleep(RESULT_RETRY_SECONDS)
-    return result
+    results = (run.read_result() for _ in _tries(seconds, given_up))
+    return next((result for result in results if not result.unreadable), None) or run.read_result()
 
 
 def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[], bool] = lambda: False) -> int:
     """The trainer's last events, with retries as in `write`. Returns how many are missing."""
     file = LineFile(run.file(EVENTS_FILE))
-    until = time.monotonic() + seconds
     for line in lines:
         file.append(line)
-    while file.waiting:
+    for _ in _tries(seconds, given_up):
         file.flush()
-        if time.monotonic() >= until or given_up():
+        if not file.waiting:
             break
-        time.sleep(RETRY_SECONDS)
     file.close()
     return file.missing
+
+
+def _tries(seconds: float, given_up: Callable[[], bool]) -> Iterator[None]:
+    until = time.monotonic() + seconds
+    yield
+    while time.monotonic() < until and not given_up():
+        time.sleep(RESULT_RETRY_SECONDS)
+        yield
 
 
 def hand_over(report: Report, pipe: int) -> None:

@@ -1,6 +1,5 @@
-"""A run as seen from its folder: its files, its processes, its state. The launcher writes preset.yaml, and the engine
-replaces it if run.on_oom changes an option. The trainer and the engine each write one file of events (events.py). The
-engine writes status.json. The trainer writes result.json, or the engine if the trainer could not.
+"""A run as seen from its folder: its files, its processes, its state. The launcher writes preset.yaml, the engine
+status.json, and the trainer result.json, or the engine if the trainer could not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The cluster of a run that trains on several machines: the addresses of its workers, and the index of its own worker.
-The launcher keeps it in the run's folder, so that the run can be resumed without naming the workers again. The trainer
-gets it as TF_CONFIG, the variable that TensorFlow's own launchers set.
+"""The cluster of a run that trains on several machines, in the run's folder, so that a resume need not name the workers
+again. The trainer gets it as TF_CONFIG, the variable that TensorFlow's own launchers set.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The title of a run (its preset and the changed options, such as `fast: batch_size=256 xla`), its note and its tags.
-The launcher records in `origin.json` which preset the run was started from, and the options that differ from it; the
-title stays as it is when that preset is changed or deleted later. The user's note and tags are in `notes.json`.
+"""The title of a run (its preset and the changed options, such as `fast: batch_size=256 xla`), which stays if the
+preset is changed later (`origin.json`), and the user's note and tags (`notes.json`).
 """
 
 from __future__ import annotations

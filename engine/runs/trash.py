@@ -1,6 +1,5 @@
 """Deletes runs and proofs: for good, or into a hidden folder next to them, from which they can be restored. Each screen
-has its own folder, held by a lock that the kernel releases however the screen ends. The folder is removed when the
-screen ends; the folder of a killed screen is removed by the next screen that starts.
+has one, with a lock, and removes it when it ends; that of a killed screen is removed by the next one that starts.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..checks.gpu_checks import on_cpu
 from ..job.machine_gpus import Machine, TooSmall, part_of_each, why_not_shared
-from ..leases.start_devices import step_settings
+from ..leases.free_gpus import step_settings
 from ..options import Options
 from ..presets import Preset
 from ..process import launch

@@ -1,3 +1,1 @@
-"""Services of the operating system: identities of processes, locks, signals, and a clock that ignores changes of the
-date.
-"""
+"""Services of the operating system: processes, locks, signals, and a clock that ignores changes of the date."""

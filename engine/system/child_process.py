@@ -1,6 +1,6 @@
-"""Child processes: bound to the life of the process that starts them, or taken over from another program by exec. A
-child stays bound until it can watch for the end of its parent itself, as an interpreter can hang before it runs any of
-gputui's code, for example in a sitecustomize.py. Children are bound on Linux only.
+"""Child processes: on Linux bound to the life of the process that starts them until they can watch for its end
+themselves, as an interpreter can hang before it runs gputui's code (sitecustomize.py), or taken over from another
+program by exec.
 """
 
 from __future__ import annotations
@@ -141,59 +141,48 @@ T = TypeVar("T")
 class BackgroundCall(Generic[T]):
     """Calls `call` in a new thread at once. If the call hangs, its thread ends with the process."""
 
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._outcome: queue.Queue[T | Exception] = queue.Queue()
-        self._call = call
-        threading.Thread(target=self._put, name="background call", daemon=True).start()
+    def __init__(self, call: Callable[[], T], begin: Callable[[Callable[[], None]], None] | None = None) -> None:
+        """`begin` gets the work in place of a new thread."""
+        self._call, self.ended = call, threading.Event()
+        self._outcome: T | Exception
+        (begin or _in_new_thread)(self._work)
 
-    def _put(self) -> None:
+    def _work(self) -> None:
         try:
-            self._outcome.put(self._call())
+            self._outcome = self._call()
         except Exception as fault:  # noqa: BLE001 - raised again by `result`
-            self._outcome.put(fault)
+            self._outcome = fault
+        self.ended.set()
 
     def result(self, seconds: float) -> T:
         """Raises what the call raised, or TimeoutError."""
-        try:
-            result = self._outcome.get(timeout=seconds)
-        except queue.Empty:
-            raise TimeoutError(f"no answer within {seconds:g} s") from None
-        if isinstance(result, Exception):
-            raise result
-        return result
+        if not self.ended.wait(seconds):
+            raise TimeoutError(f"no answer within {seconds:g} s")
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+
+def _in_new_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="background call", daemon=True).start()
 
 
 class BackgroundCalls:
     """Calls one after another in one thread. One that hangs keeps it; it ends with the process."""
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
-        self._late: queue.SimpleQueue[Any] | None = None  # gets the outcome of a call that has not ended in time
-        self._has_begun = False
+        self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._last: BackgroundCall[Any] | None = None
 
     def result(self, call: Callable[[], T], seconds: float) -> T:
         """Raises what `call` raised, or TimeoutError, at once while an earlier call has not ended."""
-        if self._late is not None and self._late.empty():
+        if self._last is None:
+            _in_new_thread(self._work)
+        elif not self._last.ended.is_set():
             raise TimeoutError("an earlier call has not been answered")
-        outcome: queue.SimpleQueue[T | Exception] = queue.SimpleQueue()
-        self._late = outcome
-        self._calls.put((call, outcome))
-        if not self._has_begun:
-            self._has_begun = True
-            threading.Thread(target=self._work, name="background calls", daemon=True).start()
-        try:
-            result = outcome.get(timeout=seconds)
-        except queue.Empty:
-            raise TimeoutError(f"no answer within {seconds:g} s") from None
-        self._late = None
-        if isinstance(result, Exception):
-            raise result
-        return result
+        self._last = last = BackgroundCall(call, self._waiting.put)
+        return last.result(seconds)
 
     def _work(self) -> None:
         while True:
-            call, outcome = self._calls.get()
-            try:
-                outcome.put(call())
-            except Exception as fault:  # noqa: BLE001 - raised again by `result`
-                outcome.put(fault)
+            self._waiting.get()()

@@ -1,5 +1,5 @@
-"""Finds and ends all descendants of this process: the processes that it or its descendants have started. The trainer
-may be killed at any moment and then cleans up nothing; the engine adopts its orphans (on Linux only).
+"""Finds and ends all descendants of this process. The trainer may be killed at any moment and then cleans up nothing;
+the engine adopts its orphans (on Linux only).
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Identifies a process on a machine so that it cannot be confused with a later process that has the same id: by the
-kernel's tick count at its start, which a changed clock does not affect. Both are valid only within one container (PID
-namespace) of one machine, between two starts of that machine.
+"""Identifies a process on a machine by its id and the kernel's tick count at its start, so that it cannot be confused
+with a later one. Both are valid only within one container (PID namespace), between two starts of the machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""A lock that one process holds at a time, and that the kernel releases however the process ends. A process that
-inherits the descriptor still holds it after its taker has closed its own. Over NFS other machines see it, too, unless
-the mount options prevent this.
+"""A lock that one process holds at a time, that the kernel releases however the process ends, and that children inherit
+with the descriptor. Over NFS other machines see it, too, unless the mount options prevent this.
 """
 
 from __future__ import annotations

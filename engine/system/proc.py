@@ -93,6 +93,12 @@ def pid_namespace() -> str:
     return ""
 
 
+def sizes(path: str | Path) -> dict[str, int]:
+    """The lines `NAME: N kB` of a file of the kernel, in bytes."""
+    rows = (line.partition(":") for line in text(path).splitlines())
+    return {name: 1024 * int(words[0]) for name, _, rest in rows if (words := rest.split()) and words[0].isdecimal()}
+
+
 def text(path: str | Path) -> str:
     """The content of a file of the kernel; empty if it cannot be read."""
     with suppress(OSError):

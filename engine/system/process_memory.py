@@ -28,19 +28,13 @@ class Peaks:
 
 
 def peaks() -> Peaks:
-    status = dict(line.split(":", 1) for line in proc.text(STATUS).splitlines() if ":" in line)
-    limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-    return Peaks(_bytes(status.get("VmHWM", "")), _bytes(status.get("VmPeak", "")) if limited else None)
+    status, limited = proc.sizes(STATUS), resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    return Peaks(status.get("VmHWM"), status.get("VmPeak") if limited else None)
 
 
 def peaks_of_ended_children() -> Peaks:
     """Return that of the largest child; it is correct only if this process itself is small."""
     return Peaks(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 or None)
-
-
-def _bytes(text: str) -> int | None:
-    words = text.split()
-    return int(words[0]) * 1024 if words and words[0].isdecimal() else None
 
 
 # ---- the pages of libraries ----------------------------------------------------------------------

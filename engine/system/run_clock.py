@@ -1,5 +1,5 @@
-"""The clock of a run: it reads the date once, at the launch, and then counts with a clock that nobody can set. Engine
-and trainer count from the launch; every date in a run's files and every duration comes from this clock.
+"""The clock of a run: it reads the date once, at the launch, and then counts with a clock that nobody can set. All
+dates and durations in a run's files come from it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The signals that ask a run to stop: blocked while a process starts, and sent only to a process that was verified.
-Before Python's first handler such a signal would end the process; a blocked one waits in the kernel, and the mask is
-inherited. Anybody can write a status file that names any process: only this user's own file counts.
+"""The signals that ask a run to stop, sent only to a process that was verified, as anybody can write a status file that
+names any process. They are blocked while a process starts: before Python's first handler they would end it.
 """
 
 from __future__ import annotations

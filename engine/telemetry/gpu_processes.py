@@ -1,6 +1,5 @@
-"""The processes on a GPU: who has started them, what they run, since when, and in what order they stand in trees. In a
-container the driver reports the host's process ids, which inside the container belong to no process or to a different
-one. Nothing here sends a signal to a process.
+"""The processes on a GPU: who has started them, what they run, since when, and their trees. In a container the driver
+reports the host's process ids, which inside the container belong to no process or to a different one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Readings of the host: processors, memory, disk and network, of the whole machine and of the training's processes. A
-figure that this kernel or container does not provide is None. Rates and shares are means since the previous reading; at
-the first reading, rates are None.
+"""Readings of the host and of the training's processes. A figure that this kernel or container does not provide is
+None. Rates and shares are means since the previous reading; rates are None at the first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""How much of the machine's memory and processors this process may use: the limits of its container or batch job. Reads
-control groups of both versions, at every level above this process. Without a limit the figures are those of the
-machine.
+"""How much of the machine's memory and processors this process may use: the limits of its control groups, of both
+versions and at every level above this process.
 """
 
 from __future__ import annotations
@@ -52,15 +51,8 @@ def memory() -> Memory:
 
 
 def _of_machine() -> Memory:
-    rows = (line.partition(":") for line in proc.text(_MEMORY_INFO).splitlines())
-    kilobytes = {name: _kilobytes(rest) for name, _, rest in rows}
-    total = 1024 * kilobytes.get("MemTotal", 0)
-    return Memory(total, 1024 * kilobytes.get("MemAvailable", kilobytes.get("MemFree", 0)))
-
-
-def _kilobytes(text: str) -> int:
-    words = text.split()
-    return int(words[0]) if words and words[0].isdigit() else 0
+    sizes = proc.sizes(_MEMORY_INFO)
+    return Memory(sizes.get("MemTotal", 0), sizes.get("MemAvailable", sizes.get("MemFree", 0)))
 
 
 @dataclass(frozen=True)

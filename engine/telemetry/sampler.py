@@ -1,7 +1,5 @@
-"""The engine's readings of GPUs and host, each made in a thread of its own and written as events of the run. A call to
-the driver may take long or never return, and neither the screen nor the host's readings may wait for it. GpuReader
-opens NVML, reads it as often as the driver can answer, and closes it. Sampler reads the host, and warns if the driver
-hangs. Neither of them delays a stop or a heartbeat. A screen uses GpuReader alone if no run is active.
+"""The engine's readings of GPUs and host, as events of the run, each in a thread of its own: a call of the driver may
+take long or never return, and neither a screen, nor the host's readings, a stop or a heartbeat may wait for it.
 """
 
 from __future__ import annotations

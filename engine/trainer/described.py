@@ -33,7 +33,7 @@ def main() -> None:
     os.dup2(2, 1)  # what TensorFlow and the user's code print is for the log
     environment.choose_backend()
     run = Run(Path(sys.argv[1]))
-    options = options_json.from_json(run.file(options_json.FILE).read_text(encoding="utf-8"))
+    options = options_json.read(run.path)
     try:
         environment.prepare(options)
         from .assembly import assemble

@@ -38,7 +38,7 @@ def train_run(report: RunReport, stop: StopSwitch) -> int:
     batch_size, kind = 0, "single"
     evidence: dict[str, Any] = {}
     try:
-        options = options_json.from_json(report.run.file(options_json.FILE).read_text(encoding="utf-8"))
+        options = options_json.read(report.run.path)
         stop.leave_result = lambda reason: _stopped(report, StopRequested(reason), options)
         batch_size, kind = options.input.batch_size, options.strategy.kind
         evidence = {"on_oom": options.run.on_oom, "own": options.workload.entry is not None}

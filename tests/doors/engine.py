@@ -22,12 +22,12 @@ from gputui.engine.export.script import TITLE, to_script
 from gputui.engine.export.shortened import shorten
 from gputui.engine.export.specialised import Partly, Specialiser
 from gputui.engine.figures import Figure, LOSS, of_run as figures_of_run
-from gputui.engine.files import appending, places, reading, run_numbers, typed, values, writing, yaml_nodes
+from gputui.engine.files import appending, located_yaml, places, reading, run_numbers, typed, values, writing
 from gputui.engine.files.appending import Gap, LineFile
 from gputui.engine.files.places import TRIALS, home, runs_folder as places_runs_folder, proofs_folder
 from gputui.engine.files.reading import GrowingFile, open_regular
 from gputui.engine.files.writing import write_atomically
-from gputui.engine.files.yaml_text import YamlFault
+from gputui.engine.files.located_yaml import YamlFault
 from gputui.engine.follow import following, following as follow_start, target, to_tensorboard
 from gputui.engine.follow.following import Following, State, file_of, Place as place_Place, read_place
 from gputui.engine.follow.target import AboutRun, Point, PointMaker, Target, about_run, without_login
@@ -46,11 +46,11 @@ from gputui.engine.job.cluster import ClusterError
 from gputui.engine.gpu import VISIBLE, EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
 from gputui.engine.job.machine_gpus import Allocation, Machine, allocation_from, candidates
 from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
-from gputui.engine.leases import free_gpus, lease, start_devices
+from gputui.engine.leases import free_gpus, lease
 from gputui.engine.leases.free_gpus import GpuUse
 from gputui.engine.leases.lease import Holder, NotFree, Ticket, CPU as lease_CPU
-from gputui.engine.leases.start_devices import NotMeasuredError, Wish
-from gputui.engine.leases.start_devices import Devices
+from gputui.engine.leases.free_gpus import NotMeasuredError, Wish
+from gputui.engine.leases.free_gpus import Devices
 from gputui.engine.notify import sending, targets
 from gputui.engine.notify.sending import Notice
 from gputui.engine.notify.targets import Targets
@@ -95,7 +95,8 @@ from gputui.engine.queue import (
 )
 from gputui.engine.queue.entries import Entry
 from gputui.engine.queue.forecast import Begun, Durations, Expected, FairShare, start_times
-from gputui.engine.queue.free_devices import DeviceReader, CPU as free_devices_CPU, Device as free_devices_Device
+from gputui.engine.queue.entries import Device as free_devices_Device
+from gputui.engine.queue.free_devices import DeviceReader, CPU as free_devices_CPU
 from gputui.engine.queue.jobs import SLURM_LOG
 from gputui.engine.queue.queue_settings import Settings
 from gputui.engine.queue.runner import BEGUN, NOT_FREE, REFUSED, Runner

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.engine import Entry, EventWriter, Finished, Phase, Run, entries, read_events, yaml_nodes
+from tests.doors.engine import Entry, EventWriter, Finished, Phase, Run, entries, located_yaml, read_events
 from tests.doors.engine import event_reading_Tail as Tail
 from tests.doors.tui import LiveScreen, RunsScreen
 from tests.support.damage import BAD, COMMANDS, DEEP_VALUE, FILES, GOOD, home_of_two, judged, kinds, ran, violations
@@ -31,7 +31,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def presets_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands in the presets is parsed once for all commands: a quarter of their time; each reads the file."""
-    monkeypatch.setattr(yaml_nodes, "parse", functools.cache(yaml_nodes.parse))
+    monkeypatch.setattr(located_yaml, "parse", functools.cache(located_yaml.parse))
 
 
 @pytest.fixture

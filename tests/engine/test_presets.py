@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.doors.engine import OPTIONS, YamlFault, presets, runs, yaml_nodes
+from tests.doors.engine import OPTIONS, YamlFault, located_yaml, presets, runs
 from tests.doors.engine import presets_PresetError as PresetError
 from tests.doors.tui import tui_cli as cli
 from tests.support.cases import all_hold
@@ -224,7 +224,7 @@ def _is_well_told(broken: Broken, code: int, out: str, err: str) -> None:
 def _read_or_refused(text: str, kind: Any) -> Any:
     """What the parser reads; for YAML that is no preset the words, the line and the key with which it is refused."""
     try:
-        return yaml_nodes._parse(text, kind)
+        return located_yaml._parse(text, kind)
     except YamlFault as fault:
         return fault.message, fault.line, fault.key
 
@@ -239,9 +239,9 @@ def test_both_parsers_read_the_same() -> None:
         letters[drawn.randrange(len(letters))] = drawn.choice("\n :-[]{},'\"#|>%@0e.")
         text = "".join(letters)
         try:
-            fast = _read_or_refused(text, yaml_nodes._FAST)
+            fast = _read_or_refused(text, located_yaml._loaders()[0])
         except yaml.YAMLError:
             continue  # read again by the other
-        assert fast == _read_or_refused(text, yaml_nodes._SLOW), text
+        assert fast == _read_or_refused(text, located_yaml._loaders()[1]), text
         accepted += 1
     assert accepted > 40

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.doors.engine import (
     MOST_ANSWERS,
@@ -25,6 +24,7 @@ from tests.doors.engine import (
     Finished,
     ForkServer,
     Lock,
+    Options,
     Report,
     Run,
     RunClock,
@@ -41,6 +41,7 @@ from tests.doors.engine import (
     launch,
     locks,
     oom_answer,
+    options_json,
     places,
     presets,
     read_events,
@@ -79,7 +80,7 @@ class Process:
 
 
 def test_a_trainer_that_is_asked_to_stop_has_half_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "preset.yaml").write_text(presets.defaults(["hang_seconds=50"]).to_yaml())
+    (tmp_path / "options.json").write_text(options_json.to_json(presets.defaults(["hang_seconds=50"]).options))
     now, process, (reader, lifeline) = [1000.0], Process(), os.pipe()
     trainer = Trainer(process, lifeline, -1, TrainerHeartbeat())  # type: ignore[arg-type]
     engine = Supervisor(Run(tmp_path), trainer, Lock(-1, works=False), RunClock.launched())
@@ -172,7 +173,7 @@ SAMPLER: Any = SimpleNamespace(trainer_memory_share=0.1, driver_errors=lambda _s
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Supervisor]:
     """An engine whose trainer has ended with the return code 1."""
-    (tmp_path / "preset.yaml").write_text(presets.defaults([]).to_yaml())
+    (tmp_path / "options.json").write_text(options_json.to_json(presets.defaults([]).options))
     reader, lifeline = os.pipe()
     process: Any = SimpleNamespace(pid=os.getpid(), returncode=1)
     trainer = Trainer(process, lifeline, -1, TrainerHeartbeat())
@@ -310,20 +311,19 @@ STARTED: dict[str, Any] = {"type": "started", "global_batch_size": 64, "replicas
 RAN = ("compiling", "training")
 
 
-def made_of_answer(
-    folder: Path, *settings: str, phases: tuple[str, ...] = RAN, **started: Any
-) -> tuple[Run, dict[str, Any]]:
-    """A run that has got so far, and its preset."""
+def made_of_answer(folder: Path, *settings: str, phases: tuple[str, ...] = RAN, **started: Any) -> tuple[Run, Options]:
+    """A run that has got so far, and its options."""
     folder.mkdir()
     preset = presets.defaults(["batch_size=32", "on_oom=accumulate", *settings])
     (folder / "preset.yaml").write_text(preset.to_yaml())
+    (folder / options_json.FILE).write_text(options_json.to_json(preset.options))
     told: list[dict[str, Any]] = [{"type": "phase", "phase": "building"}, STARTED | started]
     told += [{"type": "phase", "phase": phase} for phase in phases]
     told += [{"type": "progress", "step": 7, "steps": 90, "metrics": {}}] if "training" in phases else []
     told += [{"type": "phase", "phase": "ended"}]
     lines = [json.dumps({"t": 1.0 + i, "run": "r", **event}) for i, event in enumerate(told)]
     (folder / "events.jsonl").write_text("\n".join(lines) + "\n")
-    return Run(folder), yaml.safe_load((folder / "preset.yaml").read_text())
+    return Run(folder), preset.options
 
 
 def checkpoint(run: Run, step: int, content: str = "x") -> None:
@@ -346,16 +346,25 @@ def chosen(found: Answer | str | None) -> Answer:
 
 
 def test_parts_are_halved_until_each_is_one_sample_of_a_replicas_batch(tmp_path: Path) -> None:
-    run, preset = made_of_answer(tmp_path / "run")
+    run, options = made_of_answer(tmp_path / "run")
     seen: list[tuple[int, int]] = []
-    while isinstance(found := oom_answer(run, preset, len(seen)), Answer):
-        record(run, preset, found)
+    while isinstance(found := oom_answer(run, options, len(seen)), Answer):
+        options = record(run, options, found)
         seen.append((found.before, found.after))
     assert seen == [(1, 2), (2, 4), (4, 8), (8, 16), (16, 32)]
     assert found == "each sample is a part of its own already"
     assert presets.resolve(str(run.file("preset.yaml"))).options.train.micro_batches == 32
-    uneven, preset = made_of_answer(tmp_path / "uneven", "micro_batches=5", global_batch_size=7, replicas=1)
-    assert chosen(oom_answer(uneven, preset, 0)).after == 7
+    uneven, options = made_of_answer(tmp_path / "uneven", "micro_batches=5", global_batch_size=7, replicas=1)
+    assert chosen(oom_answer(uneven, options, 0)).after == 7
+
+
+def test_a_training_that_goes_on_with_another_option_keeps_the_gpus_of_its_start(tmp_path: Path) -> None:
+    run, options = made_of_answer(tmp_path / "run", "visible=free:1")
+    leased = replace(options, device=replace(options.device, visible=["GPU-1"]))
+    changed = record(run, leased, chosen(oom_answer(run, leased, 0)))
+    assert options_json.read(run.path) == changed
+    assert (changed.device.visible, changed.train.micro_batches) == (["GPU-1"], 2)
+    assert presets.resolve(str(run.file("preset.yaml"))).options.device.visible == "free:1"
 
 
 def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_it_has(tmp_path: Path) -> None:
@@ -391,7 +400,7 @@ def test_a_killed_trainer_ran_out_of_memory_only_if_the_kernel_has_killed_since_
 
 def test_where_smaller_batches_cannot_help_it_says_why(tmp_path: Path) -> None:
     own = {"input.batch_size": "your code has batched the data"}
-    damaged, preset = made_of_answer(tmp_path / "damaged")
+    damaged, options = made_of_answer(tmp_path / "damaged")
     checkpoint(damaged, 5, content="")
     with all_hold() as cases:
         for name, (run, of), before, why in (
@@ -404,7 +413,7 @@ def test_where_smaller_batches_cannot_help_it_says_why(tmp_path: Path) -> None:
                 0,
                 "your code has batched",
             ),
-            ("damaged", (damaged, preset), 0, "no intact checkpoint"),
+            ("damaged", (damaged, options), 0, "no intact checkpoint"),
         ):
             with cases.case(name):
                 found = oom_answer(run, of, before)

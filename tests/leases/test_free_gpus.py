@@ -33,7 +33,6 @@ from tests.doors.engine import (
     presets,
     proofs_folder,
     runs,
-    start_devices,
     this_machine,
 )
 from tests.doors.engine import free_devices_Device as Device
@@ -148,17 +147,17 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GpuUse]]:
 def test_named_gpus_are_used_even_if_another_has_leased_one_unless_the_run_is_queued(uses: list[GpuUse]) -> None:
     (held,) = lease.take(["GPU-1"], "words")
     named = options("visible=[2,1,0]", "strategy.kind=mirrored")
-    devices = start_devices.lease_devices(named, "digits")
+    devices = free_gpus.lease_devices(named, "digits")
     assert devices.options == named
     assert [each.name for each in devices.leases] == ["GPU-2", "GPU-0"]
     assert [each.used_bytes for each in devices.leases] == [2 * MIB, 0]
     devices.release()
     with pytest.raises(NotFree, match=r"GPU-1 is used by .*words"):
-        start_devices.lease_devices(named, "digits", among=["GPU-0", "GPU-1", "GPU-2"])
+        free_gpus.lease_devices(named, "digits", among=["GPU-0", "GPU-1", "GPU-2"])
     held.release()
     single = options("visible=[2,1]")
     for all_visible, names in ((False, ["GPU-2"]), (True, ["GPU-1", "GPU-2"])):
-        devices = start_devices.lease_devices(single, "digits", all_visible=all_visible)
+        devices = free_gpus.lease_devices(single, "digits", all_visible=all_visible)
         assert sorted(each.name for each in devices.leases) == names
         devices.release()
 
@@ -167,20 +166,20 @@ def test_a_run_that_shares_its_gpu_gets_its_part_of_memory_and_threads_in_the_qu
     uses: list[GpuUse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = options("visible=free:1", "per_gpu=2")
-    devices = start_devices.lease_devices(asked, "digits", among=["GPU-1"])
+    devices = free_gpus.lease_devices(asked, "digits", among=["GPU-1"])
     assert devices.options.device == replace(
         asked.device, visible=["GPU-1"], memory_limit_mb=int(0.95 * 40 * 1024 / 2 - 768), intra_op_threads=4,
         inter_op_threads=4,
     )  # fmt: skip
     assert [each.key for each in devices.leases] == ["GPU-1~1"]
     devices.release()
-    devices = start_devices.lease_devices(asked, "digits")
+    devices = free_gpus.lease_devices(asked, "digits")
     assert devices.options.device == replace(asked.device, visible=["GPU-0"])
     assert [each.key for each in devices.leases] == ["GPU-0"]
     devices.release()
     monkeypatch.setattr(this_machine, "read", lambda: box(replace(GPUS[0], memory_total_bytes=1700 * MIB)))
     with pytest.raises(RunError, match=r"leave each less than 64\.0 MiB of .*: set run\.per_gpu to less than 2$"):
-        start_devices.lease_devices(asked, "digits", among=["GPU-0"])
+        free_gpus.lease_devices(asked, "digits", among=["GPU-0"])
 
 
 # ---- looking at them for some seconds ------------------------------------------------------------
@@ -194,7 +193,7 @@ class Looks:
         monkeypatch.setattr(free_gpus, "read", self.read)
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
         monkeypatch.setattr(free_gpus, "time", clock)
-        monkeypatch.setattr(start_devices, "time", clock)
+        monkeypatch.setattr(free_gpus, "time", clock)
         monkeypatch.setattr(this_machine, "read", lambda: box(*GPUS))
 
     def read(self) -> list[GpuUse]:
@@ -213,12 +212,12 @@ def test_a_gpu_is_chosen_if_it_was_idle_at_each_look(monkeypatch: pytest.MonkeyP
     busy = {"busy": 0.5}
     looks = Looks(monkeypatch, {}, {0: busy}, {}, {})
     told: list[str] = []
-    devices = start_devices.lease_devices(options("visible=free:2"), "digits", told.append)
+    devices = free_gpus.lease_devices(options("visible=free:2"), "digits", told.append)
     assert devices.options.device.visible == ["GPU-1", "GPU-2"], "the first was in use in between"
     assert (told, looks.slept) == (["looking for 5 s whether GPU 0, 1, 2 stay idle"], [2.0, 2.0, 1.0])
     devices.release()
     Looks(monkeypatch, {0: busy, 1: busy}, {0: busy, 1: busy}, {}, {})
-    start_devices.lease_devices(options("visible=free:1"), "digits", told.append).release()
+    free_gpus.lease_devices(options("visible=free:1"), "digits", told.append).release()
     assert told.pop() == "looking for 5 s whether GPU 2 stays idle"
     for seen, slept, words in (
         (({}, {0: busy, 1: busy}, {}), [2.0], "needs 2 GPUs, and 1 can be had: GPU 0: busy for 50 % of the time; "
@@ -229,10 +228,10 @@ def test_a_gpu_is_chosen_if_it_was_idle_at_each_look(monkeypatch: pytest.MonkeyP
     ):  # fmt: skip
         looks = Looks(monkeypatch, *seen)
         with pytest.raises(NotFree) as refusal:
-            start_devices.lease_devices(options("visible=free:2"), "digits")
+            free_gpus.lease_devices(options("visible=free:2"), "digits")
         assert (str(refusal.value), looks.slept) == (words, slept)
     looks = Looks(monkeypatch, {})
-    devices = start_devices.lease_devices(options("visible=free:1"), "digits", told.append, among=["GPU-2"])
+    devices = free_gpus.lease_devices(options("visible=free:1"), "digits", told.append, among=["GPU-2"])
     assert (devices.options.device.visible, looks.slept, len(told)) == (["GPU-2"], [], 1), "the queue has looked"
     devices.release()
     assert lease.holders() == {}
@@ -306,13 +305,13 @@ def test_two_other_batch_sizes_predict_the_memory_also_if_only_trials_have_measu
     """As `gputui fit-batch --dry-run` measures a quarter and half of the batch."""
     ended(place("01-s"), 64, 1000, "train.steps_per_epoch=30", "train.decay_steps=100", "seed=3")
     with pytest.raises(NotMeasuredError, match=r"no run with these settings.*\ngputui fit-batch --dry-run"):
-        start_devices.memory_need(in_batches(256))
+        free_gpus.memory_need(in_batches(256))
     ended(place("02-s"), 128, 1640)
-    need = start_devices.memory_need(in_batches(256))
+    need = free_gpus.memory_need(in_batches(256))
     assert need.bytes == with_margin(2920)
     assert need.prediction == "predicted from batch sizes 64 and 128"
     ended(place("03-s"), 32, 680)
-    assert start_devices.memory_need(in_batches(256)).prediction == "predicted from batch sizes 32, 64 and 128"
+    assert free_gpus.memory_need(in_batches(256)).prediction == "predicted from batch sizes 32, 64 and 128"
 
 
 def test_other_settings_and_trainings_that_ran_out_of_memory_predict_nothing() -> None:
@@ -325,7 +324,7 @@ def test_other_settings_and_trainings_that_ran_out_of_memory_predict_nothing() -
     runs.Run(in_runs("00006")).path.mkdir()
     for batch in (128, 256):
         with pytest.raises(NotMeasuredError):
-            start_devices.memory_need(in_batches(batch))
+            free_gpus.memory_need(in_batches(batch))
 
 
 def gpu(index: int, free_mb: int) -> free_gpus.GpuUse:
@@ -343,11 +342,11 @@ def test_a_start_and_the_queue_say_from_what_the_memory_is_predicted(monkeypatch
     box = Machine(gpus, "", 8, 64 * 1024**3)
     monkeypatch.setattr(free_gpus, "read", lambda: uses)
     needs = "needs a GPU with 3.9 GiB free (predicted from batch sizes 64 and 128); "
-    why = start_devices.why_not(asked, box)
+    why = free_gpus.why_not(asked, box)
     assert why.startswith(f"{needs}GPU 0: 2.9 GiB are free of the 3.9 GiB needed")
     uses[:] = [gpu(0, 20_000), gpu(1, 5000)]
     monkeypatch.setattr(this_machine, "read", lambda: box)
-    devices = start_devices.lease_devices(asked, "quickstart", said.append)
+    devices = free_gpus.lease_devices(asked, "quickstart", said.append)
     assert [each.name for each in devices.leases] == ["GPU-1"]
     devices.release()
     assert said == ["needs 3.9 GiB on each GPU, predicted from batch sizes 64 and 128"]

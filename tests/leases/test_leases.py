@@ -29,7 +29,6 @@ from tests.doors.engine import (
     free_gpus,
     gpu_choice,
     lease,
-    start_devices,
 )
 from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import places_runs_folder as runs_folder
@@ -42,8 +41,8 @@ STARTS = """
 import os, random, sys, time
 import msgspec  # before another user, who may not be able to read it
 from gputui.engine.job import this_machine
-from gputui.engine.leases import free_gpus, start_devices
-from gputui.engine.leases.start_devices import Wish
+from gputui.engine.leases import free_gpus
+from gputui.engine.leases.free_gpus import Wish
 from gputui.engine.leases.lease import NotFree
 from gputui.engine.options import gpu_choice
 from gputui.engine.system.identity import Place
@@ -53,7 +52,7 @@ free_gpus.read(), Place.here()  # loads what another user may not be able to rea
 os.setuid(user)
 for _ in range(starts):
     try:
-        gpus, leases = start_devices.choose(wish, "a training")
+        gpus, leases = free_gpus.choose(wish, "a training")
     except NotFree:
         print("not free", flush=True)
         continue
@@ -73,10 +72,10 @@ for _ in range(starts):
 HOLDS = """
 import json, os, sys, time
 from gputui.engine.job import this_machine
-from gputui.engine.leases import start_devices
-from gputui.engine.leases.start_devices import Wish
+from gputui.engine.leases import free_gpus
+from gputui.engine.leases.free_gpus import Wish
 from gputui.engine.options import gpu_choice
-gpus, leases = start_devices.choose(Wish.of(gpu_choice.parse(sys.argv[1]), this_machine.read()), "digits")
+gpus, leases = free_gpus.choose(Wish.of(gpu_choice.parse(sys.argv[1]), this_machine.read()), "digits")
 print(json.dumps([gpu.index for gpu in gpus]), flush=True)
 time.sleep(600)
 """
@@ -175,7 +174,7 @@ def test_a_process_that_appears_between_the_look_and_the_start_keeps_its_gpu(
     monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "0")
     monkeypatch.setattr(free_gpus, "read", lambda: next(looks))
     with pytest.raises(NotFree, match="bob's python"):
-        start_devices.choose(Wish(wish("free:1").choice, 0, (free.key,)), "digits", idle_known=is_queued)
+        free_gpus.choose(Wish(wish("free:1").choice, 0, (free.key,)), "digits", idle_known=is_queued)
     assert lease.holder(free.key) is None
     assert not list(looks)
 
@@ -255,7 +254,7 @@ import json, os, sys, time
 from pathlib import Path
 from gputui.engine.files.places import runs_folder
 from gputui.engine.job import this_machine
-from gputui.engine.leases import free_gpus, start_devices
+from gputui.engine.leases import free_gpus
 from gputui.engine.leases.lease import NotFree
 from gputui.engine.options import Options
 from dataclasses import replace
@@ -263,11 +262,11 @@ per_gpu, user, home = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 options = replace(
     Options(), device=replace(Options().device, visible="free:1"), run=replace(Options().run, per_gpu=per_gpu)
 )
-free_gpus.read(), start_devices.wish_of(options, this_machine.read())  # loads what another user may not be able to read
+free_gpus.read(), free_gpus.wish_of(options, this_machine.read())  # loads what another user may not be able to read
 os.setuid(user)
 os.environ["GPUTUI_HOME"] = home
 try:
-    devices = start_devices.lease_devices(options, "digits", among=["GPU-0000-0"])
+    devices = free_gpus.lease_devices(options, "digits", among=["GPU-0000-0"])
 except NotFree as fault:
     print(json.dumps(str(fault)), flush=True)
     sys.exit()
@@ -366,13 +365,13 @@ BOX = "gpus=2 mig=2@0 mem_used=20"
 CHOOSES = """
 import json, os, sys
 from gputui.engine import presets
-from gputui.engine.leases import start_devices
+from gputui.engine.leases import free_gpus
 from gputui.engine.leases.lease import NotFree
 got = []
 for visible in sys.argv[1:]:
     options = presets.resolve("quickstart", [f"device.visible={visible}"]).options
     try:
-        devices = start_devices.lease_devices(options, "digits")
+        devices = free_gpus.lease_devices(options, "digits")
     except NotFree as fault:
         got.append(str(fault))
     else:

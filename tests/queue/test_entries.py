@@ -34,7 +34,7 @@ from tests.doors.engine import (
     checks,
     entries,
     entry_changes,
-    free_devices,
+    free_gpus,
     launch,
     locks,
     presets,
@@ -43,7 +43,6 @@ from tests.doors.engine import (
     resuming,
     runner,
     runs,
-    start_devices,
     this_machine,
     titles,
 )
@@ -259,9 +258,9 @@ def test_the_runner_looks_at_gpus_only_while_a_run_waits_and_as_long_as_the_sett
     class Reader(DeviceReader):
         looks, closed = 0, 0
 
-        def __call__(self) -> tuple[free_devices.Device, ...]:
+        def __call__(self) -> tuple[entries.Device, ...]:
             self.looks += 1
-            return (free_devices.Device(),)
+            return (entries.Device(),)
 
         def close(self) -> None:
             self.closed += 1
@@ -300,7 +299,7 @@ def test_the_code_that_a_queued_run_trains_is_checked_in_its_copy(
     monkeypatch.setattr(launch, "begin", lambda *_: None)
     monkeypatch.setattr(checks, "of_preset", check)
     monkeypatch.setattr(proof_start, "in_the_way", lambda *_: "")
-    monkeypatch.setattr(start_devices, "in_use", lambda *_: "")
+    monkeypatch.setattr(free_gpus, "in_use", lambda *_: "")
     (tmp_path / "train.py").write_text("x = 1\n")
     run = launch.create_queued(presets.defaults(["visible=none", f"entry={tmp_path}/train.py:build"]), tmp_path)
     change(entries.add_entry(entries.entry_of(run)).run, state="starting", started_at=1.0, code="new")

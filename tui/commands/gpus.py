@@ -26,10 +26,9 @@ if is_called():
     from ...engine.gpu import VISIBLE
     from ...engine.interpreter import interpreter
     from ...engine.job import this_machine
-    from ...engine.leases import free_gpus, start_devices
-    from ...engine.leases.free_gpus import HOW_IDLE, GpuUse, IdleNotes
+    from ...engine.leases import free_gpus
+    from ...engine.leases.free_gpus import HOW_IDLE, GpuUse, IdleNotes, Wish
     from ...engine.leases.lease import Lease, NotFree
-    from ...engine.leases.start_devices import Wish
     from ...engine.options import gpu_choice
     from ...engine.queue import entry_names
     from ...engine.text_table import Table
@@ -82,7 +81,7 @@ def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
         return {}
     from ...engine.queue import entries, free_devices, queue_settings  # only if something is queued
 
-    seen = [free_devices.Device(gpu) for gpu in gpus]
+    seen = [entries.Device(gpu) for gpu in gpus]
     settings, at_once = queue_settings.read(), free_devices.shown_at_once(seen)
     allowed = free_devices.allowed(seen, settings)
     following: dict[str, str] = {}
@@ -170,7 +169,7 @@ def lease(gpus: str, command: Sequence[str], wait: bool) -> int:
     last = ""
     while True:
         try:
-            chosen, leases = start_devices.choose(wish, os.path.basename(command[0]), tell=complain)
+            chosen, leases = free_gpus.choose(wish, os.path.basename(command[0]), tell=complain)
             break
         except NotFree as fault:
             if not wait:

@@ -50,9 +50,9 @@ if is_called():
     from ...engine.gpu import Gpu
     from ...engine.job import slurm, start_worker
     from ...engine.job.machine_gpus import Machine
-    from ...engine.leases import start_devices
+    from ...engine.leases import free_gpus
+    from ...engine.leases.free_gpus import NotMeasuredError
     from ...engine.leases.lease import NotFree
-    from ...engine.leases.start_devices import NotMeasuredError
     from ...engine.options import Options
     from ...engine.presets import Preset
     from ...engine.process import launch, resuming
@@ -107,7 +107,7 @@ def run_preset(
         complain(f"{reason}: a new run is started")
     findings += start_worker.test_cluster(kind, here)
     presses = Presses(preset.options.run.stop_signal)  # from here on Ctrl-C is for the run
-    others = start_devices.in_use(preset.options, here) if here.gpus and sys.stderr.isatty() else ""
+    others = free_gpus.in_use(preset.options, here) if here.gpus and sys.stderr.isatty() else ""
     if others and not wait and not anyway:
         complain(f"warning: {others}\n--wait starts when they are free, device.visible=free:1 takes another GPU")
     run, process = _when_free(preset.options, wait, presses, lambda: launch.start(preset, complain))
@@ -155,7 +155,7 @@ def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[
     """If `wait`, begin when devices are free. Raises Refused, KeyboardInterrupt after a Ctrl-C."""
     while True:
         if wait:
-            start_devices.wait(options, complain, lambda: presses.count > 0)
+            free_gpus.wait(options, complain, lambda: presses.count > 0)
         if presses.count:
             raise KeyboardInterrupt
         try:

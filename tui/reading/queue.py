@@ -14,7 +14,6 @@ from ...engine.job import this_machine
 from ...engine.queue import entries, free_devices, queue_settings
 from ...engine.queue.entries import Entry, ListingReader, News
 from ...engine.queue.forecast import MOST_RUNS, Begun, Durations, Expected, start_times
-from ...engine.queue.free_devices import Device
 from ...engine.queue.jobs import Job, ProofJob, RunJob, job_of, state_if_not_ended
 from ...engine.queue.queue_settings import Settings
 from ...engine.runs import Run, titles
@@ -30,10 +29,9 @@ def starts_in(listed: Sequence[Entry], news: News) -> dict[str, float | None]:
     """Return the seconds until each waiting entry starts, None if unknown: of runs that Slurm starts, without devices
     in the runner's `news`, or in a paused queue."""
     unknown = dict.fromkeys(entry.run for entry in listed if entry.state in entries.WAITS)
-    devices = free_devices.from_news(news.devices)
-    if entries.is_paused() or not devices:
+    if entries.is_paused() or not news.devices:
         return unknown
-    return unknown | _starts_in([entry for entry in listed if not entry.is_of_slurm], devices, news)
+    return unknown | _starts_in([entry for entry in listed if not entry.is_of_slurm], news)
 
 
 class StartTimes:
@@ -59,9 +57,9 @@ def when_text(seconds: float | None) -> str:
     return "" if seconds is None else f"in about {clock(seconds)}" if seconds >= 1 else "soon"
 
 
-def _starts_in(listed: Sequence[Entry], devices: Sequence[Device], news: News) -> dict[str, float | None]:
-    gpus, now = free_devices.shown_at_once(devices), time.time()
-    settings = _settings(queue_settings.path(), queue_settings.stamp())
+def _starts_in(listed: Sequence[Entry], news: News) -> dict[str, float | None]:
+    devices, now = news.devices, time.time()
+    gpus, settings = free_devices.shown_at_once(devices), _settings(queue_settings.path(), queue_settings.stamp())
 
     @cache
     def durations() -> Durations:

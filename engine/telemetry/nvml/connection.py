@@ -1,5 +1,5 @@
-"""Opens, reads and closes NVML through `pynvml`, the module of nvidia-ml-py. One thread must do all three. NVML must
-not be called after `close`, and an open NVML cannot be used in a forked child. gpu_reader.py reads a single GPU.
+"""Opens, reads and closes NVML through `pynvml`, the module of nvidia-ml-py. One thread must do all three, and NVML
+must not be called after `close`, or in a forked child.
 """
 
 from __future__ import annotations
@@ -109,7 +109,20 @@ def _unavailable(fault: Exception) -> NvmlUnavailable:
     return NvmlUnavailable(LIBRARY_ALONE_MISSING if alone else text_of(fault), code)
 
 
-# ---- the CPUs of a GPU's NUMA node ---------------------------------------------------------------
+# ---- one reading, for which nobody waits longer than 10 s --------------------------------------------
+
+
+def readings(processes: bool = False) -> list[Gpu]:
+    """Each GPU by index, read once. Raises NvmlUnavailable, also if the driver does not answer within 10 s."""
+
+    def read() -> list[Gpu]:
+        with contextlib.closing(Nvml(processes=processes)) as nvml:
+            return nvml.read()
+
+    try:
+        return BackgroundCall(read).result(PATIENCE_SECONDS)
+    except TimeoutError as late:
+        raise NvmlUnavailable(str(late)) from None
 
 
 _BITS = 64
@@ -117,23 +130,19 @@ _BITS = 64
 
 def cpus_near(indexes: Sequence[int]) -> list[frozenset[int]]:
     """The CPUs of the NUMA node of each GPU (NVML's index); empty if the driver does not say within 10 s."""
-    try:
-        return BackgroundCall(lambda: _ask(indexes)).result(PATIENCE_SECONDS)
-    except (pynvml.NVMLError, TimeoutError, OSError):
-        return [frozenset()] * len(indexes)
-
-
-def _ask(indexes: Sequence[int]) -> list[frozenset[int]]:
     words = -(-max(os.sysconf("SC_NPROCESSORS_CONF"), 1) // _BITS)
-    pynvml.nvmlInit()
+
+    def masks() -> list[Iterable[int]]:
+        with contextlib.closing(Nvml()) as nvml:
+            return [pynvml.nvmlDeviceGetCpuAffinity(nvml.devices[index].handle, words) for index in indexes]
+
     try:
-        masks = [pynvml.nvmlDeviceGetCpuAffinity(pynvml.nvmlDeviceGetHandleByIndex(gpu), words) for gpu in indexes]
-    finally:
-        pynvml.nvmlShutdown()
-    return [_cpus(mask) for mask in masks]
-
-
-def _cpus(mask: Iterable[int]) -> frozenset[int]:
-    return frozenset(
-        place * _BITS + bit for place, word in enumerate(mask) for bit in range(_BITS) if int(word) >> bit & 1
-    )
+        answers = BackgroundCall(masks).result(PATIENCE_SECONDS)
+    except (pynvml.NVMLError, NvmlUnavailable, TimeoutError, OSError):
+        return [frozenset()] * len(indexes)
+    return [
+        frozenset(
+            place * _BITS + bit for place, word in enumerate(mask) for bit in range(_BITS) if int(word) >> bit & 1
+        )
+        for mask in answers
+    ]

@@ -1,8 +1,7 @@
-"""Activity and traffic of a GPU and of its MIG instances, from the best source that answers. The sources are GPM
-(NVIDIA's performance metrics, from Hopper on), else NVLink's counters and PCIe throughput. A source that the chip, the
-driver or the administrator refuses is not asked again until the GPU is opened again. A source that has only failed is
-asked again. GPM and the NVLink counters give differences of two readings. GPM reports activity, PCIe and NVLink traffic
-with one pair of calls and without blocking; two of its samples must be at least 100 ms apart.
+"""Activity and traffic of a GPU and of its MIG instances, from the best source that answers: GPM (NVIDIA's performance
+metrics, from Hopper on), else NVLink's counters and PCIe throughput. A source that the chip, the driver or the
+administrator refuses is not asked again until the GPU is opened again, one that has only failed is. GPM and the NVLink
+counters give differences of two readings; two samples of GPM, which does not block, must be at least 100 ms apart.
 """
 
 from __future__ import annotations

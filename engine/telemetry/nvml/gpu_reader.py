@@ -1,5 +1,5 @@
-"""Reads one GPU: its properties that never change, its figures, and whether it is lost or back again. A reading has a
-value for a figure, or a reason in `reasons`. A figure with neither was not asked for.
+"""Reads one GPU: its properties that never change, its figures, and whether it is lost or back again. A figure with
+neither a value nor a reason in `reasons` was not asked for.
 """
 
 from __future__ import annotations

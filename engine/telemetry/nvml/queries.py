@@ -1,6 +1,5 @@
-"""The questions that NVML is asked about a GPU. For each there is one function per generation of drivers, the newest
-first. A function returns values, or a Reason for a value that the driver marks as not available by the largest number
-of its type; or it raises an exception. gpu_reader.py decides when each question is asked.
+"""The questions that NVML is asked about a GPU, with one function per generation of drivers, the newest first. It
+returns values, or a Reason for one that the driver marks as not available by the largest number of its type, or raises.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Why there is no reading: turns NVML's many errors into five reasons and a text for the user. No other module looks at
-NVML's error codes. A broken driver may raise any exception at any call, which must never end a thread.
+"""Why there is no reading: turns NVML's many errors into five reasons and a text for the user. A broken driver may
+raise any exception at any call, which must never end a thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The errors of GPUs that the driver reports during a run, by their Xid numbers (NVML's events). The same numbers are
-in the kernel's log, which a user may not be allowed to read. Platforms without events (WSL, most virtual GPUs, old
-drivers) have no such errors; nothing else changes there.
+"""The errors of GPUs that the driver reports during a run, by their Xid numbers (NVML's events). Platforms without
+events (WSL, most virtual GPUs, old drivers) have none.
 """
 
 from __future__ import annotations
