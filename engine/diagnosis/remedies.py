@@ -1,11 +1,11 @@
-"""Remedies for a training that computes too slowly: changes of options, or advice, with a reason and the greatest
-possible gain, if known. Only a measurement decides if they help (proof/).
+"""Remedies for a training that computes too slowly: changes of options with a reason and the greatest possible gain, if
+known, or advice, which is a text. Only a measurement decides if they help (proof/).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..files.values import number, whole
@@ -50,10 +50,9 @@ def python_overhead(s: Measurements) -> Iterator[Remedy]:
 
 def _steps(s: Measurements) -> Iterator[Remedy]:
     if _steps_per_execution(s) < FEW_STEPS:
+        # no bound of the gain: the cost of a call within TensorFlow is not measured apart from the step
         why = f"{FEW_STEPS} steps in one call share its cost in Python and in TensorFlow"
-        yield Remedy(
-            "device", {"compile.steps_per_execution": FEW_STEPS}, why
-        )  # no bound: the cost of a call within TensorFlow is not measured apart from the step
+        yield Remedy("device", {"compile.steps_per_execution": FEW_STEPS}, why)
 
 
 def _steps_per_execution(s: Measurements) -> float:
@@ -99,15 +98,13 @@ def computing(s: Measurements) -> Iterator[Remedy]:
         )
 
 
-def bandwidth(s: Measurements) -> Iterator[Remedy]:
+def bandwidth(s: Measurements) -> Iterator[Remedy | str]:
     """Yield remedies for a GPU that waits for its memory: 16-bit numbers need half, and XLA joins kernels."""
     yield from precision(s)
     yield from _xla(s)
-    yield Remedy(
-        "xla",
-        {},
-        "kernels that compute little for each number wait for the GPU's memory: fuse activations and "
-        "normalization, leave out copies and transpositions; a larger batch does not help",
+    yield (
+        "kernels that compute little for each number wait for the GPU's memory: fuse activations and normalization, "
+        "leave out copies and transpositions; a larger batch does not help"
     )
 
 
@@ -157,39 +154,24 @@ def _xla(s: Measurements) -> Iterator[Remedy]:
 # ---- advice -----------------------------------------------------------------------------------
 
 
-def advice(reason: str) -> Callable[[Measurements], Iterator[Remedy]]:
-    """Return a function that yields one remedy without changes, with this reason."""
-
-    def remedies(_s: Measurements) -> Iterator[Remedy]:
-        yield Remedy("device", {}, reason)
-
-    return remedies
-
-
-def memory_limit(s: Measurements) -> Iterator[Remedy]:
+def memory_limit(s: Measurements) -> Iterator[Remedy | str]:
     yield from precision(s)
-    yield Remedy("device", {}, "no larger batch fits; 16-bit precision halves what the layers keep")
+    yield "no larger batch fits; 16-bit precision halves what the layers keep"
     if s.gpu_neighbours:
-        yield Remedy("device", {}, f"other programs take memory of this GPU: {', '.join(s.gpu_neighbours)}")
-    yield Remedy(
-        "device",
-        {},
+        yield f"other programs take memory of this GPU: {', '.join(s.gpu_neighbours)}"
+    yield (
         "train.micro_batches computes a larger batch in parts, each in the memory of one; run.on_oom=accumulate "
-        "does so by itself if memory runs out",
+        "does so by itself if memory runs out"
     )
 
 
-def stalls(s: Measurements) -> Iterator[Remedy]:
+def stalls(s: Measurements) -> Iterator[str]:
     every = s.option("run.checkpoint")
     if isinstance(every, int):
         often = counted(every, "steps") if every > 1 else "step"
-        yield Remedy("device", {}, f"checkpoints are written every {often}: write them less often")
+        yield f"checkpoints are written every {often}: write them less often"
     if (s.pauses or 0) >= 0.15 and (number(s.option("train.validation_split")) or 0) > 0:
-        yield Remedy("device", {}, "evaluation takes long: lower train.validation_split, or make epochs longer")
-
-
-def throttled(s: Measurements) -> Iterator[Remedy]:
-    yield Remedy("device", {}, f"check the machine's cooling and power supply ({', '.join(s.throttle)})")
+        yield "evaluation takes long: lower train.validation_split, or make epochs longer"
 
 
 READING = ("read",)  # stages that are faster when several files are read in parallel
@@ -226,7 +208,7 @@ ANY_STAGE = "make its work cheaper, or do it once and save the result"
 
 # The gain is at most the wait, and only a change of the slowest stage may gain all of it, as stages run in parallel;
 # of other stages there is an estimate.
-def for_input(s: Measurements) -> Iterator[Remedy]:
+def for_input(s: Measurements) -> Iterator[Remedy | str]:
     for maker in (_cache, _prepare, _reads, _parallel):
         yield from maker(s)
     # with prefetching, a step still takes as long as the longer one of input and computing
@@ -238,15 +220,15 @@ def for_input(s: Measurements) -> Iterator[Remedy]:
         why = f"the input pipeline runs only {s.numa}; off lets it use all CPUs"
         yield Remedy("input", {"device.numa": "off"}, why)
     if s.disk_waited_for:
-        yield Remedy("input", {}, "the disk is slow: copy the data to a local one, or write TFRecord shards")
+        yield "the disk is slow: copy the data to a local one, or write TFRecord shards"
     given = s.option("input.augment")
     costly = given == "heavy" or (isinstance(given, list) and not set(given) <= set(MOVED))
     if costly and _share(s, ("augment",)) >= 0.5:
         named = "heavy" if given == "heavy" else ",".join(given)
-        yield Remedy("input", {}, f"most of the input's work is augment={named}; light takes far less time")
+        yield f"most of the input's work is augment={named}; light takes far less time"
 
 
-def for_transfer(s: Measurements) -> Iterator[Remedy]:
+def for_transfer(s: Measurements) -> Iterator[Remedy | str]:
     """Yield remedies for copies to the GPU."""
     copying = s.transfer or 0.0
     if not s.device_batches:
@@ -257,7 +239,7 @@ def for_transfer(s: Measurements) -> Iterator[Remedy]:
         why = "uint8 images are copied to the GPU as float32; as bytes they are a quarter of the size"
         yield Remedy("input", {"input.cast": "device"}, why, expected_gain=gain((1 - BYTE_SHARE) * copying))
     if s.device_batches or "input.cast" in s.inapplicable:
-        yield Remedy("input", {}, "copy fewer bytes: 16-bit numbers, or uint8 that the model converts")
+        yield "copy fewer bytes: 16-bit numbers, or uint8 that the model converts"
 
 
 def in_the_data(s: Measurements) -> Remedy:
@@ -283,17 +265,15 @@ def in_the_data(s: Measurements) -> Remedy:
 # ---- options ----------------------------------------------------------------------------------
 
 
-def _cache(s: Measurements) -> Iterator[Remedy]:
+def _cache(s: Measurements) -> Iterator[Remedy | str]:
     if s.option("input.cache") != "off" or _share(s, LOADING) < STAGE_WORTH or _passes(s) < 1.5:
         return
     needed = (s.train_samples or 0) * (s.sample_bytes or 0)
     free = s.host_memory_free_bytes
     if free is not None and needed > ROOM_FOR_CACHE * free:
-        yield Remedy(
-            "input",
-            {},
+        yield (
             f"a cache would save reading, but {size(needed)} do not fit into {size(free)} of free memory: "
-            "set input.cache to a folder on a fast disk",
+            "set input.cache to a folder on a fast disk"
         )
         return
     most, about = _expected(s, LOADING)
@@ -301,17 +281,15 @@ def _cache(s: Measurements) -> Iterator[Remedy]:
     yield Remedy("input", {"input.cache": "memory"}, why, expected_gain=most)
 
 
-def _prepare(s: Measurements) -> Iterator[Remedy]:
+def _prepare(s: Measurements) -> Iterator[str]:
     """After how many epochs that pays, only the command's --estimate measures."""
     if s.option("input.cache") != "off" or not _decodes(s) or _share(s, LOADING) < STAGE_WORTH or _passes(s) < 1.5:
         return
     ms = sum(stage_ms(stage) or 0.0 for stage in s.stages if _is_one_of(stage, LOADING))
     each = f" ({with_unit(ms, 'ms')} per batch)" if ms else ""
-    yield Remedy(
-        "input",
-        {},
+    yield (
         f"each epoch reads and decodes the same samples again{each}; gputui prepare --preset PRESET -o FOLDER "
-        "does it once for all runs, and with --estimate measures after how many epochs that pays",
+        "does it once for all runs, and with --estimate measures after how many epochs that pays"
     )
 
 

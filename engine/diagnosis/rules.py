@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from .. import figures
 from ..figures import Figure
-from ..runs.events import Remedy
+from ..runs.events import Remedy, Step
 from . import remedies as making
 from . import stragglers
 from .measurements import (
@@ -30,7 +30,7 @@ from .measurements import (
     WAITS_APART,
     Measurements,
 )
-from .remedies import advice, computing, for_input, for_transfer, precision
+from .remedies import computing, for_input, for_transfer, precision
 
 FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 
@@ -66,13 +66,16 @@ class Rule:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict: its word, label, remedies and rules; `endings` of its sentence, the longest that fits is added."""
+    """A verdict: its word, label, remedies (a text is advice at the `step`) and rules; `endings` of its sentence, the
+    longest that fits is added.
+    """
 
     word: str
     label: str
-    remedies: Callable[[Measurements], Iterable[Remedy]] = lambda _s: ()
+    remedies: Callable[[Measurements], Iterable[Remedy | str]] = lambda _s: ()
     rules: tuple[Rule, ...] = ()
     endings: Callable[[Measurements], list[str]] = lambda _s: []
+    step: Step = "device"
 
 
 def _gpu_waits(s: Measurements) -> bool:
@@ -110,17 +113,19 @@ def _slow_part(s: Measurements) -> list[str]:
 _VERDICTS = (
     #    word, label, remedies; each rule: figure, thresholds to count and to decide, sentence, source, rank
     Verdict("retracing", "Retracing",
-            advice("inputs change their shape or Python values from step to step: pad or bucket them, pass tensors"), (
+            lambda _s: ["inputs change their shape or Python values from step to step: pad or bucket them, "
+                        "pass tensors"], (
         # Traces of the function that runs the steps, with all that it calls; not what XLA compiles for another shape.
         Rule("traces", 5, 5, "TensorFlow has traced the step {value} times (usual: 1 or 2)",
              "TF guide (retracing), gputui", FAULT),
     )),
-    Verdict("throttled", "Throttled", making.throttled, (
+    Verdict("throttled", "Throttled",
+            lambda s: [f"check the machine's cooling and power supply ({', '.join(s.throttle)})"], (
         Rule("throttled", 0.10, 0.20, "the GPU slows itself down {value} of the time",
              "SageMaker (outliers), gputui", FAULT),
     )),
     Verdict("memory_growing", "Memory grows",
-            advice("look for lists that keep tensors, and for functions that are traced repeatedly"), (
+            lambda _s: ["look for lists that keep tensors, and for functions that are traced repeatedly"], (
         Rule("memory_growth", 0.05, 0.05, "its memory has grown by {value} of what it may take",
              "SageMaker (mean of 10 readings + 5 points)", FAULT),
         Rule("host_memory_growth", 0.05, 0.05, "its memory has grown by {value} of the machine's",
@@ -136,13 +141,13 @@ _VERDICTS = (
              "SageMaker (I/O wait 50 %), gputui", SUPPORTING, when=lambda s: s.reads_from_disk),
         Rule("cpu", CORES_BUSY, CORES_BUSY, "all CPU cores are busy ({value})",
              "SageMaker (CPU >= 90 %)", SUPPORTING),
-    ), endings=_slow_part),
+    ), endings=_slow_part, step="input"),
     Verdict("transfer_bound", "Transfer-bound", for_transfer, (
         # XProf counts copies to the device as input.
         Rule("transfer", 0.05, 0.20, "copying a batch to the GPU takes {value} of a step's time",
              "XProf (input and its copies: 5 and 20 %), gputui", LOST_TIME,
              when=lambda s: not s.device_batches or (s.transfer or 0.0) >= COPIES_ALL_THE_TIME),
-    )),
+    ), step="input"),
     Verdict("python_overhead", "Python overhead", making.python_overhead, (
         Rule("python_share", 0.03, MUCH_PYTHON, "Python between the steps takes {value} of the time",
              "XProf (rest of the step: 3 and 15 %)", LOST_TIME, when=_gpu_waits),
@@ -154,20 +159,20 @@ _VERDICTS = (
         Rule("worker_exchange", 0.03, 0.15,
              "exchanging gradients between workers takes {value} of a step, timed alone",
              "gputui (an all-reduce of their size), XProf (collectives: 3 and 15 %)", LOST_TIME),
-    )),
+    ), step="gpus"),
     Verdict("imbalance", "GPUs are not equally busy", stragglers.gpu_remedies, (
         Rule("busy_gap", BUSY_APART, 0.50, "the most and the least busy GPU differ by {value} of the time",
              "SageMaker (0.5), gputui", UNUSED, when=lambda s: s.gpus > 1),
         # Each step waits for the slowest GPU; kernels of NCCL count as busy while they wait, and hide the gap above.
         Rule("clock_gap", CLOCK_APART, 0.20, "one GPU's clock is {value} below that of the others",
              "gputui", UNUSED, when=lambda s: s.gpus > 1),
-    )),
+    ), step="gpus"),
     Verdict("slow_worker", "Slow worker", stragglers.worker_remedies, (
         # Each step waits for the slowest worker; only the chief's run has the figures of all.
         Rule("worker_gap", WAITS_APART, 0.30,
              "one waits {value} of its steps longer for input than the others",
              "gputui", LOST_TIME),
-    ), endings=lambda s: [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"]),
+    ), endings=lambda s: [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"], step="input"),
     Verdict("underfilled", "GPU underused", making.underfilled, (
         Rule("busy_mean", GPU_WORKS, 0.50, "the GPU is busy {value} of the time",
              "SageMaker (70 %), Kineto (50 %)", UNUSED, below=True, when=lambda s: s.on_gpu),
@@ -200,15 +205,15 @@ _VERDICTS = (
         Rule("dram_active", 0.60, 0.70, "the GPU's memory transfers data {value} of the time",
              "DCGM (DRAM activity: 80 % at most), gputui", LIMIT,
              when=lambda s: device_works(s) and (s.tensor_active or 0.0) < TENSOR_FULL),
-    )),
+    ), step="xla"),
     Verdict("compute_bound", "Compute-bound", making.computing, (
         Rule("tensor_active", 0.10, 0.05,
              "the tensor cores work {value} of the time, and 16 bits would use them",
              "Kineto (tensor cores idle), gputui", LIMIT, below=True,
-             when=lambda s: s.on_gpu and device_works(s) and any(remedy.changes for remedy in precision(s))),
+             when=lambda s: s.on_gpu and device_works(s) and any(precision(s))),
         Rule("compute_share", COMPUTES, COMPUTES, "TensorFlow's graph takes {value} of the step",
              "TF guide (97 % of synthetic), gputui", LIMIT,
-             when=lambda s: device_works(s) and any(remedy.changes for remedy in computing(s))),
+             when=lambda s: device_works(s) and any(computing(s))),
     )),
     Verdict("healthy", "Healthy"),
     Verdict("undecided", "No verdict"),

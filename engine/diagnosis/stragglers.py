@@ -112,17 +112,15 @@ def neighbours(gpu: Gpu) -> list[str]:
     ]
 
 
-def gpu_remedies(s: Measurements) -> Iterator[Remedy]:
+def gpu_remedies(s: Measurements) -> Iterator[str]:
     if s.slow_gpu is None or not s.slow_gpu_causes:
         which = "the busier GPUs" if s.slow_gpu is None else f"GPU {s.slow_gpu}, which the others wait for"
         about = f"look for other processes on {which}, for GPUs of different models, and for a narrow PCIe link"
-        yield Remedy("gpus", {}, f"{about} (gputui doctor)")
+        yield f"{about} (gputui doctor)"
         return
-    yield Remedy(
-        "gpus",
-        {},
+    yield (
         f"GPU {s.slow_gpu} is slower than the others: {'; '.join(s.slow_gpu_causes)}; remove the cause, or "
-        "leave it out with strategy.devices if it costs more than it computes",
+        "leave it out with strategy.devices if it costs more than it computes"
     )
 
 
@@ -148,12 +146,10 @@ def worker_figures(readings: Collection[WorkerReadings]) -> dict[str, Any]:
     return {"worker_gap": gap, "slow_worker": name, "slow_worker_wait": means[slowest]}
 
 
-def worker_remedies(s: Measurements) -> Iterator[Remedy]:
-    yield Remedy(
-        "input",
-        {},
+def worker_remedies(s: Measurements) -> Iterator[str]:
+    yield (
         f"compare the machine of {s.slow_worker} with the others: its CPUs, other programs on them, and the "
-        "disk or network that it reads from; gputui diagnose of its own run names the slowest stage of its input",
+        "disk or network that it reads from; gputui diagnose of its own run names the slowest stage of its input"
     )
 
 
@@ -177,26 +173,22 @@ def figures(exchange: GradientExchange | None, started: Started | None, step_ms:
 # ---- remedies ---------------------------------------------------------------------------------
 
 
-def remedies(s: Measurements) -> Iterator[Remedy]:
+def remedies(s: Measurements) -> Iterator[Remedy | str]:
     if s.option("strategy.kind") == MULTI_WORKER:
         yield from _twice_the_batch(s)
-        yield Remedy("gpus", {}, _faster_network(s))
+        yield _faster_network(s)
         return
     if s.option("strategy.communication") in ("auto", "nccl") and s.nvlink is False:
         why = "these GPUs exchange nothing over NVLink: sums on one device can be faster than NCCL"
         yield Remedy("gpus", {"strategy.communication": "reduction_to_one_device"}, why)
     yield from larger_batch(s)
-    yield Remedy(
-        "gpus",
-        {},
+    yield (
         "gradients are exchanged once per step: with a larger batch for each GPU they are exchanged less often; "
-        "train.gradient_accumulation cannot do this: it works only with strategy.kind=single",
+        "train.gradient_accumulation cannot do this: it works only with strategy.kind=single"
     )
-    yield Remedy(
-        "gpus",
-        {},
+    yield (
         "set NCCL_DEBUG=INFO in the environment: the log then shows how NCCL copies: P2P directly between "
-        "GPUs, SHM through the host's memory",
+        "GPUs, SHM through the host's memory"
     )
 
 
@@ -291,29 +283,23 @@ def clock_evidence(s: Measurements) -> str:
     return f"its clock is {{}} of at most {most}{held}"
 
 
-def clock_remedies(s: Measurements) -> Iterator[Remedy]:
+def clock_remedies(s: Measurements) -> Iterator[str]:
     gpus = ",".join(map(str, s.gpu_indexes))
     command = f"nvidia-smi -i {gpus}" if gpus else "nvidia-smi"
     if limit_is_low(s):
-        yield Remedy(
-            "device",
-            {},
+        yield (
             f"the power limit is {_watts(s.power_limit_w)}, and the default {_watts(s.power_limit_default_w)}: "
-            f"as root {command} -pl {round(s.power_limit_default_w or 0)}, unless somebody has lowered it on purpose",
+            f"as root {command} -pl {round(s.power_limit_default_w or 0)}, unless somebody has lowered it on purpose"
         )
     elif s.clocks_set_by:
-        yield Remedy(
-            "device",
-            {},
+        yield (
             f"somebody has set the clocks ({', '.join(s.clocks_set_by)}): as root {command} -rac resets "
-            f"application clocks, and {command} -rgc releases locked ones",
+            f"application clocks, and {command} -rgc releases locked ones"
         )
     else:
-        yield Remedy(
-            "device",
-            {},
+        yield (
             f"the driver gives no reason for the low clock: as root {command} -rgc releases locked clocks; "
-            f"{command} -q -d CLOCK,POWER,PERFORMANCE shows its limits",
+            f"{command} -q -d CLOCK,POWER,PERFORMANCE shows its limits"
         )
 
 

@@ -87,8 +87,9 @@ def diagnose(measured: Measurements) -> Diagnosis:
 def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:
     """Return the remedies for the verdicts, in the order in which to try them, each change once."""
     chosen: list[Remedy] = []
-    for verdict in verdicts:
-        for remedy in VERDICTS[verdict].remedies(measured):
+    for verdict in map(VERDICTS.__getitem__, verdicts):
+        for made in verdict.remedies(measured):
+            remedy = Remedy(verdict.step, {}, made) if isinstance(made, str) else made
             if remedy.changes not in [earlier.changes for earlier in chosen if earlier.changes]:
                 chosen.append(remedy)
     if verdicts[:1] == ["input_bound"] and not any(remedy.step == "input" for remedy in chosen):
