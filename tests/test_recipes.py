@@ -89,7 +89,7 @@ def test_the_example_of_a_measurement_measures_and_its_kind_is_declared(tmp_path
     exec(compile(module, "steadiness", "exec"), names)
     (kind,) = eval(entry, {"Kind": Kind}).values()
     assert kind.module == names["__name__"]
-    asked = request.of_opened("steadiness", presets.defaults([]), None, repeats=4)
+    asked = request.of_opened("steadiness", presets.defaults([]), repeats=4)
     record = folder.empty_record(tmp_path, asked)
     bench = PlantedBench(tmp_path, lambda _options, before: Planted(1000 + 100 * before))
     names["measure"](Measurement(asked, record, bench, HERE))

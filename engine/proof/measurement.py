@@ -1,6 +1,6 @@
 """What all measurements share: a trial is measured once, also by a resumed process, again if it may have failed by
 chance, and none after a stop or beyond the time. What is measured, and in which order, says the `measure` of a
-strategy: proof_loop.py, scaling/rounds.py, tune/search.py, tune/dry_run.py, tune/rate_test.py, sweep/sweep_loop.py.
+strategy: proof_loop.py, scaling/rounds.py, tune/search.py, tune/rate_test.py, sweep/sweep_loop.py.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from ..options import Notify, Options
 from ..presets import PresetError
 from ..process.spawn import own_lock
 from ..runs import Run, RunError, results
+from ..runs.launched_with import options_of
 from ..system import locks, stop_signals
 from ..system.identity import Process
 from ..system.locks import PROOF_LOCK
@@ -42,6 +43,7 @@ from .folder import Proof, empty_record, read_record
 from .measurement import Measurement
 from .request import Request
 
+SEEDS = 2**31 - 1  # trials of a sweep have the seed modulo this
 STAND = ("ok", "slower", "timeout")  # a resumed proof that had failed keeps its trials with these outcomes
 Work = Callable[[Measurement], None]  # may raise Stopped and BaselineFailed
 
@@ -79,6 +81,7 @@ def main(path: Path, work: Work = measure) -> int:
         record.write("examining this machine")
 
         def carry_out() -> None:
+            _refuse_other_seed(request, record)
             here = this_machine.read()
             record.machine = {
                 "system": platform.platform(),
@@ -141,6 +144,21 @@ def _go_on(path: Path, record: Record) -> list[Trial]:
     if before.state == "failed":  # the cause may be repaired, so that failed trials do not count
         record.earlier = [trial for trial in record.earlier if trial.outcome in STAND]
     return record.earlier
+
+
+def _refuse_other_seed(request: Request, record: Record) -> None:
+    """Raise BaselineFailed if the request was given another seed than the trials so far have: they would be mixed."""
+    own, sweep = request.baseline().options.train.seed, record.sweep
+    asked = request.seed if own is None else own
+    seeds = [trial.seed for trial in sweep.trials[:1]] if sweep and not sweep.settings.study else []
+    for trial in record.earlier[:1]:
+        seed = options_of(Run(record.path.parent / TRIALS / trial.run)).get("train.seed")
+        seeds += [seed - (trial.repeat - 1 if ":" in trial.key else 0)] if isinstance(seed, int) else []
+    if seeds and (seeds[0] - asked) % SEEDS:
+        raise BaselineFailed(
+            f"its trials so far have train.seed={seeds[0]}, and the request now has {asked}: what is resumed keeps its "
+            f"seed; give it back, or start anew: {request.command}"
+        )
 
 
 def _end(run: Run) -> None:

@@ -92,17 +92,17 @@ class Request:
 
 def of_preset(kind: str, name: str, settings: Sequence[str], **more: Any) -> Request:
     """Return a request about the preset `name` (name or path) with `KEY=VALUE` texts. Raises PresetError."""
-    return of_opened(kind, presets.resolve(name, settings), presets.find(name), **more)
+    return of_opened(kind, presets.resolve(name, settings), **more)
 
 
-def of_opened(kind: str, preset: Preset, source: Path | None, **more: Any) -> Request:
-    """Return a request about a preset with unsaved changes, opened from the file `source` if there is one."""
+def of_opened(kind: str, preset: Preset, **more: Any) -> Request:
+    """Return a request about a preset, also with unsaved changes."""
     seed = preset.options.train.seed
     return Request(
         kind=kind,
         preset_name=preset.name,
         preset=preset.to_yaml(),
-        source=None if source is None else str(source.resolve()),
+        source=None if preset.file is None else str(preset.file.resolve()),
         folder=str(Path.cwd()),
         seed=secrets.randbelow(2**31) if seed is None else seed,
         **more,
@@ -116,7 +116,7 @@ def of_run(run: Run, **more: Any) -> Request:
     if not can_be_trained(run):
         raise ProofError(f"{run.name} {OWN_FIT}")
     name = run.id.split("-", 2)[-1]  # the id is date-time-name
-    return of_opened("loop", Preset(name, preset.options, preset.description), None, run=run.id, **more)
+    return of_opened("loop", Preset(name, preset.options, preset.description), run=run.id, **more)
 
 
 def can_be_trained(run: Run) -> bool:
@@ -140,7 +140,7 @@ def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
         if value == value_of(before, key):
             raise ProofError(f"--set {setting} changes nothing: {key} is {proof_sentences.value(value)} in {name}")
         changes[key] = value
-    return of_opened("ab", before, presets.find(name), changes=changes, **more)
+    return of_opened("ab", before, changes=changes, **more)
 
 
 def sides(request: Request) -> list[Preset]:

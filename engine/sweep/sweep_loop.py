@@ -17,6 +17,7 @@ from typing import Any
 
 from ..presets import PresetError
 from ..proof.measurement import Measurement
+from ..proof.process import SEEDS
 from ..proof.request import Request
 from ..runs import RunError
 from ..trials import sweep_record, sweep_sentences
@@ -59,7 +60,6 @@ from .trainings import (
 
 POLL_SECONDS = 0.5
 MOST_CRASHES = 2  # of a trial that is launched again: it was killed, or the machine has restarted
-SEEDS_BELOW = 2**31 - 1
 ENDED = (DONE, FAILED, STOPPED, PAUSED)
 OUT_OF_TIME = "the time for the {part} was used up"
 
@@ -176,7 +176,7 @@ class SweepLoop:
     def _add(self, changes: Mapping[str, Any], seed: int, part: str) -> None:
         trials = self._sweep.trials
         name = f"{self._record.id}-{len(trials) + 1:03d}"
-        trials.append(SweepTrial(run=name, changes=dict(changes), seed=seed % SEEDS_BELOW, part=part))
+        trials.append(SweepTrial(run=name, changes=dict(changes), seed=seed % SEEDS, part=part))
 
     def _plan_proof(self) -> None:
         """The same fresh seeds for all, in turn. Of earlier finalists, trials that were not trained are left out."""
@@ -192,7 +192,7 @@ class SweepLoop:
         seeds, used = dict.fromkeys(trial.seed for trial in earlier), {trial.seed for trial in sweep.trials}
         source = random.Random(f"{self._seed} proof")
         while not earlier and len(seeds) < settings.proof_seeds:
-            if (seed := source.randrange(SEEDS_BELOW)) not in used:
+            if (seed := source.randrange(SEEDS)) not in used:
                 seeds[seed] = None
         for number, seed in enumerate(seeds):
             for changes in finalists if number % 2 == 0 else reversed(finalists):

@@ -6,10 +6,9 @@ import itertools
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from .. import checks, presets
+from .. import checks
 from ..checks import option_rules
 from ..finding import errors
 from ..job import slurm as slurm
@@ -34,19 +33,10 @@ DIRECTIONS = {
 }  # fmt: skip
 
 
-def of_preset(
-    name: str, settings: Sequence[str], over: Sequence[str], metric: str, halve_from: int | None, **more: Any
-) -> Request:
-    """Return the request for a sweep of a preset by name or path. Raises PresetError and ProofError."""
-    return of_opened(presets.resolve(name, settings), presets.find(name), over, metric, halve_from, **more)
-
-
-def of_opened(
-    preset: Preset, source: Path | None, over: Sequence[str], metric: str, halve_from: int | None, **more: Any
-) -> Request:
-    """Return the request for a sweep of an opened preset with unsaved changes. Raises PresetError and ProofError."""
+def of_preset(preset: Preset, over: Sequence[str], metric: str, halve_from: int | None, **more: Any) -> Request:
+    """Return the request for a sweep, also of a preset with unsaved changes. Raises PresetError and ProofError."""
     sweep = settings_of(preset, over, metric, halve_from, **more)
-    made = request.of_opened("sweep", preset, source, sweep=sweep, limit_seconds=60 * sweep.minutes)
+    made = request.of_opened("sweep", preset, sweep=sweep, limit_seconds=60 * sweep.minutes)
     _refuse_combinations(made)
     shared_study.check(made)
     return made

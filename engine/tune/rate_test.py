@@ -122,136 +122,122 @@ VERDICTS = {"faster": "better", "slower": "worse"}
 
 
 def measure(measurement: Measurement) -> None:
-    RangeTest(measurement).run()
+    """Carry out one range test, whose results go to the record. Raises Stopped and BaselineFailed."""
+    record, preset, settings = measurement.record, measurement.preset, measurement.request.rate or RateSettings()
+    measurement.end_after(settings.minutes)
+    test = record.rate = RateTest(
+        settings=settings, before=preset.options.train.learning_rate, seed=measurement.request.seed
+    )
+    try:
+        started = _measure_ramp(measurement, test)
+    except OutOfTime:
+        raise BaselineFailed("the minutes do not allow the ramp: give more --minutes") from None
+    chosen = suggest(test.rates, test.losses)
+    test.smoothed, test.suggested, test.reason = chosen.smoothed, chosen.rate, chosen.reason
+    test.lowest_at = chosen.lowest_at
+    if chosen.rate is None:
+        test.decision, test.why = "no suggestion", chosen.reason
+    elif max(chosen.rate / test.before, test.before / chosen.rate) <= CLOSE:
+        test.decision, test.why = "close", f"it is within a factor of {CLOSE:g} of the preset's {test.before:g}"
+    else:
+        _compare(measurement, test, Data.of(preset, started))
+    if test.decision == "better":
+        record.changes_kept = dict(test.changes)
+        record.preset_after = with_changes(preset, test.changes).to_yaml()
 
 
-class RangeTest:
-    """Carries out one range test, whose results go to the record."""
+def _measure_ramp(measurement: Measurement, test: RateTest) -> Started:
+    """Raises OutOfTime, Stopped and BaselineFailed."""
+    settings, train = test.settings, measurement.preset.options.train
+    steps = settings.steps * train.gradient_accumulation  # as many updates
+    measurement.record.write(f"the ramp: {steps} steps from {settings.low:g} to {settings.high:g}")
+    preset = with_changes(
+        measurement.preset,
+        {
+            KEY: settings.high,
+            "train.schedule": "ramp",
+            "train.decay_rate": settings.low / settings.high,
+            "train.decay_steps": steps,
+            "train.warmup_steps": 0,
+            "train.hold_steps": 0,
+            "compile.steps_per_execution": 1,  # the loss of each step
+        },
+    )
+    most_seconds = RAMP_SHARE * measurement.limit_seconds
+    trial = _trained(measurement, preset, RAMP, 1, (1, steps), most_seconds, test.ramp)
+    written = measurement.events_of(trial)
+    started = written.last(Started)
+    if started is None or not (counts(trial) or _diverged(measurement, trial)):
+        raise BaselineFailed(f"the ramp could not be trained: {trial.outcome}: {trial.error}")
+    if why := started.inapplicable.get(KEY):
+        raise BaselineFailed(rate_sentences.inapplicable(why))
+    before = 0
+    rates, losses = list[float](), list[float | None]()
+    for report in written.of(Progress):
+        if report.step > before:
+            middle = (before + report.step - 1) / 2  # of the steps that the report is about, from 0
+            rates.append(rate_at(middle, settings.low, settings.high, steps))
+            loss = report.window_loss
+            losses.append(loss if loss is not None and math.isfinite(loss) else None)
+            before = report.step
+    if any(loss is not None for loss in losses):
+        test.rates, test.losses = rates, losses
+    elif _diverged(measurement, trial):
+        raise BaselineFailed(f"no loss of the ramp is a finite number: {trial.error}")
+    else:
+        raise BaselineFailed("the model keeps no running mean of its loss, so that the loss of a step is not known")
+    return started
 
-    def __init__(self, measurement: Measurement) -> None:
-        self._measurement, self._record, self._preset = measurement, measurement.record, measurement.preset
-        self._repeats, settings = measurement.request.repeats, measurement.request.rate or RateSettings()
-        measurement.end_after(settings.minutes)
-        self._test = self._record.rate = RateTest(
-            settings=settings, before=self._preset.options.train.learning_rate, seed=measurement.request.seed
-        )
-        self._steps = settings.steps * self._preset.options.train.gradient_accumulation  # as many updates
 
-    def run(self) -> None:
-        test = self._test
-        try:
-            started = self._measure_ramp()
-        except OutOfTime:
-            raise BaselineFailed("the minutes do not allow the ramp: give more --minutes") from None
-        chosen = suggest(test.rates, test.losses)
-        test.smoothed, test.suggested, test.reason = chosen.smoothed, chosen.rate, chosen.reason
-        test.lowest_at = chosen.lowest_at
-        if chosen.rate is None:
-            test.decision, test.why = "no suggestion", chosen.reason
-        elif max(chosen.rate / test.before, test.before / chosen.rate) <= CLOSE:
-            test.decision, test.why = "close", f"it is within a factor of {CLOSE:g} of the preset's {test.before:g}"
-        else:
-            self._compare(started)
-        if test.decision == "better":
-            self._record.changes_kept = dict(test.changes)
-            self._record.preset_after = with_changes(self._preset, test.changes).to_yaml()
+def _diverged(measurement: Measurement, trial: Trial) -> bool:
+    error = (measurement.run_of(trial).result or {}).get("error") or {}
+    return trial.outcome == "error" and error.get("kind") == "nan"  # weights that are not finite
 
-    def _measure_ramp(self) -> Started:
-        """Raises OutOfTime, Stopped and BaselineFailed."""
-        test, settings = self._test, self._test.settings
-        self._record.write(f"the ramp: {self._steps} steps from {settings.low:g} to {settings.high:g}")
-        preset = with_changes(
-            self._preset,
-            {
-                KEY: settings.high,
-                "train.schedule": "ramp",
-                "train.decay_rate": settings.low / settings.high,
-                "train.decay_steps": self._steps,
-                "train.warmup_steps": 0,
-                "train.hold_steps": 0,
-                "compile.steps_per_execution": 1,  # the loss of each step
-            },
-        )
-        trial = self._trained(
-            preset, RAMP, 1, (1, self._steps), RAMP_SHARE * self._measurement.limit_seconds, test.ramp
-        )
-        written = self._measurement.events_of(trial)
-        started = written.last(Started)
-        if started is None or not (counts(trial) or self._diverged(trial)):
-            raise BaselineFailed(f"the ramp could not be trained: {trial.outcome}: {trial.error}")
-        if why := started.inapplicable.get(KEY):
-            raise BaselineFailed(rate_sentences.inapplicable(why))
-        before = 0
-        rates, losses = list[float](), list[float | None]()
-        for report in written.of(Progress):
-            if report.step > before:
-                middle = (before + report.step - 1) / 2  # of the steps that the report is about, from 0
-                rates.append(rate_at(middle, settings.low, settings.high, self._steps))
-                loss = report.window_loss
-                losses.append(loss if loss is not None and math.isfinite(loss) else None)
-                before = report.step
-        if any(loss is not None for loss in losses):
-            test.rates, test.losses = rates, losses
-        if not test.rates and self._diverged(trial):
-            raise BaselineFailed(f"no loss of the ramp is a finite number: {trial.error}")
-        if not test.rates:
-            raise BaselineFailed("the model keeps no running mean of its loss, so that the loss of a step is not known")
-        return started
 
-    def _diverged(self, trial: Trial) -> bool:
-        error = (self._measurement.run_of(trial).result or {}).get("error") or {}
-        return trial.outcome == "error" and error.get("kind") == "nan"  # weights that are not finite
-
-    def _compare(self, started: Started) -> None:
-        test = self._test
-        data = Data.of(self._preset, started)
-        reports = self._measurement.events_of(test.ramp[-1]).of(Progress)
-        steps = max(1, reports[-1].step - reports[0].step)
-        per_step = max(1e-6, (reports[-1].t - reports[0].t) / steps)
-        start = duration.OF_FIRST * max(0.0, test.ramp[-1].seconds - steps * per_step)  # later trainers are forked
-        each = self._measurement.seconds_left / (2 * self._repeats * SLACK) - start
-        length = affordable(data, data.batch, max(0.0, each), per_step / data.batch)
-        if length is None:
-            test.decision = "not judged"
-            test.why = "there is too little time to compare the losses; give more --minutes"
-            return
-        test.samples, test.passes = length.samples, length.passes
-        length_of_each = epochs_and_steps(length, self._preset, data.batch)
-        seconds = length.samples * per_step / data.batch + PASS_SECONDS * length_of_each[0] + start
-        sides = {"a": self._preset, "b": with_changes(self._preset, test.changes)}
-        try:
-            for repeat in range(2, self._repeats + 2):  # the ramp has had the first seed
-                for side, preset in sides.items():
-                    rate = test.before if side == "a" else test.suggested
-                    self._record.write(
-                        f"pair {repeat - 1} of {self._repeats}: {test.samples:,} samples at rate {rate:g}"
-                    )
-                    trial = self._trained(preset, side, repeat, length_of_each, SLACK * seconds, test.trials)
-                    if not (counts(trial) or self._diverged(trial)):
-                        whose = "the preset's rate" if side == "a" else "the suggestion"
-                        test.decision, test.why = "not judged", f"{whose} ended with {trial.outcome}: {trial.error}"
-                        return
-        except OutOfTime:
-            test.decision, test.why = "not judged", f"{test.settings.minutes:g} min allow no {self._repeats} pairs"
-            return
-        self._judge()
-
-    def _trained(
-        self, preset: Preset, side: str, repeat: int, length: Length, seconds: float, rows: list[Trial]
-    ) -> Trial:
-        trial = self._measurement.learn(preset, side, repeat, length, seconds, rows)
-        for row in rows:
-            row.disturbed = ""  # other programs change the speed and not the loss
-        self._record.write()
-        return trial
-
-    def _judge(self) -> None:
-        test = self._test
-        if note_losses(self._measurement, test, [trial for trial in test.trials if counts(trial)]) is None:
-            return
+def _compare(measurement: Measurement, test: RateTest, data: Data) -> None:
+    repeats, ramp = measurement.request.repeats, test.ramp[-1]
+    reports = measurement.events_of(ramp).of(Progress)
+    steps = max(1, reports[-1].step - reports[0].step)
+    per_step = max(1e-6, (reports[-1].t - reports[0].t) / steps)
+    start = duration.OF_FIRST * max(0.0, ramp.seconds - steps * per_step)  # later trainers are forked
+    each = measurement.seconds_left / (2 * repeats * SLACK) - start
+    length = affordable(data, data.batch, max(0.0, each), per_step / data.batch)
+    if length is None:
+        test.decision = "not judged"
+        test.why = "there is too little time to compare the losses; give more --minutes"
+        return
+    test.samples, test.passes = length.samples, length.passes
+    length_of_each = epochs_and_steps(length, measurement.preset, data.batch)
+    seconds = SLACK * (length.samples * per_step / data.batch + PASS_SECONDS * length_of_each[0] + start)
+    sides = {"a": measurement.preset, "b": with_changes(measurement.preset, test.changes)}
+    pairs = range(2, repeats + 2)  # the ramp has had the first seed
+    try:
+        for repeat in pairs:
+            for side, preset in sides.items():
+                rate = test.before if side == "a" else test.suggested
+                words = f"pair {repeat - 1} of {repeats}: {test.samples:,} samples at rate {rate:g}"
+                measurement.record.write(words)
+                trial = _trained(measurement, preset, side, repeat, length_of_each, seconds, test.trials)
+                if not (counts(trial) or _diverged(measurement, trial)):
+                    whose = "the preset's rate" if side == "a" else "the suggestion"
+                    test.decision, test.why = "not judged", f"{whose} ended with {trial.outcome}: {trial.error}"
+                    return
+    except OutOfTime:
+        test.decision, test.why = "not judged", f"{test.settings.minutes:g} min allow no {repeats} pairs"
+        return
+    if note_losses(measurement, test, [trial for trial in test.trials if counts(trial)]) is not None:
         losses = {(trial.side, trial.repeat): trial.loss_at_samples for trial in test.trials}
-        pairs = [(losses["a", repeat], losses["b", repeat]) for repeat in range(2, self._repeats + 2)]
-        decide(test, pairs)
+        decide(test, [(losses["a", repeat], losses["b", repeat]) for repeat in pairs])
+
+
+def _trained(
+    measurement: Measurement, preset: Preset, side: str, repeat: int, length: Length, seconds: float, rows: list[Trial]
+) -> Trial:
+    trial = measurement.learn(preset, side, repeat, length, seconds, rows)
+    for row in rows:
+        row.disturbed = ""  # other programs change the speed and not the loss
+    measurement.record.write()
+    return trial
 
 
 def decide(test: RateTest, pairs: Sequence[tuple[float | None, float | None]]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import checks, options, presets
+from .. import checks, options
 from ..job import this_machine
 from ..options import OPTIONS, by_key
 from ..options.catalogue import did_you_mean
@@ -32,14 +31,9 @@ ONLY_OPTION = {
 }
 
 
-def of_preset(name: str, settings: Sequence[str], limits: Limits, **more: Any) -> Request:
-    """Return a request for a search of a preset by name or path. Raises PresetError and ProofError."""
-    return of_opened(presets.resolve(name, settings), presets.find(name), limits, **more)
-
-
-def of_opened(preset: Preset, source: Path | None, limits: Limits, **more: Any) -> Request:
-    """Return a request for a search from an opened preset with unsaved changes. Raises ProofError."""
-    asked = refuse(request.of_opened("tune", preset, source, search=checked(limits), **more))
+def of_preset(preset: Preset, limits: Limits, **more: Any) -> Request:
+    """Return a request for a search, also from a preset with unsaved changes. Raises ProofError."""
+    asked = refuse(request.of_opened("tune", preset, search=checked(limits), **more))
     return joined(asked) if limits.study else asked
 
 
@@ -137,8 +131,8 @@ LEAST_STEPS, LEAST_FACTOR = 50, 100.0
 LIMITS = (1e-12, 1000.0)  # of a rate; the second is that of the option
 
 
-def range_test(name: str, settings: Sequence[str], test: RateSettings, **more: Any) -> Request:
-    """Return the request for a range test of a preset by name or path. Raises PresetError and ProofError."""
+def range_test(preset: Preset, test: RateSettings, **more: Any) -> Request:
+    """Return the request for a range test. Raises ProofError."""
     if not LIMITS[0] <= test.low <= test.high / LEAST_FACTOR or test.high > LIMITS[1]:
         raise ProofError(
             f"--rates {test.low:g}:{test.high:g}: give two rates between {LIMITS[0]:g} and {LIMITS[1]:g}, the second "
@@ -146,7 +140,7 @@ def range_test(name: str, settings: Sequence[str], test: RateSettings, **more: A
         )
     if test.steps < LEAST_STEPS:
         raise ProofError(f"--ramp-steps {test.steps}: a ramp needs at least {LEAST_STEPS} steps")
-    earlier = launched_with.of_same_code(presets.resolve(name, settings).options)
+    earlier = launched_with.of_same_code(preset.options)
     if earlier is not None and (why := earlier.inapplicable.get(KEY)):
-        raise ProofError(f"{name}: {rate_sentences.inapplicable(why)}")
-    return request.of_preset("rate", name, settings, rate=test, limit_seconds=60 * test.minutes, **more)
+        raise ProofError(f"{preset.name}: {rate_sentences.inapplicable(why)}")
+    return request.of_opened("rate", preset, rate=test, limit_seconds=60 * test.minutes, **more)

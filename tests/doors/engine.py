@@ -121,7 +121,7 @@ from gputui.engine.runs.run_state import Epoch, RunState
 from gputui.engine.runs.run_cluster import Cluster, port_of
 from gputui.engine.runs.titles import Notes, Title, record as titles_record, title as titles_title
 from gputui.engine.runs.trash import Trash, delete_all, sweep
-from gputui.engine.scaling import rounds, rounds as copies, scaling_request
+from gputui.engine.scaling import rounds, rounds as copies
 from gputui.engine.sweep import shared_study, decision as sweep_decision, sweep_request, swept_values
 from gputui.engine.sweep.shared_study import Claims, SharedStudy
 from gputui.engine.sweep.sweep_loop import SweepLoop, SweepTime
@@ -161,7 +161,7 @@ from gputui.engine.trials.sweep_record import (
 )
 from gputui.engine.trials.trial_runner import Judge, LEAST_REPORTS, SpeedWatch, Stop, TrialRunner, below, outcome
 from gputui.engine.tune import (
-    dry_run, losses, memory_model, screening, stages, decision as tune_decision, rate_test as tune_rate_test,
+    losses, memory_model, screening, search as tune_search, stages, rate_test as tune_rate_test,
     tune_request,
 )
 from gputui.engine.tune.losses import Data, Length, affordable

@@ -273,7 +273,7 @@ def test_nothing_is_measured_beside_a_training(home: Path) -> None:
 
 def test_a_proof_that_is_asked_to_stop_while_its_interpreter_starts_ends_as_stopped(home: Path, capsys: Any) -> None:
     in_a_job = presets.resolve("quickstart", ["run.stop_signal=SIGUSR1"])
-    proof = folder.create(request.of_opened("ab", in_a_job, None, changes={"compile.steps_per_execution": 16}))
+    proof = folder.create(request.of_opened("ab", in_a_job, changes={"compile.steps_per_execution": 16}))
     process = folder.start(proof)
     process.send_signal(signal.SIGUSR2)  # a scheduler's signal that the preset does not name stops nothing
     process.send_signal(signal.SIGUSR1)

@@ -28,6 +28,7 @@ from tests.doors.engine import (
     Stopped,
     Trial,
     TrialRunner,
+    create_at,
     defaults,
     folder,
     free_gpus,
@@ -50,7 +51,7 @@ from tests.support.small_disk import no_writing
 
 def asked(kind: str = "ab", name: str = "small", *settings: str, **more: Any) -> Request:
     preset = presets.defaults(settings)
-    return request.of_opened(kind, presets.Preset(name, preset.options, preset.description), None, **more)
+    return request.of_opened(kind, presets.Preset(name, preset.options, preset.description), **more)
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -148,7 +149,7 @@ def proof(home: Path, monkeypatch: pytest.MonkeyPatch) -> folder.Proof:
     monkeypatch.setattr(signal, "signal", lambda *_given: None)
     monkeypatch.setattr(this_machine, "read", lambda: HERE)
     monkeypatch.setattr(sending, "send_to", lambda _find, _make: [])
-    return folder.create(request.of_opened("ab", presets.defaults(["train.seed=5"]), None))
+    return folder.create(request.of_opened("ab", presets.defaults(["train.seed=5"])))
 
 
 @pytest.mark.parametrize(
@@ -185,6 +186,26 @@ def test_a_proof_ends_with_a_state_and_a_reason(
     assert [trial.run for trial in record.earlier] == ([] if fault is None else ["01-a"]), "a resumed proof needs them"
     assert ("Traceback" in capsys.readouterr().err) is isinstance(fault, RuntimeError | KeyError)
     assert not locks.held(proof.path / PROOF_LOCK)
+
+
+@pytest.mark.parametrize(
+    ("key", "repeat", "seed", "goes_on"),
+    [("", 1, 5, True), ("", 1, 6, False), ("a:1:", 2, 6, True), ("a:1:", 2, 5, False)],
+)
+def test_a_resumed_proof_refuses_another_seed_than_its_trials_have(
+    proof: folder.Proof, key: str, repeat: int, seed: int, goes_on: bool
+) -> None:
+    create_at(proof.path / "trials" / "01-a", presets.defaults([f"train.seed={seed}"]).to_yaml())
+    record = folder.read_record(proof.path)
+    record.state, record.earlier = "stopped", [Trial(side="a", repeat=repeat, run="01-a", outcome="ok", key=key)]
+    record.put()
+    assert process.main(proof.path, lambda _site: None) == (0 if goes_on else 1)
+    record = folder.read_record(proof.path)
+    assert record.state == ("done" if goes_on else "failed")
+    if not goes_on:
+        assert "train.seed=" in (record.error or "")
+        assert "the request now has 5: what is resumed keeps its seed" in (record.error or "")
+        assert [trial.run for trial in record.earlier] == ["01-a"], "nothing is lost"
 
 
 def test_a_proof_that_another_process_carries_out_is_left_alone(proof: folder.Proof) -> None:

@@ -250,7 +250,7 @@ def test_all_trials_train_on_the_gpus_that_were_chosen_for_the_proof(
     monkeypatch.setattr(signal, "signal", lambda *_given: None)
     monkeypatch.setattr(lease, "inherited", lambda _given: [SimpleNamespace(name="GPU-7")])
     monkeypatch.setattr(free_gpus, "give_back", lambda _leases: [])
-    asked = request.of_opened("ab", presets.defaults([f"device.visible={visible}"]), None)
+    asked = request.of_opened("ab", presets.defaults([f"device.visible={visible}"]))
     (tmp_path / "request.json").write_text(asked.to_json())
     seen: list[str] = []
     assert process.main(tmp_path, lambda _site: seen.append(os.environ[VARIABLE])) == 0
@@ -272,7 +272,7 @@ def test_a_proof_that_cannot_start_leaves_no_folder(home: Path, monkeypatch: pyt
 
     monkeypatch.setattr(folder, "start", refuse)
     with pytest.raises(request.ProofError, match="no GPU is free"):
-        folder.launch(request.of_opened("ab", presets.defaults(), None))
+        folder.launch(request.of_opened("ab", presets.defaults()))
     assert folder.proofs() == []
     assert list((home / "proofs").iterdir()) == []
 

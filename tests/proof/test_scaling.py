@@ -36,7 +36,6 @@ from tests.doors.engine import (
     presets,
     proof_sentences,
     rounds,
-    scaling_request,
     scaling_sentences,
 )
 from tests.doors.engine import proof_request as request
@@ -68,9 +67,7 @@ def replicas(options: Options) -> int:
 
 def asked(*settings: str, counts: Sequence[int] = (1, 2, 4), keep: str = "per-replica", **more: Any) -> Request:
     preset = presets.defaults([*PARTS, *settings])
-    made = request.of_opened(
-        "scaling", preset, None, scaling=scaling_request.scaling_settings(preset, HERE, counts, keep), **more
-    )
+    made = request.of_opened("scaling", preset, scaling=rounds.scaling_settings(preset, HERE, counts, keep), **more)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:  # as its process gets it
         file.write(made.to_json())
         file.flush()
@@ -144,14 +141,14 @@ def test_what_cannot_be_measured_is_refused_in_a_line() -> None:
         (("batch_size=33",), two, (), "global", "a global batch of 33 cannot be shared out among 2 replicas"),
     ]:
         with pytest.raises(ProofError, match=said):
-            scaling_request.scaling_settings(presets.defaults(settings), here, counts, keep)
-    eight = scaling_request.scaling_settings(presets.defaults(["batch_size=64"]), machine_with(6), (), "per-replica")
+            rounds.scaling_settings(presets.defaults(settings), here, counts, keep)
+    eight = rounds.scaling_settings(presets.defaults(["batch_size=64"]), machine_with(6), (), "per-replica")
     assert [one.replicas for one in eight.settings] == [1, 2, 4, 6]
     assert eight.shared == ""
     alike = {"compile.xla": False}
     assert eight.settings[1].changes == {"strategy.kind": "mirrored", "strategy.devices": [0, 1], **alike}
     two_of_four = presets.defaults(["strategy.kind=mirrored", "strategy.devices=[1,3]"])
-    chosen = scaling_request.scaling_settings(two_of_four, machine_with(4), (), "global")
+    chosen = rounds.scaling_settings(two_of_four, machine_with(4), (), "global")
     assert chosen.settings[0].changes["strategy.devices"] == [1]
     assert chosen.settings[0].changes["strategy.kind"] == "one_device"
     assert chosen.settings[0].changes["input.batch_size"] == 2 * chosen.settings[1].changes["input.batch_size"]
@@ -267,7 +264,7 @@ def measured_copies(
 
     monkeypatch.setattr(copies, "together", as_planted)
     asked = copies.copies_settings(presets.defaults(), here, [2, 3])
-    made = request.of_opened("scaling", presets.defaults(), None, scaling=asked)
+    made = request.of_opened("scaling", presets.defaults(), scaling=asked)
     made = Request.read(written(path, made))
     record, bench = folder.empty_record(path, made), PlantedBench(path / "trials", figures)
     rounds.measure(Measurement(made, record, bench, here))

@@ -256,7 +256,7 @@ def test_with_anyway_the_queue_does_not_wait_for_others_on_the_cpu(said: Said, m
 
 def ended_search(**changes: Any) -> Proof:
     """A search of 5 minutes that was stopped after 2, an hour ago."""
-    proof = folder.create(tune_request.of_preset("quickstart", [], Limits(minutes=5.0)))
+    proof = folder.create(tune_request.of_preset(presets.resolve("quickstart"), Limits(minutes=5.0)))
     file, ended = proof.path / "proof.json", {"state": "stopped", "seconds": 120.0, "started_t": time.time() - 3600}
     file.write_text(json.dumps(json.loads(file.read_text()) | ended | changes))
     return proof

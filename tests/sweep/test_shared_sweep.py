@@ -24,6 +24,7 @@ from tests.doors.engine import (
     Stopped,
     StudyError,
     SweepTrial,
+    presets,
     shared_study,
     storage,
     sweep_request,
@@ -290,7 +291,7 @@ def test_a_study_is_refused_in_one_line_before_the_start(
 ) -> None:
     def refused(**more: Any) -> str:
         with pytest.raises(ProofError) as fault:
-            sweep_request.of_preset("quickstart", (), [RATES], "val_loss", None, **more)
+            sweep_request.of_preset(presets.resolve("quickstart"), [RATES], "val_loss", None, **more)
         assert "\n" not in str(fault.value)
         return str(fault.value)
 

@@ -91,7 +91,7 @@ def test_values_that_cannot_be_swept_are_refused_in_one_line(text: str, why: str
 def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     def refused(*over: str, metric: str = "val_loss", halve_from: int | None = None, **more: Any) -> str:
         with pytest.raises(ProofError) as fault:
-            sweep_request.of_preset("quickstart", (), over, metric, halve_from, **more)
+            sweep_request.of_preset(presets.resolve("quickstart"), over, metric, halve_from, **more)
         return str(fault.value)
 
     assert "say what to sweep" in refused()
@@ -108,7 +108,7 @@ def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     assert "at least 3" in refused(RATES, proof_seeds=1)
     assert "the first rung is an epoch from 1 to 5" in refused(RATES, halve_from=6)
     assert "nesterov" in refused("nesterov=true,false")  # without momentum
-    assert sweep_request.of_preset("quickstart", (), [RATES], "val_accuracy", 1).sweep is not None
+    assert sweep_request.of_preset(presets.resolve("quickstart"), [RATES], "val_accuracy", 1).sweep is not None
 
 
 def test_an_argument_is_set_or_swept_only_if_the_preset_or_the_code_names_it(home: Path, tmp_path: Path) -> None:
@@ -120,14 +120,14 @@ def test_an_argument_is_set_or_swept_only_if_the_preset_or_the_code_names_it(hom
     preset = tmp_path / "own.yaml"
     preset.write_text("workload: {entry: 'train.py:build', args: {head: {units: 3}}}\n")
     for name in ("width", "head.units"):
-        assert sweep_request.of_preset(str(preset), (), [f"args.{name}=4,16"], "val_loss", None).sweep
+        assert sweep_request.of_preset(presets.resolve(str(preset)), [f"args.{name}=4,16"], "val_loss", None).sweep
     why = "workload.args: neither the preset's workload.args nor the code has the name "
     for name, word, hint in (
         ("widht", "widht", ", did you mean width?"), ("head.unit", "unit", ", did you mean units?"),
         ("rate", "rate", "; if the code passes it on, add it to the preset"),
     ):  # fmt: skip
         with pytest.raises(ProofError) as fault:
-            sweep_request.of_preset(str(preset), (), [f"args.{name}=4,16"], "val_loss", None)
+            sweep_request.of_preset(presets.resolve(str(preset)), [f"args.{name}=4,16"], "val_loss", None)
         assert str(fault.value) == f"--over workload.args.{name}=4: {why}'{word}'{hint}"
     code, _, error = ran(("--preset", str(preset), "--set", "args.widht=4", "--dry-run"))
     assert (code, error.strip()) == (2, f"--set args.widht=4: {why}'widht', did you mean width?")

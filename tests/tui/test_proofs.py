@@ -21,7 +21,7 @@ from tests.doors.engine import (
     part_of_sweep,
     presets,
     proof_start,
-    scaling_request,
+    rounds,
     this_machine,
     titles,
     units,
@@ -145,7 +145,7 @@ async def test_a_measurement_of_scaling_goes_on_and_is_started_again_and_from_th
     preset = presets.resolve("quickstart", settings)
     scaling = {"keep": "global", "shared": "", "rounds": 1, "points": [point(1, 1000.0, 1.0, 1)]}
     proof = write_proof(home, kind="scaling", scaling=scaling, comparisons=[], state="stopped", diagnosis=None)
-    (proof.path / "request.json").write_text(scaling_request.of_opened(preset, None, "global").to_json())
+    (proof.path / "request.json").write_text(rounds.requested(preset, (), "global").to_json())
     app = GputuiApp()
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         app.form.state.change({"device.visible": "none", "device.logical_devices": 2, "train.learning_rate": 0.02})

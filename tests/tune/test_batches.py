@@ -27,13 +27,13 @@ from tests.doors.engine import (
     Search,
     TrainingGpu,
     Trial,
-    dry_run,
     folder,
     largest_error,
     memory_model,
     proof_sentences,
     resource_limits,
     tune_request,
+    tune_search,
 )
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
@@ -247,7 +247,7 @@ def predicted(path: Path, megabytes: int | None, most: int, size: int = 64, too_
 
     path.mkdir()
     record, bench = folder.empty_record(path, asked), PlantedBench(path / "trials", figures)
-    dry_run.measure(Measurement(asked, record, bench, HERE))
+    tune_search.measure(Measurement(asked, record, bench, HERE))
     return [options.input.batch_size for options in bench.asked], record.search
 
 

@@ -24,6 +24,7 @@ from tests.doors.engine import (
     events,
     folder,
     improved_preset,
+    presets,
     proof_sentences,
     rate_at,
     suggest,
@@ -126,7 +127,7 @@ def planted(
 
     monkeypatch.setattr(proving, "leave_learnt", leave)
     settings = RateSettings(minutes=minutes)
-    asked = tune_request.range_test("quickstart", [f"learning_rate={rate}", *given], settings)
+    asked = tune_request.range_test(presets.resolve("quickstart", [f"learning_rate={rate}", *given]), settings)
     proof = folder.create(asked)
     record, bench = folder.empty_record(proof.path, asked), PlantedBench(path / "trials", lambda *_given: Planted())
     tune_rate_test.measure(Measurement(asked, record, bench, HERE))
@@ -178,14 +179,14 @@ def test_ends_without_a_comparison_say_why(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_limits_of_a_ramp(home: Path) -> None:
     for right in (RateSettings(steps=50), RateSettings(low=0.1, high=10.0), RateSettings(low=1e-12, high=1000.0)):
-        asked = tune_request.range_test("quickstart", [], right)
+        asked = tune_request.range_test(presets.resolve("quickstart"), right)
         assert (asked.limit_seconds, asked.rate) == (600.0, right)
     for wrong, option in (
         (RateSettings(steps=49), "--ramp-steps 49"), (RateSettings(low=0.2, high=10.0), "--rates 0.2:10"),
         (RateSettings(low=1.0, high=1001.0), "--rates 1:1001"),
     ):  # fmt: skip
         with pytest.raises(request.ProofError, match=option):
-            tune_request.range_test("quickstart", [], wrong)
+            tune_request.range_test(presets.resolve("quickstart"), wrong)
 
 
 @pytest.mark.slow

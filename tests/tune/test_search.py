@@ -29,7 +29,7 @@ from tests.doors.engine import (
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import stages as recheck
-from tests.doors.engine import tune_decision as decision
+from tests.doors.engine import tune_search as decision
 from tests.support.proving import HERE, Planted, searching
 from tests.support.recorded_proof import as_read, typed
 

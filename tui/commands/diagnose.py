@@ -23,14 +23,14 @@ from .shared_options import (
 )
 
 if is_called():
-    from ...engine import diagnosis
+    from ...engine import diagnosis, presets
     from ...engine import runs as run_folders
     from ...engine.files.values import to_json
     from ...engine.profile import reports
     from ...engine.profile.reports import ProfileError
     from ...engine.proof import proof_start, request
     from ...engine.runs import Run, event_reading, run_cluster
-    from ...engine.scaling import scaling_request
+    from ...engine.scaling import rounds
     from ...engine.trials import report
     from ..printing.proof import show
     from ..wording.run import error_text, next_step
@@ -208,8 +208,8 @@ def scaling(
         raise Refused("--copies trains several copies of one training on one device: leave out --replicas and --keep")
     if how.output is not None and not at_once:
         raise Refused("-o saves the preset with the number of runs on a GPU that pays: it needs --copies")
-    asked = scaling_request.of_preset(
-        preset, settings, numbers, measure_seconds=seconds, copies=at_once, keep=keep, repeats=repeats, minutes=minutes
+    asked = rounds.requested(
+        presets.resolve(preset, settings), numbers, keep, minutes, at_once, measure_seconds=seconds, repeats=repeats
     )
     if how.output is not None and asked.scaling is not None and asked.scaling.shared:
         raise Refused("-o saves the number of runs on a GPU that pays, and this preset trains on the CPU: leave it out")

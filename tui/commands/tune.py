@@ -24,6 +24,7 @@ from .shared_options import (
 )
 
 if is_called():
+    from ...engine import presets
     from ...engine.proof import proof_start
     from ...engine.queue import adding
     from ...engine.sweep import sweep_request, swept_values
@@ -123,8 +124,8 @@ def tune(
     values = {} if rates is None else _rates(rates)
     values |= {} if ramp_steps is None else {"steps": ramp_steps}
     test = RateSettings(**values, minutes=options["minutes"])
-    asked = tune_request.range_test(options["preset"], options["settings"], test, repeats=options["repeats"])
-    return measure(asked, how)
+    preset = presets.resolve(options["preset"], options["settings"])
+    return measure(tune_request.range_test(preset, test, repeats=options["repeats"]), how)
 
 
 def _rates(text: str) -> dict[str, Any]:
@@ -176,7 +177,8 @@ def _search(
         precisions=list(precisions) or None,
         **limits,
     )
-    asked = tune_request.of_preset(preset, settings, within, repeats=repeats, measure_seconds=seconds)
+    opened = presets.resolve(preset, settings)
+    asked = tune_request.of_preset(opened, within, repeats=repeats, measure_seconds=seconds)
     return measure(asked, how)
 
 
@@ -251,5 +253,5 @@ def sweep(
     if options["sampler"] == GRID and "sampler" in named:
         block.pop("most_trials", None)  # of the block's sampler
     options |= {name: value for name, value in block.items() if name not in named}
-    asked = sweep_request.of_preset(preset, settings, anyway=how.anyway, **options)
+    asked = sweep_request.of_preset(presets.resolve(preset, settings), anyway=how.anyway, **options)
     return measure(asked, how, trains_on=adding.machine())

@@ -131,7 +131,7 @@ class SweepTexts:
         return cls(opened, over, {key: "" if of is None else text_of(of) for key, of in others.items()})
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters of `sweep_request.of_opened`. Raises WrongLimit for the first invalid text."""
+        """Return the parameters of `sweep_request.of_preset`. Raises WrongLimit for the first invalid text."""
         made: dict[str, Any] = {"metric": METRIC, "halve_from": None}
         for key, text in self.others.items():
             if text.strip():

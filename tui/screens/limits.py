@@ -227,7 +227,7 @@ class TuneDialog(LimitDialog):
         def make() -> Request:
             from ...engine.tune import tune_request
 
-            asked = tune_request.of_opened(self.state.preset, self.state.path, limits)
+            asked = tune_request.of_preset(self.state.preset, limits)
             request.refuse(asked, this_machine.read())
             return asked
 
@@ -310,7 +310,7 @@ class SweepDialog(LimitDialog):
             from ...engine.queue import adding
             from ...engine.sweep import sweep_request
 
-            asked = sweep_request.of_opened(self.state.preset, self.state.path, **given)
+            asked = sweep_request.of_preset(self.state.preset, **given)
             request.refuse(asked, adding.machine())
             return asked
 

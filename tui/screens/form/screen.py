@@ -590,7 +590,7 @@ class FormScreen(AppScreen):
         from ..proof import actions
 
         if not self._is_refused():
-            await actions.measure_scaling(self.app, self.state.preset, self.state.path)
+            await actions.measure_scaling(self.app, self.state.preset)
 
     @work(exclusive=True, group="sweep")
     async def action_sweep(self) -> None:

@@ -220,13 +220,13 @@ async def _begin(app: BaseApp, request: Request, question: str, yes: str, name: 
 # ---- scaling ---------------------------------------------------------------------------------------
 
 
-async def measure_scaling(app: BaseApp, preset: Preset, source: Path | None) -> None:
-    """Ask which kind of scaling to measure (weak or strong), then start it. `source` is the preset's file."""
-    from ....engine.scaling import scaling_request
+async def measure_scaling(app: BaseApp, preset: Preset) -> None:
+    """Ask which kind of scaling to measure (weak or strong), then start it."""
+    from ....engine.scaling import rounds
 
     answer = await app.push_screen_wait(Ask(WHICH, (WEAK, STRONG, CANCEL)))
     if answer in (WEAK, STRONG):
-        await start_scaling(app, lambda: scaling_request.of_opened(preset, source, KEEPS[answer == STRONG]))
+        await start_scaling(app, lambda: rounds.requested(preset, (), KEEPS[answer == STRONG]))
 
 
 async def start_scaling(app: BaseApp, asked: Callable[[], Request]) -> None:
