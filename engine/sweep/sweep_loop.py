@@ -20,7 +20,7 @@ from ..proof.measurement import Measurement
 from ..proof.process import SEEDS
 from ..proof.request import Request
 from ..runs import RunError
-from ..trials import sweep_record, sweep_sentences
+from ..trials import sweep_record
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Record
 from ..trials.sweep_record import (
@@ -236,9 +236,9 @@ class SweepLoop:
                 count += settings.finalists * settings.proof_seeds
                 self._record.budget_seconds = min(self._time.limit, self._record.elapsed * count / ended)
             away = self._study.away if self._study is not None else ""
-            self._record.write(sweep_sentences.doing(self._sweep, part, away, waits_for))
+            self._record.write(sweep_record.doing(self._sweep, part, away, waits_for))
             self._wait()
-        self._record.write(sweep_sentences.doing(self._sweep, part))
+        self._record.write(sweep_record.doing(self._sweep, part))
 
     def _check(self, trial: SweepTrial) -> None:
         """The first trial that has trained an epoch shows whether there is such a metric, and one that has just been
@@ -346,7 +346,7 @@ class SweepLoop:
         if look.state in IN_FLIGHT:  # the same; it may end at any moment, and is not started again
             trial.state = look.state
             return
-        self._record.write(f"{sweep_sentences.name(trial)} is queued")
+        self._record.write(f"{sweep_record.name(trial)} is queued")
         try:
             self._trainings.start(trial)
         except PresetError as fault:  # this setting alone
@@ -428,7 +428,7 @@ class SweepLoop:
         in_order = sweep_record.ranked(sweep.trials, settings.higher)
         if not in_order and (self._study is None or self._study.choice is None):
             self._leave_out(SEARCH)
-            raise BaselineFailed(sweep_sentences.no_result(sweep))
+            raise BaselineFailed(sweep_record.no_result(sweep))
         finalists = [changes for changes, _ in in_order][: settings.finalists]
         searched = in_order[0][1] if in_order else None
         choice: Mapping[str, Any] | None = {

@@ -11,7 +11,7 @@ from .. import units
 from ..files import typed
 from ..profile import reports
 from ..profile.reports import ProfileReport
-from . import rate_sentences, scaling_sentences, sweep_sentences
+from . import rate_sentences, scaling_sentences, sweep_record
 from .change_texts import changes as changes
 from .change_texts import settings as settings
 from .change_texts import value as value
@@ -97,7 +97,7 @@ def result(proof: Record) -> str:
     if proof.kind == "rate":
         return rate_sentences.result(proof.rate) if proof.rate else "stopped before there was a suggestion"
     if proof.kind == "sweep":
-        return sweep_sentences.result(proof.sweep)
+        return sweep_record.result(proof.sweep)
     if proof.kind == "ab" and proof.comparisons:
         return "; ".join(filter(None, (verdict(proof.comparisons[0]), learns(proof))))
     if proof.kind == "diagnosis":

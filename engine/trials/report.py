@@ -25,7 +25,6 @@ from . import (
     scaling_sentences,
     search_sentences,
     sweep_record,
-    sweep_sentences,
 )
 from .kinds import kind
 from .record import Comparison, Record, Trial, search_of
@@ -68,7 +67,7 @@ def chapters(data: Record) -> Iterator[Chapter]:
         for part, title in ((PROOF, "On fresh seeds"), (SEARCH, "In the search")):
             if (table := groups(data.sweep, part)).rows:
                 yield Chapter(title, [table])
-        if texts := [*filter(None, (sweep_sentences.saved(data.sweep), sweep_sentences.luck(data.sweep)))]:
+        if texts := [*filter(None, (sweep_record.saved(data.sweep), sweep_record.luck(data.sweep)))]:
             yield Chapter("The selection", [*texts])
     if data.comparisons:
         why = [f"{proof_sentences.changes(each.changes)} was tried: {each.reason}"
@@ -79,7 +78,7 @@ def chapters(data: Record) -> Iterator[Chapter]:
         yield Chapter("Before and after", [before_and_after(data), *([_gain(data)] if data.gain_total else [])])
     for section in data.sections:
         yield Chapter(section.title, [*([section.table] if section.head else []), section.sentences])
-    if (all_trials := sweep_sentences.trials_table(data.sweep) if data.sweep else trials(titled(data))).rows:
+    if (all_trials := sweep_record.trials_table(data.sweep) if data.sweep else trials(titled(data))).rows:
         yield Chapter("All trials", [all_trials], is_told=True)
 
 
@@ -184,7 +183,7 @@ def _method(data: Record) -> str:
             f"each pair with a new seed and on the same number of samples; the ratio of the losses {counts}"
         )
     if data.sweep is not None:
-        return sweep_sentences.ABOUT
+        return sweep_record.ABOUT
     if data.kind == "diagnosis":
         return f"{pairs} of trials, with its input and on one repeated batch, {each}"
     return (
@@ -200,7 +199,7 @@ def _question(data: Record) -> str:
     if data.kind == "scaling":
         return f"how the speed grows with the number of {scaling_sentences.scaling_of(data).unit}"
     if data.sweep is not None:
-        return f"with which settings the training learns best: {sweep_sentences.swept(data.sweep.settings)}"
+        return f"with which settings the training learns best: {sweep_record.swept(data.sweep.settings)}"
     return kind(data.kind).question
 
 
@@ -384,9 +383,9 @@ def groups(sweep: Sweep, part: str = SEARCH) -> Table:
     fresh = sweep_record.groups(sweep.trials, PROOF)
     rows = []
     for group in in_order:
-        mean, spread = sweep_sentences.mean_or_state(group)
+        mean, spread = sweep_record.mean_or_state(group)
         proved = [amount(sweep_record.mean_and_spread(fresh.get(sweep_record.key_of(group[0].changes), []))[0])]
-        name, seeds = settings(group[0].changes) or "nothing", "  ".join(map(sweep_sentences.seed, group))
+        name, seeds = settings(group[0].changes) or "nothing", "  ".join(map(sweep_record.seed, group))
         rows.append([name, mean, spread, *(proved if part == SEARCH else []), seeds])
     head = ["setting", sweep.settings.metric, "spread", *(["fresh seeds"] if part == SEARCH else []), "each seed"]
     bars = Bars([*map(sweep_record.interval, in_order)], len(head) - 2, sweep_record.reference(in_order), amount)

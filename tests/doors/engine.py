@@ -146,7 +146,7 @@ from gputui.engine.telemetry.nvml.xid_errors import DriverError
 from gputui.engine.telemetry.resource_limits import Ceilings
 from gputui.engine.telemetry.sampler import GpuReader, Sampler
 from gputui.engine.trials import (
-    STAGES, comparing, proof_sentences, record, scaling_sentences, significance, sweep_record, sweep_sentences,
+    STAGES, comparing, proof_sentences, record, scaling_sentences, significance, sweep_record,
     trial_preset, trial_runner,
 )
 from gputui.engine.trials.comparing import BaselineFailed, Stopped

@@ -27,8 +27,8 @@ from tests.doors.engine import (
     presets,
     shared_study,
     storage,
+    sweep_record,
     sweep_request,
-    sweep_sentences,
     swept_values,
 )
 from tests.support.swept import Killed, Simulated, request_of, swept
@@ -44,7 +44,7 @@ import optuna
 from gputui.engine.sweep import shared_study
 from gputui.engine.sweep.sweep_loop import SweepLoop
 from gputui.engine.sweep.trainings import Look
-from gputui.engine.trials import sweep_sentences
+from gputui.engine.trials import sweep_record
 from gputui.engine.trials.comparing import Stopped
 from gputui.engine.trials.trial_runner import Stop
 from tests.doors.engine import Record, folder
@@ -68,7 +68,7 @@ def member(name):
         "trained": [shared_study.key_of(sweep.trials[int(run[-3:]) - 1]) for run in trainings.trained],
         "epochs": trainings.trained, "values": {shared_study.key_of(trial): trial.value for trial in sweep.trials},
         "states": [trial.state for trial in sweep.trials], "winner": sweep.winner,
-        "result": sweep_sentences.result(sweep),
+        "result": sweep_record.result(sweep),
     }))
 
 children = []
@@ -160,7 +160,7 @@ def test_the_trials_of_a_member_that_was_killed_are_taken_over_and_count_once(
     given_up = [trial.run for trial in whole.sweep.trials if trial.state == "dropped" and not trial.on]
     assert second.given_up == given_up, "the other member gives up its own"
     assert whole.sweep.winner == resumed.sweep.winner == {"train.learning_rate": 0.004}
-    assert sweep_sentences.result(resumed.sweep) == sweep_sentences.result(whole.sweep)
+    assert sweep_record.result(resumed.sweep) == sweep_record.result(whole.sweep)
 
 
 @pytest.mark.needs("optuna")
@@ -282,7 +282,7 @@ def test_another_sweep_and_other_code_are_refused(home: Path, tmp_path: Path) ->
     assert first.claim(trial)
     assert not second.claim(trial)
     second.sync([trial], "r")
-    assert sweep_sentences.outcome(trial).startswith("waiting on ")
+    assert sweep_record.outcome(trial).startswith("waiting on ")
     assert shared_study.key_of(trial).startswith("search 1 ")
 
 

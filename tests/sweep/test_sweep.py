@@ -42,7 +42,6 @@ from tests.doors.engine import (
     sweep_decision,
     sweep_record,
     sweep_request,
-    sweep_sentences,
     swept_values,
 )
 from tests.doors.engine import identity_Place as Place
@@ -221,10 +220,10 @@ def test_the_best_setting_is_proved_on_seeds_that_the_search_has_not_used(tmp_pa
     assert not searched & proved
     order = [t.changes["train.learning_rate"] for t in sweep.trials if t.part == PROOF]
     assert order[:6] == [0.003, 0.002, 0.001, 0.001, 0.002, 0.003], "in turn"
-    sentences = sweep_sentences.result(sweep).split("; ")
+    sentences = sweep_record.result(sweep).split("; ")
     assert sentences[0].startswith("learning_rate=0.003 beats learning_rate=0.002 by ")
     assert sentences[0].endswith(" % val_loss (5 seeds)")
-    luck = sweep_sentences.luck(sweep)
+    luck = sweep_record.luck(sweep)
     assert luck == "val_loss of the best setting: in the search 1.21, on fresh seeds 1.2", "the search was not lucky"
     report = as_markdown(data)
     assert all(trial.run in report for trial in sweep.trials)
@@ -235,14 +234,14 @@ def test_an_option_that_changes_no_digit_is_named_and_nothing_is_proved(tmp_path
     """The proof would train the same again. Next to an option with an effect, it is named and left aside."""
     data = swept(request_of([RATES]), Simulated(lambda _changes, seed, _epoch: 1 + seed % 7 / 100), tmp_path)
     nothing = "learning_rate changes nothing: all values gave the same figures, digit for digit"
-    assert (sweep_sentences.result(data.sweep), data.preset_after) == (nothing, None)
+    assert (sweep_record.result(data.sweep), data.preset_after) == (nothing, None)
     assert data.sweep is not None
     assert {trial.part for trial in data.sweep.trials} == {SEARCH}
     (tmp_path / "two").mkdir()
     two = swept(request_of([RATES, "batch_size=32,64"], proof_seeds=3), Simulated(loss), tmp_path / "two").sweep
     assert two is not None
     assert two.without_effect == ["input.batch_size"]
-    assert sweep_sentences.result(two).startswith("batch_size changes nothing: all values gave ")
+    assert sweep_record.result(two).startswith("batch_size changes nothing: all values gave ")
 
 
 def test_a_setting_that_loses_on_fresh_seeds_does_not_win(tmp_path: Path) -> None:
@@ -253,8 +252,8 @@ def test_a_setting_that_loses_on_fresh_seeds_does_not_win(tmp_path: Path) -> Non
     assert data.sweep is not None
     assert data.sweep.best == {"train.learning_rate": 0.001}
     assert data.sweep.winner == {"train.learning_rate": 0.003}
-    assert "beats learning_rate=0.001, the best of the search" in sweep_sentences.result(data.sweep)
-    assert "the best of 3 is lucky" in sweep_sentences.luck(data.sweep)
+    assert "beats learning_rate=0.001, the best of the search" in sweep_record.result(data.sweep)
+    assert "the best of 3 is lucky" in sweep_record.luck(data.sweep)
 
 
 def test_a_trial_that_was_killed_is_launched_again_twice(tmp_path: Path) -> None:
@@ -273,7 +272,7 @@ def test_a_diverging_trial_is_no_failure_of_the_sweep(tmp_path: Path) -> None:
     assert data.sweep is not None
     assert data.sweep.best == {"train.learning_rate": 0.001}
     assert sum(trial.state == "failed" for trial in data.sweep.trials) == 4
-    assert "which is no proof" in sweep_sentences.result(data.sweep)
+    assert "which is no proof" in sweep_record.result(data.sweep)
     broken, request = Simulated(loss, failing={"001": "nan"}), request_of([RATES], proof_seeds=2)
     broken.kill_at = 16
     (tmp_path / "killed").mkdir()
@@ -358,7 +357,7 @@ def test_a_stopped_sweep_stops_its_trials_and_goes_on_later(tmp_path: Path) -> N
     stopped = read_back(tmp_path).sweep
     assert stopped is not None
     assert [trial.state for trial in stopped.trials] == ["done", "done", "stopped"]
-    assert "stopped before the search had ended (2 trials complete)" in sweep_sentences.result(stopped)
+    assert "stopped before the search had ended (2 trials complete)" in sweep_record.result(stopped)
     sweep = swept(request, trainings, tmp_path).sweep
     assert sweep is not None
     assert sweep.winner == {"train.learning_rate": 0.003}
@@ -443,7 +442,7 @@ def test_halving_trains_no_epoch_twice_and_ends_the_bad_trials_early(tmp_path: P
     assert {trial.state for trial in searched} == {"done", "dropped"}
     assert sweep.seconds_saved == 10.0 * (9 * 9 - sum(len(trainings.trained[trial.run]) for trial in searched))
     assert sorted(trainings.given_up) == [trial.run for trial in searched if trial.state == "dropped"]
-    assert "goes on, the others end" in sweep_sentences.saved(sweep)
+    assert "goes on, the others end" in sweep_record.saved(sweep)
 
 
 def test_a_setting_is_halved_by_the_mean_of_its_seeds_not_by_a_lucky_one(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from tests.doors.engine import (
     presets,
     proof_start,
     runs,
-    sweep_sentences,
+    sweep_record,
     titles,
 )
 from tests.doors.engine import preset_PresetError as PresetError
@@ -150,7 +150,7 @@ def test_a_trial_that_trains_at_the_end_of_the_time_is_stopped_and_goes_on_with_
     assert record.seconds < 11.1 * 60, "at most an epoch more"
     assert not trainings.flying
     first = record.sweep.trials[0]
-    assert sweep_sentences.outcome(first) == "stopped: the time for the search was used up"
+    assert sweep_record.outcome(first) == "stopped: the time for the search was used up"
     assert len(trainings.trained[first.run]) == 10
     more = swept(request(32), trainings, tmp_path).sweep
     assert more is not None

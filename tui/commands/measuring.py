@@ -27,7 +27,7 @@ if is_called():
     from ...engine.proof.folder import Proof
     from ...engine.proof.request import ProofError, Request
     from ...engine.queue import adding
-    from ...engine.trials import proof_sentences, search_sentences, sweep_sentences
+    from ...engine.trials import proof_sentences, search_sentences, sweep_record
     from ...engine.trials.kinds import kind
     from ...engine.trials.record import Record
     from ...engine.trials.report import as_markdown, titled, without_private
@@ -182,7 +182,7 @@ def budget(asked: Request) -> str:
         trainings = f"a ramp of {asked.rate.steps} steps, then {2 * asked.repeats} trainings on new seeds"
         return f"{trainings}, at most {_minutes(60 * asked.rate.minutes)}"
     if asked.sweep is not None:
-        return sweep_sentences.plan(asked.sweep)
+        return sweep_record.plan(asked.sweep)
     if asked.search is not None:
         buys = tune_request.plan_of(asked.search, asked.preset_name, asked.repeats, asked.measure_seconds).in_words()
         if asked.search.dry_run:

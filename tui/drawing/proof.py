@@ -11,7 +11,7 @@ from typing import Any
 from ...engine import figures
 from ...engine.figures import shown
 from ...engine.text_table import Table
-from ...engine.trials import proof_sentences, rate_sentences, search_results, search_sentences, sweep_sentences
+from ...engine.trials import proof_sentences, rate_sentences, search_results, search_sentences, sweep_record
 from ...engine.trials.kinds import kind
 from ...engine.trials.record import Comparison, Record, Trial, elapsed_of, search_of
 from ...engine.units import MINUTE, NONE, amount, change, counted, seconds, share
@@ -83,7 +83,7 @@ def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
     if data.rate is not None:
         return [[(clean(rate_sentences.suggestion(data.rate)) or "no rate is suggested so far", "value")]]
     if data.sweep is not None:
-        return [[(fitting(clean(sweep_sentences.swept(data.sweep.settings)), width, glyphs), "value")]]
+        return [[(fitting(clean(sweep_record.swept(data.sweep.settings)), width, glyphs), "value")]]
     if before is None and data.sections:
         return []
     if before is None:

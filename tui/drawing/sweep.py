@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...engine.trials import report, sweep_record, sweep_sentences
+from ...engine.trials import report, sweep_record
 from ...engine.trials.change_texts import short, value
 from ...engine.trials.sweep_record import Axis, Sweep, SweepTrial
 from ...engine.units import amount, counted, seconds
@@ -29,7 +29,7 @@ STYLES = {sweep_record.DONE: "good", sweep_record.FAILED: "bad", sweep_record.DR
 
 def about(sweep: Sweep, trials: Sequence[SweepTrial], width: int, glyphs: Glyphs) -> list[Row]:
     """Return remarks on the result, and a row for each of the `trials`, those of one setting."""
-    remarks = filter(None, (sweep_sentences.luck(sweep), sweep_sentences.saved(sweep)))
+    remarks = filter(None, (sweep_record.luck(sweep), sweep_record.saved(sweep)))
     rows: list[Row] = [[(line, "label")] for text in remarks for line in wrapped(clean(text), width, glyphs, LINES)]
     return [*rows, *(_trial(sweep, trial, width, glyphs) for trial in trials)]
 
@@ -45,7 +45,7 @@ def detail(sweep: Sweep, trials: Sequence[SweepTrial], width: int, height: int, 
 
 def in_brief(sweep: Sweep, result: str, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return a sweep next to a list: its result, the best settings with mean and spread, the metric over options."""
-    texts = filter(None, (result, sweep_sentences.luck(sweep)))
+    texts = filter(None, (result, sweep_record.luck(sweep)))
     rows: list[Row] = [[(line, "value")] for text in texts for line in wrapped(clean(text), width, glyphs, 2 * LINES)]
     over = over_options(sweep, width, glyphs)
     table = table_rows(report.groups(sweep), width, glyphs)
@@ -58,7 +58,7 @@ def _trial(sweep: Sweep, trial: SweepTrial, width: int, glyphs: Glyphs) -> Row:
     figure = "" if last is None else f"  {sweep.settings.metric} {amount(last)}"
     time = "" if trial.seconds is None else f"  {seconds(trial.seconds)}"
     text = f"{trial.part:<8}seed {trial.seed:<12}"
-    rest = f"{clean(sweep_sentences.outcome(trial))}{figure}{time}"
+    rest = f"{clean(sweep_record.outcome(trial))}{figure}{time}"
     return [(text, "label"), (fitting(rest, max(1, width - len(text)), glyphs), STYLES.get(trial.state, "value"))]
 
 
@@ -111,7 +111,7 @@ def curves(sweep: Sweep, lines: Mapping[str, Line], width: int, height: int, gly
 
 
 def _curve(trial: SweepTrial, line: Line, colour: int) -> Curve:
-    name, short = clean(sweep_sentences.name(trial)), clean(" ".join(map(value, trial.changes.values())))
+    name, short = clean(sweep_record.name(trial)), clean(" ".join(map(value, trial.changes.values())))
     survives = trial.state not in (sweep_record.DROPPED, sweep_record.FAILED)
     return Curve(name, line, marked=survives, faint=not survives, colour=colour, short=short)
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from ...engine import figures
 from ...engine.figures import shown
 from ...engine.text_table import Code, Table
-from ...engine.trials import proof_sentences, search_sentences, sweep_sentences
+from ...engine.trials import proof_sentences, search_sentences, sweep_record
 from ...engine.trials.record import Candidate, Record, Trial, elapsed_of, search_of
 from ...engine.trials.report import Block, chapters, ending, titled
 from ...engine.trials.search_results import WITHOUT_INPUT
@@ -122,7 +122,7 @@ def news(data: Record) -> Iterator[tuple[str, str]]:
         if trial.disturbed:  # one is printed, their number follows at the end
             yield "disturbed", f"note: {trial.disturbed}: the figures can be worse than on a quiet machine"
     if data.sweep is not None:
-        yield from sweep_sentences.news(data.sweep)
+        yield from sweep_record.news(data.sweep)
     if data.diagnosis and data.kind == "loop":
         yield "diagnosis", data.diagnosis["sentence"]
     for number, check in enumerate(search_of(data).losses):

@@ -16,7 +16,7 @@ from ...engine.runs.event_reading import events_of
 from ...engine.runs.events import EVENTS_FILE, EpochEnd
 from ...engine.runs.run import WAITING, StateName
 from ...engine.runs.titles import Notes, Title, name_of
-from ...engine.trials import sweep_record, sweep_sentences
+from ...engine.trials import sweep_record
 from ...engine.trials.change_texts import short, value
 from ...engine.trials.record import UNREAD, Record
 from ...engine.trials.sweep_record import IN_FLIGHT, SweepTrial
@@ -153,7 +153,7 @@ def _row(name: str, trials: list[Entry], record: Record, is_open: bool) -> Sweep
         run,
         state,
         SweepTitle(preset, tuple(words)),
-        record.doing if record.state == "running" else sweep_sentences.result(sweep) if record.is_read else "",
+        record.doing if record.state == "running" else sweep_record.result(sweep) if record.is_read else "",
         when=max(trial.when for trial in trials),
         notes=Notes("", tuple(tag for tag in trials[0].notes.tags if tag in common)),
         validation=validation,

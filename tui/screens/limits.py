@@ -29,7 +29,7 @@ from ...engine.proof import request
 from ...engine.runs import RunError
 from ...engine.sweep.swept_values import OVER
 from ...engine.telemetry import chips
-from ...engine.trials import SAMPLERS, STAGES, sweep_sentences
+from ...engine.trials import SAMPLERS, STAGES, sweep_record
 from ...engine.trials.record import Limits
 from ...engine.trials.search_results import WORDS
 from ..base import keys
@@ -341,7 +341,7 @@ class SweepDialog(LimitDialog):
         preset, text = self.state.preset, ""
         with contextlib.suppress(WrongLimit, PresetError, RunError, OSError, ValueError, ArithmeticError):
             settings = sweep_request.settings_of(preset, **texts.parameters())
-            text = clean(sweep_sentences.cost(settings, expected_seconds(preset)))
+            text = clean(sweep_record.cost(settings, expected_seconds(preset)))
         if not worker.is_cancelled:
             self.app.call_from_thread(self._show_cost, text)
 
