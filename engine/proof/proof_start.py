@@ -30,7 +30,7 @@ from ..runs.run import WAITING
 from ..system import locks
 from ..trials.kinds import KINDS
 from ..trials.record import Record
-from ..trials.search_sentences import nothing_to_measure
+from ..trials.search_results import nothing_to_measure
 from ..units import MINUTE
 from .folder import Proof, launch, proofs, start
 from .request import ProofError, Request, refuse, sides

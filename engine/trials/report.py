@@ -23,7 +23,7 @@ from . import (
     proof_sentences,
     rate_sentences,
     scaling_sentences,
-    search_sentences,
+    search_results,
     sweep_record,
 )
 from .kinds import kind
@@ -264,8 +264,8 @@ def titled(data: Record) -> list[tuple[str, Trial]]:
     rows += [("one repeated batch" if trial.side == "b" else "as it is", trial) for trial in ablated]
     if data.profile_trial:
         rows.append(("profiled", data.profile_trial))
-    rows += [(search_sentences.title(each), trial) for each in search_of(data).candidates for trial in each.trials]
-    rows += [(f"loss: {search_sentences.trained(check, trial)}", trial)
+    rows += [(search_results.title(each), trial) for each in search_of(data).candidates for trial in each.trials]
+    rows += [(f"loss: {search_results.trained(check, trial)}", trial)
              for check in search_of(data).losses for trial in check.trials]  # fmt: skip
     rows += rate_sentences.titled(data.rate) if data.rate else ()
     for point in data.scaling.points if data.scaling else ():
@@ -399,16 +399,16 @@ def _search(data: Record) -> Iterator[Chapter]:
     """The chapters about a search; of one that only predicts, its limit and the memory."""
     search = search_of(data)
     predicts, candidates, memory = proof_sentences.only_predicts(data), ranked(data), memory_of(data)
-    if limits := search_sentences.limits_in_words(search.limits):
+    if limits := search_results.limits_in_words(search.limits):
         yield Chapter("Limits", [limits], is_told=True)
     if candidates and not predicts:
         notes: list[Block] = []
         if any(candidate.gain is not None for candidate in candidates):
-            notes.append(search_sentences.about_gains(candidates))
-        if any(map(search_sentences.is_marked, candidates)):
-            notes.append(f"with {WITHOUT_INPUT}: {search_sentences.ABOUT_INPUT}")
-        yield Chapter("Leaderboard", [search_sentences.leaderboard(data), *notes], is_told=True)
-        options, about = search_sentences.options(data), search_sentences.ABOUT_BROUGHT
+            notes.append(search_results.about_gains(candidates))
+        if any(map(search_results.is_marked, candidates)):
+            notes.append(f"with {WITHOUT_INPUT}: {search_results.ABOUT_INPUT}")
+        yield Chapter("Leaderboard", [search_results.leaderboard(data), *notes], is_told=True)
+        options, about = search_results.options(data), search_results.ABOUT_BROUGHT
         yield Chapter("What each option brought", [options, about])
     blocks: list[Block] = []
     if words := memory_sentences.in_words(data):
@@ -427,8 +427,8 @@ def _search(data: Record) -> Iterator[Chapter]:
         blocks.append(fitted)
     if blocks:
         yield Chapter("Memory", blocks)
-    facts = [*filter(None, (search_sentences.ceiling_in_words(data), search_sentences.study_in_words(data)))]
+    facts = [*filter(None, (search_results.ceiling_in_words(data), search_results.study_in_words(data)))]
     if facts and not predicts:
         yield Chapter("The search", [facts])
-    if learning := search_sentences.learning(data):
+    if learning := search_results.learning(data):
         yield Chapter("What is learnt", [learning])

@@ -27,7 +27,7 @@ if is_called():
     from ...engine.proof.folder import Proof
     from ...engine.proof.request import ProofError, Request
     from ...engine.queue import adding
-    from ...engine.trials import proof_sentences, search_sentences, sweep_record
+    from ...engine.trials import proof_sentences, search_results, sweep_record
     from ...engine.trials.kinds import kind
     from ...engine.trials.record import Record
     from ...engine.trials.report import as_markdown, titled, without_private
@@ -146,7 +146,7 @@ def _show_end(proof: Proof, how: FollowOptions) -> None:
         how.say(f"{how.output} is not written: {f'the {kind(data.kind).noun} failed' if failed else why}")
     if data.kind == "tune":
         if not how.json:
-            proof_tables.show([search_sentences.next_steps(data, saved)])
+            proof_tables.show([search_results.next_steps(data, saved)])
         if answers_first and not proof_sentences.only_predicts(data):
             print()
             proof_tables.show_result(data, was_followed=True)
@@ -296,7 +296,7 @@ def _show(proof: Proof, form: str | None) -> None:
     if form is None:
         if data.kind == "tune":
             proof_tables.show_answer(data)
-            proof_tables.show([search_sentences.next_steps(data)])
+            proof_tables.show([search_results.next_steps(data)])
             print()
         show_rates(data)
         proof_tables.show_result(data)

@@ -11,7 +11,7 @@ from typing import Any
 from ...engine import figures
 from ...engine.figures import shown
 from ...engine.text_table import Table
-from ...engine.trials import proof_sentences, rate_sentences, search_results, search_sentences, sweep_record
+from ...engine.trials import proof_sentences, rate_sentences, search_results, sweep_record
 from ...engine.trials.kinds import kind
 from ...engine.trials.record import Comparison, Record, Trial, elapsed_of, search_of
 from ...engine.units import MINUTE, NONE, amount, change, counted, seconds, share
@@ -48,7 +48,7 @@ def head(data: Record, width: int, glyphs: Glyphs, low: bool = False) -> list[Ro
     rows += _speeds(data, width, glyphs, low)
     rows += [] if data.search else [_other_figures(data, width)]
     rows += _going(data, width, glyphs)
-    for sentence in map(clean, search_sentences.learning(data)[-LOSSES:] if data.state != "running" else ()):
+    for sentence in map(clean, search_results.learning(data)[-LOSSES:] if data.state != "running" else ()):
         lines = [fitting(sentence, width, glyphs)] if low else wrapped(sentence, width, glyphs)
         rows += [[(line, "value")] for line in lines]
     return rows if low else [*rows, *_findings(data, width, glyphs)]
@@ -90,7 +90,7 @@ def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
         return [[("no speed has been measured so far" if data.is_read else "reading the proof ...", "label")]]
     text = amount(before) if after is None or after == before else f"{amount(before)} → {amount(after)}"
     lines = tall(text, glyphs)
-    ceiling, noise = search_sentences.ceiling_in_words(data), search_of(data).noise
+    ceiling, noise = search_results.ceiling_in_words(data), search_of(data).noise
     repeats = "" if noise is None else f"repeats differ by {share(noise, 1)}"
     beside: list[Row] = [
         _gain(data), [(_SPEED.unit, "label")], [("; ".join(filter(None, (ceiling, repeats))), "label")]
@@ -108,10 +108,10 @@ def _gain(data: Record) -> Row:
     gain, so_far = data.gain_total, search_results.gain_so_far(data)
     if gain is not None:
         return [(proof_sentences.speedup(data), "good" if gain > 1 else "value")]
-    if so_far is not None and data.state == "running" and search_sentences.unproven(data) != "not chosen":
+    if so_far is not None and data.state == "running" and search_results.unproven(data) != "not chosen":
         return [(f"{change(so_far)} so far", "value"), (", not yet proven in pairs", "label")]
     if so_far is not None:
-        return [(f"{change(so_far)} in single trials", "value"), (f", {search_sentences.unproven(data)}", "warn")]
+        return [(f"{change(so_far)} in single trials", "value"), (f", {search_results.unproven(data)}", "warn")]
     is_unsure = data.kind == "ab" and any(comparison.decision == "undecided" for comparison in data.comparisons[:1])
     return [(UNSURE, "label")] if is_unsure else []
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...engine import figures
-from ...engine.trials import memory_sentences, proof_sentences, search_sentences
+from ...engine.trials import memory_sentences, proof_sentences
 from ...engine.trials import search_results as results
 from ...engine.trials.memory_sentences import kind_of_memory, predicted
 from ...engine.trials.record import Candidate, Record
-from ...engine.trials.search_sentences import unproven
+from ...engine.trials.search_results import unproven
 from ...engine.units import GIB, NONE, amount, change, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
@@ -56,7 +56,7 @@ def detail(candidate: Candidate, width: int, height: int, glyphs: Glyphs) -> lis
         facts.append(f"{size(peak)} of memory, predicted {size(expected)}")
     before = {key: value for key, value in candidate.settings.items() if candidate.tried and key not in candidate.tried}
     beside = f"  with {proof_sentences.changes(before)}" if before else ""
-    remarks = [(search_sentences.title(candidate) + beside, "title")]
+    remarks = [(results.title(candidate) + beside, "title")]
     remarks += [(text, "value")] if (text := "; ".join(filter(None, facts))) else []
     measured = candidate.trials
     return comparisons.trials(remarks, [trial.run or NONE for trial in measured], measured, width, height, glyphs)
@@ -102,7 +102,7 @@ def pairs_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 def options(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return exactly `height` rows: a title, then the gain of each option with its spread, and of all together."""
-    table = search_sentences.options(data)
+    table = results.options(data)
     mark = f" ({results.WITHOUT_INPUT} no input)" if any(results.WITHOUT_INPUT in row[1] for row in table.rows) else ""
     title = fitting(f"what each option brought, vs. before{mark}", width, glyphs)
     return _filled([[(title, "title")], *table_rows(table, width, glyphs)], height)

@@ -11,7 +11,7 @@ from rich.text import Text
 from ...engine import figures
 from ...engine.figures import shown
 from ...engine.text_table import Code, Table
-from ...engine.trials import proof_sentences, search_sentences, sweep_record
+from ...engine.trials import proof_sentences, search_results, sweep_record
 from ...engine.trials.record import Candidate, Record, Trial, elapsed_of, search_of
 from ...engine.trials.report import Block, chapters, ending, titled
 from ...engine.trials.search_results import WITHOUT_INPUT
@@ -110,12 +110,12 @@ def news(data: Record) -> Iterator[tuple[str, str]]:
         of_candidates |= {trial.run for trial in candidate.trials}
         if candidate.decision != "running":
             yield f"candidate {number}", candidate_line(candidate)
-            if search_sentences.is_marked(candidate):
-                yield "without input", f"{WITHOUT_INPUT} {search_sentences.ABOUT_INPUT}"
+            if search_results.is_marked(candidate):
+                yield "without input", f"{WITHOUT_INPUT} {search_results.ABOUT_INPUT}"
             if candidate.gain is not None:
-                yield "gains", f"({search_sentences.ABOUT_GAINS})"
-            if search_sentences.is_weighed(candidate):
-                yield "waits", f"({search_sentences.ABOUT_WAITS})"
+                yield "gains", f"({search_results.ABOUT_GAINS})"
+            if search_results.is_weighed(candidate):
+                yield "waits", f"({search_results.ABOUT_WAITS})"
     for title, trial in titled(data):
         if trial.run not in of_candidates:
             yield trial.run, trial_line(title, trial)
@@ -127,7 +127,7 @@ def news(data: Record) -> Iterator[tuple[str, str]]:
         yield "diagnosis", data.diagnosis["sentence"]
     for number, check in enumerate(search_of(data).losses):
         if check.decision != "running":
-            yield f"losses {number}", search_sentences.loss_check(check)
+            yield f"losses {number}", search_results.loss_check(check)
     for number, comparison in enumerate(data.comparisons if data.kind in ("loop", "tune") else ()):
         if comparison.decision != "running":
             yield f"comparison {number}", proof_sentences.verdict(comparison)
@@ -149,13 +149,13 @@ def trial_line(title: str, trial: Trial) -> str:
 
 def candidate_line(candidate: Candidate) -> str:
     """Return the line of a candidate: what was tried, its speed, its gain and the decision."""
-    mark = WITHOUT_INPUT if search_sentences.is_marked(candidate) else " "
+    mark = WITHOUT_INPUT if search_results.is_marked(candidate) else " "
     speed = candidate.samples_per_second
     speed_text = "" if speed is None else figures.of_run("samples_per_second").text(speed) + mark
     gain = "" if candidate.gain is None else change(candidate.gain)
     # The widths leave room for speed, gain and `kept` on a terminal of 80 columns.
-    what = f"{search_sentences.stage(candidate):<19} {search_sentences.title(candidate):<24}"
-    return f"{what} {speed_text:>17} {gain:>8}  {search_sentences.outcome(candidate)}".rstrip()
+    what = f"{search_results.stage(candidate):<19} {search_results.title(candidate):<24}"
+    return f"{what} {speed_text:>17} {gain:>8}  {search_results.outcome(candidate)}".rstrip()
 
 
 def left(data: Record) -> str:

@@ -14,9 +14,8 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from ...engine import figures
-from ...engine.trials import RESUMABLE, proof_sentences, search_sentences
-from ...engine.trials.search_results import Ranked, ranked
-from ...engine.trials.search_sentences import nothing_to_measure
+from ...engine.trials import RESUMABLE, proof_sentences, search_results
+from ...engine.trials.search_results import Ranked, nothing_to_measure, ranked
 from ..base import keys
 from ..base.settings import Charts
 from ..drawing import tune
@@ -165,7 +164,7 @@ class TuneScreen(ProofView, ChartSource):
 
     def columns(self) -> list[TableColumn[Any]]:
         data, glyphs, entries = self.data, self.glyphs, [*self.entries.values()]
-        _, *columns = self.columns_of(search_sentences.leaderboard(data))
+        _, *columns = self.columns_of(search_results.leaderboard(data))
         place = TableColumn[Any]("", 5, lambda of: f"{entries.index(of) + 1:>2}{tune.mark(of, data, glyphs)}")
         return [place, *columns]
 

@@ -21,8 +21,7 @@ from ....engine.runs import Run
 from ....engine.runs.events import Diagnosis
 from ....engine.trials import KEEPS, kinds, proof_sentences
 from ....engine.trials.report import as_markdown
-from ....engine.trials.search_results import limit_seconds
-from ....engine.trials.search_sentences import more_minutes
+from ....engine.trials.search_results import limit_seconds, more_minutes
 from ....engine.trials.trial_preset import with_changes
 from ....engine.units import counted, estimate
 from ...base.errors import clean
