@@ -5,16 +5,20 @@ with equal options but the seed are repeats, whose spread is the noise: a smalle
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from .. import figures
 from ..figures import Figure
-from ..files.reading import read_bytes
+from ..files.places import home, runs_folder
+from ..files.reading import read_bytes, read_object
 from ..files.values import number
+from ..files.writing import write_atomically
 from ..job.environment_variables import differing
 from ..options import is_private
 from ..plan import batches_per_pass, samples_seen
@@ -22,7 +26,8 @@ from ..runs import Run, code_copy, code_files, launched_with, run_cluster
 from ..runs.events import Started
 from ..runs.launched_with import read_options
 from ..runs.titles import Title, title_of
-from .baseline import Choice, LineUp
+
+Choice = Literal["pinned", "given", "first"]
 
 
 @dataclass(frozen=True)
@@ -404,3 +409,63 @@ def _global_batch(options: Options, result: Figures, started: Started | None) ->
 
 def _amounts(numbers: Mapping[float, None]) -> str:
     return ", ".join(f"{number:,.0f}" for number in numbers)
+
+
+# ---- the pinned baseline: baseline.json in the home folder names it -------------------------------
+
+
+IGNORED = "it is left out; gputui compare --unpin removes the pin"
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The pinned run, or None, with a sentence in `lost` if it cannot be found."""
+
+    run: Run | None = None
+    lost: str = ""
+
+
+@dataclass(frozen=True)
+class LineUp:
+    """The runs to compare, the baseline (its `choice` in words) first; `lost` if the pinned run cannot be found."""
+
+    runs: tuple[Run, ...]
+    choice: Choice = "first"
+    lost: str = ""
+
+
+def pin(run: Run) -> None:
+    """Make the run the baseline of all later comparisons. Raises OSError."""
+    write_atomically(_file(), json.dumps({"run": run.id}) + "\n")
+
+
+def unpin() -> bool:
+    try:
+        _file().unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def pinned() -> Pin:
+    """Return the run that is pinned now, or a sentence if it cannot be found."""
+    if not os.path.lexists(_file()):
+        return Pin()
+    if not isinstance(name := read_object(_file()).value.get("run"), str):
+        return Pin(lost=f"the pinned baseline cannot be read from {_file()}; {IGNORED}")
+    run = Run(runs_folder() / name)
+    if run.id == name and os.path.lexists(run.file("preset.yaml")):
+        return Pin(run)
+    return Pin(lost=f"the pinned baseline {name} no longer exists; {IGNORED}")
+
+
+def line_up(runs: Iterable[Run], given: Run | None = None) -> LineUp:
+    """Return the runs to compare, each once, the baseline first: the run `given`, the pinned one, or the first."""
+    pin = Pin() if given else pinned()
+    baseline = given or pin.run
+    once = dict.fromkeys([baseline, *runs] if baseline else runs)
+    return LineUp(tuple(once), "given" if given else "pinned" if pin.run else "first", pin.lost)
+
+
+def _file() -> Path:
+    return home() / "baseline.json"

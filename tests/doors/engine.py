@@ -1,8 +1,7 @@
 from gputui.engine import __version__, checks, diagnosis, plan, presets, runs, units
 from gputui.engine.checks import gpu_checks
-from gputui.engine.compare import baseline, comparison
-from gputui.engine.compare.baseline import LineUp, line_up
-from gputui.engine.compare.comparison import caveats, compare, Comparison as comparison_Comparison
+from gputui.engine.compare import comparison
+from gputui.engine.compare.comparison import LineUp, caveats, line_up, compare, Comparison as comparison_Comparison
 from gputui.engine.diagnosis import (
     RULES, SUPPORTING, VERDICTS, collector, diagnose, remedies as diagnosis_remedies, rules, stragglers,
 )

@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from tests.doors.engine import LOSS, Notes, Run, StateName, Title, all_runs, baseline, recalled, titles
+from tests.doors.engine import LOSS, Notes, Run, StateName, Title, all_runs, comparison, recalled, titles
 from tests.doors.tui import (
     COLUMNS,
     THEMES,
@@ -283,14 +283,14 @@ async def test_a_key_pins_the_selected_run_and_unpins_it_and_the_cursor_stays(th
         assert shown_runs(pilot) == ["cnn", "mlp", "vit"]
         await pilot.press("down", "right", "b")
         await wait_for(pilot, f"differences are from the pinned baseline, {three[1].id}")
-        assert baseline.pinned().run == three[1]
+        assert comparison.pinned().run == three[1]
         pinned = f"{three[1].name} is the baseline of all comparisons from now on; b unpins it"
         await wait_for(pilot, lambda: told(pilot) == pinned)
         assert shown_runs(pilot) == ["mlp (baseline)", "cnn", "vit"]
         assert pilot.app.screen.query_one(DataTable).cursor_coordinate == (1, 1)  # still on the run that was chosen
         await pilot.press("b")
         await wait_for(pilot, "differences are from the first run")
-        assert baseline.pinned().run is None
+        assert comparison.pinned().run is None
         await wait_for(pilot, lambda: told(pilot) == f"{three[1].name} is no longer pinned")
         await pilot.press("left", "b")
         assert told(pilot) == "move the cursor to the column of a run first"
@@ -309,7 +309,7 @@ async def test_a_key_pins_the_selected_run_and_unpins_it_and_the_cursor_stays(th
         await wait_for(pilot, "vit (baseline)")
         await pilot.press("right", "b")  # another one is pinned in its place
         await wait_for(pilot, "mlp (baseline)")
-        assert baseline.pinned().run == three[1]
+        assert comparison.pinned().run == three[1]
 
 
 def change_colours(pilot: Pilot[None]) -> dict[str, str]:

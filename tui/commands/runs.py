@@ -19,10 +19,8 @@ if is_called():
     from rich.text import Text
 
     from ...engine import runs as run_folders
-    from ...engine.compare import baseline as baselines
     from ...engine.compare import comparison as comparisons
-    from ...engine.compare.baseline import LineUp
-    from ...engine.compare.comparison import Comparison
+    from ...engine.compare.comparison import Comparison, LineUp
     from ...engine.files.values import to_json
     from ...engine.files.writing import used_bytes
     from ...engine.runs import Run, run_cluster, titles, trash
@@ -282,10 +280,10 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
         raise Refused("--pin RUN and --unpin cannot be combined with anything else; compare runs with a second command")
     if pin is not None:
         run = run_folders.find(pin)
-        baselines.pin(run)
+        comparisons.pin(run)
         print(f"{run.name} is the baseline of all comparisons from now on; gputui compare --unpin ends that")
     elif unpin:
-        print("no baseline is pinned any more" if baselines.unpin() else "no baseline was pinned")
+        print("no baseline is pinned any more" if comparisons.unpin() else "no baseline was pinned")
     else:
         comparison = comparisons.compare(_line_up(names, baseline))
         if form is None:
@@ -315,7 +313,7 @@ def _show_bars(comparison: Comparison) -> None:
 
 def _line_up(names: Sequence[str], against: str | None) -> LineUp:
     named = [run_folders.find(name) for name in names]
-    line_up = baselines.line_up(named, None if against is None else run_folders.find(against))
+    line_up = comparisons.line_up(named, None if against is None else run_folders.find(against))
     if len(line_up.runs) > 1:
         return line_up
     if line_up.lost:

@@ -16,7 +16,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ...engine.compare import baseline
+from ...engine.compare import comparison as comparisons
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow, compare
 from ...engine.runs import Run
 from ..base import keys
@@ -91,7 +91,7 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
     def readings(self, leaving: threading.Event) -> Iterator[tuple[list[Run], Comparison]]:
         """Yield the runs and their comparison, then again after each reading of the curves of the first MOST_COMPARED
         runs, about once per second. In a thread."""
-        line_up = baseline.line_up(self.runs)
+        line_up = comparisons.line_up(self.runs)
         reading = list(line_up.runs), compare(line_up)
         yield reading
         readers = [RunReader(run) for run in line_up.runs[:MOST_COMPARED]]
@@ -265,10 +265,10 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
         message = f"{run.name} is no longer pinned"
         with self._pinning:
             try:
-                if baseline.pinned().run == run:
-                    baseline.unpin()
+                if comparisons.pinned().run == run:
+                    comparisons.unpin()
                 else:
-                    baseline.pin(run)
+                    comparisons.pin(run)
                     unpin = self.app.key("pin")
                     message = f"{run.name} is the baseline of all comparisons from now on; {unpin} unpins it"
             except OSError as reason:

@@ -15,7 +15,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import DataTable, Input
 
-from ....engine.compare import baseline
+from ....engine.compare.comparison import line_up
 from ....engine.runs import Run
 from ....engine.runs.run import WAITING
 from ....engine.units import counted
@@ -381,10 +381,10 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
             return
         if len(chosen) < 2:
             chosen |= {entry.run.id: entry.run for entry in self._under_cursor}
-        if not self.marked and self.current and len(baseline.line_up(chosen.values()).runs) < 2:
+        if not self.marked and self.current and len(line_up(chosen.values()).runs) < 2:
             older = [entry.run for entry in self.entries if entry.run.id < self.current.run.id]
             chosen |= {run.id: run for run in [max(older, key=lambda run: run.id)]} if older else {}
-        if len(baseline.line_up(chosen.values()).runs) < 2:
+        if len(line_up(chosen.values()).runs) < 2:
             mark, compare = self.app.key("mark"), self.app.key("compare")
             self.notify(f"mark a run with {mark}, then press {compare} on another to compare them")
             return
