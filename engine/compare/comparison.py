@@ -66,17 +66,15 @@ def seed_groups(
         places = tuple(at for at, group in enumerate(groups) if group == repeated)
         if len({seeds[at] for at in places}) < 2:
             continue
-        figures = [_figure(figure, tuple(values[at] for at in places)) for figure, values in metrics]
-        if whole := tuple(figure for figure in figures if figure is not None):
-            made.append(SeedGroup(places, tuple(seeds[at] for at in places), whole))
+        figures = []
+        for figure, of_runs in metrics:
+            values = tuple(of_runs[at] for at in places)
+            mean, spread = mean_and_spread([value for value in values if value is not None])
+            if mean is not None and spread is not None:
+                figures.append(SeedFigure(figure.key, figure.label, figure.unit, values, mean, spread))
+        if figures:
+            made.append(SeedGroup(places, tuple(seeds[at] for at in places), tuple(figures)))
     return tuple(made)
-
-
-def _figure(figure: Figure, values: tuple[float | None, ...]) -> SeedFigure | None:
-    mean, spread = mean_and_spread([value for value in values if value is not None])
-    if mean is None or spread is None:
-        return None
-    return SeedFigure(figure.key, figure.label, figure.unit, values, mean, spread)
 
 
 NAMED = 2  # files in a cell
@@ -202,18 +200,26 @@ def compare(line_up: LineUp) -> Comparison:
     code = code_row(runs)
     codes = code.numbers if code else (0,) * len(runs)
     groups = _groups(options, [place.index if place else None for place in places], versions_of_runs, codes)
-    metrics = _metrics(results)
+    keys = dict.fromkeys(key for result in results for key in result if key.startswith("metrics."))
+    metrics = [figures.metric(key.removeprefix("metrics.")) for key in keys]
     rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *metrics)]
     states = tuple(run.state for run in runs)
     lost = (line_up.lost,) if line_up.lost else ()
-    versions = _versions(versions_of_runs)
+    packages = {**VERSIONS, "gputui": "gputui"}
+    versions = [OptionRow(name, tuple(of.get(key) for of in versions_of_runs)) for key, name in packages.items()]
+    versions = [row for row in versions if len({value for value in row.values if value is not None}) > 1]
+    unapplied = [launched_with.unapplied(event) for event in started]
+    different = [
+        OptionRow(key, tuple(of_run.get(key) for of_run in options), tuple(why.get(key, "") for why in unapplied))
+        for key in dict.fromkeys(key for of_run in options for key in of_run)
+    ]
     return Comparison(
         baseline=runs[0].id,
         choice=line_up.choice,
         runs=tuple(run.id for run in runs),
         states=states,
         groups=groups,
-        options=tuple(_different(options, [launched_with.unapplied(event) for event in started])),
+        options=tuple(row for row in different if any(value != row.values[0] for value in row.values)),
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
         notes=(
             *lost,
@@ -227,7 +233,7 @@ def compare(line_up: LineUp) -> Comparison:
             *caveats(options, results, states, started, [row.key for row in versions]),
         ),
         titles=tuple(title_of(run) for run in runs),
-        versions=versions,
+        versions=tuple(versions),
         code=code,
         names=tuple(run.name for run in runs),
         over_seeds=seed_groups(
@@ -261,21 +267,6 @@ def _flat(result: Mapping[str, Any]) -> dict[str, float]:
     return numbers
 
 
-def _different(options: Sequence[Mapping[str, Any]], unapplied: Sequence[Mapping[str, str]]) -> list[OptionRow]:
-    keys = list(dict.fromkeys(key for of_run in options for key in of_run))
-    rows = [
-        OptionRow(key, tuple(of_run.get(key) for of_run in options), tuple(why.get(key, "") for why in unapplied))
-        for key in keys
-    ]
-    return [row for row in rows if any(value != row.values[0] for value in row.values)]
-
-
-def _versions(of_runs: Sequence[Mapping[str, str]]) -> tuple[OptionRow, ...]:
-    names = {**VERSIONS, "gputui": "gputui"}
-    rows = [OptionRow(name, tuple(versions.get(key) for versions in of_runs)) for key, name in names.items()]
-    return tuple(row for row in rows if len({value for value in row.values if value is not None}) > 1)
-
-
 def _groups(
     options: Sequence[Mapping[str, Any]],
     workers: Sequence[int | None],
@@ -295,36 +286,24 @@ def _groups(
     return tuple(numbers)
 
 
-def _metrics(results: Sequence[Mapping[str, float]]) -> list[Figure]:
-    keys = dict.fromkeys(key for result in results for key in result if key.startswith("metrics."))
-    return [figures.metric(key.removeprefix("metrics.")) for key in keys]
-
-
 def _row(figure: Figure, results: Sequence[Mapping[str, float]], groups: Sequence[int]) -> FigureRow:
-    values, unit = tuple(result.get(figure.key) for result in results), figure.unit
-    changes = (None, *(_change(values[0], value, unit) for value in values[1:]))
-    noise = _noise(values, groups, unit)
-    return FigureRow(figure.key, figure.label, unit, figure.more_is_better, values, changes, noise)
+    """The noise is the largest minus the smallest value of repeats, divided by the smallest (not of a share)."""
+    values, is_share, spreads = tuple(result.get(figure.key) for result in results), figure.unit == "share", []
 
+    def change(value: float | None) -> float | None:
+        first = values[0]
+        if first is None or value is None or not (first or is_share):
+            return None
+        return value - first if is_share else (value - first) / abs(first)
 
-def _change(first: float | None, value: float | None, unit: str) -> float | None:
-    if first is None or value is None:
-        return None
-    if unit == "share":
-        return value - first
-    return (value - first) / abs(first) if first else None
-
-
-def _noise(values: Sequence[float | None], groups: Sequence[int], unit: str) -> float | None:
-    """The largest minus the smallest value of repeats, divided by the smallest (not for the unit `share`)."""
-    spreads = []
     for group in set(groups):
         members = [value for value, of in zip(values, groups, strict=True) if of == group and value is not None]
         least = min(map(abs, members), default=0.0)
-        if len(members) > 1 and (unit == "share" or least):
+        if len(members) > 1 and (is_share or least):
             spread = max(members) - min(members)
-            spreads.append(spread if unit == "share" else spread / least)
-    return max(spreads, default=None)
+            spreads.append(spread if is_share else spread / least)
+    changes, noise = (None, *map(change, values[1:])), max(spreads, default=None)
+    return FigureRow(figure.key, figure.label, figure.unit, figure.more_is_better, values, changes, noise)
 
 
 Options = Mapping[str, Any]

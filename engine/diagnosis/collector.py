@@ -281,7 +281,9 @@ class Gpus:
 
     def taken_by_others(self, uuid: str | None) -> float:
         """Return the bytes that other programs use on this training GPU (else the most on any), as far as known."""
-        return max(map(_of_others, self._last(uuid)), default=0.0)
+        processes = [gpu.processes or () for gpu in self._last(uuid) if not gpu.instances]  # theirs is not shared
+        return max((sum(each.memory_used_bytes or 0.0 for each in of_gpu if each.own is False)
+                    for of_gpu in processes), default=0.0)  # fmt: skip
 
     def _last(self, uuid: str | None) -> list[Gpu]:
         named = self._mine.get(uuid or "")
@@ -320,12 +322,6 @@ class Gpus:
 
 
 # ---- one reading of one GPU -------------------------------------------------------------------
-
-
-def _of_others(gpu: Gpu) -> float:
-    # 0 in MIG mode: the memory of an instance is not shared
-    processes = gpu.processes or () if not gpu.instances else ()
-    return sum(process.memory_used_bytes or 0.0 for process in processes if process.own is False)
 
 
 def _stands_idle(readings: Collection[Gpu]) -> bool:
@@ -465,12 +461,10 @@ class Pauses:
     @property
     def seconds(self) -> float:
         """The time of all pauses in seconds. Each pause counts with the median length of its kind."""
-        return sum(count * self._typical(kind) for kind, count in self._counts.items())
+        typical = {kind: statistics.median(self._others.get(kind, [first])) for kind, first in self._first.items()}
+        return sum(count * typical[kind] for kind, count in self._counts.items())
 
     @property
     def most_often(self) -> int:
         """The number of pauses of the most frequent kind."""
         return max(self._counts.values(), default=0)
-
-    def _typical(self, kind: str) -> float:
-        return statistics.median(self._others[kind]) if kind in self._others else self._first[kind]

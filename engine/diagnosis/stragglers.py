@@ -47,7 +47,8 @@ def gpu_figures(gpus: Sequence[Sequence[Gpu]]) -> dict[str, Any]:
     """Return the gaps between the GPUs and, if one is slow, which and why, as fields of Measurements."""
     busy = [mean(readings, "busy") for readings in gpus]
     clocks = [_clock(readings) for readings in gpus]
-    busy_gap, clock_gap = _gap(busy), _clock_gap(clocks)
+    shares = [share for share in busy if share is not None]
+    busy_gap, clock_gap = max(shares) - min(shares) if len(shares) > 1 else None, _clock_gap(clocks)
     slow = None
     if clock_gap is not None and clock_gap >= CLOCK_APART:
         slow = min(range(len(gpus)), key=lambda place: clocks[place] or 0.0)
@@ -62,11 +63,6 @@ def gpu_figures(gpus: Sequence[Sequence[Gpu]]) -> dict[str, Any]:
         "slow_gpu_busy": busy[slow],
         "slow_gpu_causes": tuple(_causes(gpus[slow], others)),
     }
-
-
-def _gap(values: Sequence[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return max(measured) - min(measured) if len(measured) > 1 else None
 
 
 def _clock(readings: Sequence[Gpu]) -> float | None:

@@ -159,16 +159,13 @@ HOST_VIEWED = ("python_overhead", "compute_bound", "healthy")  # by host times i
 
 def evidence(s: Measurements, verdict: str, mine: Sequence[Symptom]) -> list[Evidence]:
     """Return rows of evidence, first of the symptoms, then of figures that explain the verdict, each figure once."""
-    shown = {symptom.rule.measurement for symptom in mine}
-    more = [row for row in _explaining(s, verdict) if row.signal not in shown or s.unseen]
-    return [*map(_of_symptom, mine), *more]
-
-
-def _of_symptom(symptom: Symptom) -> Evidence:
-    rule, figure = symptom.rule, symptom.rule.figure
-    threshold = rule.strong if symptom.strong else rule.notable
-    text = rule.text.format(value=figure.text(symptom.value))
-    return Evidence(rule.measurement, round(symptom.value, 4), figure.unit, threshold, text, rule.source)
+    rows = []
+    for symptom in mine:
+        rule, value, figure = symptom.rule, symptom.value, symptom.rule.figure
+        text, threshold = rule.text.format(value=figure.text(value)), rule.strong if symptom.strong else rule.notable
+        rows.append(Evidence(rule.measurement, round(value, 4), figure.unit, threshold, text, rule.source))
+    shown = {row.signal for row in rows}
+    return rows + [row for row in _explaining(s, verdict) if row.signal not in shown or s.unseen]
 
 
 def _explaining(s: Measurements, verdict: str) -> list[Evidence]:

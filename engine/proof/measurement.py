@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from itertools import zip_longest
 
@@ -46,7 +46,13 @@ class Measurement:
         self.request, self.record, self.bench, self.machine = request, record, bench, machine
         self.stop, self.folder, self.run_of = bench.stop, bench.folder, bench.run_of
         self.earlier = tuple(earlier)
-        self.known = {trial.key: trial for trial in _that_count(self.earlier)}
+        self.known: dict[str, Trial] = {}
+        for trial, following in zip_longest(self.earlier, self.earlier[1:]):
+            # a trial that may have failed by chance counts if its repetition was successful
+            next_turn = following is not None and (following.side, following.repeat) == (trial.side, trial.repeat + 1)
+            repeated = next_turn and following.good and trial.side not in ("a", "b")
+            if trial.key and (repeated or not _may_be_chance(trial)):
+                self.known[trial.key] = trial
         self._seconds = [trial.seconds for trial in self.known.values() if trial.good and ":" not in trial.key]
         self.limit_seconds = math.inf if request.limit_seconds is None else request.limit_seconds
         self.reserved_seconds = self.grace_seconds = 0.0
@@ -189,15 +195,6 @@ def retried(carry_out: Callable[[int], Trial], settled: Collection[str] = SETTLE
         if trial.outcome in settled:
             break
     return trial
-
-
-def _that_count(earlier: Sequence[Trial]) -> Iterator[Trial]:
-    # a trial that may have failed by chance counts if its repetition was successful
-    for trial, following in zip_longest(earlier, earlier[1:]):
-        next_turn = following is not None and (following.side, following.repeat) == (trial.side, trial.repeat + 1)
-        repeated = next_turn and following is not None and following.good and trial.side not in ("a", "b")
-        if trial.key and (repeated or not _may_be_chance(trial)):
-            yield trial
 
 
 def _may_be_chance(trial: Trial) -> bool:

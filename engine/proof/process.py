@@ -192,20 +192,16 @@ def _make(record: Record, work: Callable[[], None], stop: Stop) -> int:
         if comparison.decision == "running":
             comparison.decision, comparison.why = "failed", "the proof ended before it was finished"
     record.budget_seconds = record.budget_most_seconds = None
-    return int(not _is_reported(record, stop) or record.state == "failed")
-
-
-def _is_reported(record: Record, stop: Stop) -> bool:
-    """What the disk refuses is tried again for `results.ENGINE_SECONDS`, or until another stop is requested."""
+    # what the disk refuses is tried again for a while, or until another stop is requested
     until, asked = time.monotonic() + results.ENGINE_SECONDS, stop.count
     while True:
         try:
             record.put("ended")
-            return True
+            return int(record.state == "failed")
         except OSError as fault:
             if time.monotonic() >= until or stop.count > asked:
                 print(f"gputui: {record.path} could not be written: {fault}", file=sys.stderr)
-                return False
+                return 1
         time.sleep(results.RESULT_RETRY_SECONDS)
 
 

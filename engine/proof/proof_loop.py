@@ -44,7 +44,6 @@ class Prover:
         self.diagnosis: Mapping[str, Any] = {"remedies": ()}
         self._communication: float | None = None  # share of the step, by a profile; None without one
         self._undecided = ""  # why the latest diagnosis has no verdict
-        self._tried: list[Mapping[str, Any]] = []  # the changes of remedies
         self._fresh: Trial | None = None  # a trial of `best` that is in no comparison yet
         self._planned, self._most_planned = duration.sure_trials(self.request), duration.most_trials(self.request)
 
@@ -143,25 +142,25 @@ class Prover:
             self.record.advice = [remedy for remedy in self.diagnosis["remedies"] if not remedy["changes"]]
 
     def _remedies(self) -> None:
-        of_change = 2 * self.request.repeats
-        while untried := self._untried():
-            self._planned = len(self.record.trials) + of_change - (1 if self._fresh else 0)
+        """Try remedies that change something, each once, until none is left or there is no time for another."""
+        record, of_change, tried = self.record, 2 * self.request.repeats, list[Mapping[str, Any]]()
+        while True:
+            now = flat(self.best)
+            untried = [
+                remedy
+                for remedy in self.diagnosis["remedies"]
+                if remedy["changes"] not in tried and any(now.get(k) != v for k, v in remedy["changes"].items())
+            ]
+            if not untried:
+                record.ended_because = self._undecided or "no remedy is left"
+                return
+            self._planned = len(record.trials) + of_change - (1 if self._fresh else 0)
             self._most_planned = self._planned + of_change * (len(untried) - 1)
             if not self.measurement.has_time_for(of_change):
-                self.record.ended_because = self.measurement.out_of_time("does not allow another comparison")
+                record.ended_because = self.measurement.out_of_time("does not allow another comparison")
                 return
-            self._tried.append(untried[0]["changes"])
+            tried.append(untried[0]["changes"])
             self._try(untried[0])
-        self.record.ended_because = self._undecided or "no remedy is left"
-
-    def _untried(self) -> list[Mapping[str, Any]]:
-        # those with changes: advice only the user can follow
-        now = flat(self.best)
-        return [
-            remedy
-            for remedy in self.diagnosis["remedies"]
-            if remedy["changes"] not in self._tried and any(now.get(k) != v for k, v in remedy["changes"].items())
-        ]
 
     def _try(self, remedy: Mapping[str, Any]) -> None:
         comparison = Comparison(
@@ -180,8 +179,7 @@ class Prover:
             comparison.decision, comparison.why = "failed", why
             self.record.comparisons.append(comparison)
             return
-        decision = self._compare(comparison, changed, bool(remedy.get("changes_learning")))
-        if decision:
+        if decision := self._compare(comparison, changed, bool(remedy.get("changes_learning"))):
             comparison.decision, comparison.why = ("kept" if decision[0] == "faster" else "rejected"), decision[1]
             most = comparison.expected_gain
             if comparison.gain is not None and most is not None and 1 + comparison.gain > MEASURED_BEYOND * most:

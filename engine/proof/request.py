@@ -163,26 +163,22 @@ def refuse(request: Request, machine: Machine) -> None:
             f"device.visible={request.changes['device.visible']} cannot be compared: the GPUs are chosen once, for all "
             "trials; write it into the preset"
         )
-    if set(request.changes) == {"device.visible"}:
-        _refuse_same_devices(request, machine)
+    if set(request.changes) == {"device.visible"}:  # another check reports missing GPUs
+        without, with_change, *_ = (side.options for side in sides(request))
+        gpus = [gpu.index for gpu in machine_gpus.training_gpus(with_change, machine)]
+        same = gpus == [gpu.index for gpu in machine_gpus.training_gpus(without, machine)]
+        if same and (gpus or isinstance(with_change.device.visible, str)):
+            where = f"GPU {', '.join(map(str, gpus))}"
+            where = where if gpus else f"the CPU ({machine.no_gpu_reason or 'no GPU is used'})"
+            raise ProofError(
+                f"device.visible={proof_sentences.value(request.changes['device.visible'])} compares nothing here: "
+                f"both sides train on {where}"
+            )
     for side in sides(request):
         if why := checks.measured_alone(side.options.strategy.kind):
             raise ProofError(f"{request.preset_name}: {why}")
         if why := conflict(side, request, machine):
             raise ProofError(f"{request.preset_name}: {why}")
-
-
-def _refuse_same_devices(request: Request, machine: Machine) -> None:
-    """Another check reports missing GPUs."""
-    without, with_change, *_ = (side.options for side in sides(request))
-    gpus = [gpu.index for gpu in machine_gpus.training_gpus(with_change, machine)]
-    same = gpus == [gpu.index for gpu in machine_gpus.training_gpus(without, machine)]
-    if same and (gpus or isinstance(with_change.device.visible, str)):
-        where = f"GPU {', '.join(map(str, gpus))}" if gpus else f"the CPU ({machine.no_gpu_reason or 'no GPU is used'})"
-        raise ProofError(
-            f"device.visible={proof_sentences.value(request.changes['device.visible'])} compares nothing here: "
-            f"both sides train on {where}"
-        )
 
 
 def conflict(preset: Preset, request: Request, machine: Machine) -> str:

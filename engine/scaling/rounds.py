@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -62,14 +63,11 @@ def measure(measurement: Measurement) -> None:
             point.trials.append(row)
         return row
 
-    def measured(point: Point, number: int) -> Trial:
-        def attempt(count: int) -> Trial:
-            row = measurement.once(_key(point, number, count), lambda: carried_out(point, number))
-            point.trials.append(row)
-            report()
-            return row
-
-        return retried(attempt)
+    def attempt(point: Point, number: int, count: int) -> Trial:
+        row = measurement.once(_key(point, number, count), lambda: carried_out(point, number))
+        point.trials.append(row)
+        report()
+        return row
 
     record.write(f"measuring {counted(first.number, scaling.unit)}")
     try:
@@ -79,9 +77,12 @@ def measure(measurement: Measurement) -> None:
                 record.ended_because = measurement.out_of_time("allows no further round")
                 break
             for point in going if number % 2 else reversed(going):
-                row = measured(point, number)
+                row = retried(partial(attempt, point, number))
                 if row.good:
-                    _note(measurement, point, row)
+                    started = measurement.started(row)
+                    point.global_batch_size = started.global_batch_size
+                    compiled = started.actual.get("jit_compile")
+                    point.xla = compiled if isinstance(compiled, bool) else None
                 else:
                     point.decision, point.why = "failed", proof_sentences.outcome(row)
                     if point is first:
@@ -108,13 +109,6 @@ def measure(measurement: Measurement) -> None:
 
 def _key(point: Point, number: int, attempt: int) -> str:
     return f"{point.number} {number} {attempt}"
-
-
-def _note(measurement: Measurement, point: Point, trial: Trial) -> None:
-    started = measurement.started(trial)
-    point.global_batch_size = started.global_batch_size
-    compiled = started.actual.get("jit_compile")
-    point.xla = compiled if isinstance(compiled, bool) else None
 
 
 def work_out(point: Point, first: Point) -> None:

@@ -182,7 +182,15 @@ class SharedStudy:
             return []
         try:
             self._read()
-            self._report(trials)
+            for trial in trials:
+                claim = self._log.claims.get(key_of(trial))
+                if claim is None or claim.member != self._member or trial.on or trial.state not in TOLD:
+                    continue
+                report = json.loads(json.dumps({name: getattr(trial, name) for name in REPORTED}))
+                is_news = claim.report != report and not trial.state == claim.state == WAITING
+                if is_news and claim.state != DONE:
+                    entry = {"op": "report", "key": key_of(trial), "token": claim.token, "report": report}
+                    self._add(entry, trial.value if trial.state == DONE else None)
             self._beat()
             for key, claim in list(self._log.claims.items()):
                 is_silent = self._silent_seconds(claim.member) >= self._vanished_seconds
@@ -195,17 +203,6 @@ class SharedStudy:
         self._synced = time.monotonic()
         lost = [self._adopt(trial, f"{sweep}-{place:03d}") for place, trial in enumerate(trials, 1)]
         return [trial for trial in lost if trial is not None]
-
-    def _report(self, trials: Sequence[SweepTrial]) -> None:
-        for trial in trials:
-            claim = self._log.claims.get(key_of(trial))
-            if claim is None or claim.member != self._member or trial.on or trial.state not in TOLD:
-                continue
-            report = json.loads(json.dumps({name: getattr(trial, name) for name in REPORTED}))
-            is_news = claim.report != report and not trial.state == claim.state == WAITING
-            if is_news and claim.state != DONE:
-                entry = {"op": "report", "key": key_of(trial), "token": claim.token, "report": report}
-                self._add(entry, trial.value if trial.state == DONE else None)
 
     def _adopt(self, trial: SweepTrial, own_run: str) -> SweepTrial | None:
         """Store in a trial what the study says about it. Returns a copy as it was if it is lost while it trains."""

@@ -122,8 +122,7 @@ class SweepLoop:
             raise
         self._exchange(now=True)
         self._leave_out(PROOF)
-        self._find_without_effect()
-        if not self._is_in_vain:  # no winner if the swept options change nothing
+        if not self._is_in_vain():  # no winner if the swept options change nothing
             winner = decision.decide(self._sweep, self._settings.higher)
             improved = changed_preset(self._request, winner)
             self._record.changes_kept = swept_values.as_changes(winner, improved.options.workload.args)
@@ -181,7 +180,7 @@ class SweepLoop:
     def _plan_proof(self) -> None:
         """The same fresh seeds for all, in turn. Of earlier finalists, trials that were not trained are left out."""
         sweep, settings, finalists = self._sweep, self._settings, self._sweep.finalists
-        if len(finalists) < 2 or not settings.proof_seeds or self._is_in_vain:
+        if len(finalists) < 2 or not settings.proof_seeds or self._is_in_vain():
             return
         keys = set(map(sweep_record.key_of, finalists))
         earlier = [trial for trial in sweep.trials if trial.part == PROOF]
@@ -446,16 +445,14 @@ class SweepLoop:
             epochs = self._epochs({})
             skipped = decision.saved_epochs(sweep.trials, settings.rungs, epochs)
             sweep.seconds_saved = skipped * statistics.fmean(whole) / epochs
-        self._find_without_effect()
+        self._is_in_vain()
         self._record.write("the search has ended")
 
-    def _find_without_effect(self) -> None:
+    def _is_in_vain(self) -> bool:
+        """Record which swept options change nothing so far, and return True if none does change anything."""
         keys = [axis.key for axis in self._settings.axes]
         self._sweep.without_effect = sweep_record.without_effect(self._sweep.trials, keys)
-
-    @property
-    def _is_in_vain(self) -> bool:
-        return len(self._sweep.without_effect) == len(self._settings.axes)
+        return len(self._sweep.without_effect) == len(keys)
 
     def _leave_out(self, part: str) -> None:
         for trial in self._sweep.trials:

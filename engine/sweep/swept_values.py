@@ -41,9 +41,15 @@ def axis(text: str, in_grid: bool = True) -> Axis:
     if match := _RANGE.fullmatch(listed):
         return _range(text, key, match, in_grid)
     distinct: dict[str, Any] = {}
-    for word in _split(text, listed):
-        read = _value(text, word)
-        distinct.setdefault(_identity(key, read), read)
+    for word in map(str.strip, _split(text, listed)):
+        if not word:
+            raise ProofError(f"--over {text}: a value is missing next to a comma")
+        if meant := located_yaml.trap(word):
+            raise ProofError(f"--over {text}: {meant}")
+        read = located_yaml.scalar(word)
+        # for arguments of own code, 1 is not 1.0
+        is_number = isinstance(read, int | float) and not isinstance(read, bool) and not is_argument(key)
+        distinct.setdefault(json.dumps(float(read) if is_number else read, default=str), read)
     return Axis(key=key, values=list(distinct.values()))
 
 
@@ -66,12 +72,6 @@ def _split(text: str, listed: str) -> list[str]:
     return parts
 
 
-def _identity(key: str, value: Any) -> str:
-    # for arguments of own code, 1 is not 1.0
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return json.dumps(float(value) if is_number and not is_argument(key) else value, default=str)
-
-
 def is_argument(key: str) -> bool:
     return key.startswith(f"{ARGUMENTS}.")
 
@@ -89,15 +89,6 @@ def key_of(name: str) -> str:
     if is_private(key):
         raise ProofError(f"--over {name}: {key} does not concern the training")
     return key
-
-
-def _value(text: str, word: str) -> Any:
-    word = word.strip()
-    if not word:
-        raise ProofError(f"--over {text}: a value is missing next to a comma")
-    if meant := located_yaml.trap(word):
-        raise ProofError(f"--over {text}: {meant}")
-    return located_yaml.scalar(word)
 
 
 def _range(text: str, key: str, match: re.Match[str], in_grid: bool) -> Axis:

@@ -75,7 +75,15 @@ def chapters(data: Record) -> Iterator[Chapter]:
         learnt = [proof_sentences.learned(each.learning) for each in data.comparisons if each.learning]
         yield Chapter("In pairs", [comparisons(data.comparisons), [*why, *learnt]])
     if (data.before or data.after) and data.kind not in ("diagnosis", "scaling"):
-        yield Chapter("Before and after", [before_and_after(data), *([_gain(data)] if data.gain_total else [])])
+        several = sum(comparison.decision == "kept" for comparison in data.comparisons) > 1
+        how = (
+            "the smaller of two figures: the gains of what is kept, multiplied, and the speed in the last pair divided "
+            "by that in the first"
+            if several
+            else "the median gain of the pairs; the table has the figures of that pair"
+        )
+        gain = [f"{proof_sentences.speedup(data)} ({how})"] if data.gain_total else []
+        yield Chapter("Before and after", [before_and_after(data), *gain])
     for section in data.sections:
         yield Chapter(section.title, [*([section.table] if section.head else []), section.sentences])
     if (all_trials := sweep_record.trials_table(data.sweep) if data.sweep else trials(titled(data))).rows:
@@ -99,8 +107,9 @@ def ending(data: Record) -> Iterator[Block]:
 
 
 def as_markdown(data: Record) -> str:
+    title = "What memory it takes" if proof_sentences.only_predicts(data) else kind(data.kind).title
     made = [
-        f"# {_title(data)}: {escaped(data.preset_name)}",
+        f"# {title}: {escaped(data.preset_name)}",
         f"**{escaped(capital(proof_sentences.conclusion(data)))}.**",
         _properties(data).markdown(),
     ]
@@ -137,10 +146,6 @@ def capital(text: str) -> str:
 
 
 # ---- what was measured, and how -------------------------------------------------------------------
-
-
-def _title(data: Record) -> str:
-    return "What memory it takes" if proof_sentences.only_predicts(data) else kind(data.kind).title
 
 
 def _properties(data: Record) -> Table:
@@ -334,17 +339,6 @@ def before_and_after(data: Record) -> Table:
         if any(side.get(figure.key) is not None for side in sides.values())
     ]
     return Table(["median", *sides], rows, right=(1, 2))
-
-
-def _gain(data: Record) -> str:
-    several = sum(comparison.decision == "kept" for comparison in data.comparisons) > 1
-    how = (
-        "the smaller of two figures: the gains of what is kept, multiplied, and the speed in the last pair divided by "
-        "that in the first"
-        if several
-        else "the median gain of the pairs; the table has the figures of that pair"
-    )
-    return f"{proof_sentences.speedup(data)} ({how})"
 
 
 def scaling(data: Record) -> Table:

@@ -66,26 +66,21 @@ def ranked(data: Record) -> list[Ranked]:
     """Return the leaderboard: candidates being measured, then the fastest first, those with their input before those
     without, those without a speed last. The preset and each side measured in pairs have a row.
     """
-    rows = [Ranked(**vars(candidate), number=number) for number, candidate in enumerate(search_of(data).candidates)]
-    if all(candidate.settings for candidate in rows):
-        rows += _preset(data)
-    return sorted([*rows, *_of_pairs(data)], key=_place)
+    search, trials = search_of(data), data.baseline_trials
+    rows = [Ranked(**vars(candidate), number=number) for number, candidate in enumerate(search.candidates)]
+    if search.before_speed is not None and all(candidate.settings for candidate in rows):
+        peaks = [trial.peak_memory_bytes for trial in trials if trial.peak_memory_bytes is not None]
+        rows.append(Ranked(
+            stage="", settings={}, tried={}, reason="the preset as it was", trials=trials,
+            samples_per_second=search.before_speed, peak_bytes=max(peaks, default=None), decision="reference",
+            number=-1,
+        ))  # fmt: skip
 
+    def place(candidate: Candidate) -> tuple[bool, bool, bool, float]:
+        speed = candidate.samples_per_second
+        return candidate.decision != "running", speed is None, candidate.without_input, -(speed or 0.0)
 
-def _place(candidate: Candidate) -> tuple[bool, bool, bool, float]:
-    speed = candidate.samples_per_second
-    return candidate.decision != "running", speed is None, candidate.without_input, -(speed or 0.0)
-
-
-def _preset(data: Record) -> list[Ranked]:
-    speed, trials = search_of(data).before_speed, data.baseline_trials
-    if speed is None:
-        return []
-    peaks = [trial.peak_memory_bytes for trial in trials if trial.peak_memory_bytes is not None]
-    return [Ranked(
-        stage="", settings={}, tried={}, reason="the preset as it was", trials=trials, samples_per_second=speed,
-        peak_bytes=max(peaks, default=None), decision="reference", number=-1,
-    )]  # fmt: skip
+    return sorted([*rows, *_of_pairs(data)], key=place)
 
 
 def _of_pairs(data: Record) -> Iterator[Ranked]:
@@ -203,7 +198,12 @@ def brought(data: Record) -> list[Brought]:
         for stage in stages
     ]
     combined = {key: value for key, value in _merged(kept).items() if best.get(key) == value}
-    options = [option if _stands(option, best) else _with_others(option, combined) for option in options]
+    options = [
+        option
+        if option.state == "trying" or any(best.get(key) == value for key, value in option.settings.items())
+        else _with_others(option, combined)
+        for option in options
+    ]
     dropped = {candidate.stage for candidate in candidates if _is_undone(candidate, data)}
     left = {key for key, value in best.items() if is_decided(data) and chosen(data).get(key) != value}
     return [
@@ -234,17 +234,9 @@ def _brought(stage: str, tried: list[Candidate], going_on: bool) -> Brought:
         return Brought(stage, "kept", _merged(kept), *_gain(kept), kept[0].without_input)
     measured = [candidate for candidate in tried if candidate.decision in ("rejected", "failed")]
     if measured:
-        best = max(measured, key=_gain_of)
+        best = max(measured, key=lambda candidate: -math.inf if candidate.gain is None else candidate.gain)
         return Brought(stage, "nothing", {}, best.gain, best.spread, best.without_input)
     return Brought(stage, "to come" if going_on else "not tried", {})
-
-
-def _gain_of(candidate: Candidate) -> float:
-    return -math.inf if candidate.gain is None else candidate.gain
-
-
-def _stands(option: Brought, best: Mapping[str, Any]) -> bool:
-    return option.state == "trying" or any(best.get(key) == value for key, value in option.settings.items())
 
 
 def _gain(kept: list[Candidate]) -> tuple[float | None, float | None]:
@@ -386,7 +378,9 @@ def ceiling_in_words(data: Record) -> str:
     ceiling, best = search.ceiling, search.best_speed
     if ceiling is None:
         return ""
-    before, device = search.before_speed, _without_input(data)
+    same = [candidate for candidate in search.candidates if is_best(candidate, data)]
+    without_input = bool(same) and all(candidate.without_input for candidate in same)
+    before, device = search.before_speed, same[-1].samples_per_second if without_input else None
     if before is not None and ceiling <= (1 + HARMLESS) * before:
         return f"without input no faster ({count(ceiling)})"
     if device is not None and device > ceiling:
@@ -395,12 +389,6 @@ def ceiling_in_words(data: Record) -> str:
         return ""
     reached = f", {units.share(best / ceiling)} reached" if best is not None and ceiling > 0 else ""
     return f"ceiling without input {count(ceiling)}{reached}"
-
-
-def _without_input(data: Record) -> float | None:
-    same = [candidate for candidate in search_of(data).candidates if is_best(candidate, data)]
-    with_input = any(not candidate.without_input for candidate in same)
-    return None if with_input or not same else same[-1].samples_per_second
 
 
 def unproven(data: Record) -> str:

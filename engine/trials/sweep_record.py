@@ -281,8 +281,12 @@ def no_result(sweep: Sweep) -> str:
 
 
 def result(sweep: Sweep | None) -> str:
-    nothing = _nothing(sweep) if sweep else ""
-    if sweep and nothing and len(sweep.without_effect) == len(sweep.settings.axes):
+    nothing, keys = "", sweep.without_effect if sweep else ()
+    if keys:
+        changes = "change" if len(keys) > 1 else "changes"
+        same = "all values gave the same figures, digit for digit"
+        nothing = f"{' and '.join(map(short, keys))} {changes} nothing: {same}"
+    if sweep and nothing and len(keys) == len(sweep.settings.axes):
         return nothing
     return "; ".join(filter(None, (nothing, _result(sweep))))
 
@@ -298,13 +302,6 @@ def _result(sweep: Sweep | None) -> str:
         reason = "it was not trained on fresh seeds" if not sweep.rivals else sweep.rivals[0].why
         return f"{_leader(sweep)} in the search, which is no proof: {reason}"
     return "; ".join(rival_sentence(sweep, rival) for rival in sweep.rivals)
-
-
-def _nothing(sweep: Sweep) -> str:
-    if not (keys := sweep.without_effect):
-        return ""
-    changes = "change" if len(keys) > 1 else "changes"
-    return f"{' and '.join(map(short, keys))} {changes} nothing: all values gave the same figures, digit for digit"
 
 
 def _leader(sweep: Sweep) -> str:

@@ -57,7 +57,9 @@ def suggest(rates: Sequence[float], losses: Sequence[float | None]) -> Suggestio
     width = max(1.0, WINDOW * len(losses))
     smoothed = _until_divergence(_smoothed(finite, width))
     first = max(3, int(BEGINNING * len(losses)))
-    start, noise = statistics.median(smoothed[:first]), _noise(finite[:first], smoothed[:first], width)
+    start = statistics.median(smoothed[:first])
+    spread = statistics.pstdev([loss - smooth for loss, smooth in zip(finite[:first], smoothed[:first], strict=True)])
+    noise = spread / math.sqrt(2 * math.sqrt(math.pi) * width)  # of independent values in a Gaussian window
     lowest = min(range(len(smoothed)), key=smoothed.__getitem__)
     fall = start - smoothed[lowest]
     if fall < max(NOISES * noise, LEAST_FALL * abs(start)):
@@ -93,11 +95,6 @@ def _until_divergence(smoothed: list[float]) -> list[float]:
         if loss > smoothed[0] + max(DIVERGED * (smoothed[0] - lowest), LEAST_RISE * abs(smoothed[0])):
             return smoothed[: number + 1]
     return smoothed
-
-
-def _noise(raw: Sequence[float], smoothed: Sequence[float], width: float) -> float:
-    spread = statistics.pstdev([loss - smooth for loss, smooth in zip(raw, smoothed, strict=True)])
-    return spread / math.sqrt(2 * math.sqrt(math.pi) * width)  # independent values in a Gaussian window
 
 
 def _steepest(
