@@ -213,11 +213,6 @@ class Search:
     learning: str = ""  # the consequences that the search has drawn from the losses
     rate_fixed: str = ""  # why the learning rate cannot be scaled
 
-    @property
-    def trials(self) -> list[list[Trial]]:
-        """All trials, in one list for each candidate and for each comparison of losses."""
-        return [*(candidate.trials for candidate in self.candidates), *(check.trials for check in self.losses)]
-
 
 KEY = "train.learning_rate"
 RATE_DECISIONS = ("better", "worse", "no difference", "undecided", "close", "no suggestion", "not judged", "running")
@@ -537,15 +532,17 @@ class Record:
         ablation = self.ablation.trials if self.ablation else []
         compared = (trial for comparison in self.comparisons for trial in comparison.trials)
         profiled = [self.profile_trial] if self.profile_trial else []
-        rows = (*self.baseline_trials, *ablation, *profiled, *self.searched, *compared)
+        search, scaling, rate = self.search, self.scaling, self.rate
+        rows = [
+            *self.baseline_trials,
+            *ablation,
+            *profiled,
+            *(trial for of in ((*search.candidates, *search.losses) if search else ()) for trial in of.trials),
+            *(scaling.trials if scaling else ()),
+            *((*rate.ramp, *rate.trials) if rate else ()),
+            *compared,
+        ]
         return list({trial.run: trial for trial in rows}.values())
-
-    @property
-    def searched(self) -> list[Trial]:
-        """The trials of a search, a measurement of scaling or a range test. Empty for other proofs."""
-        searched = (trial for trials in self.search.trials for trial in trials) if self.search else ()
-        of_rates = (*self.rate.ramp, *self.rate.trials) if self.rate else ()
-        return [*searched, *(self.scaling.trials if self.scaling else ()), *of_rates]
 
     @property
     def all_trials(self) -> list[Trial]:

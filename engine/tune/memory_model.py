@@ -137,7 +137,14 @@ class MemoryModel:
         if most is None:
             return None
         if line is None:
-            return 0 if self._is_out_of_reach(most) else self._bound(most)
+            # by the steepest line that chance may hide in the measured batches
+            taken, chance = sorted(self._taken()), NOISE_BYTES[self.of]
+            if taken and taken[0][0] < taken[-1][0]:
+                (small, least), (large, more) = taken[0], taken[-1]
+                steepest = max(0, more - least + chance) / (large - small)
+                if least - chance - steepest * (small - 1) > most:
+                    return 0
+            return self._bound(most)
         predicted = max(0, int((most - line.base) / line.bytes_per_sample))
         return self._between(predicted)
 
@@ -188,15 +195,6 @@ class MemoryModel:
             return (self.beyond or 0) // 2
         batch, taken = max(fitting)
         return self._between(int(batch * most / taken))
-
-    def _is_out_of_reach(self, most: float) -> bool:
-        # by the steepest line that chance may hide in the measured batches
-        taken, chance = sorted(self._taken()), NOISE_BYTES[self.of]
-        if not taken or taken[0][0] == taken[-1][0]:
-            return False
-        (small, least), (large, more) = taken[0], taken[-1]
-        steepest = max(0, more - least + chance) / (large - small)
-        return least - chance - steepest * (small - 1) > most
 
     def _between(self, predicted: int) -> int:
         limited = min(

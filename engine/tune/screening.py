@@ -262,7 +262,7 @@ class Screening:
             preset = with_changes(self.baseline, self.settings_with(tried))
         except PresetError:
             return None
-        measured = self._as_measured(preset, self.without_input)
+        measured = with_changes(preset, ONE_BATCH) if self.without_input else preset
         is_refused = self.measurement.conflict(preset)
         return None if is_refused else TrialRequest(measured, side, repeat, self._seconds, judge)
 
@@ -334,7 +334,7 @@ class Screening:
         self, candidate: Candidate, preset: Preset, judge: Judge | None = None, seconds: float | None = None
     ) -> Trial:
         """Without `judge` only a candidate without a successful trial may end early, and none if the waits count."""
-        measured = self._as_measured(preset, candidate.without_input)
+        measured = with_changes(preset, ONE_BATCH) if candidate.without_input else preset
         may_end = bool(candidate.tried) and not candidate.good and not self._waits_count_of(candidate)
         if judge is None and may_end and seconds is None:
             judge = below(SLOWER * self.best.speed)
@@ -357,10 +357,6 @@ class Screening:
         candidate.samples_per_second = speed(decisive) or None
         candidate.peak_bytes = self.memory.peak(decisive)
         return trial
-
-    @staticmethod
-    def _as_measured(preset: Preset, without_input: bool) -> Preset:
-        return with_changes(preset, ONE_BATCH) if without_input else preset
 
     def _seems_to_gain(self, candidate: Candidate) -> bool:
         self._note_waits(candidate)

@@ -149,8 +149,12 @@ class DeviceStages:
     def run(self) -> None:
         for name in ON_GPU if self._space.on_gpu else STAGES:
             self._stage_and_batch(name)
-            if name == "xla":
-                self._xla_without_precision()
+            is_refused = self._decided("xla", "rejected") and not self._decided("xla")
+            if name == "xla" and is_refused and self._decided("precision"):
+                before = {POLICY: value_of(self._screening.baseline, POLICY)}
+                for settings in self._space.of("xla", self._screening.best.preset):
+                    if self._gains("xla", {**settings, **before}, "instead of the precision"):
+                        self.stage("batch_size")
         for name in HIDDEN:
             if self._may_gain_now(name):
                 self._stage_and_batch(name)
@@ -220,14 +224,6 @@ class DeviceStages:
     @property
     def _together(self) -> int:
         return int(value_of(self._screening.best.preset, TOGETHER))
-
-    def _xla_without_precision(self) -> None:
-        if not self._decided("precision") or not self._decided("xla", "rejected") or self._decided("xla"):
-            return
-        before = {POLICY: value_of(self._screening.baseline, POLICY)}
-        for settings in self._space.of("xla", self._screening.best.preset):
-            if self._gains("xla", {**settings, **before}, "instead of the precision"):
-                self.stage("batch_size")
 
     def _may_gain_now(self, name: str) -> bool:
         """Another option was kept since its latest trial, which has not failed and was not clearly slower."""
@@ -401,32 +397,26 @@ def near_misses(screening: Screening) -> list[Candidate]:
     """Return rejected candidates that were not clearly slower: first of options that have gained nothing, the largest
     gain first. Of an option that has gained (but the batch size), only those not yet measured with the best settings.
     """
-    candidates = screening.search.candidates
+    candidates, may_take = screening.search.candidates, screening.memory.may_take
     latest = {repr(sorted(candidate.tried.items())): candidate for candidate in candidates}
     gained = {key for candidate in candidates if candidate.decision == "kept" for key in candidate.tried} - {BATCH}
-    near = [candidate for candidate in latest.values() if _is_near(candidate, screening)]
-    first = [candidate for candidate in near if not gained & set(candidate.tried)]
-    later = [candidate for candidate in near if candidate not in first and known(screening, candidate.tried) is None]
-    return [*sorted(first, key=_distance), *sorted(later, key=_distance)]
-
-
-def _distance(candidate: Candidate) -> float:
-    return -(candidate.gain or 0.0)
-
-
-def _is_near(candidate: Candidate, screening: Screening) -> bool:
-    """Not if another trial would show the same: it has failed, takes too much memory, or is a combination."""
-    if candidate.stage == STAGE:
-        return False
-    measured = known(screening, candidate.tried) or candidate
-    most = MOST_MEASURED if measured.good else MOST_ENDED
-    if candidate.decision != "rejected" or measured.decision == "failed" or len(measured.trials) >= most:
-        return False
-    if screening.has(candidate.tried):
-        return False
-    return may_be_faster(candidate, screening.noise) and not takes_too_much(
-        candidate, screening.best, screening.memory.may_take
-    )
+    first, later = list[Candidate](), list[Candidate]()
+    for candidate in latest.values():
+        known_as = known(screening, candidate.tried)
+        measured = known_as or candidate
+        most = MOST_MEASURED if measured.good else MOST_ENDED
+        # not if another trial would show the same: it has failed, takes too much memory, or is a combination
+        if candidate.stage == STAGE or candidate.decision != "rejected" or screening.has(candidate.tried):
+            continue
+        if measured.decision == "failed" or len(measured.trials) >= most:
+            continue
+        if not may_be_faster(candidate, screening.noise) or takes_too_much(candidate, screening.best, may_take):
+            continue
+        if not gained & set(candidate.tried):
+            first.append(candidate)
+        elif known_as is None:
+            later.append(candidate)
+    return [each for group in (first, later) for each in sorted(group, key=lambda near: -(near.gain or 0.0))]
 
 
 def may_gain_together(misses: Sequence[Candidate], noise: float) -> list[Candidate]:

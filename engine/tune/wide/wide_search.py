@@ -52,7 +52,17 @@ class WideSearch:
         try:
             if not self._axes:
                 return "the limits leave nothing to combine"
-            self._report_known_results()
+            noted = [result.settings for result in self._study.of_this_search()]
+            for candidate in self._screening.search.candidates:
+                # without the input only what ran out of memory or failed counts
+                result = self._settings_result(candidate)
+                measured = result.speed is not None and not candidate.without_input
+                useful = candidate.trials and (measured or not result.is_feasible)
+                params = self._combinations.params(candidate.settings)
+                if useful and params is not None and result.settings not in noted:
+                    noted.append(result.settings)
+                    self._study.learn(params, result, self._axes)
+            self._note()
             self._measure_again()
             self._places.find(STAGE)
             self.state.at_once = self._places.count
@@ -65,19 +75,6 @@ class WideSearch:
         except StudyError as fault:
             self.state.note = str(fault)
             return str(fault)
-
-    def _report_known_results(self) -> None:
-        """Without the input only what ran out of memory or failed counts."""
-        noted = [result.settings for result in self._study.of_this_search()]
-        for candidate in self._screening.search.candidates:
-            result = self._settings_result(candidate)
-            measured = result.speed is not None and not candidate.without_input
-            useful = candidate.trials and (measured or not result.is_feasible)
-            params = self._combinations.params(candidate.settings)
-            if useful and params is not None and result.settings not in noted:
-                noted.append(result.settings)
-                self._study.learn(params, result, self._axes)
-        self._note()
 
     def _measure_again(self) -> None:
         """The trials from before the search was resumed are known, and go into the record."""
