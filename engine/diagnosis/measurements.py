@@ -168,11 +168,6 @@ class Measurements:
         return (self.others_cpu or 0.0) >= OTHERS_NOTABLE and (self.cpu or 0.0) >= CORES_SHORT
 
     @property
-    def doubtful(self) -> bool:
-        """True if small shares of a step may be chance: too little was measured, or other programs use the CPU."""
-        return self.seconds < ENOUGH_SECONDS or self.crowded
-
-    @property
     def reads_from_disk(self) -> bool:
         """True if the training reads at least READS_BYTES per second from the disk, or if that is unknown."""
         return self.read_bytes_per_second is None or self.read_bytes_per_second >= READS_BYTES

@@ -234,11 +234,6 @@ class Symptom:
         return self.rule.passes(self.value, self.rule.strong)
 
     @property
-    def is_faint_loss(self) -> bool:
-        """True if it is lost time, but its value does not reach the threshold that decides the verdict."""
-        return self.rule.rank == LOST_TIME and not self.strong
-
-    @property
     def order(self) -> tuple[bool, bool, int, float]:
         lost = self.value if self.rule.rank == LOST_TIME else 0.0
         return (self.rule.rank == SUPPORTING, not self.strong, self.rule.rank, -lost)

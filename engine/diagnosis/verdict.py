@@ -17,7 +17,7 @@ from . import stragglers
 from .collector import read
 from .measurements import AGREES, COMPUTES, ENOUGH_SECONDS, LEAST_SECONDS, SURE_SECONDS, Measurements, stage_ms
 from .remedies import SINGLE_SAMPLES_CODE, in_the_data
-from .rules import LIMIT, SUPPORTING, VERDICTS, Symptom, device_works, symptoms
+from .rules import LIMIT, LOST_TIME, SUPPORTING, VERDICTS, Symptom, device_works, symptoms
 
 # The order of trying is that of TensorFlow's guide to GPU performance. For a GPU that has too little to do XLA comes
 # early: it makes few kernels of many small ones, and changes nothing that is learnt.
@@ -63,9 +63,11 @@ def diagnose(measured: Measurements) -> Diagnosis:
             learning=measured.learning,
         )
     every = symptoms(measured)
-    loses = any(symptom.is_faint_loss for symptom in every)
+    loses = any(symptom.rule.rank == LOST_TIME and not symptom.strong for symptom in every)
     sure = every
-    if measured.doubtful:  # figures may be chance; beside a faint loss of time, none of rank LIMIT decides
+    # small shares may be chance if too little was measured, or other programs use the CPU: then only strong ones count,
+    # and beside a faint loss of time none of rank LIMIT
+    if measured.seconds < ENOUGH_SECONDS or measured.crowded:
         sure = [symptom for symptom in every if symptom.strong and not (loses and symptom.rule.rank == LIMIT)]
     decisive = sorted(sure, key=lambda symptom: symptom.order)
     well = not loses and (measured.compute_share or 0.0) >= COMPUTES and device_works(measured)

@@ -46,18 +46,7 @@ class TrialTimes:
 
 
 def trial_times(preset_name: str) -> TrialTimes:
-    """Return the times of the preset's trials here: of its newest measurement or run, or else assumed."""
-    if times := _measured(preset_name):
-        return times
-    for run, started, imported in _starts():
-        if title_of(run).preset == preset_name:
-            source = f"by the start and the steps of {run.id}"
-            return TrialTimes(started + BESIDE_SECONDS, _step_seconds(run), source, imported)
-    return _assumed(preset_name)
-
-
-def _measured(preset_name: str) -> TrialTimes | None:
-    """Return the medians of the successful trials of the newest measurement of the preset. None without one."""
+    """Return the times of the preset's trials here: medians of its newest measurement or a run's, or else assumed."""
     for proof in proofs()[:NEWEST_PROOFS]:
         record = proof.record
         if record.preset_name != preset_name or record.host not in (None, Place.here().host):
@@ -81,7 +70,11 @@ def _measured(preset_name: str) -> TrialTimes | None:
             start = max(0.0, statistics.median(starts))
             of_first = dict(zip(good, starts, strict=True)).get(record.all_trials[0].run, start)
             return TrialTimes(start, statistics.median(steps), f"as in {proof.id}", max(0.0, of_first - start))
-    return None
+    for run, started, imported in _starts():
+        if title_of(run).preset == preset_name:
+            source = f"by the start and the steps of {run.id}"
+            return TrialTimes(started + BESIDE_SECONDS, _step_seconds(run), source, imported)
+    return _assumed(preset_name)
 
 
 def _step_seconds(run: Run) -> float:

@@ -24,8 +24,7 @@ from ..gpu import VISIBLE
 from ..job import this_machine
 from ..leases import free_gpus, lease
 from ..notify import sending, targets
-from ..options import Notify, Options
-from ..presets import PresetError
+from ..options import Options
 from ..process.spawn import own_lock
 from ..runs import Run, RunError, results
 from ..runs.launched_with import options_of
@@ -68,7 +67,7 @@ def main(path: Path, work: Work = measure) -> int:
     except locks.Taken:
         sys.exit(f"another process is already carrying out {path}")
     request = Request.read(path / "request.json")
-    named = request.stop_signal
+    named = request.preset_options.run.stop_signal
     for name, number in stop_signals.BY_SCHEDULER.items():
         signal.signal(number, stop.ask if name == named else signal.SIG_IGN)
     stop_signals.let_through()
@@ -108,12 +107,9 @@ def main(path: Path, work: Work = measure) -> int:
 
 
 def _notify(request: Request, record: Record) -> None:
-    def find() -> targets.Targets:
-        try:
-            options = request.baseline().options.notify
-        except PresetError:  # the settings file alone decides
-            options = Notify()
-        return targets.of_options({f"notify.{name}": value for name, value in asdict(options).items()})
+    def find() -> targets.Targets:  # of an invalid preset, the settings file alone decides
+        options = asdict(request.preset_options.notify)
+        return targets.of_options({f"notify.{name}": value for name, value in options.items()})
 
     def make() -> sending.Notice:
         return sending.Notice(

@@ -65,20 +65,17 @@ class Request:
         return read.value
 
     @property
-    def stop_signal(self) -> str:
-        """The preset's run.stop_signal, by which a scheduler ends the proof gracefully, or "none"."""
+    def preset_options(self) -> options.Options:
+        """The options of the preset; the defaults if it is invalid, which is reported when the preset is used."""
         try:
-            return self.baseline().options.run.stop_signal
-        except PresetError:  # reported when the preset is used
-            return "none"
+            return self.baseline().options
+        except PresetError:
+            return options.Options()
 
     @property
     def chooses_gpus(self) -> bool:
         """True if the preset leaves the choice of its GPUs to gputui, as with device.visible=free:1."""
-        try:
-            return self.baseline().options.device.choice is not None
-        except PresetError:  # reported when the preset is used
-            return False
+        return self.preset_options.device.choice is not None
 
     @property
     def command(self) -> str:

@@ -145,10 +145,6 @@ def best_paused(trials: Iterable[SweepTrial], higher: bool) -> SweepTrial | None
     return min(paused, key=place, default=(None, None))[1]
 
 
-def next_pause(trial: SweepTrial, ends: Sequence[int]) -> int | None:
-    return ends[len(trial.rungs)] if len(trial.rungs) < len(ends) else None
-
-
 def saved_epochs(trials: Iterable[SweepTrial], ends: Sequence[int], epochs: int) -> int:
     """Return the number of epochs that were not trained because trials have ended at a rung."""
     return sum(

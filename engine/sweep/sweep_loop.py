@@ -337,8 +337,8 @@ class SweepLoop:
 
     def _begin(self, trial: SweepTrial) -> None:
         look = self._trainings.look(trial)
-        until = decision.next_pause(trial, self._settings.rungs) if trial.part == SEARCH else None
-        trial.until = until
+        ends = self._settings.rungs if trial.part == SEARCH else ()
+        until = trial.until = ends[len(trial.rungs)] if len(trial.rungs) < len(ends) else None
         if look.state == DONE or (look.state == STOPPED and until is not None and len(look.epochs) >= until):
             self._settle(trial, look)  # it has trained while no process followed the sweep
             return

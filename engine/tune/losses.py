@@ -111,8 +111,15 @@ class Losses:
             self._train(made, with_changes(self._baseline, settings), data, speed)
         except OutOfTime:
             made.decision, made.why = "not judged", "no time was left for it"
-        if made.decision == "running":
-            self._judge(made)
+        good = [trial for trial in made.trials if counts(trial)]
+        if made.decision == "running" and (events := note_losses(self._measurement, made, good)):
+            made.loss_a, made.loss_b = (_mean(good, side) for side in "ab")
+            falls = []  # of the preset's loss
+            for trial in good:
+                first = next((event.loss for event in events[trial.run].of(Progress) if event.loss is not None), None)
+                if trial.side == "a" and first is not None and trial.loss_at_samples is not None:
+                    falls.append(first - trial.loss_at_samples)
+            self._apply_rule(made, falls)
         self._report("")
         return made
 
@@ -152,19 +159,6 @@ class Losses:
             if length is not None:
                 break
         return length
-
-    def _judge(self, made: LossCheck) -> None:
-        good = [trial for trial in made.trials if counts(trial)]
-        events = note_losses(self._measurement, made, good)
-        if not events:
-            return
-        made.loss_a, made.loss_b = (_mean(good, side) for side in "ab")
-        falls = []  # of the preset's loss
-        for trial in good:
-            first = next((event.loss for event in events[trial.run].of(Progress) if event.loss is not None), None)
-            if trial.side == "a" and first is not None and trial.loss_at_samples is not None:
-                falls.append(first - trial.loss_at_samples)
-        self._apply_rule(made, falls)
 
     def _apply_rule(self, made: LossCheck, falls: Sequence[float]) -> None:
         if made.loss_a is None:

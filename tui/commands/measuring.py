@@ -76,7 +76,7 @@ def measure(asked: Request, how: FollowOptions, resumes: Proof | None = None, tr
         return in_queue.added(entry)
     if how.output is not None:
         improved_preset.refuse(Path(how.output))
-    presses = Presses(asked.stop_signal)  # from here on Ctrl-C is for the measurement
+    presses = Presses(asked.preset_options.run.stop_signal)  # from here on Ctrl-C is for the measurement
     if how.wait:
         proof_start.wait(asked, how.say, lambda: presses.count > 0)
         if presses.count:

@@ -83,9 +83,8 @@ def opened(location: str) -> Any:
     with faults_of(location):
         if "://" in location:
             return RDBStorage(location)
-        _refuse_foreign(Path(location))
         lock = JournalFileOpenLock(location)
-        _mend(Path(location), lock)
+        _check(Path(location), lock)
         return JournalStorage(JournalFileBackend(location, lock))
 
 
@@ -106,37 +105,28 @@ def study(location: str, name: str, direction: str) -> Any:
     return None
 
 
-def _refuse_foreign(path: Path) -> None:
-    # Optuna would write to the end of a file that it has not read
+def _check(path: Path, lock: Any) -> None:
+    """Raise ValueError for a file that is no journal, and remove an incomplete last line: Optuna would write to the end
+    of a file that it has not read, and on that line.
+    """
     content = path.read_bytes() if path.is_file() else b""
     complete, last, torn = content.rpartition(b"\n")
     lines = complete.splitlines() if last else []
-    if lines and not (_is_record(lines[0]) and _is_record(lines[-1])):
-        raise ValueError(path)
+    for line in lines[:1] + lines[-1:]:
+        record = json.loads(line)
+        if not isinstance(record, dict) or not isinstance(record.get("op_code"), int):
+            raise ValueError(path)
     if torn and not lines and not torn.startswith(_RECORD_START):
         raise ValueError(path)
-
-
-def _is_record(line: bytes) -> bool:
-    record = json.loads(line)
-    return isinstance(record, dict) and isinstance(record.get("op_code"), int)
-
-
-def _mend(path: Path, lock: Any) -> None:
-    """Remove an incomplete last line: Optuna ignores it, but the next member would write on the same line."""
-    if not _is_torn(path):
+    if not torn:
         return
     lock.acquire()
     try:
-        if _is_torn(path):  # another member may have completed the line
-            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+        content = path.read_bytes()
+        if not content.endswith(b"\n"):  # another member may have completed the line
+            os.truncate(path, content.rfind(b"\n") + 1)
     finally:
         lock.release()
-
-
-def _is_torn(path: Path) -> bool:
-    content = path.read_bytes() if path.is_file() else b""
-    return bool(content) and not content.endswith(b"\n")
 
 
 @contextmanager

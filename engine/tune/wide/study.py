@@ -76,7 +76,7 @@ class Study:
     def __init__(self, location: str, name: str, folder: Path, common: Mapping[str, Any]) -> None:
         self.location, self.name, self.folder = location, name, folder
         self._study: Any = None
-        self._me, self._common = name_of(folder), common
+        self.member, self._common = name_of(folder), common
 
     @classmethod
     def of(cls, request: Request, machine: Machine, folder: Path) -> Study:
@@ -100,7 +100,7 @@ class Study:
     def seed(self) -> int:
         """Return a seed that differs for each member and after each trial, so that no proposals are repeated."""
         with storage.faults_of(self.location):
-            return zlib.crc32(f"{self._me} {len(self._study.trials)}".encode())
+            return zlib.crc32(f"{self.member} {len(self._study.trials)}".encode())
 
     def _refuse(self) -> None:
         other = difference(self._study.user_attrs[COMMON], self._common)
@@ -157,7 +157,7 @@ class Study:
         ]  # fmt: skip
 
     def of_this_search(self) -> list[Known]:
-        return [result for result in self.known() if result.member == self._me]
+        return [result for result in self.known() if result.member == self.member]
 
     def settings_results(self) -> list[SettingsResult]:
         ended = [result.found for result in self.known() if result.found]
@@ -165,13 +165,9 @@ class Study:
 
     def best_of_others(self) -> SettingsResult | None:
         """Return the fastest result of another member. None if there is none."""
-        theirs = (result.found for result in self.known() if result.found and result.member != self._me)
+        theirs = (result.found for result in self.known() if result.found and result.member != self.member)
         good = (result for result in theirs if result.outcome == "ok")
         return max(good, key=lambda measured: measured.speed or 0.0, default=None)
-
-    @property
-    def members(self) -> int:
-        return len({result.member for result in self.known()} | {self._me})
 
     def learn(self, params: Params, result: SettingsResult, space: Sequence[Axis]) -> None:
         """Add the result of settings that were not proposed; `params` is their value on each axis of `space`."""

@@ -199,9 +199,9 @@ class WideSearch:
         return int(settings.get(BATCH, value_of(self._preset, BATCH)))
 
     def _note(self) -> None:
-        results, mine = self._study.known(), self._study.of_this_search()
-        self.state.trials, self.state.of_others = len(results), len(results) - len(mine)
-        self.state.members = self._study.members
+        members = [result.member for result in self._study.known()]
+        self.state.trials, self.state.members = len(members), len({*members, self._study.member})
+        self.state.of_others = len(members) - members.count(self._study.member)
 
 
 # ---- the GPUs -------------------------------------------------------------------------------------
