@@ -60,36 +60,23 @@ def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
 def as_trial(
     preset: Preset,
     seed: int,
-    measure_seconds: float,
+    measure_seconds: float | None,
     machine: Machine,
     profile: str = "off",
     most_seconds: float = math.inf,
+    length: tuple[int, int | None] = (1, None),
 ) -> Preset:
-    """Return the preset as a trial trains it: one endless epoch without checkpoints, until `measure_seconds` are
-    measured, or `most_seconds` are over. `profile` is the range of steps to profile, or `off`.
+    """Return the preset as a trial trains it, at most `most_seconds`: one endless epoch until `measure_seconds` are
+    measured, or (None) for the loss, epochs and steps (None: a pass) of `length`, at each step with the learning rate
+    of the real run, if its length is known. `profile` is the range of steps to profile, or `off`.
     """
-    together = preset.options.compile.steps_per_execution
-    steps = plan.whole_executions(STEPS, together) if measure_seconds > PROBE_SECONDS else PROBE_STEPS * together
-    minutes = preset.options.run.max_minutes
-    start_and_warmup = min(minutes, LIMIT_MINUTES) if isinstance(minutes, int | float) else LIMIT_MINUTES
-    limit = start_and_warmup + plan.MOST_TIMES * measure_seconds / 60
-    length = 1, steps  # the end of an epoch would evaluate
-    return _as_trial(preset, seed, length, machine, min(limit, most_seconds / 60), profile, measure_seconds)
-
-
-def as_training(
-    preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_seconds: float
-) -> Preset:
-    """Return the preset for a trial that measures the loss, of `length` (epochs, and steps or None for a pass), and at
-    most `most_seconds`. The learning rate at each step is that of the real run, if its length is known.
-    """
-    return _as_trial(preset, seed, length, machine, most_seconds / 60, "off", None)
-
-
-def _as_trial(
-    preset: Preset, seed: int, length: tuple[int, int | None], machine: Machine, most_minutes: float, profile: str,
-    measure_seconds: float | None,
-) -> Preset:  # fmt: skip
+    most_minutes = most_seconds / 60
+    if measure_seconds is not None:
+        together, minutes = preset.options.compile.steps_per_execution, preset.options.run.max_minutes
+        steps = plan.whole_executions(STEPS, together) if measure_seconds > PROBE_SECONDS else PROBE_STEPS * together
+        start_and_warmup = min(minutes, LIMIT_MINUTES) if isinstance(minutes, int | float) else LIMIT_MINUTES
+        most_minutes = min(start_and_warmup + plan.MOST_TIMES * measure_seconds / 60, most_minutes)
+        length = 1, steps  # the end of an epoch would evaluate
     return with_changes(preset, LEAVES_NOTHING | {
         "train.epochs": length[0],
         "train.steps_per_epoch": length[1],

@@ -26,7 +26,7 @@ from ..runs.event_reading import Tail, last_of
 from ..runs.events import EVENTS_FILE, Progress, Started
 from ..units import share
 from .record import FIGURES, Trial, place
-from .trial_preset import PROBE_SECONDS, as_training, as_trial
+from .trial_preset import PROBE_SECONDS, as_trial
 
 SLOWER = 0.8  # share of the best speed: a slower trial cannot change the decision, so that it is ended
 LEAST_REPORTS = 3  # progress events since the end of the warm-up, one every quarter of a second
@@ -150,8 +150,9 @@ class TrialRunner:
         """Train for the loss, `length` epochs and steps (None: a pass). Raises OSError for a full disk."""
         seed = self.seed + repeat - 1
         return self._carried_out(
-            lambda: as_training(preset, seed, length, self.machine, most_seconds), side, repeat, timed=False
-        )
+            lambda: as_trial(preset, seed, None, self.machine, most_seconds=most_seconds, length=length),
+            side, repeat, timed=False,
+        )  # fmt: skip
 
     def _carried_out(
         self, prepare: Callable[[], Preset], side: str, repeat: int, judge: Judge | None = None, timed: bool = True

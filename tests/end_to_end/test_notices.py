@@ -207,7 +207,8 @@ def test_secrets_are_in_no_export_report_or_trial(tmp_path: Path) -> None:
     rows = [row.key for row in comparison.compare(LineUp((private_run, other))).options]
     assert "compile.xla" in rows
     assert not [key for key in rows if key.startswith("notify")]
-    for trial in (trial_preset.as_trial(preset, 1, 1.0, HERE), trial_preset.as_training(preset, 1, (1, 2), HERE, 60.0)):
+    for seconds in (1.0, None):
+        trial = trial_preset.as_trial(preset, 1, seconds, HERE, most_seconds=60.0, length=(1, 2))
         assert SECRET not in trial.to_yaml()
         assert trial.options.notify.when == "never"
 
