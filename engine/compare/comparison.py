@@ -204,7 +204,18 @@ def compare(line_up: LineUp) -> Comparison:
     metrics = [figures.metric(key.removeprefix("metrics.")) for key in keys]
     rows = [_row(figure, results, groups) for figure in (*figures.shown("compare"), *metrics)]
     states = tuple(run.state for run in runs)
-    lost = (line_up.lost,) if line_up.lost else ()
+    notes = [line_up.lost] if line_up.lost else []
+    notes += [
+        f"{run.name}: {text}"
+        for run, preset in zip(runs, read, strict=True)
+        for text in (*run.damage, preset[1], _not_restored(run.whole_result))
+        if text
+    ]
+    chiefs = [chief.id for run in runs if (chief := run_cluster.local_chief(run)) is not None]
+    if any(run.id in chiefs for run in runs) or len(set(chiefs)) < len(chiefs):
+        notes.append(
+            "some of these runs are workers of one training: the speed of each is that of all workers together"
+        )
     packages = {**VERSIONS, "gputui": "gputui"}
     versions = [OptionRow(name, tuple(of.get(key) for of in versions_of_runs)) for key, name in packages.items()]
     versions = [row for row in versions if len({value for value in row.values if value is not None}) > 1]
@@ -221,17 +232,7 @@ def compare(line_up: LineUp) -> Comparison:
         groups=groups,
         options=tuple(row for row in different if any(value != row.values[0] for value in row.values)),
         figures=tuple(row for row in rows if any(value is not None for value in row.values)),
-        notes=(
-            *lost,
-            *[
-                f"{run.name}: {text}"
-                for run, preset in zip(runs, read, strict=True)
-                for text in (*run.damage, preset[1], _not_restored(run.whole_result))
-                if text
-            ],
-            *_together(runs),
-            *caveats(options, results, states, started, [row.key for row in versions]),
-        ),
+        notes=(*notes, *caveats(options, results, states, started, [row.key for row in versions])),
         titles=tuple(title_of(run) for run in runs),
         versions=tuple(versions),
         code=code,
@@ -242,13 +243,6 @@ def compare(line_up: LineUp) -> Comparison:
             [(figure, [result.get(figure.key) for result in results]) for figure in metrics],
         ),
     )
-
-
-def _together(runs: Sequence[Run]) -> list[str]:
-    chiefs = [chief.id for run in runs if (chief := run_cluster.local_chief(run)) is not None]
-    if not any(run.id in chiefs for run in runs) and len(set(chiefs)) == len(chiefs):
-        return []
-    return ["some of these runs are workers of one training: the speed of each is that of all workers together"]
 
 
 def _not_restored(result: Mapping[str, Any]) -> str:

@@ -377,17 +377,15 @@ class DeviceMemory:
 
     def peak(self, started: Started | None) -> float | None:
         """Return the highest peak as a share (0 to 1) of what TensorFlow can use on its device now. None: unknown."""
-        shares = [peak / left for place, peak in self._peak_bytes.items() if (left := self._left(place, started))]
+        shares, growth = list[float](), started.actual.get("memory_growth") if started else None
+        for place, peak in self._peak_bytes.items():
+            left, uuid = self._may_take(place, started), _device_at(place, started).uuid
+            total = self._gpus.total_bytes(uuid)
+            # other programs may have taken memory since the start, unless TensorFlow has taken nearly all then
+            if left is not None and total is not None and growth is not False and _parts(self._options) == 1:
+                left = max(1.0, min(left, total - self._gpus.taken_by_others(uuid)))
+            shares += [peak / left] if left else []
         return max(shares, default=None)
-
-    def _left(self, place: int, started: Started | None) -> float | None:
-        # other programs may have taken memory since the start
-        mine, growth = self._may_take(place, started), started.actual.get("memory_growth") if started else None
-        if mine is None or growth is False or _parts(self._options) > 1:  # TensorFlow takes nearly all at the start
-            return mine
-        uuid = _device_at(place, started).uuid
-        total = self._gpus.total_bytes(uuid)
-        return mine if total is None else max(1.0, min(mine, total - self._gpus.taken_by_others(uuid)))
 
     def _may_take(self, place: int, started: Started | None) -> float | None:
         gpu = _device_at(place, started)

@@ -136,21 +136,17 @@ def _sentence(verdict: str, s: Measurements, mine: Sequence[Symptom]) -> str:
 def _confidence(s: Measurements, verdict: str, mine: Sequence[Symptom]) -> float:
     """Grows with the measured time, the distance from the threshold, and a further measurement that supports it."""
     time = min(1.0, s.seconds / SURE_SECONDS) if s.outcome is None else min(1.0, s.steps / 200)
-    distance = _distance(mine[0]) if mine else 0.5
+    distance = 0.5
+    if mine:  # 0 at `notable`, 1 at twice `strong` (half of it with `below`)
+        rule, most = mine[0].rule, 1.0 if mine[0].rule.figure.unit == "share" else math.inf
+        apart = (rule.strong / 2 if rule.below else min(2 * rule.strong, most)) - rule.notable
+        distance = min(1.0, max(0.0, (mine[0].value - rule.notable) / apart)) if apart else 1.0
     value = 0.9 * (0.5 + 0.5 * time) * (0.6 + 0.4 * distance) * (0.5 if s.unseen and verdict in HOST_VIEWED else 1.0)
     if s.ablation is not None and s.input_wait is not None:
         value = min(0.99, value / 0.9) if abs(s.ablation - s.input_wait) <= AGREES else value / 2
     elif any(symptom.rule.rank == SUPPORTING for symptom in mine):
         value = min(0.99, value / 0.9)
     return round(min(value, 0.3) if verdict == "undecided" else value, 2)
-
-
-def _distance(symptom: Symptom) -> float:
-    # 0 at `notable`, 1 at twice `strong` (half of it with `below`)
-    rule, value = symptom.rule, symptom.value
-    most = 1.0 if rule.figure.unit == "share" else math.inf
-    far = rule.strong / 2 if rule.below else min(2 * rule.strong, most)
-    return min(1.0, max(0.0, (value - rule.notable) / (far - rule.notable))) if far != rule.notable else 1.0
 
 
 # ---- evidence -------------------------------------------------------------------------------------

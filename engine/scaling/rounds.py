@@ -292,8 +292,16 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
     # positions in the list of visible devices
     pool = list(every if options.strategy.devices == "all" else options.strategy.devices)
     are_known = bool(visible_gpus(options, here)) or on_cpu(options, here)
+    if are_known and len(pool) < 2 and (gpus := visible_gpus(options, here)):
+        raise ProofError(
+            f"only GPU {gpus[0].index} takes part, and scaling needs several devices: give --set {REHEARSE} --set "
+            "device.visible=none to rehearse on parts of the CPU"
+        )
     if are_known and len(pool) < 2:
-        raise ProofError(_one_device(preset, here))
+        why = here.no_gpu_reason or "no GPU is used"
+        raise ProofError(
+            f"there are no two devices to train on ({why}): give --set {REHEARSE} to rehearse on parts of the CPU"
+        )
     usual = [*(2**power for power in range(len(pool).bit_length()) if 2**power < len(pool)), len(pool)]
     counts = sorted({1, *(replicas or usual)})
     if are_known and counts[-1] > len(pool):
@@ -328,17 +336,6 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
     if on_cpu(most, here):
         shared = "the logical devices share the cores of one CPU"
     return ScalingSettings(settings=settings, keep=keep, shared=shared)
-
-
-def _one_device(preset: Preset, here: Machine) -> str:
-    gpus = visible_gpus(preset.options, here)
-    if not gpus:
-        why = here.no_gpu_reason or "no GPU is used"
-        return f"there are no two devices to train on ({why}): give --set {REHEARSE} to rehearse on parts of the CPU"
-    return (
-        f"only GPU {gpus[0].index} takes part, and scaling needs several devices: give --set {REHEARSE} --set "
-        "device.visible=none to rehearse on parts of the CPU"
-    )
 
 
 def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> ScalingSettings:

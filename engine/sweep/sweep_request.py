@@ -37,7 +37,24 @@ def of_preset(preset: Preset, over: Sequence[str], metric: str, halve_from: int 
     """Return the request for a sweep, also of a preset with unsaved changes. Raises PresetError and ProofError."""
     sweep = settings_of(preset, over, metric, halve_from, **more)
     made = request.of_opened("sweep", preset, sweep=sweep, limit_seconds=60 * sweep.minutes)
-    _refuse_combinations(made)
+    # the first combination that cannot be trained on this machine is refused
+    settings = (
+        swept_values.grid(sweep.axes)
+        if sweep.sampler == "grid"
+        else swept_values.distinct(sweep.axes, made.seed, min(MOST_CHECKED, sweep.most_trials or 0))
+    )
+    here = adding.machine()
+    for changes in itertools.islice(settings, MOST_CHECKED):
+        try:
+            options = trial_preset(made, changes, made.seed).options
+        except PresetError as fault:
+            raise ProofError(str(fault).replace("--set ", "--over ", 1)) from None
+        if options.workload.entry is None and (own := next(filter(swept_values.is_argument, changes), "")):
+            raise ProofError(f"--over {own}: this is a value of own code, and the preset has no workload.entry")
+        if lack := option_rules.lacks_figure(options, figure_of(sweep.metric)):
+            raise ProofError(f"--metric {sweep.metric}: {lack[0]}; name {' or '.join(lack[1])}")
+        for conflict in errors(checks.check(options, here)):
+            raise ProofError(f"{' '.join(swept_values.as_settings(changes))}: {conflict}")
     shared_study.check(made)
     return made
 
@@ -111,25 +128,3 @@ def _higher(metric: str, direction: str) -> bool:
         if word in metric.lower():
             return higher
     raise ProofError(f"--metric {metric}: say which way is better, as {metric}:min or {metric}:max")
-
-
-def _refuse_combinations(made: Request) -> None:
-    """Raise ProofError or PresetError for the first combination that cannot be trained on this machine."""
-    sweep, here = made.sweep, adding.machine()
-    assert sweep is not None
-    settings = (
-        swept_values.grid(sweep.axes)
-        if sweep.sampler == "grid"
-        else swept_values.distinct(sweep.axes, made.seed, min(MOST_CHECKED, sweep.most_trials or 0))
-    )
-    for changes in itertools.islice(settings, MOST_CHECKED):
-        try:
-            options = trial_preset(made, changes, made.seed).options
-        except PresetError as fault:
-            raise ProofError(str(fault).replace("--set ", "--over ", 1)) from None
-        if options.workload.entry is None and (own := next(filter(swept_values.is_argument, changes), "")):
-            raise ProofError(f"--over {own}: this is a value of own code, and the preset has no workload.entry")
-        if lack := option_rules.lacks_figure(options, figure_of(sweep.metric)):
-            raise ProofError(f"--metric {sweep.metric}: {lack[0]}; name {' or '.join(lack[1])}")
-        for conflict in errors(checks.check(options, here)):
-            raise ProofError(f"{' '.join(swept_values.as_settings(changes))}: {conflict}")

@@ -150,14 +150,10 @@ class QueuedTrainings:
         result = run.result
         if result is None and not run.status:
             return Look(PLANNED)  # made, and not queued before the process was killed
-        return self._ended(run, result or {})
-
-    @staticmethod
-    def _ended(run: Run, result: Mapping[str, Any]) -> Look:
         by_epoch = {event.epoch: event for event in events_of(run.path, EpochEnd)}
         figures = [by_epoch[epoch].metrics for epoch in sorted(by_epoch)]
         seconds = run.whole_result.get("seconds")
-        state, error = run.state, result.get("error") or {}
+        state, error = run.state, (result or {}).get("error") or {}
         if state in ("ok", "stopped"):
             each = statistics.median(event.seconds for event in by_epoch.values()) if by_epoch else None
             return Look(DONE if state == "ok" else STOPPED, figures, seconds, epoch_seconds=each)

@@ -235,10 +235,12 @@ class Places:
 
     def find(self, stage: str) -> None:
         """Find, and record, the GPUs on which all can train as fast as one alone. Raises Stopped, OutOfTime."""
-        gpus = self._alike()
-        if len(gpus) < 2:
-            return
         best = self._screening.best
+        visible = machine_gpus.visible_gpus(best.preset.options, self._machine)
+        # those of one model: a setting that is faster on another model may be slower here
+        gpus = [Place(gpu.uuid or gpu.index) for gpu in visible if gpu.name == visible[0].name]
+        if len(gpus) < 2 or not self._trains_on_one(best.preset) or any(gpu.in_mig_mode for gpu in visible):
+            return
         candidate = Candidate(
             stage=stage, settings=dict(best.settings), tried={},
             reason=f"the best settings on {len(gpus)} GPUs at the same time",
@@ -261,16 +263,6 @@ class Places:
             candidate.decision = "rejected"
             candidate.why = "trainings at the same time disturb each other: they are measured one after another"
         self._screening.note(candidate)
-
-    def _alike(self) -> list[Place]:
-        """The GPUs of one model on which trainings with the best settings can run at once, one on each: a setting that
-        is faster on another model may be slower here.
-        """
-        preset = self._screening.best.preset
-        gpus = machine_gpus.visible_gpus(preset.options, self._machine)
-        if not self._trains_on_one(preset) or any(gpu.in_mig_mode for gpu in gpus):
-            return []
-        return [Place(gpu.uuid or gpu.index) for gpu in gpus if gpu.name == gpus[0].name]
 
     def _trains_on_one(self, preset: Preset) -> bool:
         of_one = len(machine_gpus.training_gpus(preset.options, self._machine)) == 1
