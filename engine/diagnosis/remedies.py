@@ -209,8 +209,44 @@ ANY_STAGE = "make its work cheaper, or do it once and save the result"
 # The gain is at most the wait, and only a change of the slowest stage may gain all of it, as stages run in parallel;
 # of other stages there is an estimate.
 def for_input(s: Measurements) -> Iterator[Remedy | str]:
-    for maker in (_cache, _prepare, _reads, _parallel):
-        yield from maker(s)
+    data = str(s.option("workload.data"))
+    if s.option("input.cache") == "off" and _share(s, LOADING) >= STAGE_WORTH and _passes(s) >= 1.5:
+        needed, free = (s.train_samples or 0) * (s.sample_bytes or 0), s.host_memory_free_bytes
+        if free is not None and needed > ROOM_FOR_CACHE * free:
+            yield (
+                f"a cache would save reading, but {size(needed)} do not fit into {size(free)} of free memory: "
+                "set input.cache to a folder on a fast disk"
+            )
+        else:
+            most, about = _expected(s, LOADING)
+            why = f"each epoch reads and decodes the same samples again; decoded they take {size(needed)}{about}"
+            yield Remedy("input", {"input.cache": "memory"}, why, expected_gain=most)
+        encoded = data.startswith("tfrecord:") and s.option("workload.tfrecord_encoding") == "encoded"
+        decodes = data.startswith("images:") or encoded
+        if s.option("workload.entry"):
+            decodes = any(_is_one_of(stage, ("load",)) for stage in s.stages)
+        if decodes:  # after how many epochs that pays, only the command's --estimate measures
+            ms = sum(stage_ms(stage) or 0.0 for stage in s.stages if _is_one_of(stage, LOADING))
+            each = f" ({with_unit(ms, 'ms')} per batch)" if ms else ""
+            yield (
+                f"each epoch reads and decodes the same samples again{each}; gputui prepare --preset PRESET -o FOLDER "
+                "does it once for all runs, and with --estimate measures after how many epochs that pays"
+            )
+    # only TFRecord files have a stage for reading; others are read by the stage `load`
+    one_by_one = s.option("input.parallel_reads") == "off" and data.startswith("tfrecord:")
+    if one_by_one and _share(s, READING) >= STAGE_WORTH:
+        most, about = _expected(s, READING)
+        why = f"the TFRecord files are read one by one; reading several in parallel hides the disk's delay{about}"
+        yield Remedy("input", {"input.parallel_reads": "auto"}, why, expected_gain=most, changes_learning=True)
+    calls, threads = s.option("input.parallel_calls"), max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
+    at_once = max(1, whole(calls) or 1)
+    if calls not in ("auto", None) and not 1 < threads <= at_once and _share(s, MAPPED) >= STAGE_WORTH:
+        most, about = _expected(s, MAPPED)
+        number_of = "one" if calls == "off" else calls
+        why = f"samples are prepared {number_of} at a time; this machine has {s.cpus or 1} CPUs{about}"
+        left = _waited(s) * _share(s, MAPPED) * at_once / threads  # share of the step, if all threads share this work
+        most = None if most is None else min(most, round(1 / left, 2))
+        yield Remedy("input", {"input.parallel_calls": "auto"}, why, expected_gain=most)
     # with prefetching, a step still takes as long as the longer one of input and computing
     if s.option("input.prefetch") == "off":
         why = "nothing is prepared while the model computes"
@@ -260,71 +296,6 @@ def in_the_data(s: Measurements) -> Remedy:
     advice = next((text for stage_name, text in ADVICE.items() if name.startswith(stage_name)), ANY_STAGE)
     slowest = f"its slowest stage is {name} ({with_unit(stage_ms(stage), 'ms')} per batch)"
     return Remedy("input", {}, f"{cores}no option is left that could speed up the input; {slowest}: {advice}")
-
-
-# ---- options ----------------------------------------------------------------------------------
-
-
-def _cache(s: Measurements) -> Iterator[Remedy | str]:
-    if s.option("input.cache") != "off" or _share(s, LOADING) < STAGE_WORTH or _passes(s) < 1.5:
-        return
-    needed = (s.train_samples or 0) * (s.sample_bytes or 0)
-    free = s.host_memory_free_bytes
-    if free is not None and needed > ROOM_FOR_CACHE * free:
-        yield (
-            f"a cache would save reading, but {size(needed)} do not fit into {size(free)} of free memory: "
-            "set input.cache to a folder on a fast disk"
-        )
-        return
-    most, about = _expected(s, LOADING)
-    why = f"each epoch reads and decodes the same samples again; decoded they take {size(needed)}{about}"
-    yield Remedy("input", {"input.cache": "memory"}, why, expected_gain=most)
-
-
-def _prepare(s: Measurements) -> Iterator[str]:
-    """After how many epochs that pays, only the command's --estimate measures."""
-    if s.option("input.cache") != "off" or not _decodes(s) or _share(s, LOADING) < STAGE_WORTH or _passes(s) < 1.5:
-        return
-    ms = sum(stage_ms(stage) or 0.0 for stage in s.stages if _is_one_of(stage, LOADING))
-    each = f" ({with_unit(ms, 'ms')} per batch)" if ms else ""
-    yield (
-        f"each epoch reads and decodes the same samples again{each}; gputui prepare --preset PRESET -o FOLDER "
-        "does it once for all runs, and with --estimate measures after how many epochs that pays"
-    )
-
-
-def _decodes(s: Measurements) -> bool:
-    data = str(s.option("workload.data"))
-    if s.option("workload.entry"):
-        return any(_is_one_of(stage, ("load",)) for stage in s.stages)
-    encoded = data.startswith("tfrecord:") and s.option("workload.tfrecord_encoding") == "encoded"
-    return data.startswith("images:") or encoded
-
-
-def _reads(s: Measurements) -> Iterator[Remedy]:
-    """Only TFRecord files have a stage for reading; others are read by the stage `load`."""
-    if s.option("input.parallel_reads") != "off" or not str(s.option("workload.data")).startswith("tfrecord:"):
-        return
-    if _share(s, READING) >= STAGE_WORTH:
-        most, about = _expected(s, READING)
-        why = f"the TFRecord files are read one by one; reading several in parallel hides the disk's delay{about}"
-        yield Remedy("input", {"input.parallel_reads": "auto"}, why, expected_gain=most, changes_learning=True)
-
-
-def _parallel(s: Measurements) -> Iterator[Remedy]:
-    calls, threads = s.option("input.parallel_calls"), max(1, whole(s.option("input.private_threads")) or s.cpus or 1)
-    at_once = max(1, whole(calls) or 1)
-    if calls in ("auto", None) or 1 < threads <= at_once or _share(s, MAPPED) < STAGE_WORTH:
-        return
-    most, about = _expected(s, MAPPED)
-    number_of = "one" if calls == "off" else calls
-    left = _waited(s) * _share(s, MAPPED) * at_once / threads  # share of the step, when all threads share this work
-    yield Remedy(
-        "input",
-        {"input.parallel_calls": "auto"},
-        f"samples are prepared {number_of} at a time; this machine has {s.cpus or 1} CPUs{about}",
-        expected_gain=None if most is None else min(most, round(1 / left, 2)),
-    )
 
 
 # ---- possible gains -----------------------------------------------------------------------------

@@ -170,9 +170,28 @@ def figures(exchange: GradientExchange | None, started: Started | None, step_ms:
 
 
 def remedies(s: Measurements) -> Iterator[Remedy | str]:
+    """Yield remedies for the exchange of gradients, which is once in a step, however many samples and parts it has."""
     if s.option("strategy.kind") == MULTI_WORKER:
-        yield from _twice_the_batch(s)
-        yield _faster_network(s)
+        batch, parts = whole(s.option("input.batch_size")), whole(s.option("train.micro_batches")) or 1
+        if batch is not None and (s.global_batch_size or 0) * 4 <= (s.train_samples or 0):
+            fits = not s.on_gpu if s.memory_peak is None else s.memory_peak <= ROOM_FOR_BATCH
+            in_parts = {} if fits else {"train.micro_batches": 2 * parts}
+            so = "" if fits else "; computed in twice as many parts it needs no more memory"
+            why = f"gradients are exchanged once per step: with twice the batch on each worker half as often{so}"
+            saved, changes = gain((s.worker_exchange or 0.0) / 2), {"input.batch_size": 2 * batch} | in_parts
+            yield Remedy("gpus", changes, why, expected_gain=saved, changes_learning=True)
+        if len(s.hosts) < 2:
+            where, single = s.hosts[0] if s.hosts else "one machine", "a single process with strategy.kind=mirrored"
+            yield f"all workers run on {where}: {single} exchanges without a network"
+            return
+        between = " and ".join(s.hosts) if len(s.hosts) == 2 else f"{len(s.hosts)} machines"
+        choice = "; the addresses of the workers (--cluster, TF_CONFIG) choose the network"
+        if s.on_gpu:
+            choice = (
+                ", or NCCL's choice of another: NCCL_DEBUG=INFO writes it into the log, NCCL_SOCKET_IFNAME and "
+                "NCCL_IB_HCA name the one to use"
+            )
+        yield f"{s.exchanged} pass between {between} at {s.exchange_rate}: a faster network would help{choice}"
         return
     if s.option("strategy.communication") in ("auto", "nccl") and s.nvlink is False:
         why = "these GPUs exchange nothing over NVLink: sums on one device can be faster than NCCL"
@@ -186,37 +205,6 @@ def remedies(s: Measurements) -> Iterator[Remedy | str]:
         "set NCCL_DEBUG=INFO in the environment: the log then shows how NCCL copies: P2P directly between "
         "GPUs, SHM through the host's memory"
     )
-
-
-def _twice_the_batch(s: Measurements) -> Iterator[Remedy]:
-    """Gradients are exchanged once in a step, however many samples and parts it has."""
-    batch, parts = whole(s.option("input.batch_size")), whole(s.option("train.micro_batches")) or 1
-    if batch is None or (s.global_batch_size or 0) * 4 > (s.train_samples or 0):
-        return
-    fits = not s.on_gpu if s.memory_peak is None else s.memory_peak <= ROOM_FOR_BATCH
-    in_parts = {} if fits else {"train.micro_batches": 2 * parts}
-    so = "" if fits else "; computed in twice as many parts it needs no more memory"
-    yield Remedy(
-        "gpus",
-        {"input.batch_size": 2 * batch} | in_parts,
-        f"gradients are exchanged once per step: with twice the batch on each worker half as often{so}",
-        expected_gain=gain((s.worker_exchange or 0.0) / 2),
-        changes_learning=True,
-    )
-
-
-def _faster_network(s: Measurements) -> str:
-    if len(s.hosts) < 2:
-        where = s.hosts[0] if s.hosts else "one machine"
-        return f"all workers run on {where}: a single process with strategy.kind=mirrored exchanges without a network"
-    between = " and ".join(s.hosts) if len(s.hosts) == 2 else f"{len(s.hosts)} machines"
-    done = f"{s.exchanged} pass between {between} at {s.exchange_rate}: a faster network would help"
-    if s.on_gpu:
-        return (
-            f"{done}, or NCCL's choice of another: NCCL_DEBUG=INFO writes it into the log, NCCL_SOCKET_IFNAME and "
-            "NCCL_IB_HCA name the one to use"
-        )
-    return f"{done}; the addresses of the workers (--cluster, TF_CONFIG) choose the network"
 
 
 # ---- low clocks of training GPUs ------------------------------------------------------------------

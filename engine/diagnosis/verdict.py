@@ -172,7 +172,15 @@ def _explaining(s: Measurements, verdict: str) -> list[Evidence]:
     if s.crowded:
         rows += _row("others_cpu", s.others_cpu, "other programs use {} of the CPU's cores")
     if verdict == "input_bound":
-        rows += _about_input(s)
+        if (stage := s.slowest_stage) is not None:
+            calls = f" with {stage['parallelism']} calls at a time" if (stage.get("parallelism") or 1) > 1 else ""
+            rows += _row("stage", stage_ms(stage), f"its slowest stage is {stage['name']}: {{}} per batch{calls}")
+        rows += _row("buffer_fill", s.buffer_fill, "the prefetch buffer is {} full")
+        rows += _row("trainer_cores", s.trainer_cores, f"the training uses {{}} of {s.cpus or 1} CPUs")
+        if s.disk_waited_for:
+            rows += _row("disk_reads", s.read_bytes_per_second, "the training reads {} from the disk")
+        elif (s.io_wait or 0) >= 0.05:
+            rows += _row("io_wait", s.io_wait, "CPUs wait {} of the time for the disk")
     if verdict in ("imbalance", "throttled") and s.slow_gpu is not None:
         causes = _braced("".join(f"; {cause}" for cause in s.slow_gpu_causes))
         text = f"the others wait for GPU {s.slow_gpu}, which is busy {{}} of the time{causes}"
@@ -205,22 +213,6 @@ def _explaining(s: Measurements, verdict: str) -> list[Evidence]:
 
 def _braced(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
-
-
-def _about_input(s: Measurements) -> list[Evidence]:
-    stage = s.slowest_stage
-    rows = []
-    if stage is not None:
-        calls = f" with {stage['parallelism']} calls at a time" if (stage.get("parallelism") or 1) > 1 else ""
-        text = f"its slowest stage is {stage['name']}: {{}} per batch{calls}"
-        rows += _row("stage", stage_ms(stage), text)
-    rows += _row("buffer_fill", s.buffer_fill, "the prefetch buffer is {} full")
-    rows += _row("trainer_cores", s.trainer_cores, f"the training uses {{}} of {s.cpus or 1} CPUs")
-    if s.disk_waited_for:
-        rows += _row("disk_reads", s.read_bytes_per_second, "the training reads {} from the disk")
-    elif (s.io_wait or 0) >= 0.05:
-        rows += _row("io_wait", s.io_wait, "CPUs wait {} of the time for the disk")
-    return rows
 
 
 def _row(name: str, value: float | None, text: str) -> list[Evidence]:
