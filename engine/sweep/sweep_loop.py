@@ -430,11 +430,8 @@ class SweepLoop:
             raise BaselineFailed(sweep_record.no_result(sweep))
         finalists = [changes for changes, _ in in_order][: settings.finalists]
         searched = in_order[0][1] if in_order else None
-        choice: Mapping[str, Any] | None = {
-            "finalists": finalists, "searched": searched, "compared": len(in_order)
-        }  # fmt: skip
-        if self._study is not None and choice is not None:
-            choice = self._study.choose(choice)
+        own = {"finalists": finalists, "searched": searched, "compared": len(in_order)}
+        choice = own if self._study is None else self._study.choose(own)
         if choice is None:
             return
         self._leave_out(SEARCH)

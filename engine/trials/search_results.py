@@ -186,61 +186,41 @@ class Brought:
 
 
 def brought(data: Record) -> list[Brought]:
-    """Return the gain of each stage that is searched, in order, and then that of kept combinations."""
-    stages = [stage for stage in STAGES if stage in limits_of(data).only]
+    """Return the gain of each stage that is searched, in order, and then that of kept combinations. A stage without a
+    kept trial is `kept` if these have changed its options.
+    """
+    best, taken, going_on = search_of(data).best, chosen(data), data.state == "running"
+    left = {key for key, value in best.items() if is_decided(data) and taken.get(key) != value}
     candidates = [candidate for candidate in search_of(data).candidates if candidate.tried]
-    going_on = data.state == "running"
-    best = search_of(data).best
-    kept = [candidate for candidate in candidates if candidate.decision == "kept" and candidate.stage in _COMBINED]
-    stages += [stage for stage in _COMBINED if any(candidate.stage == stage for candidate in kept)]
-    options = [
-        _brought(stage, [candidate for candidate in candidates if candidate.stage == stage], going_on)
-        for stage in stages
-    ]
-    combined = {key: value for key, value in _merged(kept).items() if best.get(key) == value}
-    options = [
-        option
-        if option.state == "trying" or any(best.get(key) == value for key, value in option.settings.items())
-        else _with_others(option, combined)
-        for option in options
-    ]
-    dropped = {candidate.stage for candidate in candidates if _is_undone(candidate, data)}
-    left = {key for key, value in best.items() if is_decided(data) and chosen(data).get(key) != value}
-    return [
-        replace(option, state="not chosen", settings={})
-        if option.stage in dropped or left & set(option.settings)
-        else option
-        for option in options
-    ]
-
-
-def _with_others(option: Brought, combined: Mapping[str, Any]) -> Brought:
-    """A stage without a kept trial is `kept` if the kept combinations have changed its options."""
-    mine = {
-        key: value
-        for key, value in combined.items()
-        if option.stage == _STAGE_OF.get(key, _STAGE_OF.get(key.partition(".")[0]))
-    }
-    if mine:
-        return Brought(option.stage, "kept", mine)
-    return Brought(option.stage, "nothing", {}) if option.state == "kept" else option
-
-
-def _brought(stage: str, tried: list[Candidate], going_on: bool) -> Brought:
-    kept = [candidate for candidate in tried if candidate.decision == "kept"]
-    if any(candidate.decision == "running" for candidate in tried) and going_on:
-        return Brought(stage, "trying", _merged(kept), *_gain(kept))
-    if kept:
-        return Brought(stage, "kept", _merged(kept), *_gain(kept), kept[0].without_input)
-    measured = [candidate for candidate in tried if candidate.decision in ("rejected", "failed")]
-    if measured:
-        best = max(measured, key=lambda candidate: -math.inf if candidate.gain is None else candidate.gain)
-        return Brought(stage, "nothing", {}, best.gain, best.spread, best.without_input)
-    return Brought(stage, "to come" if going_on else "not tried", {})
-
-
-def _gain(kept: list[Candidate]) -> tuple[float | None, float | None]:
-    return together(leading_to(_merged(kept), kept) or kept)
+    in_common = [each for each in candidates if each.decision == "kept" and each.stage in _COMBINED]
+    combined = {key: value for key, value in _merged(in_common).items() if best.get(key) == value}
+    stages = [stage for stage in STAGES if stage in limits_of(data).only]
+    stages += [stage for stage in _COMBINED if any(candidate.stage == stage for candidate in in_common)]
+    options = []
+    for stage in stages:
+        tried = [candidate for candidate in candidates if candidate.stage == stage]
+        kept = [candidate for candidate in tried if candidate.decision == "kept"]
+        measured = [candidate for candidate in tried if candidate.decision in ("rejected", "failed")]
+        settings = _merged(kept)
+        gain, error = together(leading_to(settings, kept) or kept)
+        by_others = {key: value for key, value in combined.items()
+                     if stage == _STAGE_OF.get(key, _STAGE_OF.get(key.partition(".")[0]))}  # fmt: skip
+        if going_on and any(candidate.decision == "running" for candidate in tried):
+            option = Brought(stage, "trying", settings, gain, error)
+        elif any(best.get(key) == value for key, value in settings.items()):
+            option = Brought(stage, "kept", settings, gain, error, kept[0].without_input)
+        elif by_others:
+            option = Brought(stage, "kept", by_others)
+        elif kept:
+            option = Brought(stage, "nothing", {})
+        elif measured:
+            most = max(measured, key=lambda candidate: -math.inf if candidate.gain is None else candidate.gain)
+            option = Brought(stage, "nothing", {}, most.gain, most.spread, most.without_input)
+        else:
+            option = Brought(stage, "to come" if going_on else "not tried", {})
+        is_undone = any(_is_undone(candidate, data) for candidate in tried) or left & set(option.settings)
+        options.append(replace(option, state="not chosen", settings={}) if is_undone else option)
+    return options
 
 
 def _merged(kept: list[Candidate]) -> dict[str, Any]:
