@@ -131,11 +131,6 @@ class Measurements:
         return max(timed, key=lambda stage: stage_ms(stage) or 0.0, default=None)
 
     @property
-    def uses_xla(self) -> bool:
-        """True if XLA compiles the step. If the run does not report it, True only if the option compile.xla is true."""
-        return self.option("compile.xla") is True if self.jit_compile is None else self.jit_compile
-
-    @property
     def cores_busy(self) -> bool:
         """True if the training itself uses nearly all CPU cores, so that more threads cannot help. False if unknown."""
         return self.cpu is not None and self.cpu - (self.others_cpu or 0.0) >= CORES_BUSY

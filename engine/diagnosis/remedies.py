@@ -141,7 +141,8 @@ def _sixteen_bits(s: Measurements) -> str | None:
 
 def _xla(s: Measurements) -> Iterator[Remedy]:
     never = s.xla_reason.startswith(_CANNOT) or (s.on_gpu and xla_aborts(s.newest_capability))
-    if s.uses_xla or s.option("train.deterministic") or never:
+    uses_xla = s.option("compile.xla") is True if s.jit_compile is None else s.jit_compile
+    if uses_xla or s.option("train.deterministic") or never:
         return
     changes: dict[str, Any] = {"compile.xla": True}
     if s.option("input.drop_remainder") is False and (s.train_samples or 0) % (s.global_batch_size or 1):

@@ -193,7 +193,7 @@ _VERDICTS = (
              "gputui", UNUSED, below=True, when=stragglers.clock_is_held),
         Rule("power_capped", 0.30, POWER_EXPLAINS,
              "a lowered power limit holds the GPU's clock down {value} of the time",
-             "gputui", UNUSED, when=stragglers.clock_is_capped),
+             "gputui", UNUSED, when=lambda s: s.on_gpu and s.gpu_works and stragglers.limit_is_low(s)),
     ), endings=lambda s: [f" ({why})"] if (why := stragglers.clock_cause(s)) else []),
     Verdict("memory_limit", "Memory is at the limit", making.memory_limit, (
         Rule("memory_peak", 0.90, 0.97,

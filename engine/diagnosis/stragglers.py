@@ -243,11 +243,6 @@ def clock_is_held(s: Measurements) -> bool:
     return works and (limit_is_low(s) or (s.power_capped or 0.0) < POWER_EXPLAINS)
 
 
-def clock_is_capped(s: Measurements) -> bool:
-    """Return True if the GPU works with a power limit clearly below the default, which explains a low clock."""
-    return s.on_gpu and s.gpu_works and limit_is_low(s)
-
-
 def clock_cause(s: Measurements) -> str:
     """Return the cause of the low clock: a lowered power limit, or clocks that were set. Empty if unknown."""
     if limit_is_low(s):

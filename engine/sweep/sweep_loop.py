@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..options import ARGUMENTS
 from ..presets import PresetError
 from ..proof.measurement import Measurement
 from ..proof.process import SEEDS
@@ -125,7 +126,10 @@ class SweepLoop:
         if not self._is_in_vain():  # no winner if the swept options change nothing
             winner = decision.decide(self._sweep, self._settings.higher)
             improved = changed_preset(self._request, winner)
-            self._record.changes_kept = swept_values.as_changes(winner, improved.options.workload.args)
+            plain = {key: of for key, of in winner.items() if not swept_values.is_argument(key)}
+            # the arguments of own code are one option, with all of them
+            own = {ARGUMENTS: dict(improved.options.workload.args)} if len(plain) < len(winner) else {}
+            self._record.changes_kept = plain | own
             self._record.preset_after = improved.to_yaml()
 
     def _exchange(self, now: bool = False) -> None:

@@ -175,13 +175,6 @@ def as_settings(changes: Mapping[str, Any]) -> list[str]:
     return [f"{key}={value(of)}" for key, of in changes.items()]
 
 
-def as_changes(changes: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes by keys of options: those of own code's arguments as one, with all of its `arguments`."""
-    own = f"{ARGUMENTS}."
-    plain = {key: of for key, of in changes.items() if not key.startswith(own)}
-    return plain if len(plain) == len(changes) else plain | {ARGUMENTS: dict(arguments)}
-
-
 # The entries by the parameter of the command that each stands for, with the type, the least and the largest value.
 ENTRIES: Mapping[str, tuple[str, type, float, float]] = {
     "metric": ("metric", str, 0, 0),

@@ -398,7 +398,8 @@ def _search(data: Record) -> Iterator[Chapter]:
     if candidates and not predicts:
         notes: list[Block] = []
         if any(candidate.gain is not None for candidate in candidates):
-            notes.append(search_results.about_gains(candidates))
+            waits = any(map(search_results.is_weighed, candidates))
+            notes.append("; ".join([search_results.ABOUT_COLUMNS, *([search_results.ABOUT_WAITS] if waits else [])]))
         if any(map(search_results.is_marked, candidates)):
             notes.append(f"with {WITHOUT_INPUT}: {search_results.ABOUT_INPUT}")
         yield Chapter("Leaderboard", [search_results.leaderboard(data), *notes], is_told=True)

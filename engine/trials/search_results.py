@@ -307,11 +307,6 @@ ABOUT_WAITS = "a gain by its waits follows from the shares of the time in which 
 _STAGES = WORDS | {"baseline": "baseline", "ceiling": "no input"}
 
 
-def about_gains(candidates: Sequence[Candidate]) -> str:
-    """Return an explanation of the columns of gains, for readers who see such a table for the first time."""
-    return f"{ABOUT_COLUMNS}; {ABOUT_WAITS}" if any(map(is_weighed, candidates)) else ABOUT_COLUMNS
-
-
 def is_weighed(candidate: Candidate) -> bool:
     """Return True if the gain by waits of a candidate counts and is larger than its gain: it is shown as well."""
     by_waits, weighed = candidate.gain_by_waits, candidate.gain
@@ -408,15 +403,10 @@ def loss_check(check: LossCheck) -> str:
     both = " in both pairs of trainings" if in_pairs else ", from one pair, as there was time for no more"
     limit = check.worse_from
     clearly = "" if limit is None else f" (clearly worse is above {units.amount(limit)}{both})"
-    losses = f"{which_loss(check)} {units.amount(a)} with the preset, {units.amount(b)}"
-    return f"{losses} with {what}: {check.decision}{clearly}"
-
-
-def which_loss(check: LossCheck) -> str:
-    """Return the kind of loss and the number of samples: `validation loss after 8,085 samples (5 passes)`."""
-    of, samples, passes = check.of, check.samples, check.passes
-    whole = "" if passes is None else f" ({units.counted(passes, 'passes')})"
-    return f"{of} loss".strip() + ("" if samples is None else f" after {units.counted(samples, 'samples')}{whole}")
+    whole = "" if check.passes is None else f" ({units.counted(check.passes, 'passes')})"
+    after = "" if check.samples is None else f" after {units.counted(check.samples, 'samples')}{whole}"
+    losses = f"{units.amount(a)} with the preset, {units.amount(b)} with {what}: {check.decision}{clearly}"
+    return f"{check.of} loss{after} {losses}".strip()
 
 
 def learning(data: Record) -> list[str]:

@@ -412,10 +412,8 @@ def news(sweep: Sweep) -> Iterator[tuple[str, str]]:
 
 
 def swept(settings: SweepSettings) -> str:
-    return "; ".join(f"{short(axis.key)}: {_values(axis)}" for axis in settings.axes)
-
-
-def _values(axis: Axis) -> str:
-    if axis.values:
-        return ", ".join(map(value, axis.values))
-    return f"{axis.low:g} to {axis.high:g}{' by equal factors' if axis.log else ''}"
+    texts = []
+    for axis in settings.axes:
+        ends = "" if axis.values else f"{axis.low:g} to {axis.high:g}{' by equal factors' if axis.log else ''}"
+        texts.append(f"{short(axis.key)}: {ends or ', '.join(map(value, axis.values))}")
+    return "; ".join(texts)

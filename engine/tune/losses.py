@@ -116,9 +116,9 @@ class Losses:
             made.loss_a, made.loss_b = (_mean(good, side) for side in "ab")
             falls = []  # of the preset's loss
             for trial in good:
-                first = next((event.loss for event in events[trial.run].of(Progress) if event.loss is not None), None)
-                if trial.side == "a" and first is not None and trial.loss_at_samples is not None:
-                    falls.append(first - trial.loss_at_samples)
+                begin = next((event.loss for event in events[trial.run].of(Progress) if event.loss is not None), None)
+                if trial.side == "a" and begin is not None and trial.loss_at_samples is not None:
+                    falls.append(begin - trial.loss_at_samples)
             self._apply_rule(made, falls)
         self._report("")
         return made

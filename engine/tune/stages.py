@@ -262,16 +262,13 @@ class InputStage:
         self._is_to_try = "input" in self._space.limits.only
         self._can_be_left_out = not ONE_BATCH.keys() & self._space.started.inapplicable.keys()
 
-    def try_first(self) -> None:
-        """Try the recommended settings of the input before any other option, if the training waits long for it."""
-        if self.is_waited_for:
-            self._search.stage = "input"
-            self._try(next((each for each in self._candidates() if not self._screening.has(each)), {}))
-
     def leave_out(self) -> bool:
         """Measure the training without its input, and return True if candidates now are: not if the input does not hold
         it back. If the training waits long, the options of the input are tried first.
         """
+        if self.is_waited_for:  # the recommended settings of the input come before any other option
+            self._search.stage = "input"
+            self._try(next((each for each in self._candidates() if not self._screening.has(each)), {}))
         waited, on_cpu = self._waited, self._screening.waits_count  # known on a CPU only
         if not self._can_be_left_out or (self._is_short and on_cpu and waited is not None and waited <= REACHED):
             return False
@@ -471,7 +468,6 @@ def in_order(screening: Screening, keep_back: Callable[[float], None], is_short:
         keep_back(0.0)
         device.largest_batch()
         return
-    of_input.try_first()
     left_out = of_input.leave_out()
     device.run()
     if left_out:
