@@ -434,7 +434,7 @@ class SweepLoop:
             raise BaselineFailed(sweep_record.no_result(sweep))
         finalists = [changes for changes, _ in in_order][: settings.finalists]
         searched = in_order[0][1] if in_order else None
-        own = {"finalists": finalists, "searched": searched, "compared": len(in_order)}
+        own: Mapping[str, Any] = {"finalists": finalists, "searched": searched, "compared": len(in_order)}
         choice = own if self._study is None else self._study.choose(own)
         if choice is None:
             return
