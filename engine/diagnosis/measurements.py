@@ -49,9 +49,7 @@ class Measurements:
     numa: str = ""  # on which CPUs the trainer runs, or why on all
     train_samples: int | None = None
     sample_bytes: int | None = None
-    inapplicable: Mapping[str, str] = field(
-        default_factory=dict
-    )  # options without effect on a user's own code, with the reason
+    inapplicable: Mapping[str, str] = field(default_factory=dict)  # options that do nothing in own code, and why
     global_batch_size: int | None = None
     steps_per_epoch: int | None = None
     steps: int = 0

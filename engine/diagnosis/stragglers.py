@@ -46,9 +46,15 @@ POWER_CAP = "power cap"
 def gpu_figures(gpus: Sequence[Sequence[Gpu]]) -> dict[str, Any]:
     """Return the gaps between the GPUs and, if one is slow, which and why, as fields of Measurements."""
     busy = [mean(readings, "busy") for readings in gpus]
-    clocks = [_clock(readings) for readings in gpus]
     shares = [share for share in busy if share is not None]
-    busy_gap, clock_gap = max(shares) - min(shares) if len(shares) > 1 else None, _clock_gap(clocks)
+    busy_gap = max(shares) - min(shares) if len(shares) > 1 else None
+    clocks = list[float | None]()  # over the readings in which the GPU works
+    for readings in gpus:
+        at_work = numbers((gpu for gpu in readings if (gpu.busy or 0.0) >= CLOCK_COUNTS), "sm_clock_mhz")
+        clocks.append(statistics.fmean(at_work) if len(at_work) >= LEAST_CLOCKS else None)
+    known = sorted(clock for clock in clocks if clock)
+    # how much the lowest clock is below the median of the others (0 to 1)
+    clock_gap = 1 - known[0] / statistics.median(known[1:]) if len(known) == len(clocks) > 1 else None
     slow = None
     if clock_gap is not None and clock_gap >= CLOCK_APART:
         slow = min(range(len(gpus)), key=lambda place: clocks[place] or 0.0)
@@ -63,20 +69,6 @@ def gpu_figures(gpus: Sequence[Sequence[Gpu]]) -> dict[str, Any]:
         "slow_gpu_busy": busy[slow],
         "slow_gpu_causes": tuple(_causes(gpus[slow], others)),
     }
-
-
-def _clock(readings: Sequence[Gpu]) -> float | None:
-    # over the readings in which the GPU works
-    clocks = numbers((gpu for gpu in readings if (gpu.busy or 0.0) >= CLOCK_COUNTS), "sm_clock_mhz")
-    return statistics.fmean(clocks) if len(clocks) >= LEAST_CLOCKS else None
-
-
-def _clock_gap(clocks: Sequence[float | None]) -> float | None:
-    # how much the lowest clock is below the median of the others (0 to 1)
-    measured = sorted(clock for clock in clocks if clock)
-    if len(measured) < 2 or len(measured) < len(clocks):
-        return None
-    return 1 - measured[0] / statistics.median(measured[1:])
 
 
 def _causes(slow: Sequence[Gpu], others: Sequence[Sequence[Gpu]]) -> Iterator[str]:
