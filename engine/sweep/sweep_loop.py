@@ -544,16 +544,14 @@ class SweepTime:
 
     def ends_in_time(self, trial: SweepTrial | None, flying: int, elapsed: float, then: float = 0.0) -> bool:
         """Return True if `trial` (None: a new setting) ends or pauses with `then` seconds left."""
-        queued = flying // self._settings.parallel * self.whole()
-        return elapsed + queued + self._left_of(trial) + then < self.limit
-
-    def _left_of(self, trial: SweepTrial | None) -> float:
-        if trial is None:
-            return self.whole()
-        ends = self._settings.rungs if trial.part == SEARCH else ()
-        until = ends[len(trial.rungs)] if len(trial.rungs) < len(ends) else self._epochs
-        before = trial.seconds or 0.0 if self._resumes else 0.0
-        return max(0.0, self.whole(trial.changes) * until / self._epochs - before)
+        left = self.whole()
+        queued = flying // self._settings.parallel * left
+        if trial is not None:
+            ends = self._settings.rungs if trial.part == SEARCH else ()
+            until = ends[len(trial.rungs)] if len(trial.rungs) < len(ends) else self._epochs
+            before = trial.seconds or 0.0 if self._resumes else 0.0
+            left = max(0.0, self.whole(trial.changes) * until / self._epochs - before)
+        return elapsed + queued + left + then < self.limit
 
     def is_left_for(self, trial: SweepTrial | None, part: str, flying: int, elapsed: float) -> bool:
         """Return True if a further trial would end in time and, during the search, leave time for the whole proof; not
