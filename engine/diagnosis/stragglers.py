@@ -52,9 +52,9 @@ def gpu_figures(gpus: Sequence[Sequence[Gpu]]) -> dict[str, Any]:
     for readings in gpus:
         at_work = numbers((gpu for gpu in readings if (gpu.busy or 0.0) >= CLOCK_COUNTS), "sm_clock_mhz")
         clocks.append(statistics.fmean(at_work) if len(at_work) >= LEAST_CLOCKS else None)
-    known = sorted(clock for clock in clocks if clock)
+    rising = sorted(clock for clock in clocks if clock)
     # how much the lowest clock is below the median of the others (0 to 1)
-    clock_gap = 1 - known[0] / statistics.median(known[1:]) if len(known) == len(clocks) > 1 else None
+    clock_gap = 1 - rising[0] / statistics.median(rising[1:]) if len(rising) == len(clocks) > 1 else None
     slow = None
     if clock_gap is not None and clock_gap >= CLOCK_APART:
         slow = min(range(len(gpus)), key=lambda place: clocks[place] or 0.0)
