@@ -50,14 +50,14 @@ def test_moving_averages_go_on_also_from_a_stop_in_an_evaluation(own: Write) -> 
     source, settings = DRAWN["average"], (*SHORT, "checkpoint=2")
     whole, stopped = own(source, *settings).train(), own(source, *settings)
     loop = stopped.loop
-    check = loop._evaluation._check_stop
+    check = loop._check_stop
 
     def stop_in_epoch_2(of_run: bool) -> None:
         if loop.step == 12:
             loop.built.stop.request("stopped")
         check(of_run)
 
-    loop._evaluation._check_stop = stop_in_epoch_2
+    loop._check_stop = stop_in_epoch_2  # type: ignore[method-assign]
     with pytest.raises(StopRequested):
         loop.run(None)
     loop.leave()

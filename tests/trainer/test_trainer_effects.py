@@ -111,11 +111,10 @@ def test_validation_split_is_evaluated_after_each_epoch(build: Build) -> None:
     expected = held.loop.built.model.evaluate(x, y, verbose=0, batch_size=32)
     found = held.events("epoch")[-1]["metrics"]
     assert [found["val_loss"], found["val_accuracy"]] == pytest.approx(expected, abs=1e-5)
-    evaluation = held.loop._evaluation
-    evaluation.begin(7, None)
-    evaluation.end()  # as where its data have ended early
+    held.loop._tests_left = 7
+    held.loop.on_test_end()  # as where its data have ended early
     held.loop.built.model.evaluate(x[:32], y[:32], verbose=0)
-    assert evaluation.running is None, "what was left is not taken from an evaluation of a callback"
+    assert held.loop._evaluated is None, "what was left is not taken from an evaluation of a callback"
 
 
 def _validation(training: Training) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -10,7 +10,6 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -52,12 +51,8 @@ class _Measured(Exception):
     """Raised if the time of run.measure_seconds has been measured."""
 
 
-@dataclass(frozen=True)
-class EndDue:
-    """What was still to be done when a checkpoint was written, besides the remaining steps."""
-
-    ended: bool = False  # a callback has ended the training
-    logs: dict[str, Any] | None = None  # of the epoch's steps, if its evaluation and on_epoch_end have to follow
+Trace = Callable[[], Any]  # traces a step without running it, or returns the earlier trace
+BEAT_SECONDS = 5.0
 
 
 class TrainingLoop(keras.callbacks.CallbackList):
@@ -96,15 +91,30 @@ class TrainingLoop(keras.callbacks.CallbackList):
         called_too = [*(built.own.callbacks if built.own else []), *([self.rules] if self.rules.callbacks else [])]
         self.called = CalledCallbacks(built, self.steps_per_epoch, called_too)
         self._model_fit = ModelFit(model, built.own, self.data, report, self.called.add)
-        self._restoring = Restoring(built, self.health, self.parts.clock.variables, self.called)
+        self._restores = False  # a checkpoint of the present step is still to be restored
+        self._held: list[Callable[[], None]] = []  # calls of callbacks that wait until then
+        self._resumed, self._as_traced = False, built.checkpoints.state.attributes.as_traced
+        self._missed: list[str] = []  # variables whose values were not restored, in the order of their warnings
         # Until XLA has compiled its smaller last batch, the batches of a pass.
         self._per_pass = pipeline.batches_per_pass if built.xla.compiles and pipeline.smaller_last_batch else None
         joined = built.joined
         self.agreement = Agreement(joined.cluster, joined.exchange, built.stop) if joined else None
         self.exchange_timer = ExchangeTimer(model, joined.exchange, report) if joined else None
-        self._evaluation = Evaluation(built, self._check_stop, self._restoring)
         self._begins = EpochBegins(pipeline.held_back if pipeline.apart else "", report)
-        model.train_function = lambda iterator: self._execute(iterator)  # a method would lead checkpoints to the loop
+        # Methods would lead checkpoints to the loop.
+        model.train_function = lambda iterator: self._execute(iterator)
+        model.test_function = lambda iterator: self._execute_test(iterator)
+        self._test: Any = train_function.testing(model, pipeline.device_scale, train.micro_batches)
+        self._test_one = train_function.one(model, train.micro_batches, trains=False)
+        self._first_evaluation = FirstEvaluation(report)
+        # XLA compiles once more for a smaller last batch.
+        samples = pipeline.validation_samples
+        may_be_smaller = pipeline.replicas == 1 and (samples is None or samples % pipeline.global_batch_size != 0)
+        self._smaller_test = built.xla.compiles and may_be_smaller
+        self._tests_left, self._next_beat = 0, 0.0  # steps of the run's own evaluation
+        self._traced_tests = set[bool]()  # whether for the run's own, or for a callback's
+        self._evaluated: Any = None  # the iterator of the run's own evaluation
+        self._epoch_metrics: dict[str, float] | None = None  # of the epoch that is evaluated, until they are reported
         self._trained = 0  # steps of a resumed epoch that were trained before
         self._may_execute = False  # callbacks have begun an execution, and no stop may come before it
         self._at_begin: Callable[[], None] | None = None  # for `_finish`, when all callbacks know of the begin
@@ -125,8 +135,12 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self.step = first if resume_at is None else resume_at
         self.called.add(())
         built.checkpoints.callbacks = self._state_of_callbacks
-        due = self._restoring.begin(resume_at)
+        # Was it ended by a callback, and the logs of an epoch whose evaluation and on_epoch_end have to follow.
+        ended, logs = False, None
+        self._restores = self._resumed = resume_at is not None
         if resume_at is not None:
+            ended, logs = self.called.resume_from(built.checkpoints.callbacks_at(resume_at))
+            ended = built.holds_anywhere(ended)
             pipeline.go_to(built.checkpoints.saved_place(resume_at))
         warmup = plan.warmup_steps(self.steps - self.step)
         caches = built.options.input.cache != "off" and not built.options.input.one_batch
@@ -141,8 +155,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
         model, epochs = built.model, built.options.train.epochs
         try:
             model.stop_training = False
-            if self._restoring.is_due and (due.ended or due.logs is not None or self.step == self.steps):
-                self._finish(due)
+            if self._restores and (ended or logs is not None or self.step == self.steps):
+                self._finish(ended, logs)
             self._pause_if_due()  # it was killed after the checkpoint of that epoch
             while self.step < self.steps and not model.stop_training:
                 # The rest of a resumed epoch is a fit of its own, and so is each epoch whose batches are made apart.
@@ -159,11 +173,13 @@ class TrainingLoop(keras.callbacks.CallbackList):
             report.ended_by = "measured"
         finally:
             pipeline.close()
-        self._restoring.training_ends()
+        state = built.checkpoints.state
+        self._warn_of_missed([*state.missed(), *(entry.name for entry in state.later.waiting)])
+        state.later.close()
         self._stages.finish()
         self.profiler.close()
 
-    def _finish(self, due: EndDue) -> None:
+    def _finish(self, ended: bool, logs: dict[str, Any] | None) -> None:
         """End an epoch or the training in a fit without a step, which calls all callbacks as at any end."""
         model, pipeline, beyond = self.built.model, self.built.pipeline, -(-self.step // self.steps_per_epoch)
 
@@ -173,18 +189,18 @@ class TrainingLoop(keras.callbacks.CallbackList):
             return self.executions.trace(batches, count)
 
         def at_begin() -> None:
-            self._restoring.epoch_begins()
-            if self._restoring.is_due:
-                self._restoring.first_step_comes(trace)
-            model.stop_training, logs = due.ended, due.logs
+            self._restore_if_it_fits()
+            if self._restores:
+                self._first_step_comes(trace)
+            model.stop_training = ended
             if logs is None:
                 return
-            self._unfinished = logs
+            self._unfinished = values = logs
             if pipeline.validation_batches and pipeline.fit.evaluates_after(beyond - 1):
                 batches, steps = self.data.validation(pipeline.validation()), pipeline.validation_batches
-                values = model.evaluate(batches, steps=steps, callbacks=self, return_dict=True, verbose=0)
-                logs = {**logs, **{f"val_{name}": value for name, value in values.items()}}
-            self.on_epoch_end(beyond - 1, logs)
+                figures = model.evaluate(batches, steps=steps, callbacks=self, return_dict=True, verbose=0)
+                values = {**logs, **{f"val_{name}": value for name, value in figures.items()}}
+            self.on_epoch_end(beyond - 1, values)
 
         self._at_begin = at_begin
         with more_to_come(model) if beyond < self.built.options.train.epochs else contextlib.nullcontext():
@@ -222,12 +238,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
         if self.agreement is not None:
             self.agreement.soon()
         self.built.report.epoch_begins()
-        self._restoring.epoch_begins()
-        if self._restoring.is_due:
-            self.called.held.append(lambda: self._callbacks_begin_epoch(epoch, as_keras(logs)))
-            return
-        self._leave_before_callbacks()
-        self._callbacks_begin_epoch(epoch, as_keras(logs))
+        self._restore_if_it_fits()
+        self._begin(lambda: self._callbacks_begin_epoch(epoch, as_keras(logs)))
 
     def _callbacks_begin_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
         # In a resumed epoch, its changes are already in the checkpoint, and are undone.
@@ -241,27 +253,25 @@ class TrainingLoop(keras.callbacks.CallbackList):
     # ---- an execution -------------------------------------------------------------------------
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if not self.called.at_batches["on_train_batch_begin"]:
-            return
-        begin = functools.partial(self.called, "on_train_batch_begin", self._trained + batch, as_keras(logs))
-        if self._restoring.is_due:
-            self.called.held.append(begin)
-        else:
-            self._leave_before_callbacks()
-            begin()
+        if self.called.at_batches["on_train_batch_begin"]:
+            self._begin(lambda: self.called("on_train_batch_begin", self._trained + batch, as_keras(logs)))
 
-    def _leave_before_callbacks(self) -> None:
-        """Callbacks that begin an execution once more in a resumed run would count it twice."""
+    def _begin(self, call: Callable[[], None]) -> None:
+        # Callbacks that begin an execution once more in a resumed run would count it twice.
+        if self._restores:
+            self._held.append(call)
+            return
         if not self._may_execute:
             self._leave_if_it_is_time(self._now())
             self._may_execute = True
+        call()
 
     def _execute(self, iterator: Any) -> Any:
         """Run one execution for Keras' fit, with the batches of `iterator`. Return the logs of its last step."""
         if not isinstance(iterator, tf.data.Iterator | tf.distribute.DistributedIterator):
             run_one = self.executions.run_one  # a callback has called train_on_batch
             traced = run_one.experimental_get_tracing_count()
-            with contextlib.nullcontext() if traced else self._restoring.as_traced("batch"):
+            with contextlib.nullcontext() if traced else self._as_traced("batch"):
                 return run_one(next(iterator))
         began = self._now()
         self._running = self.data.pipeline_iterator(iterator)
@@ -350,12 +360,15 @@ class TrainingLoop(keras.callbacks.CallbackList):
         if first:
             trace = functools.partial(self.executions.trace, iterator, count)
             report.phase("compiling", "XLA" if self.built.xla.compiles else "tracing")
-            self._restoring.first_step_comes(trace)
-            if self.built.own is not None and self.parts.samples and object_graph.draws(trace().graph):
+            self._first_step_comes(trace)
+            own = self.built.own
+            if own is not None and self.parts.samples and object_graph.draws(trace().graph):
                 self.executions.always_with_clock()
             logs = self.executions.run(iterator, self.step, count)
             floats(logs)  # waits for the device: the first step has ended when its figures are known
-            self._restoring.first_step_ran(trace)
+            if own is not None:
+                self.built.checkpoints.state.saw(trace().graph, self.parts.clock.variables)
+                self._warn_of_draws(trace)
             self.built.stop.at_once = False
             report.first_step_done(time.perf_counter() - began)
             self._pulses.first_step_done()
@@ -371,7 +384,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
             report.phase("training")
             return logs
         if adds_clock:  # the graph is traced meanwhile: the time is left out of the shares of input and Python
-            with self.parts.left_out(), self._restoring.as_traced("train"):
+            with self.parts.left_out(), self._as_traced("train"):
                 logs = self.executions.run(iterator, self.step, count)
                 floats(logs)
             return logs
@@ -412,7 +425,9 @@ class TrainingLoop(keras.callbacks.CallbackList):
         if self.agreement is not None:
             self.agreement.soon()
         self.built.pipeline.evaluation_begins(-(-self.step // self.steps_per_epoch) - 1)
-        self._evaluation.begin(self.built.pipeline.validation_batches, metrics)
+        self._epoch_metrics, self._tests_left = metrics, self.built.pipeline.validation_batches
+        self._first_evaluation.begins()
+        self._next_beat = time.monotonic() + BEAT_SECONDS
         self.called("on_test_begin", as_keras(logs))
 
     def _logs_of_epoch(self) -> dict[str, Any]:
@@ -431,12 +446,43 @@ class TrainingLoop(keras.callbacks.CallbackList):
         else:
             self._obeyed(self.agreement.before_execution)
 
+    def _execute_test(self, iterator: Any) -> Any:
+        """Run one execution for Keras' evaluate, the run's own or one of a user's callback, and return its logs."""
+        own, together = self._tests_left > 0, self.built.options.compile.steps_per_execution
+        self._evaluated = iterator if own else None
+        self._check_stop(own)
+        traces, self._traced_tests = own not in self._traced_tests, self._traced_tests | {own}
+        with self._as_traced("test") if traces else contextlib.nullcontext():
+            if not own:  # the number of remaining batches is unknown, so they are drawn one by one
+                logs = self._test_one(next(iterator))
+                for data in itertools.islice(iterator, together - 1):
+                    logs = self._test_one(data)
+                return logs
+            count = min(together, self._tests_left)
+            self._tests_left -= count
+            smaller = self._smaller_test and self._tests_left == 0
+            compiles = smaller or not self._first_evaluation.done
+            if compiles:
+                self._smaller_test = self._smaller_test and not smaller
+                self._first_evaluation.compile()
+            logs, _ = self._test(iterator, constant(count))
+            if compiles:
+                floats(logs)  # waits for the device
+                self._first_evaluation.compiled()
+            elif time.monotonic() >= self._next_beat:
+                floats(logs)
+                self.heartbeat.beat()
+                self._next_beat = time.monotonic() + BEAT_SECONDS
+            if traces:
+                self._warn_of_draws(lambda: self._test.get_concrete_function(iterator, constant(count)))
+            return logs
+
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         self.called.at_batch("on_test_batch_end", batch, logs)
 
     def on_test_end(self, logs: Any = None) -> None:
         self.called("on_test_end", as_keras(logs))
-        self._evaluation.end()
+        self._tests_left = 0
         self.built.report.phase("training")
 
     # ---- the end of an epoch, and of the training ---------------------------------------------
@@ -446,13 +492,13 @@ class TrainingLoop(keras.callbacks.CallbackList):
         values = as_keras(logs)
         self.called.saved, self.called.epoch_logs = None, dict(values)
         self.called("on_epoch_end", epoch, values)
-        metrics, self._evaluation.epoch_metrics, self._unfinished = floats(values), None, None
+        metrics, self._epoch_metrics, self._unfinished = floats(values), None, None
         window_loss = self._loss.end_epoch()
         self.health.check(self.step, metrics)
         training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
         self._pulses.out_of_turn(self._moment(training, window_loss))
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
-        self._restoring.epoch_ends()
+        self._warn_of_missed(self.built.checkpoints.state.missed())
         if self._saves_now or self.built.options.run.checkpoint == "epoch":
             self.save()
         self._pause_if_due()
@@ -478,10 +524,10 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._pulses.out_of_turn(self._moment(self._metrics if metrics is None else metrics))
         if self.writes_checkpoints:
             self.save()
-        elif self._evaluation.epoch_metrics:  # stopped during the evaluation, which no resumed run repeats
-            self.built.report.epoch_done(self.step // self.steps_per_epoch, self.step, self._evaluation.epoch_metrics)
+        elif self._epoch_metrics:  # stopped during the evaluation, which no resumed run repeats
+            self.built.report.epoch_done(self.step // self.steps_per_epoch, self.step, self._epoch_metrics)
         if self.built.own is not None:
-            self.built.own.end_iterators((self._running, self._evaluation.running))
+            self.built.own.end_iterators((self._running, self._evaluated))
 
     # ---- between executions -------------------------------------------------------------------
 
@@ -518,12 +564,57 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._pause()
         return metrics
 
+    # ---- checkpoints --------------------------------------------------------------------------
+
+    def _restore_if_it_fits(self) -> None:
+        """Restore the epoch's running metrics, too, which Keras' fit has just reset, if the variables exist."""
+        if self._restores and self.built.checkpoints.fits(self.step):
+            self._restore()
+
+    def _first_step_comes(self, trace: Trace) -> None:
+        """Restore all state, before callbacks change anything. The step of a user's model may create variables, write
+        any, and draw from any generator: it is traced before, and its graph shows this.
+        """
+        if self.built.own is not None:
+            with self._as_traced("train"):
+                traced = trace()
+            if self._restores:
+                self.built.checkpoints.state.saw(traced.graph, self.parts.clock.variables)
+        self.health.note_start()
+        if self._restores:
+            self._restore()
+            held, self._held = self._held, []
+            for call in held:
+                call()
+
+    def _restore(self) -> None:
+        checkpoints, report = self.built.checkpoints, self.built.report
+        self.health.note_start()
+        self._warn_of_missed(checkpoints.restore(self.step))
+        self._restores = False
+        if checkpoints.state.begins_anew:
+            report.warn("begins_anew", checkpoints.state.begins_anew)
+        self.health.begin(self.step)
+        if self.step % self.steps_per_epoch == 0:
+            self.built.model.reset_metrics()  # figures of the previous epoch, or of its evaluation
+        if texts := self.called.restore():
+            report.warn("callbacks_not_restored", "; ".join(texts))
+
+    def _warn_of_missed(self, names: Sequence[str]) -> None:
+        if missed := [name for name in names if name not in self._missed]:
+            self._missed += missed
+            self.built.report.not_restored(missed)
+
+    def _warn_of_draws(self, trace: Trace) -> None:
+        if self.built.own is not None and self._resumed:
+            self.built.own.warn_of_draws(trace().graph, self.built.report)
+
     def save(self) -> None:
         """Write a checkpoint of this step, or warn if the disk refuses it, and go on. With train.stop_on_nan, weights
         that are NaN raise TrainerError first.
         """
         self._saves_now = False
-        if self._restoring.is_due:  # the state is not yet that of this step
+        if self._restores:  # the state is not yet that of this step
             return
         self.health.check(self.step)
         self._pause()
@@ -553,8 +644,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         # With what is due at this moment besides the remaining steps.
         ended = bool(self.built.model.stop_training) or bool(self.agreement and self.agreement.wishes.end)
         ends_within = self._unfinished is None and ended and self.step % self.steps_per_epoch > 0
-        due = EndDue(ended, self._logs_of_epoch() if ends_within else self._unfinished)
-        return self.called.state(arrays, due)
+        return self.called.state(arrays, ended, self._logs_of_epoch() if ends_within else self._unfinished)
 
 
 _AT_BATCHES = {  # methods, each with those that Keras calls by it
@@ -581,7 +671,6 @@ class CalledCallbacks:
         self._begun: list[keras.callbacks.Callback] = []
         self.saved: tuple[Any, Arrays] | None = None  # of the checkpoint, until its epoch has ended
         self._resumed = False
-        self.held: list[Callable[[], None]] = []  # calls that wait until the checkpoint is restored
         # Of the last epoch that has ended, without what the callbacks add, as Keras passes it to on_train_end.
         self.epoch_logs: dict[str, Any] = {}
 
@@ -623,25 +712,25 @@ class CalledCallbacks:
 
     # ---- checkpoints ----------------------------------------------------------------------------
 
-    def state(self, arrays: Arrays, due: EndDue) -> Any:
+    def state(self, arrays: Arrays, ended: bool, unfinished: dict[str, Any] | None) -> Any:
         """Return the states for JSON, with which end is due, and arrays in `arrays`. Raises TrainerError."""
-        logs = {"unfinished": due.logs, "epoch": self.epoch_logs}
+        logs = {"unfinished": unfinished, "epoch": self.epoch_logs}
         states = callback_state.state_of(self.callbacks, arrays)
         attributes = {"now": self._attributes.changed(), "traced": self._attributes.traced}
         kept = [[each.label, each.packed(arrays)] for each in self._kept if each.values]
-        ended, packed = due.ended, arrays.pack(_numbers(logs))
+        packed = arrays.pack(_numbers(logs))
         return {"callbacks": states, "kept": kept, "ended": ended, "logs": packed, "attributes": attributes}
 
-    def resume_from(self, saved: tuple[Any, Arrays] | None) -> EndDue:
+    def resume_from(self, saved: tuple[Any, Arrays] | None) -> tuple[bool, dict[str, Any] | None]:
         """Take `state`'s result before the training begins, and return what was due. None: of an older gputui."""
         self.saved, self._resumed = saved, saved is not None
         if saved is None:
-            return EndDue()
+            return False, None
         state, arrays = saved
         logs = arrays.unpack(state["logs"])
         self.epoch_logs = logs["epoch"]
         self._attributes.traced = state.get("attributes", {"traced": {}})["traced"]
-        return EndDue(state["ended"], logs["unfinished"])
+        return state["ended"], logs["unfinished"]
 
     def restore(self) -> list[str]:
         """When the model is restored. Returns a text for each callback that starts again."""
@@ -676,164 +765,3 @@ def _numbers(logs: Any) -> Any:
     if isinstance(logs, dict):
         return {str(name): _numbers(value) for name, value in logs.items()}
     return logs if isinstance(logs, float | np.ndarray | None) else str(logs)
-
-
-Trace = Callable[[], Any]  # traces a step without running it, or returns the earlier trace
-
-
-class Restoring:
-    """Restores all state that changes while a model trains, when its variables exist, and before callbacks change
-    anything. A step of a user's model may write any variable and draw from any generator, which its traced graph
-    shows. `ours` are variables of gputui that are not in checkpoints.
-    """
-
-    def __init__(self, built: Built, health: Health, ours: Sequence[tf.Variable], called: CalledCallbacks) -> None:
-        self._built, self._health, self._ours, self._called = built, health, ours, called
-        self.as_traced = built.checkpoints.state.attributes.as_traced
-        self._step: int | None = None  # step of the checkpoint that was not restored yet
-        self._resumed = self._tested = False
-        self._missed: list[str] = []  # variables whose values were not restored, in the order of their warnings
-
-    def begin(self, step: int | None) -> EndDue:
-        """Take the checkpoint's step, None if the training does not resume, and return what was still to be done
-        when it was written. With several workers, all end if one has.
-        """
-        self._step, self._resumed = step, step is not None
-        if step is None:
-            return EndDue()
-        due = self._called.resume_from(self._built.checkpoints.callbacks_at(step))
-        return replace(due, ended=self._built.holds_anywhere(due.ended))
-
-    @property
-    def is_due(self) -> bool:
-        """True if the training resumes and the checkpoint was not restored yet."""
-        return self._step is not None
-
-    def epoch_begins(self) -> None:
-        """Restore the epoch's running metrics, too, which Keras' fit has just reset, if the variables exist."""
-        if self._step is not None and self._built.checkpoints.fits(self._step):
-            self._restore(self._step)
-
-    def first_step_comes(self, trace: Trace) -> None:
-        """A user's model is traced before, because its step may create variables."""
-        if self._built.own is not None:
-            with self.as_traced("train"):
-                traced = trace()
-            if self._step is not None:
-                self._built.checkpoints.state.saw(traced.graph, self._ours)
-        self._health.note_start()
-        if self._step is not None:
-            self._restore(self._step)
-            held, self._called.held = self._called.held, []  # calls that have waited until then
-            for call in held:
-                call()
-
-    def first_step_ran(self, trace: Trace) -> None:
-        if self._built.own is not None:
-            self._built.checkpoints.state.saw(trace().graph, self._ours)
-            self._warn_of_draws(trace)
-
-    def first_test_ran(self, trace: Trace) -> None:
-        """Warn once if the test step of a user's model draws random numbers that a resumed training cannot restore."""
-        if not self._tested:
-            self._tested = True
-            self._warn_of_draws(trace)
-
-    def _warn_of_draws(self, trace: Trace) -> None:
-        if self._built.own is not None and self._resumed:
-            self._built.own.warn_of_draws(trace().graph, self._built.report)
-
-    def epoch_ends(self) -> None:
-        self._warn_of_missed(self._built.checkpoints.state.missed())
-
-    def training_ends(self) -> None:
-        state = self._built.checkpoints.state
-        self._warn_of_missed([*state.missed(), *(entry.name for entry in state.later.waiting)])
-        state.later.close()
-
-    def _warn_of_missed(self, names: Sequence[str]) -> None:
-        missed = [name for name in names if name not in self._missed]
-        self._missed += missed
-        if missed:
-            self._built.report.not_restored(missed)
-
-    def _restore(self, step: int) -> None:
-        checkpoints = self._built.checkpoints
-        self._health.note_start()
-        self._warn_of_missed(checkpoints.restore(step))
-        self._step = None
-        if checkpoints.state.begins_anew:
-            self._built.report.warn("begins_anew", checkpoints.state.begins_anew)
-        self._health.begin(step)
-        if step % self._called.steps_per_epoch == 0:
-            self._built.model.reset_metrics()  # figures of the previous epoch, or of its evaluation
-        if texts := self._called.restore():
-            self._built.report.warn("callbacks_not_restored", "; ".join(texts))
-
-
-BEAT_SECONDS = 5.0
-
-
-class Evaluation:
-    """Runs the model's test function, for the run's own evaluations and for those of a user's callbacks.
-    `check_stop` raises StopRequested, with True in the run's own.
-    """
-
-    def __init__(self, built: Built, check_stop: Callable[[bool], object], restoring: Restoring) -> None:
-        self._together, self._check_stop = built.options.compile.steps_per_execution, check_stop
-        self._first, self._restoring = FirstEvaluation(built.report), restoring
-        # XLA compiles once more for a smaller last batch.
-        samples, batch = built.pipeline.validation_samples, built.pipeline.global_batch_size
-        may_be_smaller = built.pipeline.replicas == 1 and (samples is None or samples % batch != 0)
-        self._smaller = built.xla.compiles and may_be_smaller
-        self._heartbeat, self._next_beat = built.report.heartbeat, 0.0
-        model, micro_batches = built.model, built.options.train.micro_batches
-        function = train_function.testing(model, built.pipeline.device_scale, micro_batches)
-        self._run: train_function.Execution = function
-        self._trace = function.get_concrete_function
-        self._run_one = train_function.one(model, micro_batches, trains=False)
-        self._left = 0  # steps of the run's own evaluation
-        self._traced = set[bool]()  # whether for the run's own, or for a callback's
-        self.running: Any = None  # its iterator
-        self.epoch_metrics: dict[str, float] | None = None  # of the epoch that is evaluated, until they are reported
-        model.test_function = self._execute
-
-    def begin(self, steps: int, epoch_metrics: dict[str, float] | None) -> None:
-        """Begin the run's own evaluation of `steps` steps, after an epoch with these metrics, if there was one."""
-        self.epoch_metrics = epoch_metrics
-        self._first.begins()
-        self._left = steps
-        self._next_beat = time.monotonic() + BEAT_SECONDS
-
-    def end(self) -> None:
-        self._left = 0
-
-    def _execute(self, iterator: Any) -> Any:
-        """Run one execution of the test function for Keras' evaluate, and return its logs."""
-        own = self._left > 0
-        self.running = iterator if own else None
-        self._check_stop(own)
-        traces, self._traced = own not in self._traced, self._traced | {own}
-        with self._restoring.as_traced("test") if traces else contextlib.nullcontext():
-            if not own:  # the number of remaining batches is unknown, so they are drawn one by one
-                logs = self._run_one(next(iterator))
-                for data in itertools.islice(iterator, self._together - 1):
-                    logs = self._run_one(data)
-                return logs
-            count = min(self._together, self._left)
-            self._left -= count
-            smaller = self._smaller and self._left == 0
-            compiles = smaller or not self._first.done
-            if compiles:
-                self._smaller = self._smaller and not smaller
-                self._first.compile()
-            logs, _ = self._run(iterator, constant(count))
-            if compiles:
-                floats(logs)  # waits for the device
-                self._first.compiled()
-            elif time.monotonic() >= self._next_beat:
-                floats(logs)
-                self._heartbeat.beat()
-                self._next_beat = time.monotonic() + BEAT_SECONDS
-            self._restoring.first_test_ran(functools.partial(self._trace, iterator, constant(count)))
-            return logs
