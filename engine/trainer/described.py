@@ -62,7 +62,6 @@ def _described(own: Own) -> dict[str, Any]:
 
     returned, pipeline = own.returned, own.pipeline
     single = pipeline.train.kind in ("arrays", "mapped")
-    assert returned is not None
 
     def is_counted(data: Any) -> bool:
         if isinstance(data, tf.data.Dataset):
@@ -112,18 +111,17 @@ def _opened(own: Own, name: str, stream: Any) -> str:
     from .own.iterated import passes_of
     from .own.streams import LOOKED_AT, Samples
 
-    assert own.returned is not None
     data = getattr(own.returned, name)
     if (passes := passes_of(data)) is None:
         return ""
     spec = stream.source.train.elements.element_spec if isinstance(stream, Samples) else stream.spec
     begin = name if not hasattr(data, "__iter__") else f"{name}.__iter__"
     if passes.once and name == "validation":
-        begin, first = f'first_again({name}, made["validation_steps"])', stream.positions.passes.peek(LOOKED_AT)
+        begin, first = f'first_again({name}, made["validation_steps"])', stream.passes.peek(LOOKED_AT)
     elif passes.once:
         # The first batches are drawn here, as in the run.
         begin = f"itertools.chain(list(itertools.islice({name}, {LOOKED_AT})), {name}).__iter__"
-        first = stream.positions.passes.peek(LOOKED_AT)
+        first = stream.passes.peek(LOOKED_AT)
     else:
         first = passes.peek(LOOKED_AT)
     if own.pipeline.replicas > 1:  # TensorFlow may write into the arrays of a batch

@@ -231,7 +231,7 @@ def places(passes: Passes) -> Positions:
 
 
 def taken(made: Positions, first: int, number: int) -> list[int]:
-    return list(itertools.islice(made.batches(first), number))
+    return list(itertools.islice(made.batches_from(first), number))
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -245,14 +245,14 @@ def test_batches_go_on_pass_after_pass_from_any_place(exact: bool) -> None:
     assert passes.begun == [None] * 3
     assert taken(made, 5, 2) == [2, 0]
     assert passes.begun[3:] == ([2, None] if exact else [None, None]), "at the last place before"
-    kept = made.state(5)
+    kept = made.place(5)
     assert kept == ({"batches": 5, "of_pass": 2, "state": 2} if exact else {"batches": 3, "of_pass": 0, "state": None})
     again = places(Numbers(3, exact))
-    again.restore(kept)
+    again.go_to(kept)
     assert taken(again, 5, 3) == [2, 0, 1]
     assert again.passes.begun[0] == (2 if exact else None)  # type: ignore[attr-defined]
-    assert made.state(2) is None, "earlier places are dropped"
-    assert places(passes).state(0) is None
+    assert made.place(2) is None, "earlier places are dropped"
+    assert places(passes).place(0) is None
     closed = passes.closed
     made.close()
     assert passes.closed == closed + 1
@@ -263,12 +263,12 @@ def test_many_places_are_thinned_out_and_the_newest_is_kept(monkeypatch: pytest.
     monkeypatch.setattr(iterated, "_MOST_KEPT", 4)
     made = places(Numbers(100, exact=True))
     taken(made, 0, 8)
-    newest, older = made.state(8), made.state(7)
+    newest, older = made.place(8), made.place(7)
     assert newest is not None
     assert (newest["batches"], older) == (8, None), "what is older than a checkpoint is dropped"
     made = places(Numbers(100, exact=True))
     taken(made, 0, 8)
-    kept = [state["batches"] for step in (3, 5, 7, 8) if (state := made.state(step)) is not None]
+    kept = [state["batches"] for step in (3, 5, 7, 8) if (state := made.place(step)) is not None]
     assert kept == [0, 0, 6, 8]
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -109,26 +109,14 @@ class ModelFit:
     def __call__(
         self, batches: tf.data.Dataset, validation: tf.data.Dataset | None, callbacks: Any, **settings: Any
     ) -> None:
-        with self._compiled_once() if self._own is not None else contextlib.nullcontext():
-            if self._own is not None and self._own.overrides_fit:
-                self._fit_of_theirs(self._own, batches, validation, callbacks, settings)
-            else:
-                self._model.fit(**self._on_devices(batches, validation), callbacks=callbacks, **settings)
-
-    def _on_devices(self, batches: tf.data.Dataset, validation: Any) -> dict[str, Any]:
-        if isinstance(validation, tf.data.Dataset):
-            validation = self._data.validation(validation)
-        return {"x": self._data.training(batches), "validation_data": validation}
-
-    def _fit_of_theirs(
-        self,
-        own: Own,
-        batches: tf.data.Dataset,
-        validation: Any,
-        callbacks: keras.callbacks.CallbackList,
-        settings: Mapping[str, Any],
-    ) -> None:
-        model, stock, calls = self._model, keras.Model.fit, 0
+        model, own, stock, calls = self._model, self._own, keras.Model.fit, 0
+        if own is None:
+            model.fit(**self._on_devices(batches, validation), callbacks=callbacks, **settings)
+            return
+        if type(model).fit is stock:
+            with self._compiled_once():
+                model.fit(**self._on_devices(batches, validation), callbacks=callbacks, **settings)
+            return
 
         def fit(of: keras.Model, *arguments: Any, **named: Any) -> Any:
             nonlocal calls
@@ -151,12 +139,16 @@ class ModelFit:
             handed = {**given, **self._on_devices(x, given.get("validation_data")), **settings, "callbacks": callbacks}
             return stock(**handed)
 
-        with replaced(keras.Model, fit=fit):
-            theirs = {"validation_data": validation, "callbacks": list(own.callbacks), **settings}
-            _call(model.fit, batches, theirs)
+        with self._compiled_once(), replaced(keras.Model, fit=fit):
+            _call(model.fit, batches, {"validation_data": validation, "callbacks": list(own.callbacks), **settings})
         if not calls:
             what = f"the fit of {type(model).__name__} does not call Keras' fit, within which gputui trains"
             raise TrainerError("user_code", what, NO_FIT_HINT)
+
+    def _on_devices(self, batches: tf.data.Dataset, validation: Any) -> dict[str, Any]:
+        if isinstance(validation, tf.data.Dataset):
+            validation = self._data.validation(validation)
+        return {"x": self._data.training(batches), "validation_data": validation}
 
     def _compiled_once(self) -> contextlib.AbstractContextManager[None]:
         """Let a call of the model's compile or make_train_function raise: it would remove the training step."""

@@ -619,7 +619,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self.health.check(self.step)
         self._pause()
         if self.built.own is not None:
-            self.built.own.record_code(self.built.report.run)
+            self.built.own.code.record(self.built.report.run)
         report, step = self.built.report, self.step
         report.phase("saving", "checkpoint")
         began, message, hint = time.perf_counter(), "", ""

@@ -161,6 +161,8 @@ class Fit:
         # Read once: each reading of f_locals keeps the iterator of that moment, with its buffers, until the next one.
         self._batches = self._frame.f_locals["epoch_iterator"] if self._frame else None
         self.iterator: Any = None  # over the batches of the present epoch, None if it is not available
+        self.waited: float | None = None  # seconds for batches, if known
+        self.waited_until = 0, 0.0  # a step and a measured second
 
     def batch_size(self) -> int | None:
         """Return the batch size, read from fit's iterator: at most the samples of the data, if it is available."""
@@ -187,12 +189,18 @@ class Fit:
         """Release the iterator, which holds the buffers of its data."""
         self.iterator = None
 
-    def gaps(self) -> list[float]:
-        """Return the seconds from the end of the last requests for a batch to the next, if TensorFlow notes them."""
+    def add_wait(self, measured: float, step: int) -> None:
+        """Count the wait of the steps up to `step`, of which `measured` seconds were measured: their time without the
+        gaps between the end of a request for a batch and the next one, which TensorFlow notes.
+        """
+        last, seconds = self.waited_until[0], measured - self.waited_until[1]
         try:
-            return [gap / 1e6 for gap in tf.data.experimental.get_model_proto(self.iterator).gap_times]
+            gaps = [gap / 1e6 for gap in tf.data.experimental.get_model_proto(self.iterator).gap_times][last - step :]
         except (ValueError, AttributeError, TypeError, tf.errors.OpError):  # of several replicas, or no model is kept
-            return []
+            return
+        if step > last and seconds > 0 and gaps:
+            self.waited_until = step, measured
+            self.waited = (self.waited or 0.0) + max(0.0, seconds - (step - last) * sum(gaps) / len(gaps))
 
     def runs(self) -> bool:
         """Return True if the fit still runs. Always True for a training loop other than Keras' own."""
@@ -377,33 +385,6 @@ class Monitor(keras.callbacks.Callback):
             self._watched = None
 
 
-class InputWait:
-    """The seconds that a fit on a CPU has waited for its batches: its steps without the time between the requests
-    for batches. On a GPU the host requests batches ahead of the steps, so its wait is not that of the GPU.
-    """
-
-    def __init__(self, fit: Fit, on_gpu: bool) -> None:
-        self._fit, self._counts = fit, not on_gpu
-        self._measured, self._step = 0.0, 0
-        self._seconds: float | None = None
-
-    def begin(self, step: int) -> None:
-        """To be called when the warm-up is over, after `step` steps."""
-        self._step = step
-
-    def take(self, measured: float, step: int) -> None:
-        """The wait of the steps up to `step`, of which `measured` seconds were measured."""
-        steps, seconds = step - self._step, measured - self._measured
-        if not self._counts or steps < 1 or seconds <= 0 or not (gaps := self._fit.gaps()[-steps:]):
-            return
-        self._step, self._measured = step, measured
-        self._seconds = (self._seconds or 0.0) + max(0.0, seconds - steps * sum(gaps) / len(gaps))
-
-    def totals(self) -> tuple[float | None, None]:
-        """Return the seconds waited up to now, if known, and None for those of the graph, which is not timed."""
-        return self._seconds, None
-
-
 class WatchedFit:
     """Writes the run of a fit that Keras itself runs. The host waits for the device only at a pulse."""
 
@@ -421,22 +402,25 @@ class WatchedFit:
         self.epoch = self.step = 0
         self.ended = -1  # the last step of the epoch that has ended
         devices, obstacle = devices_of(model)
-        on_gpu = devices.kind == "GPU"
+        self._on_gpu = devices.kind == "GPU"
         self.report = RunReport(run, EventWriter(run.file(EVENTS_FILE), run.id))
         self.report.speed.plan = Plan(self.epochs, self.steps, batch_size or 0)
         self.report.gpus = {gpu.uuid for gpu in devices.gpus if gpu.uuid}
-        self._fit, self._input = fit, InputWait(fit, on_gpu)
+        self._fit = fit
         self._stages = StageWatch(StageMeter((), replicas=1), self.report.writer.emit)
         self._samples = SampleCount(model, batch_size if fit.samples_per_step() is None else fit.samples_per_step())
         self._trained: int | None = None  # samples
         self._clock = self.report.speed.begin(
-            plan.warmup_steps(self.steps or UNKNOWN_STEPS), on_gpu, self._input.totals, lambda: self._trained
+            plan.warmup_steps(self.steps or UNKNOWN_STEPS),
+            self._on_gpu,
+            lambda: (fit.waited, None),
+            lambda: self._trained,
         )
         self._pulses = Pulses(self.report, devices.names, slows_down=False)
         self._first_evaluation = FirstEvaluation(self.report)
         self._loss = LossWindow(model)
         self._executions, self._began = 0, 0.0  # when the last one began
-        self.logs: Any = None  # the logs of the last execution
+        self._logs: Any = None  # of the last execution
         self._stopping, self._finishing = False, threading.Lock()
         self.report.writer.emit(started(self.report, model, devices, self.steps_per_epoch))
         warn_of_gpus(self.report, devices, obstacle)
@@ -480,7 +464,7 @@ class WatchedFit:
         self._clock.mark(self._began, steps)
         if measures:
             self._trained = self._samples.take(self.step)
-            self._input.begin(self.step)
+            self._fit.waited_until = self.step, 0.0
             self.report.speed.begin_measuring(self._clock.spent(self._began), self.step)
         self._executions += 1
         if batch and self._logs and self._pulses.due(self._began):  # before the first step no metric has counted yet
@@ -509,8 +493,8 @@ class WatchedFit:
     def _pulse(self, metrics: dict[str, float], window_loss: float | None) -> None:
         self._clock.device_was_waited_for()
         now, step = time.perf_counter(), self.step
-        if self.report.speed.warm:
-            self._input.take(self._clock.measured_until(now), step)
+        if self.report.speed.warm and not self._on_gpu:  # there, the host requests batches ahead of the steps
+            self._fit.add_wait(self._clock.measured_until(now), step)
         spent = self._clock.spent(now)
         moment = Moment(self.epoch + 1, step, spent, metrics, self._trained, window_loss=window_loss)
         self._pulses.pulse(moment)

@@ -20,8 +20,8 @@ from ... import plan
 from ...files import writing
 from ...options import OPTIONS, Options
 from ...options.own_code import Handed, obstacle
-from ...runs import Run, code_copy, code_files
-from ..checkpoint import callback_state
+from ...runs import code_copy, code_files
+from ..checkpoint import callback_state, object_graph
 from ..checkpoint.callback_state import Arrays
 from ..checkpoint.object_graph import Collected, Module, optimizers, walk
 from ..checkpoint.training_state import KeptValue, State
@@ -34,7 +34,7 @@ from ..setup.xla import Xla
 from . import model_checks, returned, unsaved_state
 from .dataset_facts import READS_TABLE, Nature, caches_in_file, reshuffles
 from .iterated import seed_torch
-from .model_checks import check_batches, check_evaluation, check_steps, custom_step, overrides_fit
+from .model_checks import check_batches, check_evaluation, check_steps, custom_step
 from .py_dataset import Indexed, workers
 from .returned import Returned
 from .streams import Batched, Samples, prefetches
@@ -64,6 +64,11 @@ FLOAT32_OUTPUT = 'give its last layer dtype="float32", as TensorFlow\'s guide to
 NO_EFFECT = {"train.validation_split": 0.0}  # values other than the default that ask for nothing
 LEFT_OUT = "keep the code in a folder of its own"
 NOT_COPIED = "import by name, without the path of your folder in sys.path"
+MOST_NAMED = 4
+STATEFUL_DRAWS = (
+    "draw with keras.random and a keras.random.SeedGenerator that the model keeps, or with a tf.random.Generator: "
+    "their states are saved"
+)
 ONE_PROCESS = "use_multiprocessing of a PyDataset does nothing here: its batches are loaded one at a time"
 
 
@@ -101,23 +106,25 @@ def context_of(options: Options, replicas: int) -> Context:
 
 @dataclass(frozen=True)
 class Own:
-    """The training of a user's own code: its code, model, data and callbacks."""
+    """The training of a user's own code: its code, what that has returned, and the data and callbacks made of it."""
 
     code: UserCode
-    model: keras.Model
+    returned: Returned
     pipeline: OwnPipeline
     callbacks: list[keras.callbacks.Callback]
     inapplicable: dict[str, str]  # options that have no effect on this training, each with the reason
     own_compile: bool  # the user's code has compiled the model
+    own_build: bool  # the user's code has made the model's variables
     xla: Xla
-    given_train: Any  # the training data as the user's code has returned it
-    distribution: tf.distribute.Strategy | None = None
-    returned: Returned | None = None
-    own_build: bool = True  # the user's code has made the model's variables
+    distribution: tf.distribute.Strategy | None
+
+    @property
+    def model(self) -> keras.Model:
+        return self.returned.model
 
     def end_iterators(self, iterators: Iterable[Any]) -> None:
         """End the iterators if they fill a file of Dataset.cache, whose lock they hold."""
-        if caches_in_file(self.given_train) or (self.returned and caches_in_file(self.returned.validation)):
+        if caches_in_file(self.returned.train) or caches_in_file(self.returned.validation):
             for iterator in iterators:
                 if hasattr(iterator, "_iterator_resource"):
                     end(iterator)
@@ -127,10 +134,6 @@ class Own:
         """What the code of callbacks changes besides the model."""
         return unsaved_state.of_callbacks(self.callbacks)
 
-    @functools.cached_property
-    def overrides_fit(self) -> bool:
-        return overrides_fit(self.model)
-
     def create_variables(self, spec: Any) -> None:
         """Create the model's variables for batches of the type `spec`. Raises UserError."""
         with _scope(self.distribution):
@@ -138,22 +141,19 @@ class Own:
 
     def state(self) -> State:
         """Return all objects that change while this training trains, for checkpoints."""
-        return State(self.model, self._kept)
 
-    def _kept(self) -> Collected:
-        modules = [Module(vars(module)) for module in self.code.modules()]
-        kept = walk([self.model, *self.callbacks, *modules], self.code.owns)
-        # What its functions change follows from the batches that are made.
-        kept.variables += [(f"data/{variable.name}", variable) for each in self._natures for variable in each.reads]
-        return kept
+        def found() -> Collected:
+            modules = [Module(vars(module)) for module in self.code.modules()]
+            kept = walk([self.model, *self.callbacks, *modules], self.code.owns)
+            # What its functions change follows from the batches that are made.
+            kept.variables += [(f"data/{variable.name}", variable) for each in self._natures for variable in each.reads]
+            return kept
+
+        return State(self.model, found)
 
     @property
     def _natures(self) -> list[Nature]:
         return [stream.nature for stream in self.pipeline.streams]
-
-    def record_code(self, run: Run) -> None:
-        """Record the files that the code has imported since it was built."""
-        _record(run, self.code)
 
     def stage_functions(self) -> dict[str, list[str]]:
         """Return the user's functions in a tf.data.Dataset that batches, with places, by the kind of operation."""
@@ -162,7 +162,22 @@ class Own:
 
     def warn_of_draws(self, graph: Any, report: RunReport) -> None:
         """Warn about operations in a step's graph whose random numbers start again when the run is resumed."""
-        unsaved_state.warn_of_draws(graph, self.code, self.model, report)
+        places: list[str] = []
+        for draw in object_graph.draws(graph):
+            theirs = [line for line in draw.lines if self.code.owns_file(line[0])]
+            place = f"a step of {type(self.model).__name__}"
+            if theirs:
+                file, line, function = theirs[-1]
+                place = f"{function} ({self.code.name_of(file)}:{line})"
+            places.append(f"{draw.name} in {place}")
+        if places := list(dict.fromkeys(places)):
+            more = f" and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else ""
+            verb = "draws" if len(places) == 1 else "draw"
+            what = (
+                f"{', '.join(places[:MOST_NAMED])}{more} {verb} from a random state of TensorFlow that cannot be "
+                "saved: it starts again, so that losses differ from those of a run that was not interrupted"
+            )
+            report.warn("random_anew", what, STATEFUL_DRAWS)
 
     def not_applied(self, options: Options) -> list[dict[str, str]]:
         """Return the inapplicable options that were set to another value than their default, each with the reason."""
@@ -187,7 +202,7 @@ class Own:
 
     def _warn_of_state(self, report: RunReport, resumed: bool) -> None:
         data = self.pipeline.train
-        if reshuffles(self.given_train) and not isinstance(data, Batched):
+        if reshuffles(self.returned.train) and not isinstance(data, Batched):
             report.warn("data_state", RESHUFFLED, SHUFFLED_BY_OPTION)
         indexed = [stream.data for stream in self.pipeline.streams if isinstance(stream, Indexed)]
         if places := [place for each in indexed for place in unsaved_state.inexact(each)]:
@@ -202,7 +217,7 @@ class Own:
             report.warn("data_state", f"a function of your Dataset changes {', '.join(names[:3])}: {CHANGED}", COUNTED)
         if any(each.depends == READS_TABLE for each in self._natures):
             report.warn("data_state", f"{READS_TABLE}: no checkpoint holds it", IN_VARIABLE)
-        places, instead = inexact_iterable(self.given_train, self.code.owns_file)
+        places, instead = inexact_iterable(self.returned.train, self.code.owns_file)
         if places:
             report.warn("data_state", "; ".join(places[:3]), instead)
 
@@ -231,10 +246,6 @@ class Own:
             self.model.compiled = compiled
 
 
-def _record(run: Run, code: UserCode) -> None:
-    code_files.add(run, code.origin, code.files(), code.home if code.home != code.origin else None)
-
-
 def build(
     options: Options, distribution: tf.distribute.Strategy | None, report: RunReport, share: Share | None = None
 ) -> Own:
@@ -252,7 +263,7 @@ def build(
     with _scope(distribution), settings:  # a module may create its model when it is imported
         code = UserCode(workload.entry, workload.folder or ".", copy)
     seed_torch(options.train.seed)
-    _record(report.run, code)
+    code.record(report.run)
     if left_out := code_copy.read(report.run).left_out:
         report.warn("code_not_copied", f"{left_out}; the run trains your files as they are", LEFT_OUT)
     for name in code.shadowed():
@@ -265,22 +276,37 @@ def build(
     with _scope(distribution), settings, code.blamed():
         parts = returned.checked(code.function(context_of(options, replicas)), code.entry.function)
         seed_torch(options.train.seed)  # if the function has imported torch
-        _check_floatx(options)
+        floatx, policy = keras.config.floatx(), options.precision.policy
+        if floatx != "float32" and policy != "float32":
+            what = f"your code sets floatx to {floatx}, and the preset precision.policy to {policy}"
+            hint = "leave out one of them: precision.policy=float32 follows keras.config.set_floatx"
+            raise UserError(what, hint)
         own_compile, own_build = bool(parts.model.compiled), bool(parts.model.built)
-        own_optimizer = own_compile or parts.optimizer is not None
         pipeline = opened(options, replicas, parts, code.file, report, share)
-        handed = _handed(parts, options, pipeline, own_optimizer)
-        check_batches(parts.model, pipeline.train)
+        train = pipeline.train
+        handed = Handed(
+            data=train.kind,
+            own_optimizer=own_compile or parts.optimizer is not None,
+            images=isinstance(train, Samples) and train.images,
+            validation=parts.validation is not None,
+            workers=workers(train.data) if isinstance(train, Indexed) else 1,
+            hosted=not fits_devices(train.spec),
+            prefetches=options.input.prefetch == "off" and prefetches(parts.train),
+            held_back=pipeline.held_back,
+            begins_anew=train.begins_anew,
+            follows=pipeline.follows,
+        )
+        check_batches(parts.model, train)
         warn_of_overridden(parts.model, options, report)
         compiler = compile_model(parts, options, pipeline)
-        train, as_in_fit = pipeline.train, options.input.across_epochs is not True and not options.input.one_batch
+        as_in_fit = options.input.across_epochs is not True and not options.input.one_batch
         batches = int(train.data.cardinality()) if isinstance(train, Batched) and train.epoch_is_pass else 0
         if batches == tf.data.UNKNOWN_CARDINALITY and as_in_fit and not compiler.compiles:
             pipeline = replace(pipeline, ends_by_a_step=replicas == 1)
             if replicas > 1:
                 report.warn("unknown_length", COUNTED_ON, KNOWN_LENGTH)
         check_steps(parts.model, parts.callbacks)
-        if not overrides_fit(parts.model):  # else its fit may change the batches first
+        if type(parts.model).fit is keras.Model.fit:  # else its fit may change the batches first
             model_checks.create(parts.model, pipeline.spec, distribution, code)
         narrow = model_checks.narrow_outputs(parts.model, pipeline.spec)
         if pipeline.held_out is not None and distribution is None:
@@ -289,7 +315,7 @@ def build(
     if narrow:
         what = f"the output of {type(parts.model).__name__} is {' and '.join(narrow)}, less exact than float32"
         report.warn("narrow_output", what, FLOAT32_OUTPUT, "precision.policy")
-    _record(report.run, code)
+    code.record(report.run)
     if names := code.not_copied():
         named = ", ".join(names[: code_files.NAMED])
         report.warn("code_live", f"not imported from the run's copy of the code: {named}", NOT_COPIED)
@@ -298,37 +324,11 @@ def build(
     if pipeline.global_batch_size == plan.global_batch(options, replicas):  # it follows the option
         inapplicable.pop(BATCH_SIZE, None)
     callbacks = usable(parts.callbacks, options, report, writes=share is None or share.index == 0)
-    made = code, parts.model, pipeline, callbacks, inapplicable, own_compile, compiler, parts.train, distribution
-    return Own(*made, parts, own_build)
+    return Own(code, parts, pipeline, callbacks, inapplicable, own_compile, own_build, compiler, distribution)
 
 
 def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractContextManager[Any]:
     return distribution.scope() if distribution else contextlib.nullcontext()
-
-
-def _check_floatx(options: Options) -> None:
-    floatx, policy = keras.config.floatx(), options.precision.policy
-    if floatx != "float32" and policy != "float32":
-        raise UserError(
-            f"your code sets floatx to {floatx}, and the preset precision.policy to {policy}",
-            "leave out one of them: precision.policy=float32 follows keras.config.set_floatx",
-        )
-
-
-def _handed(parts: Returned, options: Options, pipeline: OwnPipeline, own_optimizer: bool) -> Handed:
-    stream = pipeline.train
-    return Handed(
-        data=stream.kind,
-        own_optimizer=own_optimizer,
-        images=isinstance(stream, Samples) and stream.images,
-        validation=parts.validation is not None,
-        workers=workers(stream.data) if isinstance(stream, Indexed) else 1,
-        hosted=not fits_devices(stream.spec),
-        prefetches=options.input.prefetch == "off" and prefetches(parts.train),
-        held_back=pipeline.held_back,
-        begins_anew=stream.begins_anew,
-        follows=pipeline.follows,
-    )
 
 
 # ---- compile --------------------------------------------------------------------------------------

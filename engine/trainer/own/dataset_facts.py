@@ -87,7 +87,7 @@ def inspected(data: tf.data.Dataset, look: Callable[[tf.data.Dataset], Any]) -> 
 def captured(data: tf.data.Dataset) -> list[tf.Variable]:
     """Return the variables that functions of the data read or change. Empty if this TensorFlow does not tell."""
     try:
-        functions = [function for stage in _stages(data) for function in stage._functions()]
+        functions = [function for stage in stages_of(data) for function in stage._functions()]
         return [variable for function in functions for variable in function.function.graph.variables]
     except Exception:  # noqa: BLE001 - private names of TensorFlow
         return []
@@ -98,7 +98,7 @@ def unshuffled(data: tf.data.Dataset, keep_fixed: bool = False) -> tf.data.Datas
     split may follow them. It is unchanged if its graph cannot be written, or has large tensors.
     """
     try:
-        parts = _stages(data)
+        parts = stages_of(data)
         if not any(_shuffles(stage) for stage in parts) or sum(map(_bytes_of, parts)) > MOST_BYTES:
             return data
         written = tf.raw_ops.DatasetToGraphV2(
@@ -123,7 +123,7 @@ def unshuffled(data: tf.data.Dataset, keep_fixed: bool = False) -> tf.data.Datas
 def reshuffles(data: Any) -> bool:
     """Return True if the data is a data set that shuffles, each time it is iterated over in another order."""
     try:
-        parts = _stages(data) if isinstance(data, tf.data.Dataset) else []
+        parts = stages_of(data) if isinstance(data, tf.data.Dataset) else []
         return any(_shuffles(part) and getattr(part, "_reshuffle_each_iteration", None) is not False for part in parts)
     except Exception:  # noqa: BLE001 - private names of TensorFlow
         return False
@@ -132,14 +132,14 @@ def reshuffles(data: Any) -> bool:
 def caches_in_file(data: Any) -> bool:
     """Return True for a data set that fills a file by Dataset.cache. Its iterator must be ended, as it holds a lock."""
     try:
-        parts = _stages(data) if isinstance(data, tf.data.Dataset) else []
+        parts = stages_of(data) if isinstance(data, tf.data.Dataset) else []
         return any(len(part._filename.numpy()) > 0 for part in parts if type(part).__name__ == "CacheDataset")
     except Exception:  # noqa: BLE001 - private names of TensorFlow
         return False
 
 
-def _stages(data: tf.data.Dataset) -> list[tf.data.Dataset]:
-    return [data, *(stage for source in data._inputs() for stage in _stages(source))]
+def stages_of(data: tf.data.Dataset) -> list[tf.data.Dataset]:
+    return [data, *(stage for source in data._inputs() for stage in stages_of(source))]
 
 
 def _shuffles(stage: tf.data.Dataset) -> bool:

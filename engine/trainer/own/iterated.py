@@ -316,14 +316,13 @@ _PATIENCE_SECONDS = 5.0  # for a batch that is being drawn when the training end
 _MOST_KEPT = 1024  # states; beyond that, every second one is dropped
 
 
-class Positions:
+class Positions(Stream):
     """Draws the batches of `passes`, pass after pass, and knows which batch of which pass comes next. A resumed
     training goes on from the saved state of the iterator, or else draws the batches of the pass again up to there.
     """
 
     def __init__(self, passes: Passes, role: str, as_tensors: Callable[[Any], Any], steps: str) -> None:
         self.passes = passes
-        self.fault: UserError | None = None
         self._role, self._as_tensors, self._steps = role, as_tensors, steps
         self._reading, self._keeping = threading.Lock(), threading.Lock()
         self._iterator: Any = None
@@ -333,8 +332,8 @@ class Positions:
         # Batches drawn -> what is needed to continue there. A pass without a state can only be begun.
         self._kept: dict[int, dict[str, Any]] = {}
 
-    def batches(self, first: int) -> Iterator[Any]:
-        """Yield from number `first` on. TensorFlow hands on only the text of a ValueError: see `fault`."""
+    def batches_from(self, first: int) -> Iterator[Any]:
+        """Yield batches from number `first` on. TensorFlow hands on only the text of a ValueError: see `fault`."""
         try:
             with self._reading:
                 if self._iterator is None or self._drawn > first:
@@ -356,8 +355,7 @@ class Positions:
             self.fault = fault
             raise ValueError(str(fault)) from fault
 
-    def state(self, step: int) -> dict[str, Any] | None:
-        """Return what `restore` needs to continue after `step` batches. None if nothing is needed."""
+    def place(self, step: int) -> dict[str, Any] | None:
         with self._keeping:
             before = [number for number in self._kept if number <= step]
             if not before:
@@ -366,13 +364,11 @@ class Positions:
             self._kept = {each: kept for each, kept in self._kept.items() if each >= number}
             return {"batches": number, **self._kept[number]}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` has returned. To be called before the first batch is drawn."""
-        kept = dict(state)
+    def go_to(self, place: dict[str, Any]) -> None:
+        kept = dict(place)
         self._kept = {int(kept.pop("batches")): kept}
 
     def close(self) -> None:
-        """End the processes and threads of the present iterator. No further batch is drawn."""
         if not self._reading.acquire(timeout=_PATIENCE_SECONDS):
             return
         try:
@@ -415,7 +411,7 @@ class Positions:
                 self._kept = dict(list(self._kept.items())[-1::-2][::-1])
 
 
-class Iterated(Stream):
+class Iterated(Positions):
     """Data that is read by iterating over it, as a stream of batches for all `replicas`. `steps` is the number of
     batches to take, if it is given. If a pass has no known length, and that is needed, its batches are counted.
     """
@@ -441,11 +437,11 @@ class Iterated(Stream):
             passes = Repeated(passes, steps or 0, setting)
         if not (arrays := [as_batch(batch) for batch in passes.peek(LOOKED_AT)]):
             raise UserError(f"{role} has no batches", "check where it reads from")
-        self.options, self.samples, self.spec = options, samples, spec_of(arrays, role)
+        spec = spec_of(arrays, role)
+        super().__init__(passes, role, functools.partial(_checked, spec=spec, role=role, copies=replicas > 1), setting)
+        self.options, self.samples, self.spec = options, samples, spec
         of_first = tf.nest.flatten(arrays[0])[0]
         self.batch_size = int(of_first.nrows() if isinstance(of_first, tf.RaggedTensor) else of_first.shape[0])
-        as_tensors = functools.partial(_checked, spec=self.spec, role=role, copies=replicas > 1)
-        self.positions = Positions(passes, role, as_tensors, setting)
         self.batches = passes.batches
         if self.batches is None or self.batches >= ENDLESS:
             if samples is not None:
@@ -463,22 +459,9 @@ class Iterated(Stream):
         return self.of_epoch(first_step, epoch - done if done else -1)
 
     def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
-        batches = self.positions.batches
-        endless = tf.data.Dataset.from_generator(lambda: batches(first_step), output_signature=self.spec)
+        batches = functools.partial(self.batches_from, first_step)
+        endless = tf.data.Dataset.from_generator(batches, output_signature=self.spec)
         return endless.take(steps) if steps >= 0 else endless
-
-    def find_fault(self) -> None:
-        if self.positions.fault is not None:
-            raise self.positions.fault
-
-    def place(self, step: int) -> Any:
-        return self.positions.state(step)
-
-    def go_to(self, place: Any) -> None:
-        self.positions.restore(place)
-
-    def close(self) -> None:
-        self.positions.close()
 
 
 def data_set_of(passes: Passes, batched: bool) -> tf.data.Dataset:

@@ -36,10 +36,6 @@ def custom_step(model: keras.Model) -> bool:
     return type(model).train_step is not keras.Model.train_step
 
 
-def overrides_fit(model: keras.Model) -> bool:
-    return type(model).fit is not keras.Model.fit
-
-
 def check_steps(model: keras.Model, callbacks: Sequence[keras.callbacks.Callback]) -> None:
     """UserError if the model's steps would not train as in Keras' fit. In the scope of gputui's strategy."""
     name = type(model).__name__

@@ -22,7 +22,7 @@ from ..data.batching import Elements, augmented, loaded, mapped
 from ..data.finishing import through_an_iterator
 from ..data.pipeline import Pipeline
 from ..data.stages import Stage
-from .dataset_facts import BY_PYTHON, Nature, nature_of, reshuffles
+from .dataset_facts import BY_PYTHON, Nature, nature_of, reshuffles, stages_of
 from .user_code import UserError, contains_none
 
 AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whose first axis is the samples"
@@ -253,9 +253,7 @@ def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> 
 
 
 def prefetches(data: Any) -> bool:
-    if not isinstance(data, tf.data.Dataset):
-        return False
-    return "Prefetch" in type(data).__name__ or any(prefetches(source) for source in data._inputs())
+    return isinstance(data, tf.data.Dataset) and any("Prefetch" in type(stage).__name__ for stage in stages_of(data))
 
 
 def of_numpy(data: Any) -> Any:

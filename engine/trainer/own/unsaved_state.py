@@ -19,12 +19,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ..checkpoint import callback_state, object_graph
+from ..checkpoint import callback_state
 from ..checkpoint.object_graph import Module
 from ..checkpoint.training_state import KeptValue
-from ..measure.run_report import RunReport
 from .iterated import Once, is_torch, passes_of
-from .user_code import UserCode
 
 REPEATED = ("__init__", "on_epoch_begin", "on_epoch_end")
 GLOBAL_STATES = ("np.random", "numpy.random", "random")
@@ -142,8 +140,9 @@ def of_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> list[KeptValu
     for callback in callbacks:
         own = [] if callback_state.gives_state(callback) else _methods(callback, keras.callbacks.Callback)
         for method in (*own, *_functions_of(callback)):
-            for what, line in _counting(method.code):
-                owner, name = _owner(callback, method, what.removeprefix("changes "))
+            for place, line in _counting(method.code):
+                owner, name = _owner(callback, method, place)
+                what = f"changes {place}"
                 kept = KeptValue(f"{type(callback).__name__} {what}", owner, name, method.text(what, line))
                 changed.setdefault((id(getattr(owner, "values", owner)), name), kept)
     return list(changed.values())
@@ -183,7 +182,7 @@ def _counting(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
     for node in _nodes(method):
         for kept in [*_changed(node, method), *_changed_globals(node, local)]:
             if kept.partition(".")[2] not in _OF_KERAS and not _begins(method, node, kept):
-                yield f"changes {kept}", node.lineno
+                yield kept, node.lineno
 
 
 def _changed_globals(node: ast.AST, local: set[str]) -> list[str]:
@@ -220,39 +219,6 @@ def _replacing(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
             yield "sets train_function", node.lineno
 
 
-# ---- random operations ----------------------------------------------------------------------------
-
-
-MOST_NAMED = 4
-STATEFUL_DRAWS = (
-    "draw with keras.random and a keras.random.SeedGenerator that the model keeps, or with a tf.random.Generator: "
-    "their states are saved"
-)
-
-
-def warn_of_draws(graph: object, code: UserCode, model: keras.Model, report: RunReport) -> None:
-    """Warn about operations in the graph of a step whose random numbers start again in a resumed run."""
-    places = list(dict.fromkeys(_place_of_draw(draw, code, model) for draw in object_graph.draws(graph)))
-    if not places:
-        return
-    more = f" and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else ""
-    verb = "draws" if len(places) == 1 else "draw"
-    report.warn(
-        "random_anew",
-        f"{', '.join(places[:MOST_NAMED])}{more} {verb} from a random state of TensorFlow that cannot be saved: it "
-        "starts again, so that losses differ from those of a run that was not interrupted",
-        STATEFUL_DRAWS,
-    )
-
-
-def _place_of_draw(draw: object_graph.Draw, code: UserCode, model: keras.Model) -> str:
-    theirs = [line for line in draw.lines if code.owns_file(line[0])]
-    if not theirs:
-        return f"{draw.name} in a step of {type(model).__name__}"
-    file, line, function = theirs[-1]
-    return f"{draw.name} in {function} ({code.name_of(file)}:{line})"
-
-
 WITHIN = "make the random generator within the function, such as rng = np.random.default_rng(seed)"
 STATEFUL = "return a function that makes it, or give it the methods get_state() and set_state(state), as Grain's have"
 DEEPEST = 3  # from the user's function to one that it calls by way of others
@@ -265,57 +231,45 @@ def inexact_iterable(data: Any, owns_file: Callable[[str], bool]) -> tuple[list[
     depends only on numbers from a generator made within it, as its code shows, and that of functions it names.
     """
     passes = passes_of(data)
-    if is_torch(data):
-        return _of_loader(data, owns_file)
+    if is_torch(data):  # torch's own random states are in checkpoints
+        if data.num_workers and data.persistent_workers:
+            what = "the processes of the DataLoader keep their random states from pass to pass"
+            return [f"{what}, and a resumed run begins them with others"], "set persistent_workers=False"
+        if data.num_workers > 1 and not getattr(data, "in_order", True):
+            return ["with in_order=False the order of batches depends on the processes' speed"], "set in_order=True"
+        parts = [data.sampler, data.batch_sampler, *([] if data.num_workers else [data.dataset])]
+        functions = [method for part in parts for method in _called(part, "__iter__", "__getitem__")]
+        return _drawing(functions, owns_file, closures=True), "draw with torch.rand and the like"
     if passes is None or passes.exact:
         return [], ""
-    functions = [function for function in _functions(data) if owns_file(function[0].co_filename)]
-    if not functions:
-        what = (
-            f"{passes.name} keeps its place to itself: a resumed run draws its first batches again and leaves them out"
-        )
-        return [f"{what}, and later batches are the same only if they depend on nothing else"], STATEFUL
-    # Variables that only a generator of one pass reaches begin again with it, and its batches are then drawn again.
-    places = [
-        place
-        for code, names in functions
-        for place in _of_code(code, names, owns_file, DEEPEST, closures=not isinstance(passes, Once))
-    ]
-    return [f"{place}: a resumed run draws other numbers" for place in dict.fromkeys(places)], WITHIN
-
-
-def _of_loader(loader: Any, owns_file: Callable[[str], bool]) -> tuple[list[str], str]:
-    # torch's own random states are in checkpoints.
-    if loader.num_workers and loader.persistent_workers:
-        what = (
-            "the processes of the DataLoader keep their random states from pass to pass, and a resumed run begins them"
-        )
-        return [f"{what} with others"], "set persistent_workers=False"
-    if loader.num_workers > 1 and not getattr(loader, "in_order", True):
-        return ["with in_order=False the order of batches depends on the processes' speed"], "set in_order=True"
-    parts = [loader.sampler, loader.batch_sampler, *([] if loader.num_workers else [loader.dataset])]
-    methods = [(getattr(type(part), name, None), part) for part in parts for name in ("__iter__", "__getitem__")]
-    places = [
-        place
-        for method, part in methods
-        if isinstance(method, FunctionType) and owns_file(method.__code__.co_filename)
-        for place in _of_code(*_named(method, part), owns_file, DEEPEST, closures=True)
-    ]
-    what = "a resumed run draws other numbers"
-    return [f"{place}: {what}" for place in dict.fromkeys(places)], "draw with torch.rand and the like"
-
-
-def _functions(data: Any) -> list[tuple[CodeType, dict[str, Any]]]:
     if isinstance(data, GeneratorType):
-        frame = data.gi_frame
-        return [] if frame is None else [(data.gi_code, {**frame.f_globals})]
-    if isinstance(data, FunctionType | MethodType):
-        return [_named(data)]
-    methods = [getattr(type(data), name, None) for name in ("__iter__", "__next__", "__call__")]
-    return [_named(method, data) for method in methods if isinstance(method, FunctionType)]
+        functions = [] if data.gi_frame is None else [(data.gi_code, {**data.gi_frame.f_globals})]
+    elif isinstance(data, FunctionType | MethodType):
+        functions = [_named(data)]
+    else:
+        functions = _called(data, "__iter__", "__next__", "__call__")
+    if not any(owns_file(code.co_filename) for code, _ in functions):
+        what = f"{passes.name} keeps its place to itself: a resumed run draws its first batches again and leaves them"
+        return [f"{what} out, and later batches are the same only if they depend on nothing else"], STATEFUL
+    # Variables that only a generator of one pass reaches begin again with it, and its batches are then drawn again.
+    return _drawing(functions, owns_file, closures=not isinstance(passes, Once)), WITHIN
 
 
-def _named(function: FunctionType | MethodType, owner: Any = None) -> tuple[CodeType, dict[str, Any]]:
+_Function = tuple[CodeType, dict[str, Any]]  # with its global names, and others in CLOSED
+
+
+def _drawing(functions: Sequence[_Function], owns_file: Callable[[str], bool], closures: bool) -> list[str]:
+    theirs = [function for function in functions if owns_file(function[0].co_filename)]
+    places = [place for function in theirs for place in _of_code(*function, owns_file, DEEPEST, closures)]
+    return [f"{place}: a resumed run draws other numbers" for place in dict.fromkeys(places)]
+
+
+def _called(value: Any, *names: str) -> list[_Function]:
+    methods = (getattr(type(value), name, None) for name in names)
+    return [_named(method, value) for method in methods if isinstance(method, FunctionType)]
+
+
+def _named(function: FunctionType | MethodType, owner: Any = None) -> _Function:
     owner = getattr(function, "__self__", owner)
     plain: Any = getattr(function, "__func__", function)
     try:

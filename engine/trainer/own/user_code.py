@@ -25,7 +25,7 @@ import tensorflow as tf
 from ... import entry as entries
 from ...entry import Entry
 from ...files import writing
-from ...runs import code_copy
+from ...runs import Run, code_copy, code_files
 from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError, first_line
 
@@ -167,6 +167,10 @@ class UserCode:
     def files(self) -> list[str]:
         files = (getattr(module, "__file__", None) or "" for module in self.modules())
         return sorted({os.path.abspath(file) for file in files if file.endswith(".py")})
+
+    def record(self, run: Run) -> None:
+        """Record the files that the code has imported up to now."""
+        code_files.add(run, self.origin, self.files(), self.home if self.home != self.origin else None)
 
     def not_copied(self) -> list[str]:
         """Return the names of imported Python files that were not imported from the run's copy, if it has one."""

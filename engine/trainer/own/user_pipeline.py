@@ -54,25 +54,16 @@ class OwnPipeline(Batches):
 
     def __post_init__(self) -> None:
         train, held_out = self.train, self.held_out
+        batches = train.batches or self.options.train.steps_per_epoch
+        assert batches is not None, "refused when the data was opened"
+        self.batches_per_pass = batches
+        counts = (0,) if held_out is None else (held_out.batches, self.fit.validation_steps)
+        self.validation_batches = min(count for count in counts if count is not None)
         self.streams = [train] if held_out is None else [train, held_out]
         self.global_batch_size, self.smaller_last_batch = train.batch_size, train.smaller_last_batch
         self.train_samples, self.validation_samples = train.samples, held_out.samples if held_out is not None else 0
         by = BY_ELEMENT if isinstance(train, Samples) else BY_ROW
         self.sharing = "" if self.share is None else by
-
-    @property
-    def batches_per_pass(self) -> int:  # type: ignore[override]
-        """The number of batches in one pass. If the length of the data is unknown, train.steps_per_epoch."""
-        batches = self.train.batches or self.options.train.steps_per_epoch
-        assert batches is not None, "refused when the data was opened"
-        return batches
-
-    @property
-    def validation_batches(self) -> int:  # type: ignore[override]
-        if self.held_out is None:
-            return 0
-        counts = self.held_out.batches, self.fit.validation_steps
-        return min(count for count in counts if count is not None)
 
     @property
     def sample_bytes(self) -> int | None:  # type: ignore[override]
@@ -296,7 +287,7 @@ def opened(
         if isinstance(data, tf.data.Dataset):
             whole, hint = int(data.cardinality()), f"end the Dataset with .repeat(), or {hint}"
         elif isinstance(train, Iterated):
-            whole = train.positions.passes.batches
+            whole = train.passes.batches
         if whole == tf.data.UNKNOWN_CARDINALITY:
             text = f"it is unknown whether train has an end within an epoch of {asked} steps, where {ENDS_EARLY}"
             raise UserError(text, "end the Dataset with .repeat()")
