@@ -143,16 +143,14 @@ class EpochRules(keras.callbacks.Callback):
     # ---- the state in a checkpoint ----------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        return {
-            key: {name: getattr(callback, name) for name in _attributes(callback)}
-            for key, callback in self.callbacks.items()
-        }
+        names = {key: ATTRIBUTES.get(type(callback), ("kept",)) for key, callback in self.callbacks.items()}
+        return {key: {name: getattr(self.callbacks[key], name) for name in names[key]} for key in names}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Set a state that `get_state` has returned, and report its best epochs again."""
         self._restored = state
         for key, callback in self.callbacks.items():
-            _restore(callback, state[key])
+            vars(callback).update(state[key])
             self._report(key)
 
     def checkpoint_written(self) -> None:
@@ -199,15 +197,14 @@ class EpochRules(keras.callbacks.Callback):
                 callback.mode = "max" if judge.monitor_op == keras.ops.greater else "min"
             callback.on_train_begin()  # up to Keras 3.12 ReduceLROnPlateau reads its mode there
             if self._restored is not None:
-                _restore(callback, self._restored[key])
+                vars(callback).update(self._restored[key])
             self._known.add(key)
         if PLATEAU_FIGURE in self.callbacks:
             logs["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         for key, callback in self.callbacks.items():
             if callback.monitor in figures:
                 callback.on_epoch_end(epoch, dict(figures))
-                models = callback.kept if isinstance(callback, BestModels) else None
-                if callback.wait == 0 if models is None else any(kept["epoch"] == epoch + 1 for kept in models):
+                if callback.wait == 0:
                     self._report(key)
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -242,15 +239,6 @@ class EpochRules(keras.callbacks.Callback):
         )
 
 
-def _attributes(callback: Any) -> tuple[str, ...]:
-    return ("kept",) if isinstance(callback, BestModels) else ATTRIBUTES[type(callback)]
-
-
-def _restore(callback: Any, state: dict[str, Any]) -> None:
-    for name, value in state.items():
-        setattr(callback, name, value)
-
-
 FOLDER = "best"
 
 
@@ -264,12 +252,13 @@ class BestModels(keras.callbacks.Callback):
         super().__init__()
         self.monitor, self.mode, self._count, self._built = monitor, "auto", count, built
         self.kept: list[events.KeptModel] = []  # the best one first; a worker that writes none has no names of files
+        self.wait = 0  # 0 if the last epoch was kept
         self._writes = built.joined is None or built.joined.cluster.is_chief
         self._folder = built.report.run.file(FOLDER)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Keep the model if the epoch, counted from 0, is one of the best. Of equal ones the earlier is the better."""
-        value = float(logs[self.monitor])
+        value, self.wait = float(logs[self.monitor]), 1
         if math.isnan(value):
             return
         sign = 1 if self.mode == "max" else -1
@@ -281,7 +270,7 @@ class BestModels(keras.callbacks.Callback):
             return
         worse = [kept for kept in self.kept if kept not in better]
         new: events.KeptModel = {"epoch": epoch + 1, "value": value, "file": file}
-        self.kept = [*better, new, *worse][: self._count]
+        self.kept, self.wait = [*better, new, *worse][: self._count], 0
         if self._built.options.run.checkpoint == "off":
             self.remove_others()
 

@@ -370,9 +370,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
                 self.built.checkpoints.state.saw(trace().graph, self.parts.clock.variables)
                 self._warn_of_draws(trace)
             self.built.stop.at_once = False
-            report.first_step_done(time.perf_counter() - began)
-            self._pulses.first_step_done()
-            report.phase("training")
+            self._pulses.first_step_done(time.perf_counter() - began)
             samples = full_batch(self.built.pipeline) // self.built.pipeline.replicas
             report.speed.transfer_seconds = communication.transfer_seconds(self.data.spec, samples, self.data.gpus)
             return logs

@@ -79,9 +79,18 @@ class Health:
         """Check the weights after `step` steps now. If one is not finite, raise TrainerError, or warn with
         train.stop_on_nan off. If only the loss in `metrics` is NaN, the metrics are reset with a warning.
         """
-        with self._waiting():
-            alive = self.alive(step)
-        if not alive:
+        with self._waiting():  # a few kernels on the device, and one boolean copied back
+            begin = time.perf_counter()
+            if self._test is None:  # at the first check the model has all of its weights
+                few = len(self._model.weights) <= FEW_WEIGHTS
+                self._test = self._all_finite if few else tf.function(self._all_finite, autograph=False)
+            alive = bool(self._test())
+            end = time.perf_counter()
+        self._next_time = end + (end - begin) / COST_SHARE
+        self._next_step = step + (self._every or 0)
+        if alive:
+            self._last_good_step = step
+        else:
             message = (
                 f"weights are not finite (NaN or infinity), first seen at step {step}; "
                 f"they were still finite at step {self._last_good_step}"
@@ -95,7 +104,7 @@ class Health:
             if self._stop_on_nan:
                 raise TrainerError("nan", message, hint)
             self._report.warn("nan", message, hint, "train.stop_on_nan")
-        elif _is_lost(metrics or {}):
+        if alive and _is_lost(metrics or {}):
             skipped = " (loss scaling skipped a step)" if self.loss_scale() is not None else ""
             self._report.warn(
                 "loss_restarted",
@@ -103,22 +112,6 @@ class Health:
                 "its mean starts again from here",
             )
             self._model.reset_metrics()
-
-    def alive(self, step: int) -> bool:
-        """Return True if no weight has become NaN or infinite: a few kernels on the device, and one boolean copied
-        back.
-        """
-        begin = time.perf_counter()
-        if self._test is None:  # at the first check the model has all of its weights
-            few = len(self._model.weights) <= FEW_WEIGHTS
-            self._test = self._all_finite if few else tf.function(self._all_finite, autograph=False)
-        alive = bool(self._test())
-        end = time.perf_counter()
-        self._next_time = end + (end - begin) / COST_SHARE
-        self._next_step = step + (self._every or 0)
-        if alive:
-            self._last_good_step = step
-        return alive
 
     def loss_scale(self) -> float | None:
         """Return the present factor by which mixed_float16 scales the loss. None if the loss is not scaled."""

@@ -42,13 +42,15 @@ class Pulses:
             self._next_memory = now + MEMORY_SECONDS
             self._report.memory(peak_bytes(self._device_names))
 
-    def first_step_done(self) -> None:
+    def first_step_done(self, seconds: float) -> None:
         """Write the memory of the first step, in which cuDNN tries its algorithms, and reset the GPUs' memory peaks."""
+        self._report.first_step_done(seconds)
         on_gpus = [name for name in self._device_names if "GPU:" in name]
         self._report.memory(peak_bytes(on_gpus), first_step=True)
         for name in on_gpus:
             with contextlib.suppress(ValueError, RuntimeError, tf.errors.OpError):
                 tf.config.experimental.reset_memory_stats(_short(name))
+        self._report.phase("training")
 
     def out_of_turn(self, moment: Moment) -> None:
         """Write progress and memory now, even if no pulse is due, because an epoch or the training has ended."""

@@ -481,9 +481,7 @@ class WatchedFit:
         if self.report.first_seconds.step is not None:  # at the end of an epoch of one execution
             return
         self._read()  # the first execution has ended when its figures are known
-        self.report.first_step_done(time.perf_counter() - self._began)
-        self._pulses.first_step_done()
-        self.report.phase("training")
+        self._pulses.first_step_done(time.perf_counter() - self._began)
 
     def _read(self) -> dict[str, float]:
         # The host waits for them. If the training step returns other figures, those.

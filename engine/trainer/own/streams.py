@@ -8,7 +8,7 @@ it is. A PyDataset is in py_dataset.py. data/finishing.py splits and prefetches 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -129,7 +129,7 @@ class Samples(Pipeline, Stream):
         return augmented_batches(batches, self._augment_seed, self.options)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Batched(Stream):
     """A data set that the user's code has batched, in the orders of Keras' fit, also in a resumed run. That begins
     each pass with a new iterator, which draws the order of a shuffle. If an epoch is one pass (`epoch_is_pass`) of
@@ -143,14 +143,16 @@ class Batched(Stream):
     replicas: int
     epoch_is_pass: bool = False
     ends: bool = False  # Keras' fit knows that an evaluation draws all batches of the user's Dataset
-    _begun: list[int] = field(default_factory=lambda: [0])  # iterators of the data that were begun
-    _at_begin: list[Any] = field(default_factory=list)  # values at the begin of the epoch of what its functions change
-    _evaluations: list[Any] = field(default_factory=list)  # variables: evaluations before the next, iterators begun
-    _going_on: dict[int, Any] = field(default_factory=dict)  # the iterator of data without an end, by its next step
 
-    @functools.cached_property
-    def spec(self) -> Any:
-        return self.data.element_spec
+    def __post_init__(self) -> None:
+        self.spec = self.data.element_spec
+        # Keras' fit has one iterator of it for all epochs.
+        self.endless = self.batches is None or int(self.data.cardinality()) == tf.data.INFINITE_CARDINALITY
+        self.begins_anew = not self.endless and self.epoch_is_pass
+        self._begun = 0  # iterators of the data that were begun
+        self._at_begin: list[Any] = []  # values at the begin of the epoch of what its functions change
+        self._evaluations: list[Any] = []  # variables: evaluations before the next, iterators begun
+        self._going_on: dict[int, Any] = {}  # the iterator of data without an end, by its next step
 
     @functools.cached_property
     def nature(self) -> Nature:
@@ -170,11 +172,6 @@ class Batched(Stream):
         none = tf.data.Dataset.choose_from_datasets([self.data], tf.data.Dataset.range(0))
         return tf.data.Dataset.range(unused).flat_map(lambda _: none).concatenate(data)
 
-    @functools.cached_property
-    def endless(self) -> bool:
-        """Keras' fit has one iterator of it for all epochs."""
-        return self.batches is None or int(self.data.cardinality()) == tf.data.INFINITE_CARDINALITY
-
     def global_batches(self, first_step: int) -> tf.data.Dataset:
         if self.endless:
             return self._going_on.get(first_step) or self.data.repeat().skip(first_step)
@@ -182,12 +179,8 @@ class Batched(Stream):
         passes, skipped = divmod(first_step, self.batches)
         if skipped and self.epoch_is_pass:
             return self.of_epoch(first_step, self.batches - skipped)
-        first = self._from(skipped, self._iterators(passes) - self._begun[0])
+        first = self._from(skipped, self._iterators(passes) - self._begun)
         return first.concatenate(self._from(0, self._iterators(1) - self._iterators(0) - 1).repeat())
-
-    @functools.cached_property
-    def begins_anew(self) -> bool:
-        return not self.endless and self.epoch_is_pass
 
     def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
         if self.endless:
@@ -196,13 +189,13 @@ class Batched(Stream):
             return batches.take(steps)
         assert self.batches is not None
         passes, skipped = divmod(first_step, self.batches)
-        data = self._from(skipped, self._iterators(passes) - self._begun[0])
+        data = self._from(skipped, self._iterators(passes) - self._begun)
         return data if self.samples is None else data.take(steps)  # else a pass ends by itself
 
     def fit_begins(self, first_step: int) -> None:
         if self.batches is not None:
-            self._begun[0] = self._iterators(first_step // self.batches) + 1
-        self._at_begin[:] = self._values()
+            self._begun = self._iterators(first_step // self.batches) + 1
+        self._at_begin = self._values()
 
     def of_evaluation(self, count: int) -> tf.data.Dataset:
         """Return the batches without a known length: Keras begins an iterator for each, one more after all, and under a
@@ -226,7 +219,7 @@ class Batched(Stream):
     def _counters(self) -> list[Any]:
         if not self._evaluations:
             with tf.device("CPU:0"):
-                self._evaluations[:] = [tf.Variable(0, trainable=False, dtype=tf.int64) for _ in range(2)]
+                self._evaluations = [tf.Variable(0, trainable=False, dtype=tf.int64) for _ in range(2)]
         return self._evaluations
 
     def _values(self) -> list[Any]:
@@ -234,7 +227,7 @@ class Batched(Stream):
 
     def place(self, step: int) -> Any:
         # The values from which the functions of the data make the batches of the epoch of this step again.
-        return (self._values() if step % (self.batches or 1) == 0 else [*self._at_begin]) or None
+        return (self._values() if step % (self.batches or 1) == 0 else self._at_begin) or None
 
     def go_to(self, place: Any) -> None:
         for variable, value in zip(self.nature.writes, place, strict=True):
