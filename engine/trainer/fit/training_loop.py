@@ -29,12 +29,13 @@ from ..common.training_errors import TrainerError
 from ..data.batches import full_batch
 from ..data.finishing import none_of
 from ..data.stages import StageMeter, StageWatch
-from ..measure import communication, step_parts
+from ..measure import communication
 from ..measure.communication import ExchangeTimer
 from ..measure.health import Health
 from ..measure.profile import Profiler
 from ..measure.progress_reports import EpochBegins, FirstEvaluation, LossWindow, Pulses
 from ..measure.run_figures import Moment, Plan
+from ..measure.step_parts import GraphClock, SampledParts, StepParts
 from . import train_function
 from .epoch_rules import Built, EpochRules
 from .model_fit import FitData, ModelFit, more_to_come, refuse_limits
@@ -71,7 +72,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self.heartbeat = report.heartbeat
         self.data = FitData(options, model.distribute_strategy, built.devices, pipeline.on_demand)
         self._on_gpu = built.devices.kind == "GPU"
-        self.parts = step_parts.step_parts_for(options.train.deterministic, self._on_gpu)
+        exact = options.train.deterministic
+        self.parts = SampledParts() if self._on_gpu and not exact else StepParts(GraphClock(exact))
         self._clock = report.speed.clock
         self.profiler = Profiler(report, options.run.profile_steps, model)
         self.executions = Executions(model, pipeline, self.parts, options.train.micro_batches)
@@ -114,7 +116,6 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._tests_left, self._next_beat = 0, 0.0  # steps of the run's own evaluation
         self._traced_tests = set[bool]()  # whether for the run's own, or for a callback's
         self._evaluated: Any = None  # the iterator of the run's own evaluation
-        self._epoch_metrics: dict[str, float] | None = None  # of the epoch that is evaluated, until they are reported
         self._trained = 0  # steps of a resumed epoch that were trained before
         self._may_execute = False  # callbacks have begun an execution, and no stop may come before it
         self._at_begin: Callable[[], None] | None = None  # for `_finish`, when all callbacks know of the begin
@@ -410,26 +411,19 @@ class TrainingLoop(keras.callbacks.CallbackList):
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._pause()
-        metrics: dict[str, float] | None = None
-        if self.step % self.steps_per_epoch == 0:  # if the step returns figures of its own, those of the last step
-            metrics = of_step = self.parts.wait_for_device()
-            if self._unfinished is not None:  # an interrupted evaluation is repeated
-                metrics = floats(self._unfinished)
-            elif of_step.keys() == (of_model := floats(self.built.model.get_metrics_result())).keys():
-                metrics = of_model
-        if self._unfinished is None:
+        if self._unfinished is None:  # else an interrupted evaluation is repeated
             self._unfinished = self._logs_of_epoch()
         self._loss.evaluation_begins()
         if self.agreement is not None:
             self.agreement.soon()
         self.built.pipeline.evaluation_begins(-(-self.step // self.steps_per_epoch) - 1)
-        self._epoch_metrics, self._tests_left = metrics, self.built.pipeline.validation_batches
+        self._tests_left = self.built.pipeline.validation_batches
         self._first_evaluation.begins()
         self._next_beat = time.monotonic() + BEAT_SECONDS
         self.called("on_test_begin", as_keras(logs))
 
     def _logs_of_epoch(self) -> dict[str, Any]:
-        # of its steps up to now, as Keras' fit gives them to callbacks
+        # Of its steps up to now, as Keras' fit gives them to callbacks. If the step returns figures of its own, these.
         results = self.built.model.get_metrics_result()
         return as_keras(results if self._step_logs.keys() == results.keys() else self._step_logs)
 
@@ -490,7 +484,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         values = as_keras(logs)
         self.called.saved, self.called.epoch_logs = None, dict(values)
         self.called("on_epoch_end", epoch, values)
-        metrics, self._epoch_metrics, self._unfinished = floats(values), None, None
+        metrics, self._unfinished = floats(values), None
         window_loss = self._loss.end_epoch()
         self.health.check(self.step, metrics)
         training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
@@ -522,8 +516,8 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._pulses.out_of_turn(self._moment(self._metrics if metrics is None else metrics))
         if self.writes_checkpoints:
             self.save()
-        elif self._epoch_metrics:  # stopped during the evaluation, which no resumed run repeats
-            self.built.report.epoch_done(self.step // self.steps_per_epoch, self.step, self._epoch_metrics)
+        elif self._unfinished and self.step % self.steps_per_epoch == 0:  # in an evaluation that no run repeats
+            self.built.report.epoch_done(self.step // self.steps_per_epoch, self.step, floats(self._unfinished))
         if self.built.own is not None:
             self.built.own.end_iterators((self._running, self._evaluated))
 

@@ -216,50 +216,6 @@ class Fit:
 LOOK = "gputui doctor --deep looks for the reason"
 
 
-def described_preset(name: str, model: keras.Model, params: dict[str, Any], batch_size: int | None) -> str:
-    """The options are from the model and from `params`, the arguments of fit."""
-    script = Path(sys.argv[0]).name or "python"
-    options: dict[str, Any] = {
-        "schema_version": 1,
-        "description": f"{name}: model.fit in {script}, looked at by Monitor",
-        "precision": {"policy": keras.mixed_precision.global_policy().name},
-        "compile": {"xla": bool(model.jit_compile), "steps_per_execution": int(model.steps_per_execution)},
-        "train": {"epochs": int(params.get("epochs") or 1)},
-    }
-    if batch_size:
-        replicas = int(model.distribute_strategy.num_replicas_in_sync)
-        options["input"] = {"batch_size": max(1, batch_size // replicas)}
-    return yaml.safe_dump(options, sort_keys=False, default_flow_style=None, allow_unicode=True)
-
-
-def started(report: RunReport, model: keras.Model, present: Devices, steps_per_epoch: int | None) -> events.Started:
-    """Return the started event of the fit on the devices `present`. A value that Keras does not know is None."""
-    return events.Started(
-        pid=os.getpid(),
-        versions=versions.of_packages(),
-        devices=list(present.names),
-        gpus=[gpu.id for gpu in present.gpus],
-        gpu_devices=present.gpus,
-        options=yaml.safe_load(report.run.file("preset.yaml").read_text(encoding="utf-8")),
-        actual={
-            "jit_compile": bool(model.jit_compile),
-            "optimizer": type(own).__name__ if (own := getattr(model, "optimizer", None)) is not None else None,
-            "tf32": tf.config.experimental.tensor_float_32_execution_enabled()
-            and not environment_variables.tf32_overridden(),
-            "environment": environment_variables.recorded(os.environ),
-        },
-        replicas=int(model.distribute_strategy.num_replicas_in_sync),
-        global_batch_size=report.speed.plan.global_batch_size or None,
-        steps_per_epoch=steps_per_epoch,
-        epochs=report.speed.plan.epochs,
-        steps=report.speed.plan.steps,
-        train_samples=None,
-        validation_samples=None,
-        cpus=resource_limits.usable_cpus(),
-        inapplicable=dict.fromkeys((info.key for info in OPTIONS), SCRIPT),
-    )
-
-
 def devices_of(model: keras.Model) -> tuple[Devices, Finding | None]:
     """Return the devices that the fit trains on, and the fault because of which no GPU trains though one could."""
     here, seen = this_machine.read(), len(tf.config.list_physical_devices("GPU"))
@@ -352,8 +308,20 @@ class Monitor(keras.callbacks.Callback):
         fit = Fit()
         batch_size = self.batch_size or fit.batch_size()
         self._watched = self.run = None
-        self.run = runs.create(self.name, described_preset(self.name, self.model, self.params or {}, batch_size))
-        self._watched = WatchedFit(self.run, self.model, self.params or {}, batch_size, self.sample_seconds, fit)
+        model, params = self.model, self.params or {}
+        preset: dict[str, Any] = {
+            "schema_version": 1,
+            "description": f"{self.name}: model.fit in {Path(sys.argv[0]).name or 'python'}, looked at by Monitor",
+            "precision": {"policy": keras.mixed_precision.global_policy().name},
+            "compile": {"xla": bool(model.jit_compile), "steps_per_execution": int(model.steps_per_execution)},
+            "train": {"epochs": int(params.get("epochs") or 1)},
+        }
+        if batch_size:
+            replicas = int(model.distribute_strategy.num_replicas_in_sync)
+            preset["input"] = {"batch_size": max(1, batch_size // replicas)}
+        text = yaml.safe_dump(preset, sort_keys=False, default_flow_style=None, allow_unicode=True)
+        self.run = runs.create(self.name, text)
+        self._watched = WatchedFit(self.run, model, params, batch_size, self.sample_seconds, fit)
 
     def _give_up(self, fault: Exception) -> None:
         """End the watching with the reason `fault`. A run that has not begun is deleted. The fit continues."""
@@ -422,7 +390,32 @@ class WatchedFit:
         self._executions, self._began = 0, 0.0  # when the last one began
         self._logs: Any = None  # of the last execution
         self._stopping, self._finishing = False, threading.Lock()
-        self.report.writer.emit(started(self.report, model, devices, self.steps_per_epoch))
+        own = getattr(model, "optimizer", None)
+        started = events.Started(
+            pid=os.getpid(),
+            versions=versions.of_packages(),
+            devices=list(devices.names),
+            gpus=[gpu.id for gpu in devices.gpus],
+            gpu_devices=devices.gpus,
+            options=yaml.safe_load(run.file("preset.yaml").read_text(encoding="utf-8")),
+            actual={
+                "jit_compile": bool(model.jit_compile),
+                "optimizer": None if own is None else type(own).__name__,
+                "tf32": tf.config.experimental.tensor_float_32_execution_enabled()
+                and not environment_variables.tf32_overridden(),
+                "environment": environment_variables.recorded(os.environ),
+            },
+            replicas=int(model.distribute_strategy.num_replicas_in_sync),
+            global_batch_size=batch_size or None,
+            steps_per_epoch=self.steps_per_epoch,
+            epochs=self.epochs,
+            steps=self.steps,
+            train_samples=None,
+            validation_samples=None,
+            cpus=resource_limits.usable_cpus(),
+            inapplicable=dict.fromkeys((info.key for info in OPTIONS), SCRIPT),
+        )
+        self.report.writer.emit(started)
         warn_of_gpus(self.report, devices, obstacle)
         environment.warn_of_harmful(
             environment_variables.recorded(os.environ), self.report, devices.kind, len(devices.gpus)

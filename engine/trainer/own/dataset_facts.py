@@ -240,17 +240,9 @@ def _fillable(graph: Any) -> bool:
     """Return True if the function captures a table into which keys can be inserted, which is tried with none."""
     lookups = [node for node in _nodes(graph) if node.op == "LookupTableFindV2"]
     kinds = {(node.attr["Tin"].type, node.attr["Tout"].type) for node in lookups}
-    return any(
-        _takes_keys(outer, *map(tf.as_dtype, kind))
-        for outer, _ in graph.captures
-        if outer.dtype == tf.resource
-        for kind in kinds
-    )
-
-
-def _takes_keys(table: tf.Tensor, key: tf.DType, value: tf.DType) -> bool:
-    try:
-        tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=tf.zeros([0], key), values=tf.zeros([0], value))
-    except tf.errors.OpError:  # fixed contents, other types, or a variable
-        return False
-    return True
+    for table in (outer for outer, _ in graph.captures if outer.dtype == tf.resource):
+        for key, value in kinds:
+            with contextlib.suppress(tf.errors.OpError):  # fixed contents, other types, or a variable
+                tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=tf.zeros([0], key), values=tf.zeros([0], value))
+                return True
+    return False

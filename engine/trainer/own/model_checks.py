@@ -169,7 +169,12 @@ def _trace_step(model: keras.Model, batch: Any) -> Exception | None:
     def step(data: Any) -> None:
         model.train_step(data)
 
-    with host_random_kept(), _no_gradients(), contextlib.ExitStack() as only_built:
+    def gradient(_tape: Any, target: Any, sources: Any, *_more: Any, **_named: Any) -> Any:  # noqa: ARG001 - TensorFlow's
+        # Zeros: a strategy has none outside its replicas, and only shapes matter here.
+        return tf.nest.map_structure(lambda source: tf.zeros_like(tf.convert_to_tensor(source)), sources)
+
+    no_gradients = replaced(tf.GradientTape, gradient=gradient)
+    with host_random_kept(), no_gradients, contextlib.ExitStack() as only_built:
         for optimizer in optimizers(model):
             only_built.enter_context(_not_applied(optimizer))
         try:
@@ -192,12 +197,3 @@ def _not_applied(optimizer: keras.optimizers.Optimizer) -> contextlib.AbstractCo
         apply(grads, variables)
 
     return replaced(optimizer, apply=apply, apply_gradients=apply_gradients)
-
-
-def _no_gradients() -> contextlib.AbstractContextManager[None]:
-    """A context in which gradients are zeros: a strategy has none outside its replicas, and only shapes matter here."""
-
-    def gradient(_tape: Any, target: Any, sources: Any, *_more: Any, **_named: Any) -> Any:  # noqa: ARG001 - TensorFlow's
-        return tf.nest.map_structure(lambda source: tf.zeros_like(tf.convert_to_tensor(source)), sources)
-
-    return replaced(tf.GradientTape, gradient=gradient)

@@ -262,7 +262,10 @@ def opened(
             raise UserError(f"{role} has no batches", "check where it reads from")
         else:
             size = int(tf.shape(tf.nest.flatten(batch)[0])[0])
-        batches = cardinality if cardinality >= 0 else _batches(data, samples, size)
+        batches = cardinality if cardinality >= 0 else None
+        if batches is None and samples is not None:
+            # A smaller last batch is not counted if the type of the data requires equal sizes.
+            batches = batches_per_pass(samples, size, drop_remainder=first.shape[:1].is_fully_defined())
         return Batched(data, samples, batches, size, replicas, epoch_is_pass=steps is None)
 
     data, kept_back, model = returned.train, returned.validation, returned.model
@@ -318,14 +321,6 @@ def opened(
 
 def _are_arrays(data: Any) -> bool:
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset) and passes_of(data) is None
-
-
-def _batches(data: tf.data.Dataset, samples: int | None, size: int) -> int | None:
-    # A smaller last batch is not counted if the type of the data requires equal sizes.
-    if samples is None:
-        return None
-    fixed = tf.nest.flatten(data.element_spec)[0].shape[:1].is_fully_defined()
-    return batches_per_pass(samples, size, drop_remainder=fixed)
 
 
 def _follows(stream: Stream) -> str:
