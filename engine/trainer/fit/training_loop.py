@@ -375,20 +375,18 @@ class TrainingLoop(keras.callbacks.CallbackList):
             samples = full_batch(self.built.pipeline) // self.built.pipeline.replicas
             report.speed.transfer_seconds = communication.transfer_seconds(self.data.spec, samples, self.data.gpus)
             return logs
-        if compiles:  # XLA compiles for this size, so the time does not count as time of steps
+        if not compiles and not adds_clock:
+            self.parts.before()
+            return self.executions.run(iterator, self.step, count)
+        if compiles:
             report.phase("compiling", "smaller batch")
-            with self.parts.left_out():
-                logs = self.executions.run(iterator, self.step, count)
-                floats(logs)
+        # XLA compiles for this size, or the graph is traced: the time does not count as time of steps.
+        with self.parts.left_out(), self._as_traced("train") if adds_clock else contextlib.nullcontext():
+            logs = self.executions.run(iterator, self.step, count)
+            floats(logs)
+        if compiles:
             report.phase("training")
-            return logs
-        if adds_clock:  # the graph is traced meanwhile: the time is left out of the shares of input and Python
-            with self.parts.left_out(), self._as_traced("train"):
-                logs = self.executions.run(iterator, self.step, count)
-                floats(logs)
-            return logs
-        self.parts.before()
-        return self.executions.run(iterator, self.step, count)
+        return logs
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Write a checkpoint after the callbacks; that of an epoch's end follows its evaluation."""
