@@ -27,17 +27,6 @@ from .setup import environment
 _START, _END = 45, 46  # arg_start and arg_end in /proc/PID/stat (proc(5)), counted from 0 after the name
 
 
-def replace_last(words: list[str], path: str) -> None:
-    """Show `path` in place of `words`, the last of the command line, in the list of processes, with slashes before
-    its last part as filling. Raises OSError if that is not possible.
-    """
-    folder, name = os.path.split(os.fsencode(path))
-    left = len(_joined(words)) - len(folder) - len(name)
-    if left < 1:
-        raise OSError(f"no room for {path}")
-    _write(words, folder + b"/" * left + name)
-
-
 def _write(words: list[str], new: bytes) -> None:
     if sys.platform != "linux":
         raise OSError("only Linux shows what is written there")
@@ -120,8 +109,17 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.setsid()
-    replace_last(words, folder)  # that of the trainer; the engine gets one with its program
-    _announce(line)
+    # The list of processes shows the folder in place of the last words, with slashes before its last part as filling.
+    # This is the line of the trainer; the engine gets one with its program.
+    parent, name = os.path.split(os.fsencode(folder))
+    filling = len(_joined(words)) - len(parent) - len(name)
+    if filling < 1:
+        raise OSError(f"no room for {folder}")
+    _write(words, parent + b"/" * filling + name)
+    with socket.socket(fileno=line) as asking:
+        asking.sendall(str(os.getpid()).encode())
+        if not asking.recv(1):
+            os._exit(0)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     write_to_log(Path(folder))
@@ -150,13 +148,6 @@ def _part(given: dict[str, str], words: list[str], clock: RunClock, folder: str,
         places.remove_scratch()
     python = child_process.own_python()
     os.execve(python, [python, "-P", "-m", "gputui.engine", folder], engines)
-
-
-def _announce(line: int) -> None:
-    with socket.socket(fileno=line) as asking:
-        asking.sendall(str(os.getpid()).encode())
-        if not asking.recv(1):
-            os._exit(0)
 
 
 def _seed_numpy() -> None:
