@@ -32,10 +32,7 @@ class Spent:
         """Return the shares (0 to 1) of the step time since `earlier` of waiting for input, and of Python."""
         seconds = self.measured - earlier.measured
         waited, ran = _difference(self.input_wait, earlier.input_wait), _difference(self.graph, earlier.graph)
-        return (
-            None if waited is None else _share(waited, seconds),
-            None if ran is None else _share(seconds - ran, seconds),
-        )
+        return _share(waited, seconds), _share(_difference(seconds, ran), seconds)
 
     def samples_per_second_since(self, earlier: Spent) -> float | None:
         """Return the samples trained in a second of step time since `earlier`. None without readings."""
@@ -133,8 +130,8 @@ def _difference(now: float | None, earlier: float | None) -> float | None:
     return None if now is None or earlier is None else now - earlier
 
 
-def _share(part: float, whole: float) -> float | None:
-    return min(1.0, max(0.0, part / whole)) if whole > 0 else None
+def _share(part: float | None, whole: float) -> float | None:
+    return min(1.0, max(0.0, part / whole)) if part is not None and whole > 0 else None
 
 
 def _percentiles(values: array[float]) -> tuple[float | None, float | None]:

@@ -67,6 +67,15 @@ class Indexed(Stream):
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
         first_pass, skipped = divmod(first_step, self.batches)
+        flat = tf.nest.flatten(self.spec)
+        types, shapes = [spec.dtype for spec in flat], [spec.shape for spec in flat]
+        in_order = self.options.input.deterministic_order
+        parallel = {} if self._at_once == 1 else {"num_parallel_calls": self._at_once, "deterministic": in_order}
+
+        def batch(number: Any) -> Any:
+            loaded = tf.py_function(lambda i: self.load(int(i), shapes), [number], types)
+            shaped = [tf.ensure_shape(tensor, shape) for tensor, shape in zip(loaded, shapes, strict=True)]
+            return tf.nest.pack_sequence_as(self.spec, shaped)
 
         def one_pass(number: Any) -> tf.data.Dataset:
             seen = tf.where(number == first_pass, tf.constant(skipped, tf.int64), 0)
@@ -74,26 +83,12 @@ class Indexed(Stream):
             order = tf.data.Dataset.range(tf.ensure_shape(begun, ()))
             if self.options.input.shuffle != "off":
                 order = order.shuffle(self.batches, seed=tf.constant(self.options.train.seed, tf.int64) + number)
-            return self._loaded(order.skip(seen))
+            return order.skip(seen).map(batch, **parallel)
 
         stream = tf.data.Dataset.range(first_pass, 2**62).flat_map(one_pass)
         epoch = plan.steps_per_epoch(self.options.train, self.batches)
         done = first_step % epoch
         return stream.take(epoch - done) if done else stream
-
-    def _loaded(self, numbers: tf.data.Dataset) -> tf.data.Dataset:
-        flat = tf.nest.flatten(self.spec)
-        types, shapes = [spec.dtype for spec in flat], [spec.shape for spec in flat]
-
-        def batch(number: Any) -> Any:
-            loaded = tf.py_function(lambda i: self.load(int(i), shapes), [number], types)
-            shaped = [tf.ensure_shape(tensor, shape) for tensor, shape in zip(loaded, shapes, strict=True)]
-            return tf.nest.pack_sequence_as(self.spec, shaped)
-
-        if self._at_once == 1:
-            return numbers.map(batch)
-        in_order = self.options.input.deterministic_order
-        return numbers.map(batch, num_parallel_calls=self._at_once, deterministic=in_order)
 
     def begin(self, number: int, skipped: int) -> int:
         """Notify the PyDataset of pass `number` (from 0) and earlier ones. Return the number of batches in a pass."""
