@@ -29,13 +29,12 @@ from ..common.training_errors import TrainerError
 from ..data.batches import full_batch
 from ..data.finishing import none_of
 from ..data.stages import StageMeter, StageWatch
-from ..measure import communication
+from ..measure import communication, step_parts
 from ..measure.communication import ExchangeTimer
 from ..measure.health import Health
 from ..measure.profile import Profiler
 from ..measure.progress_reports import EpochBegins, FirstEvaluation, LossWindow, Pulses
 from ..measure.run_figures import Moment, Plan
-from ..measure.step_parts import GraphClock, SampledParts, StepParts
 from . import train_function
 from .epoch_rules import Built, EpochRules
 from .model_fit import FitData, ModelFit, more_to_come, refuse_limits
@@ -72,8 +71,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self.heartbeat = report.heartbeat
         self.data = FitData(options, model.distribute_strategy, built.devices, pipeline.on_demand)
         self._on_gpu = built.devices.kind == "GPU"
-        exact = options.train.deterministic
-        self.parts = SampledParts() if self._on_gpu and not exact else StepParts(GraphClock(exact))
+        self.parts = step_parts.step_parts_for(options.train.deterministic, self._on_gpu)
         self._clock = report.speed.clock
         self.profiler = Profiler(report, options.run.profile_steps, model)
         self.executions = Executions(model, pipeline, self.parts, options.train.micro_batches)
@@ -612,20 +610,20 @@ class TrainingLoop(keras.callbacks.CallbackList):
             self.built.own.code.record(self.built.report.run)
         report, step = self.built.report, self.step
         report.phase("saving", "checkpoint")
-        began, message, hint = time.perf_counter(), "", ""
+        began = time.perf_counter()
         try:
             self.built.checkpoints.save(step)
             if report.first_seconds.checkpoint is None:
                 report.first_seconds.checkpoint = time.perf_counter() - began
             if self._left_out:
                 message = f"there is a checkpoint again, of step {step}; {self._left_out} were left out"
+                report.writer.emit(events.Warn(kind="checkpoint", message=message))
             self._left_out = 0
         except NotWritten as reason:
             self._left_out += 1
             if self._left_out == 1:
-                message, hint = str(reason), "the training goes on, and the next one is tried again"
-        if message:
-            report.writer.emit(events.Warn(kind="checkpoint", message=message, hint=hint))
+                hint = "the training goes on, and the next one is tried again"
+                report.writer.emit(events.Warn(kind="checkpoint", message=str(reason), hint=hint))
         report.phase("training")
         if not self._left_out:
             self.rules.checkpoint_written()

@@ -273,6 +273,10 @@ class SampledParts(StepParts):
         return self._input_seconds, self._graph_seconds
 
 
+def step_parts_for(deterministic: bool, on_gpu: bool) -> StepParts:
+    return SampledParts() if on_gpu and not deterministic else StepParts(GraphClock(deterministic))
+
+
 def wall_ahead() -> float:
     """Return the seconds by which the wall clock is ahead of the monotonic clock, read without an interruption."""
     while True:

@@ -35,7 +35,7 @@ from . import model_checks, returned, unsaved_state
 from .dataset_facts import READS_TABLE, Nature, caches_in_file, reshuffles
 from .iterated import seed_torch
 from .model_checks import check_batches, check_evaluation, check_steps, custom_step
-from .py_dataset import Indexed, workers
+from .py_dataset import Indexed
 from .returned import Returned
 from .streams import Batched, Samples, prefetches
 from .unsaved_state import inexact_iterable
@@ -289,7 +289,7 @@ def build(
             own_optimizer=own_compile or parts.optimizer is not None,
             images=isinstance(train, Samples) and train.images,
             validation=parts.validation is not None,
-            workers=workers(train.data) if isinstance(train, Indexed) else 1,
+            workers=train.workers if isinstance(train, Indexed) else 1,
             hosted=not fits_devices(train.spec),
             prefetches=options.input.prefetch == "off" and prefetches(parts.train),
             held_back=pipeline.held_back,

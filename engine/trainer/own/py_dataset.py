@@ -53,7 +53,9 @@ class Indexed(Stream):
         self.batch_size = int(as_array(tf.nest.flatten(first[0])[0]).shape[0])
         # Unless passes are loaded ahead of the training, `epoch_trained` ends one, instead of the load of its last
         # batch, and what the PyDataset keeps is that of the step.
-        self._ahead, self._at_once = options.input.across_epochs is True, loads_at_once(data, options)
+        self._ahead, calls = options.input.across_epochs is True, options.input.parallel_calls
+        self.workers = 1 if data.use_multiprocessing else max(1, int(data.workers))  # threads that may load at once
+        self._at_once = min(calls if isinstance(calls, int) else {"off": 1, "auto": self.workers}[calls], self.workers)
         self._pass = 0 if evaluates else None  # of an evaluation, each of which has an iterator of its own
         self._lock = threading.RLock()
         self._begun, self._ended = 0, -1  # Keras' fit calls on_epoch_end once more, before the first pass
@@ -167,19 +169,6 @@ def _mark(value: Any) -> Any:
     if isinstance(value, GENERATORS):
         return generator_state(value)
     return value if isinstance(value, str | int | float | bool | None) else id(value)
-
-
-def workers(data: keras.utils.PyDataset) -> int:
-    # use_multiprocessing allows processes but not threads
-    return 1 if data.use_multiprocessing else max(1, int(data.workers))
-
-
-def loads_at_once(data: keras.utils.PyDataset, options: Options) -> int:
-    """Return the number of batches loaded in parallel: the PyDataset's `workers`, and at most input.parallel_calls."""
-    calls = options.input.parallel_calls
-    if calls == "off":
-        return 1
-    return workers(data) if calls == "auto" else min(int(calls), workers(data))
 
 
 def _batch(batch: Any) -> Any:
