@@ -18,12 +18,12 @@ LINES = {
     "engine/interpreter": 905, "engine/job": 1438, "engine/leases": 985, "engine/notify": 355, "engine/options": 2180,
     "engine/prepare": 786, "engine/presets": 970, "engine/process": 2274, "engine/profile": 650, "engine/proof": 1720,
     "engine/queue": 2502, "engine/runs": 3371, "engine/scaling": 365, "engine/sweep": 1720, "engine/system": 1006,
-    "engine/telemetry": 2199, "engine/trainer": 14115, "engine/trials": 3410, "engine/tune": 3320, "tui": 992,
+    "engine/telemetry": 2199, "engine/trainer": 13851, "engine/trials": 3410, "engine/tune": 3320, "tui": 992,
     "tui/base": 1460, "tui/commands": 3750, "tui/drawing": 4280, "tui/form": 640, "tui/printing": 275,
     "tui/reading": 2640, "tui/screens": 8040, "tui/upstream": 805, "tui/widgets": 2660, "tui/wording": 470,
 }  # fmt: skip
 COUNTS = {
-    "lines": 81162, "files": 427, "files below 100 lines": 121, "lines of docstrings": 6237, "functions": 5929,
+    "lines": 80901, "files": 427, "files below 100 lines": 121, "lines of docstrings": 6204, "functions": 5887,
     "imports in functions": 216, "class names in two modules": 36,
 }  # fmt: skip
 
