@@ -2,8 +2,8 @@
 
 `pytest --snapshot-update` records the figures of this CPU; look at the difference. Kernels differ with the instructions
 of the CPU, so each set of instructions has figures of its own; on a CPU with others, five digits must be those of one
-of them. That a training equals plain Keras is tested elsewhere (tests/end_to_end/test_programs.py); this keeps what it
-has no word for.
+of them. That a training and its exported script equal plain Keras is tested elsewhere
+(tests/end_to_end/test_programs.py); this keeps what it has no word for.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import presets, to_script
+from tests.doors.engine import presets
 from tests.support.cluster import epochs, program, workers_of
-from tests.support.exporting import form_of, prepared_script
-from tests.support.forking import Forks, Program, trainer_of
+from tests.support.forking import Forks, trainer_of
 
 GOLDEN = Path(__file__).parent / "golden" / "trainings.json"
 PROGRAMS = Path(__file__).parents[1] / "support" / "programs"
@@ -112,13 +111,3 @@ def test_a_training_on_two_workers(forks: Forks, check: Check, tmp_path: Path) -
     runs, trainers = workers_of(2, *program(tmp_path), *more)
     forks.run(*trainers)
     check("two workers", epochs(runs[0]))
-
-
-def test_an_exported_script(forks: Forks, check: Check, tmp_path: Path) -> None:
-    preset = presets.defaults(TRAININGS["one device"])
-    path = prepared_script(to_script(preset, form=form_of(preset, forks, tmp_path)), tmp_path)
-    forks.run(Program(str(tmp_path), str(tmp_path / "out"), ["exported.py"], path))
-    (line,) = re.findall(r"^HISTORY (.*)$", (tmp_path / "out").read_text(), re.MULTILINE)
-    history = json.loads(line)
-    count = len(history["loss"])
-    check("one device", {at + 1: {name: values[at] for name, values in history.items()} for at in range(count)})

@@ -198,15 +198,14 @@ def test_no_output_is_written_over_a_file_that_is_there(
     assert kept.read_text() == "kept"
 
 
-@pytest.mark.parametrize("data", ["tfrecord:no/*.rec"])
 def test_data_that_is_not_there_is_told_before_anything_is_started(
-    data: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     preset = tmp_path / "mine.yaml"
-    preset.write_text(f"workload:\n  data: '{data}'\n")
+    preset.write_text("workload:\n  data: 'tfrecord:no/*.rec'\n")
     code, _, err = told(capsys, "presets", "check", str(preset))
     assert code == 2
-    assert f"error: workload.data: {'no file matches' if 'rec' in data else 'there is no '}" in err
+    assert "error: workload.data: no file matches" in err
     for words in (("--preset", str(preset)), ("ab", "--preset", str(preset), "--set", "xla=true")):
         code, out, err = told(capsys, *words)
         assert (code, out) == (2, "")
@@ -340,9 +339,8 @@ def made(home: Path, kind: str = "ab", **fields: Any) -> Proof:
 # ---- resumed --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("command", "kind"), [("tune", "tune")])
 def test_the_latest_that_can_go_on_is_resumed_and_with_more_time_the_latest_that_has_ended(
-    command: str, kind: str, home: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resumed: list[str] = []
 
@@ -354,19 +352,18 @@ def test_the_latest_that_can_go_on_is_resumed_and_with_more_time_the_latest_that
     monkeypatch.setattr("gputui.tui.commands.tune.tune_request.resumed", lambda proof, _minutes: proof.request)
     states = {"20260921-1": "stopped", "20260921-2": "failed", "20260921-3": "done", "20260921-4": "running"}
     for name, state in states.items():
-        written = write_proof(home, name, kind=kind, state=state)
-        (written.path / "request.json").write_text(asked(kind).to_json())
+        written = write_proof(home, name, kind="tune", state=state)
+        (written.path / "request.json").write_text(asked("tune").to_json())
     prediction = replace(asked("tune"), search=Limits(minutes=3.0, dry_run=True))  # of the memory alone
     for name, other in (("20260921-5", asked()), ("20260921-6", prediction)):
         (write_proof(home, name, kind=other.kind, state="stopped").path / "request.json").write_text(other.to_json())
     monkeypatch.setattr(Proof, "state", property(lambda proof: states.get(proof.id, "stopped")))
-    assert cli.run([command, "--resume"]) == 0
+    assert cli.run(["tune", "--resume"]) == 0
     assert resumed == ["20260921-2"]
-    if kind != "scaling":
-        assert cli.run([command, "--resume", "--minutes", "3"]) == 0
-        assert resumed == ["20260921-2", "20260921-3"]
+    assert cli.run(["tune", "--resume", "--minutes", "3"]) == 0
+    assert resumed == ["20260921-2", "20260921-3"]
     states |= dict.fromkeys(states, "done")
-    assert cli.run([command, "--resume"]) == 0
+    assert cli.run(["tune", "--resume"]) == 0
     assert resumed[-1] == "20260921-4", "it says why it cannot go on"
 
 

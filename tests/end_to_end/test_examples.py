@@ -26,7 +26,7 @@ LEARNT = {
     "distillation": ("val_accuracy", 0.95, 2.0),
     "quantisation": ("val_accuracy", 0.85, 2.0),
 }
-STUDENT = "distillation-student"
+TEACHER, STUDENT = "distillation", "distillation-student"
 IN_EXTRAS = {"lora"}  # tests/extras/test_lora.py
 SECOND = {"two-phases-unfrozen"}
 
@@ -52,9 +52,15 @@ def applies(run: Run) -> bool:
     return run.state == "ok" and started["not_applied"] == [] and happened(run, "warning") == []
 
 
+def learns(name: str, run: Run) -> None:
+    assert applies(run)
+    metric, least, most = LEARNT[name]
+    assert least < (run.result or {})["metrics"][metric] < most
+
+
 @pytest.mark.slow
 def test_the_examples_train_and_every_option_of_their_presets_applies(folder: Path, forks: Forks) -> None:
-    first = {name: trainer_of(presets.resolve(f"{name}.yaml")) for name in LEARNT if name not in SECOND}
+    first = {name: trainer_of(presets.resolve(f"{name}.yaml")) for name in LEARNT if name not in {*SECOND, TEACHER}}
     forks.run(*(trainer for _, trainer in first.values()))
     second = {name: trainer_of(presets.resolve(f"{name}.yaml")) for name in SECOND}
     quantised = Program(str(folder), str(folder / "quantised.out"), ["quantisation.py"])
@@ -63,9 +69,7 @@ def test_the_examples_train_and_every_option_of_their_presets_applies(folder: Pa
     with all_hold() as cases:
         for name, run in runs.items():
             with cases.case(name):
-                assert applies(run)
-                metric, least, most = LEARNT[name]
-                assert least < (run.result or {})["metrics"][metric] < most
+                learns(name, run)
         with cases.case("the second phase begins with the weights of the first"):
             begun = happened(runs["two-phases-unfrozen"], "epoch")[0]["metrics"]["loss"]
             assert begun < 0.8 * (runs["two-phases"].result or {})["metrics"]["loss"]
@@ -74,12 +78,16 @@ def test_the_examples_train_and_every_option_of_their_presets_applies(folder: Pa
             (size, accuracy), (size8, accuracy8) = ((int(kilobytes), float(share)) for kilobytes, share in rows)
             assert size8 < size / 3
             assert abs(accuracy8 - accuracy) < 0.02
-    if (Path(find_spec("keras").origin).parent / "distillation").exists():  # type: ignore[union-attr, arg-type]
-        _distils(folder, forks)
 
 
-def _distils(folder: Path, forks: Forks) -> None:
-    """The student learns from its teacher, and an exported script, whose fit keeps a backup, to the same losses."""
+@pytest.mark.nightly
+def test_a_student_learns_from_its_teacher_as_its_exported_script_does(folder: Path, forks: Forks) -> None:
+    """The fit of the script keeps a backup."""
+    if not (Path(find_spec("keras").origin).parent / "distillation").exists():  # type: ignore[union-attr, arg-type]
+        pytest.skip("this Keras distils nothing")
+    teacher, trainer = trainer_of(presets.resolve(f"{TEACHER}.yaml"))
+    forks.run(trainer)
+    learns(TEACHER, teacher)
     run, ours, theirs = trained_by_both(forks, presets.resolve(f"{STUDENT}.yaml", ["shuffle=off"]), folder)
     assert applies(run)
     assert theirs == pytest.approx(ours, rel=1e-4)

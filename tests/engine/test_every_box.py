@@ -228,7 +228,6 @@ BOXES: dict[str, Met] = {
     "MIG with two instances": Met(box=MIG),
     "a job with two of eight": Met(box=SLURM),
     "WSL": Met(box=Box(f"{H100S.replace(' nvlinks=18 fabric=3', '')}", files=WSL_CUDA)),
-    "a display that is lent to a virtual machine": Met(box=Box("init=12", "NO_DEVICE", 0), verdict=CPU),
     # ---- the CPU trains, as is meant
     "no GPU": Met(box=Box("init=12", "NO_DEVICE", 0), verdict=CPU),
     "all GPUs hidden": Met(box=chosen(""), verdict=CPU),

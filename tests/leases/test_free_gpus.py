@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -298,19 +298,16 @@ def with_margin(mb: float) -> int:
     return round(1.1 * mb * MB) + 768 * MB
 
 
-@pytest.mark.parametrize("place", [in_trials])
-def test_two_other_batch_sizes_predict_the_memory_also_if_only_trials_have_measured_them(
-    place: Callable[[str], Path],
-) -> None:
+def test_two_other_batch_sizes_predict_the_memory_also_if_only_trials_have_measured_them() -> None:
     """As `gputui fit-batch --dry-run` measures a quarter and half of the batch."""
-    ended(place("01-s"), 64, 1000, "train.steps_per_epoch=30", "train.decay_steps=100", "seed=3")
+    ended(in_trials("01-s"), 64, 1000, "train.steps_per_epoch=30", "train.decay_steps=100", "seed=3")
     with pytest.raises(NotMeasuredError, match=r"no run with these settings.*\ngputui fit-batch --dry-run"):
         free_gpus.memory_need(in_batches(256))
-    ended(place("02-s"), 128, 1640)
+    ended(in_trials("02-s"), 128, 1640)
     need = free_gpus.memory_need(in_batches(256))
     assert need.bytes == with_margin(2920)
     assert need.prediction == "predicted from batch sizes 64 and 128"
-    ended(place("03-s"), 32, 680)
+    ended(in_trials("03-s"), 32, 680)
     assert free_gpus.memory_need(in_batches(256)).prediction == "predicted from batch sizes 32, 64 and 128"
 
 

@@ -125,7 +125,7 @@ NOT_MEASURED = "not measured: gputui scaling --copies 1,2"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
 def test_two_runs_share_a_gpu_each_with_its_part_and_a_killed_run_frees_only_its_place(
     fakegpu: FakeGpu, tmp_path: Path
 ) -> None:

@@ -341,14 +341,13 @@ def first_images(strength: str, seed: int = 7) -> np.ndarray:
     return np.concatenate([x.numpy() for x, _ in pipe.stream().take(4)])
 
 
-@pytest.mark.parametrize("strength", ["heavy"])
-def test_augmentation_changes_images_within_their_range_the_same_for_a_seed(strength: str) -> None:
-    plain, changed = first_images("off"), first_images(strength)
+def test_augmentation_changes_images_within_their_range_the_same_for_a_seed() -> None:
+    plain, changed = first_images("off"), first_images("heavy")
     assert changed.shape == plain.shape
     assert np.mean(np.any(plain != changed, axis=(1, 2, 3))) > 0.5
     assert changed.min() >= 0
     assert changed.max() <= 1
-    np.testing.assert_array_equal(changed, first_images(strength))
+    np.testing.assert_array_equal(changed, first_images("heavy"))
 
 
 def test_each_augmentation_alone_makes_its_change_and_no_other() -> None:

@@ -203,7 +203,7 @@ async def alone(pilot: Pilot[None], home: Path) -> AsyncIterator[tuple[str, AppS
         live = LiveScreen(run)
         await tiny(pilot).push_screen(live)
         await wait_for(pilot, lambda live=live: not live.picture.reading)  # type: ignore[misc]
-        await settled(pilot)
+        await pilot.pause()
         yield name, live
         await tiny(pilot).pop_screen()
 
