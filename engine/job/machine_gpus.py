@@ -25,6 +25,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from ..finding import Finding, error
@@ -86,17 +87,11 @@ def allocation_from(environment: Mapping[str, str], gpus: int) -> Allocation | N
         if (value := environment.get(variable)) is not None:
             return Allocation(variable, () if hides_all(value) else tuple(name.strip() for name in value.split(",")))
     for variable in _SLURM:
-        names = _numbers(environment.get(variable, ""))
-        if names and gpus > len(names) and max(names) < gpus:  # else NVML shows the job's own GPUs alone
-            return Allocation(variable, tuple(map(str, names)))
+        names = list(islice(slurm.numbers(environment.get(variable, "")), gpus))
+        # Else NVML shows the job's own GPUs alone.
+        if all(names) and len(names) < gpus and max(map(int, names)) < gpus:
+            return Allocation(variable, tuple(str(int(name)) for name in names))
     return None
-
-
-def _numbers(value: str) -> list[int]:
-    # 0,2-3 -> 0, 2, 3; empty for another form.
-    parts = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip()) for part in value.split(",")]
-    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
-    return [number for numbers in ranges for number in numbers] if all(parts) else []
 
 
 @dataclass(frozen=True)

@@ -134,12 +134,12 @@ def _expanded(part: str) -> Iterator[str]:
         yield before if "]" not in before else ""
         return
     inside, closed, after = rest.partition("]")
-    for number in _numbers(inside) if closed else [""]:
+    for number in numbers(inside) if closed else [""]:
         yield from (f"{before}{number}{end}" if number and (end or not after) else "" for end in _expanded(after))
 
 
-def _numbers(inside: str) -> Iterator[str]:
-    # 01-03,7 -> 01, 02, 03, 7; an empty text for what cannot be read.
+def numbers(inside: str) -> Iterator[str]:
+    """01-03,7 -> 01, 02, 03, 7; an empty text for what cannot be read."""
     for part in inside.split(","):
         match = _RANGE.fullmatch(part.strip())
         if not match or int(match[1]) > int(match[2] or match[1]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
@@ -532,10 +533,14 @@ class IdleNotes:
         now = time.clock_gettime(time.CLOCK_BOOTTIME)
         is_due = now - self._read_at >= NOTED_SECONDS
         if is_due:
-            self._notes, self._read_at = _read(), now
+            self._notes, self._read_at = _read_notes(), now
         before, names = self._notes, dict[int, str]()
         self._notes = {}
-        for pid, places in _places(gpus).items():
+        places_of = defaultdict[int, list[tuple[GpuUse, GpuProcess]]](list)
+        for gpu in gpus:
+            for process in gpu.processes or ():
+                places_of[process.pid].append((gpu, process))
+        for pid, places in places_of.items():
             cpu_seconds, are_idle = places[0][1].cpu_seconds, [_is_idle(*place) for place in places]
             if cpu_seconds is None or None in are_idle:
                 continue
@@ -560,14 +565,6 @@ class IdleNotes:
         ]  # fmt: skip
 
 
-def _places(gpus: Sequence[GpuUse]) -> dict[int, list[tuple[GpuUse, GpuProcess]]]:
-    places: dict[int, list[tuple[GpuUse, GpuProcess]]] = {}
-    for gpu in gpus:
-        for process in gpu.processes or ():
-            places.setdefault(process.pid, []).append((gpu, process))
-    return places
-
-
 def _is_idle(gpu: GpuUse, process: GpuProcess) -> bool | None:
     # None if it is not known.
     if process.use is not None:
@@ -575,7 +572,7 @@ def _is_idle(gpu: GpuUse, process: GpuProcess) -> bool | None:
     return None if gpu.busy is None else gpu.busy <= BUSY
 
 
-def _read() -> dict[str, _Note]:
+def _read_notes() -> dict[str, _Note]:
     """By the names of the processes, which are valid in the place of the file."""
     with contextlib.suppress(OSError, typed.Damaged):
         path = lease.record_file(_RECORD)

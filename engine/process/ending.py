@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import resource
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ..runs import Run, checkpoint_files, code_files, results
 from ..runs.event_reading import RunEvents, read_events
 from ..runs.events import Allocator, MemoryAnswer, Outcome, Progress, Started, Summary, XlaAnswer, fields_of
-from ..system import proc, process_memory
+from ..system import proc
 from ..telemetry.resource_limits import Ceilings, ceilings
 from ..units import size
 from . import known_failures
@@ -257,7 +258,8 @@ def summary_of(run: Run, end: Ending, returncode: int | None, seconds: float) ->
         traces=progress.traces if progress else None,
         peak_memory_bytes=_allocated(written, first_step=False) or _allocated(written, first_step=True),
         first_step_memory_bytes=_allocated(written, first_step=True),
-        peak_process_bytes=process_memory.peaks_of_ended_children().resident,
+        # Of the largest child: correct as this process itself is small.
+        peak_process_bytes=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 or None,
         epochs=reached.epochs,
         steps=max(reached.steps, *checkpoint_files.steps_in(run.file("checkpoints")), 0),
         metrics=reached.metrics,

@@ -124,7 +124,10 @@ def latest() -> Run:
     """The newest run of this worker that can be resumed. RunError says why the newest cannot."""
     reason, count, is_own = "", 0, _of_this_worker()
     for run in runs.all_runs():
-        if reason and not _may_be_resumed(run):  # the message has the reason of the newest run alone
+        # A quick test, as there may be thousands of runs, and the message has the reason of the newest alone. The chief
+        # of a cluster may have the checkpoint.
+        saved = checkpoint_files.steps_in(f"{run.path}/checkpoints") or os.path.exists(f"{run.path}/{run_cluster.FILE}")
+        if reason and (not saved or run.has_completed()):
             count += 1
         elif is_own(run):
             if not (why := why_not(run)):
@@ -135,12 +138,6 @@ def latest() -> Run:
         raise RunError(f"there is no run to resume: none is of this worker, and the newest is {newest.name}")
     more = f"; nor can any of the {count - 1} before it" if count > 1 else ""
     raise RunError(f"there is no run to resume: {reason}{more}")
-
-
-def _may_be_resumed(run: Run) -> bool:
-    """This test is quick, as there may be thousands of runs; the chief of a cluster may have the checkpoint."""
-    saved = checkpoint_files.steps_in(f"{run.path}/checkpoints") or os.path.exists(f"{run.path}/{run_cluster.FILE}")
-    return bool(saved) and not run.has_completed()
 
 
 def why_not(run: Run) -> str:

@@ -390,23 +390,18 @@ class Followers:
         for target, process in list(self._processes.items()):
             state = following.state(self._run.path, target)
             if process.poll() is not None and not state.is_alive and state.place.state != "done":
-                yield from self._again(target, state.damage)
+                del self._processes[target]
+                self._left[target] -= 1
+                again, how = self._left[target] >= 0 and not state.damage, f": {state.damage}" if state.damage else ""
+                yield self._warning(f"the follower for {target} has ended{how}{', and is started again' * again}")
+                if again:
+                    yield from self._start(target)
             elif state.place.state == "waiting" and time.time() - state.place.since > LATE_SECONDS:
                 if target not in self._reported:
                     self._reported.add(target)
                     yield self._warning(f"{target} {state.words}")
             elif state.place.state == "following":
                 self._reported.discard(target)
-
-    def _again(self, target: str, damage: str) -> Iterator[Warn]:
-        del self._processes[target]
-        self._left[target] -= 1
-        again = self._left[target] >= 0 and not damage
-        yield self._warning(
-            f"the follower for {target} has ended" + (f": {damage}" if damage else ", and is started again" * again)
-        )
-        if again:
-            yield from self._start(target)
 
     def _warning(self, message: str) -> Warn:
         return Warn(kind="follow", message=message, hint=HINT.format(self._run.id), option=KEY)

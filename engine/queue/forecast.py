@@ -89,7 +89,8 @@ def start_times(
                 continue
             on = {name: [users[other].per_gpu for other in ends if name in users[other].devices]
                   for name in run.usable if name not in kept}  # fmt: skip
-            free = [name for name, numbers in on.items() if _has_room(run.per_gpu, numbers)]
+            free = [name for name, numbers in on.items()
+                    if len(numbers) < run.per_gpu and all(number == run.per_gpu for number in numbers)]  # fmt: skip
             free.sort(key=lambda name: bool(on[name]))
             is_enough, chosen = run.count <= len(free), free[: run.count]
             queued = {name for other in ends if users[other].is_queued for name in users[other].devices}
@@ -120,10 +121,6 @@ def start_times(
             break
         now = max(now, min(later))
     return {run.run: starts.get(run.run) for run in waiting}
-
-
-def _has_room(per_gpu: int, begun: Sequence[int]) -> bool:
-    return not begun or (len(begun) < per_gpu and all(number == per_gpu for number in begun))
 
 
 MOST_RUNS = 200  # runs that are read, the newest first

@@ -211,17 +211,12 @@ class Run:
 
     def state_of(self, now: Liveness) -> StateName:
         """Return the state of the run. `now` has the processes that are alive, so that they are not checked again."""
-        queued = None if now.engine or now.trainer else self._queued_state()
-        return queued or self.state_without_queue(now)
-
-    def _queued_state(self) -> StateName | None:
-        # None if it is not queued, which costs one call of `stat`, or has begun.
-        file = self.queue_file
-        if not os.path.exists(file):  # also if the folder belongs to another user
-            return None
-        entry = typed.read_usable(file, Queued)
-        state = "running" if entry.kind == PROOF else entry.state
-        return "starting" if state == "starting" else None if state == "running" else WAITING
+        # One call of `stat` for a run that is not queued, or if the folder belongs to another user.
+        if not (now.engine or now.trainer) and os.path.exists(self.queue_file):
+            entry = typed.read_usable(self.queue_file, Queued)
+            if entry.kind != PROOF and entry.state != "running":
+                return "starting" if entry.state == "starting" else WAITING
+        return self.state_without_queue(now)
 
     def state_without_queue(self, now: Liveness) -> StateName:
         """Return the same as `state_of` for a run that is not queued."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -86,19 +86,16 @@ def title(run: Run) -> str:
 def title_of(run: Run) -> Title:
     """A run of an older gputui, without a record of its origin, has only the preset's name."""
     title = recorded(typed.read_usable(run.file(FILE), Origin), name_of(run))
-    return replace(title, changes=(*title.changes, *_place(run)))
+    if (joined := run_cluster.of_run(run)) is None:
+        return title
+    workers = len(joined.workers)
+    place = counted(workers, "workers") if joined.is_chief else f"worker {joined.index} of {workers}"
+    return replace(title, changes=(*title.changes, place))
 
 
 def with_name(run: Run) -> str:
     """Such as `r42 fast: batch_size=256`; without a number the title alone."""
     return title(run) if run.number is None else f"{run.name} {title(run)}"
-
-
-def _place(run: Run) -> Iterator[str]:
-    # `worker 1 of 4` or, of the chief, the number of workers; nothing for a run on one machine.
-    if (joined := run_cluster.of_run(run)) is not None:
-        workers = len(joined.workers)
-        yield counted(workers, "workers") if joined.is_chief else f"worker {joined.index} of {workers}"
 
 
 def recorded(origin: Origin, default: str) -> Title:

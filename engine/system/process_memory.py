@@ -32,11 +32,6 @@ def peaks() -> Peaks:
     return Peaks(status.get("VmHWM"), status.get("VmPeak") if limited else None)
 
 
-def peaks_of_ended_children() -> Peaks:
-    """Return that of the largest child; it is correct only if this process itself is small."""
-    return Peaks(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 or None)
-
-
 # ---- the pages of libraries ----------------------------------------------------------------------
 
 

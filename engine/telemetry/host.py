@@ -45,7 +45,10 @@ class Host:
             engine_cpu=engine,
             trainer_bytes=_or_none(lambda: int(self._trainer.memory_info().rss) if self._trainer else None),
             trainer_cpu=trainer,
-            trainer_read_bytes_per_second=self._rate("read", self._trainer_read),
+            # Without reads from the page cache.
+            trainer_read_bytes_per_second=self._rate(
+                "read", lambda: int(self._trainer.io_counters().read_bytes) if self._trainer else None
+            ),
             network_rx_bytes_per_second=self._rate("rx", lambda: _traffic("bytes_recv")) if self._network else None,
             network_tx_bytes_per_second=self._rate("tx", lambda: _traffic("bytes_sent")) if self._network else None,
         )
@@ -69,10 +72,6 @@ class Host:
 
     def _trainer_cpu(self) -> float | None:
         return self._trainer.cpu_percent() / 100 if self._trainer else None
-
-    def _trainer_read(self) -> int | None:
-        # Without reads from the page cache.
-        return int(self._trainer.io_counters().read_bytes) if self._trainer else None
 
     def _rate(self, name: str, counter: Callable[[], int | None]) -> float | None:
         now, value, before = time.monotonic(), _or_none(counter), self._counters.get(name)
