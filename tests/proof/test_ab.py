@@ -17,7 +17,7 @@ import pytest
 
 from tests.doors.engine import Proof, Run, folder, presets, runs, significance
 from tests.doors.tui import tui_cli as cli
-from tests.support.front_door import happened, opened, until
+from tests.support.front_door import gputui, happened, opened, until
 from tests.support.proving import forked_trials as forked_trials
 
 # A training that sleeps for each sample: how much faster it is with several at once depends on no other program.
@@ -172,25 +172,17 @@ def test_losing_the_terminal_leaves_the_proof_measuring(
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("forked_trials")
 def test_the_loop_makes_a_training_that_waits_for_its_input_three_times_as_fast(
     sleepy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C ends it when it measures its second remedy: its trial ends too, and what was proved before stays."""
     arguments = ("diagnose", "--preset", "sleepy.yaml", "--set", "batch_size=8", "--apply", *STAGED)
-    with opened(*arguments, "-o", "better.yaml", cwd=sleepy) as viewer:
-        proof = the_proof()
-        until(lambda: len(proof.data.get("comparisons") or ()) > 1 or viewer.poll() is not None)
-        trial = training(proof, 9)  # after two with and without the input, and six of the first remedy
-        viewer.send_signal(signal.SIGINT)
-        out, complaints = viewer.communicate(timeout=60)
-    assert viewer.returncode == 130, out + complaints
-    assert "stopping" in out
-    assert "Traceback" not in out + complaints
-    assert proof.state == "stopped"
-    assert not trial.alive("engine")
-    assert not trial.alive("trainer")
-    assert trial.result is not None
+    done = gputui(*arguments, "-o", "better.yaml", cwd=sleepy, timeout=560)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [proof] = folder.proofs()
+    assert proof.state == "done"
+    out = done.stdout
 
     data = proof.data
     _is_input_bound(data, out)
