@@ -24,6 +24,7 @@ from .commands.shared_options import (
     JSON_OR_DETACH,
     NEEDS_QUEUE,
     cluster_options,
+    given,
     join_cluster,
     new_code_option,
     preset_name,
@@ -242,12 +243,11 @@ def cli(
     if entry_names():
         _go_on_with_queue()
     interpreter.notice = lambda python: complain(f"asking {python} what is installed for it ...")
-    _refuse_misplaced(context)
+    _refuse(context)
     if context.invoked_subcommand is not None:
         return None
     if preset is None:
         return show()
-    _refuse_contradictions(context.params)
     join_cluster(workers, worker)
     from .commands import train
 
@@ -265,35 +265,30 @@ def _go_on_with_queue() -> None:
         complain(f"the queue: {fault}")
 
 
-def _refuse_misplaced(context: click.Context) -> None:
-    """Options of a training without --preset, with a command, or with a preset's form."""
-    given, command = context.params, context.invoked_subcommand
-    used = {name for name, value in given.items() if value is not None and value is not False}
+def _refuse(context: click.Context) -> None:
+    """Refuse options of a training without --preset, with a command or with a preset's form, and such that contradict
+    each other."""
+    values, command, used = context.params, context.invoked_subcommand, {*given(context)}
     without_screen = next((words for words, names in WITHOUT_SCREEN.items() if used & names), "")
-    if command is None:
-        if given["preset"] is None and (given["settings"] or without_screen):
-            raise Refused("name a preset, such as gputui --preset quickstart; gputui presets lists them")
-    elif command == "":  # a preset was named; its command gets the settings, too
-        if given["preset"] is not None:
+    if command == "":  # a preset was named; its command gets the settings, too
+        if "preset" in used:
             raise Refused("name one preset: gputui --preset NAME trains without the screen, gputui NAME opens the form")
         if without_screen:
             raise Refused(f"{without_screen} no screen: gputui --preset NAME")
-    elif given["preset"] is not None or given["settings"] or without_screen:
-        raise Refused(f"--preset and what belongs to it do not go with the command {command!r}")
-
-
-def _refuse_contradictions(given: Mapping[str, Any]) -> None:
-    """Refuse options that contradict each other in a training without the screen."""
-    used = {name for name, value in given.items() if value is not None and value is not False}
-    if given["dry_run"] and used & {"as_json", "detach", "resume_if_any", "wait", "anyway"}:
+    elif command is not None:
+        if used:
+            raise Refused(f"--preset and what belongs to it do not go with the command {command!r}")
+    elif "preset" not in used and used:
+        raise Refused("name a preset, such as gputui --preset quickstart; gputui presets lists them")
+    elif "dry_run" in used and used & {"as_json", "detach", "resume_if_any", "wait", "anyway"}:
         raise Refused("--dry-run starts and resumes nothing: it goes with --preset, --set and --cluster alone")
-    if given["as_json"] and given["detach"]:
+    elif used >= {"as_json", "detach"}:
         raise Refused(JSON_OR_DETACH)
-    if given["code"] and not given["resume_if_any"]:
-        raise Refused(f"--code={given['code']} is for a run that is resumed: gputui resume RUN, or --resume-if-any")
-    if given["queue"] and used & {"as_json", "detach", "dry_run", "resume_if_any", "wait", "workers"}:
+    elif "code" in used and "resume_if_any" not in used:
+        raise Refused(f"--code={values['code']} is for a run that is resumed: gputui resume RUN, or --resume-if-any")
+    elif "queue" in used and used & {"as_json", "detach", "dry_run", "resume_if_any", "wait", "workers"}:
         raise Refused("--queue starts nothing now: it goes with --preset, --set, --after and --anyway alone")
-    if given["after"] is not None and not given["queue"]:
+    elif "after" in used and "queue" not in used:
         raise Refused(NEEDS_QUEUE)
 
 

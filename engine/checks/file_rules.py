@@ -68,7 +68,7 @@ def entry(options: Options, _machine: Machine) -> Iterator[Finding]:
     earlier = launched_with.of_same_code(options)
     for info in OPTIONS if earlier else ():
         why = earlier.inapplicable.get(info.key) if earlier else None
-        if why and getattr(getattr(options, info.group), info.name) != info.default:
+        if why and options.value(info.key) != info.default:
             message = f"did nothing in the last run of this code: {why}"
             yield warning((info.key,), message, remedy(info.key, why) or "remove it")
 

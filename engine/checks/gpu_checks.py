@@ -276,7 +276,7 @@ def without_effect(options: Options, machine: Machine) -> Iterator[Finding]:
                       "set compile.xla=true, or remove compile.xla_flags")  # fmt: skip
     for info in OPTIONS if on_cpu(options, machine) else ():
         about: About = info.about
-        value = getattr(getattr(options, info.group), info.name)
+        value = options.value(info.key)
         if about.gpu_only and value != info.default:
             yield note((info.key,), "does nothing without a GPU", "training continues without it")
 

@@ -208,7 +208,7 @@ def watched(options: Options, _machine: Machine) -> Iterator[Finding]:
             instead = f"set {key}={PLATEAU}" if key == _SCHEDULE else f"set {key}=val_loss or another figure"
             for info in OPTIONS:
                 is_part = info.group == group and info.about.part == part and info.key != key
-                if is_part and getattr(getattr(options, group), info.name) != info.default:
+                if is_part and options.value(info.key) != info.default:
                     what = f"{info.name} has no effect while {key} is {value}"
                     yield error((info.key, key), what, f"{instead}, or remove {info.key}")
         elif lack := lacks_figure(options, figure):
@@ -261,7 +261,7 @@ def unkept(preset: Preset) -> Iterator[Finding]:
 
 def expected_seconds(preset: Preset) -> float | None:
     """By one of the 20 newest runs here with the same options, but for those without effect on an epoch."""
-    values = {info.key: getattr(getattr(preset.options, info.group), info.name) for info in OPTIONS}
+    values = preset.options.values()
     mine, here = _what_matters(values), Place.here().host
     for run in runs.all_runs()[:LOOKED_AT]:
         if title_of(run).preset != preset.name or run.status.get("host", here) != here:

@@ -75,7 +75,7 @@ def _fill(preset: Preset, made: Path, form: Form | None) -> tuple[str, str] | No
     options, missing = _with_data(options, made)
     cache = options.input.cache
     if cache not in ("off", "memory"):
-        options = replace(options, input=replace(options.input, cache=str(made / "cache")))
+        options = options.with_values({"input.cache": str(made / "cache")})
     options = replace(options, run=replace(options.run, python=None), notify=Notify())
     moved = replace(preset, options=options)
     saving.save_as(moved, made / _file(preset))

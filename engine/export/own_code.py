@@ -35,7 +35,7 @@ def data(script: Script, options: Options, form: Form) -> None:
     """Write the code that turns train and validation into the data that Keras' fit takes, and that defines per_pass."""
     script.section("data")
     if not form.cached:  # the data may depend on the training
-        options = replace(options, input=replace(options.input, cache="off"))
+        options = options.with_values({"input.cache": "off"})
     file = ""
     for role, opened in sorted(form.iterated.items()):
         for name, file in OPENING.items():
@@ -317,7 +317,7 @@ def training(script: Script, options: Options, form: Form) -> None:
     """Write the code that compiles the model, if the user's code has not compiled it, and that trains it."""
     script.section("training")
     is_pydataset = form.train == "pydataset"
-    one_pass = replace(options, train=replace(options.train, steps_per_epoch=None)) if is_pydataset else options
+    one_pass = options.with_values({"train.steps_per_epoch": None}) if is_pydataset else options
     training_part.steps(script, one_pass)
     chooses_rate = not form.compiled and "optimizer" not in form.given
     if not form.compiled:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from ..interpreter import interpreter
 from ..interpreter.compatibility import BLACKWELL_CAPABILITY
-from ..options import OPTIONS, Options, by_key
+from ..options import BY_KEY, OPTIONS, Options
 from ..options.own_code import Data, Handed, obstacle
 from ..options.workload import BLOCKS, KERNEL_SIZE, STRIDES
 from ..plan import MULTI_WORKER
@@ -105,7 +104,7 @@ def on_one_machine(options: Options) -> Options:
     """Return the options with mirrored for multi_worker: Keras' own fit cannot train on several machines."""
     if options.strategy.kind != MULTI_WORKER:
         return options
-    return replace(options, strategy=replace(options.strategy, kind="mirrored", communication="auto"))
+    return options.with_values({"strategy.kind": "mirrored", "strategy.communication": "auto"})
 
 
 def _head(preset: Preset) -> str:
@@ -322,7 +321,7 @@ def _reason(key: str, options: Options, form: Form | None) -> str:
             switch, off = "run.checkpoint", options.run.checkpoint == "off"
         if off:
             return f"{switch} is off"
-    not_exported = by_key(OPTIONS)[key].about.not_exported
+    not_exported = BY_KEY[key].about.not_exported
     return _void(key, form) or not_exported or "gputui's own; plain Keras has nothing like it"
 
 
@@ -338,4 +337,4 @@ def _void(key: str, form: Form | None) -> str:
         workers=2,
         hosted=not form.dense,
     )
-    return obstacle(by_key(OPTIONS)[key].about.own, handed)
+    return obstacle(BY_KEY[key].about.own, handed)

@@ -221,11 +221,7 @@ class Expressions:
         return text.decode()
 
     def _is_changed(self, key: str) -> bool:
-        group, name = key.split(".")
-        return bool(
-            getattr(self._options, group) != type(getattr(self._options, group))()
-            and getattr(getattr(self._options, group), name) != getattr(GROUPS[group](), name)
-        )
+        return bool(self._options.value(key) != Options().value(key))
 
 
 def _is_known(name: str, constants: Mapping[str, Any]) -> bool:

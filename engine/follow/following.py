@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from ..files import typed
 from ..files.values import brief, harmless, plain
@@ -28,7 +28,6 @@ from ..system.child_process import BackgroundCalls
 from ..units import counted
 from .target import Batch, PointMaker, Target, about_run, read_batch, without_login
 
-T = TypeVar("T")
 _OBJECT = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>:? ?")  # in messages of libraries, another at each attempt
 POLL_SECONDS = 1.0
 CALL_SECONDS = 60.0  # for an answer of the target; a later answer is still waited for
@@ -86,7 +85,7 @@ class Following:
                 time.sleep(POLL_SECONDS)
             return False
         outcome: Outcome = (run.result or {}).get("outcome") or "crashed"
-        self._call(lambda: self._target.end(about_run(run), outcome))
+        self._calls.result(lambda: self._target.end(about_run(run), outcome), CALL_SECONDS)
         self._note(run, "done")
         self._say(f"done: {counted(self._place.number, 'rows')} written to {self._target.where}")
         return True
@@ -94,7 +93,7 @@ class Following:
     def _open(self, run: Run) -> None:
         place = self._place
         self._save(run)  # the key must be noted before there is a remote run
-        has = self._call(lambda: self._target.open(about_run(run), place.key))
+        has = self._calls.result(lambda: self._target.open(about_run(run), place.key), CALL_SECONDS)
         self._has = place.number if has is None else has
         if self._has < place.number:
             lacks = f"the target has only {counted(self._has, 'rows')} of {place.number:,}"
@@ -120,14 +119,11 @@ class Following:
         if points:
             place.sending = dict(batch.ends)
             self._save(run)
-            self._call(lambda: self._target.write(points))
+            self._calls.result(lambda: self._target.write(points), CALL_SECONDS)
         self._has = max(self._has, after.number)
         after.remote, self._place = self._target.remote, after
         self._save(run)
         return True
-
-    def _call(self, call: Callable[[], T]) -> T:
-        return self._calls.result(call, CALL_SECONDS)
 
     def _gives_up(self, run: Run, fault: Exception, has_ended: bool) -> bool:
         """Notes the problem. True if there is to be no further attempt."""

@@ -36,7 +36,7 @@ from ..job.machine_gpus import (
 from ..options import Options
 from ..options.gpu_choice import GpuChoice
 from ..runs import Run, RunError
-from ..runs.launched_with import option_groups
+from ..runs.launched_with import trained_with
 from ..system.child_process import BackgroundCalls
 from ..system.descendants import descends
 from ..system.identity import Place, Process
@@ -259,7 +259,7 @@ def lease_devices(
     gpus, leases = choose(wish, what, tell, idle_known=among is not None)
     keys = {gpu.key for gpu in gpus}
     chosen: list[int | str] = [part.key for part in machine.parts if part.key in keys]
-    placed = replace(options, device=replace(options.device, visible=chosen))
+    placed = options.with_values({"device.visible": chosen})
     try:
         part = part_of_each(placed, machine, wish.per_gpu)
     except TooSmall as fault:
@@ -418,11 +418,11 @@ def memory_need(options: Options) -> MemoryNeed:
     """The peak of an earlier run or trial with the same settings, or the prediction from two other batch sizes, plus 10
     % and 768 MiB. The newest 500 runs and 500 trials are read. NotMeasuredError if they have measured too little.
     """
-    values, peaks = step_settings(asdict(options)), dict[int, int]()
+    values, peaks = step_settings(options.values()), dict[int, int]()
     batch = options.input.batch_size
     trials = (Run(path) for proof in _newest(proofs_folder()) for path in _newest(proof / TRIALS))
     for run in chain(runs.all_runs()[:MOST_RUNS], islice(trials, MOST_RUNS)):
-        earlier = step_settings(option_groups(run))
+        earlier = step_settings(trained_with(run))
         of_run = earlier.get(BATCH)
         if not isinstance(of_run, int) or of_run in peaks:
             continue
@@ -452,15 +452,9 @@ def _newest(folder: Path) -> list[Path]:
         return []
 
 
-def step_settings(groups: Mapping[str, Any]) -> dict[str, object]:
-    """Return the values, by `group.name`, of the options in `groups` that change what a step takes of a GPU."""
-    return {
-        f"{group}.{name}": value
-        for group, settings in plain(groups).items()
-        if group != "run" and isinstance(settings, Mapping)
-        for name, value in settings.items()
-        if f"{group}.{name}" not in _OTHER
-    }
+def step_settings(values: Mapping[str, Any]) -> dict[str, object]:
+    """Return those of the options, by `group.name`, that change what a step takes of a GPU."""
+    return {key: plain(value) for key, value in values.items() if not key.startswith("run.") and key not in _OTHER}
 
 
 # ---- giving back ----------------------------------------------------------------------------------

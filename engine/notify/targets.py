@@ -10,11 +10,9 @@ from typing import Any
 from ..files import located_yaml, places
 from ..files.located_yaml import YamlFault
 from ..frozen import dataclass
-from ..options import OPTIONS, Notify, OptionInfo, by_key
+from ..options import BY_KEY, Notify, OptionInfo
 
 GROUP = "notify"
-DEFAULTS = {"command": "", "url": "", "format": "text", "when": "end"}
-_INFOS = by_key(OPTIONS)
 
 
 class TargetFault(Exception):
@@ -25,10 +23,10 @@ class TargetFault(Exception):
 class Targets:
     """A `command`, an address `url` with the `format` of its content, or both."""
 
-    command: str
-    url: str
-    format: str
-    when: str
+    command: str = ""
+    url: str = ""
+    format: str = "text"
+    when: str = "end"
 
     def wants(self, failed: bool) -> bool:
         """`failed`: it was a failure."""
@@ -37,16 +35,15 @@ class Targets:
 
 def option(name: str) -> OptionInfo:
     """Return the declaration of `notify.NAME`, which is also that of the setting with this key."""
-    return _INFOS[f"{GROUP}.{name}"]
+    return BY_KEY[f"{GROUP}.{name}"]
 
 
 def of_options(options: Mapping[str, Any]) -> Targets:
     """The options are by `group.name`. Raises TargetFault if the settings file is needed and has a fault there."""
-    given = {name: value for name in DEFAULTS if (value := options.get(f"{GROUP}.{name}")) is not None}
-    if given.get("when") == "never":
-        return Targets(**DEFAULTS | {"when": "never"})
-    values = DEFAULTS | of_settings() | {name: str(value) for name, value in given.items()}
-    return Targets(**values)
+    given = {info.name: options.get(f"{GROUP}.{info.name}") for info in fields(Notify)}
+    if given["when"] == "never":
+        return Targets(when="never")
+    return Targets(**of_settings() | {name: str(value) for name, value in given.items() if value is not None})
 
 
 def of_settings(path: Path | None = None) -> dict[str, str]:

@@ -7,13 +7,11 @@ import difflib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import Field, field, fields, replace
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import field, fields, replace
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..frozen import dataclass
 from .own_code import Own
-
-Check = TypeVar("Check", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,9 @@ class About:
     other_names: tuple[str, ...] = ()  # in other frameworks, in TensorFlow's calls and in everyday language
 
 
+_TEXTS = {info.name for info in fields(About)}
+
+
 class Limits:
     """The limits of one type inside a union or list, named as in pydantic: `ge`, `gt`, `le`, `lt`, `max_length`,
     `pattern`. `words` describe the type to a user if its name and its range do not.
@@ -52,43 +53,26 @@ def option(
     default: Any,
     help: str,
     *,
-    call: str = "",
-    helps: str = "",
-    hurts: str = "",
-    unit: str = "",
-    gpu_only: bool = False,
-    own: Own = "applies",
-    part: str = "",
-    not_offered: Mapping[str, str] | None = None,
-    examples: tuple[str, ...] = (),
-    learning: str = "",
-    not_exported: str = "",
     other_names: str = "",
-    **limits: Any,
+    reads: Callable[[Any], Any] | None = None,
+    checks: Callable[[Any], Any] | None = None,
+    **texts_and_limits: Any,
 ) -> Any:
-    """A field of a group, as a dataclass has it. `other_names` are separated by blanks; `limits` are pydantic's (`ge`,
-    `le`, `gt`, `min_length` ...); the others are those of `About`.
+    """A field of a group, as a dataclass has it. `other_names` are separated by blanks. `reads` translates other
+    spellings of a value before its type is checked, and `checks` raises ValueError after that; both return the value.
+    The rest are fields of `About` and limits of pydantic (`ge`, `le`, `gt`, `min_length` ...).
     """
-    about = About(
-        help, call, helps, hurts, unit, gpu_only, own, part, not_offered or {}, examples, learning, not_exported,
-        tuple(other_names.split()),
-    )  # fmt: skip
-    metadata = {"about": about, "limits": limits}
+    texts = {name: texts_and_limits.pop(name) for name in _TEXTS & texts_and_limits.keys()}
+    about = About(help, other_names=tuple(other_names.split()), **texts)
+    metadata = {"about": about, "limits": texts_and_limits, "before": reads, "after": checks}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def check(name: str, before: bool = False) -> Callable[[Check], Check]:
-    """Marks a static method of a group that returns the value to use, or raises ValueError. With `before` it gets the
-    value as written, before its type is checked, to translate other spellings.
-    """
-
-    def mark(function: Check) -> Check:
-        function.__dict__["checks"] = name, before
-        return function
-
-    return mark
+def off_if_false(value: object) -> object:
+    """For `reads` of an option that takes `off`: YAML reads that word as false."""
+    return "off" if value is False else value
 
 
 class Group:
@@ -107,15 +91,8 @@ def default_of(info: dataclasses.Field[Any]) -> Any:
 
 def literals(annotation: Any) -> tuple[str, ...]:
     """The fixed words that a type annotation accepts, such as `off` and `auto`, also those inside a union."""
-    return tuple(_words(annotation))
-
-
-def _words(annotation: Any) -> Iterator[str]:
-    for part in get_args(annotation):
-        if isinstance(part, str):
-            yield part
-        else:
-            yield from _words(part)
+    parts = ((part,) if isinstance(part, str) else literals(part) for part in get_args(annotation))
+    return tuple(word for words in parts for word in words)
 
 
 @dataclass(frozen=True)
@@ -147,12 +124,18 @@ def catalogue(groups: Mapping[str, type[Group]]) -> tuple[OptionInfo, ...]:
     infos = []
     for name, group in groups.items():
         types_of = get_type_hints(group, include_extras=True)
-        infos += [_describe(name, group, info, types_of[info.name]) for info in fields(group)]  # type: ignore[arg-type]
+        for info in fields(group):  # type: ignore[arg-type]
+            about: About = info.metadata["about"]
+            parts = list(_parts(types_of[info.name], info.metadata["limits"]))
+            choices = tuple(word for part, _ in parts if get_origin(part) is Literal for word in get_args(part))
+            only_choices = all(get_origin(part) is Literal for part, _ in parts)
+            kinds = {part for part, _ in parts}
+            infos.append(OptionInfo(
+                name, info.name, default_of(info), choices, only_choices, _in_words(parts, about),
+                is_bool=bool in kinds, is_number=bool({int, float} & kinds),
+                about=replace(about, learning=about.learning or group.learning),
+            ))  # fmt: skip
     return tuple(infos)
-
-
-def by_key(options: Iterable[OptionInfo]) -> dict[str, OptionInfo]:
-    return {info.key: info for info in options}
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
@@ -164,19 +147,6 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 def nearest(word: str, words: Iterable[str]) -> str | None:
     near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
     return near[0] if near else None
-
-
-def _describe(name: str, group: type[Group], info: Field[Any], annotation: Any) -> OptionInfo:
-    about: About = info.metadata["about"]
-    parts = list(_parts(annotation, info.metadata["limits"]))
-    choices = tuple(word for part, _ in parts if get_origin(part) is Literal for word in get_args(part))
-    kinds = {part for part, _ in parts}
-    about_it = about if about.learning or not group.learning else replace(about, learning=group.learning)
-    only_choices = all(get_origin(part) is Literal for part, _ in parts)
-    return OptionInfo(
-        name, info.name, default_of(info), choices, only_choices, _in_words(parts, about), is_bool=bool in kinds,
-        is_number=bool({int, float} & kinds), about=about_it,
-    )  # fmt: skip
 
 
 def _parts(annotation: Any, limits: Mapping[str, Any]) -> Iterator[tuple[Any, Mapping[str, Any]]]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from ..frozen import dataclass
 from .catalogue import Group, OptionInfo, catalogue
@@ -30,6 +30,24 @@ class Options:
     run: Run = dataclasses.field(default_factory=Run)
     notify: Notify = dataclasses.field(default_factory=Notify)
 
+    def value(self, key: str) -> Any:
+        """Return the value of the option `group.name`."""
+        group, name = key.split(".")
+        return getattr(getattr(self, group), name)
+
+    def values(self) -> dict[str, Any]:
+        """Return all values by `group.name`."""
+        return {key: self.value(key) for key in BY_KEY}
+
+    def with_values(self, changes: Mapping[str, Any]) -> "Options":
+        """Return the options with other values by `group.name`, which are not checked."""
+        options = self
+        for key, value in changes.items():
+            group, name = key.split(".")
+            changed: dict[str, Any] = {group: dataclasses.replace(getattr(options, group), **{name: value})}
+            options = dataclasses.replace(options, **changed)
+        return options
+
     @property
     def bytes_to_device(self) -> bool:
         """uint8 images become floats on the device: not if an augmentation or the transformer needs floats."""
@@ -39,6 +57,7 @@ class Options:
 
 GROUPS: Mapping[str, type[Group]] = get_type_hints(Options)
 OPTIONS: tuple[OptionInfo, ...] = catalogue(GROUPS)
+BY_KEY: Mapping[str, OptionInfo] = {info.key: info for info in OPTIONS}
 PRIVATE = frozenset(name for name, group in GROUPS.items() if group.private)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from ..frozen import dataclass
 from . import gpu_choice
-from .catalogue import Group, Limits, check, option
+from .catalogue import Group, Limits, option
 
 Threads = Literal["auto"] | Annotated[int, Limits(ge=1, le=4096)]
 XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=\S*)?")
@@ -36,6 +36,7 @@ class Device(Group):
         helps="several people can share a machine; none compares GPU with CPU",
         examples=("free:1", "free:2", "fits:1"),
         other_names="gpu gpus gpu_ids cuda cuda_visible_devices visible_devices device_ids cpu no_gpu accelerator",
+        reads=_comma_list,
     )
     memory_growth: Literal["auto"] | bool = option(
         "auto",
@@ -142,11 +143,6 @@ class Device(Group):
         other_names="placement",
     )
 
-    @staticmethod
-    @check("visible", before=True)
-    def _visible_list(value: Any) -> Any:
-        return _comma_list(value)
-
     @property
     def divided(self) -> list[str]:
         """The set options that limit or split each GPU's memory, which TensorFlow cannot combine with growth."""
@@ -190,6 +186,12 @@ class Precision(Group):
     )
 
 
+def _only_flags(value: str | None) -> str | None:
+    if value is not None and (wrong := [word for word in value.split() if not XLA_FLAG.fullmatch(word)]):
+        raise ValueError(f"{wrong[0]} is not an XLA flag; write flags as --xla_gpu_autotune_level=2")
+    return value
+
+
 @dataclass(frozen=True)
 class Compile(Group):
     """How the training step is compiled and called."""
@@ -221,6 +223,7 @@ class Compile(Group):
         call="XLA_FLAGS",
         helps="the only way to set command buffers, autotuning levels and dumps of compiled programs",
         hurts="a flag that this TensorFlow does not know ends the run at its first step",
+        checks=_only_flags,
     )
     xla_cache: Literal["auto"] | bool = option(
         "auto",
@@ -233,13 +236,6 @@ class Compile(Group):
         not_exported="the cache of XLA's programs is in gputui's home; the script has none",
         other_names="compile_cache compilation_cache autotune_cache persistent_cache",
     )
-
-    @staticmethod
-    @check("xla_flags")
-    def _only_flags(value: str | None) -> str | None:
-        if value is not None and (wrong := [word for word in value.split() if not XLA_FLAG.fullmatch(word)]):
-            raise ValueError(f"{wrong[0]} is not an XLA flag; write flags as --xla_gpu_autotune_level=2")
-        return value
 
 
 @dataclass(frozen=True)
@@ -269,6 +265,7 @@ class Strategy(Group):
         helps="measures how the speed grows with the number of GPUs",
         hurts="the other GPUs do not speed up this training",
         not_exported="strategy.kind=single takes the first device",
+        reads=_comma_list,
     )
     communication: Literal["auto", "nccl", "ring", "hierarchical_copy", "reduction_to_one_device"] = option(
         "auto",
@@ -281,8 +278,3 @@ class Strategy(Group):
         not_exported="only strategy.kind=mirrored exchanges gradients",
         other_names="all_reduce allreduce nccl cross_device_ops",
     )
-
-    @staticmethod
-    @check("devices", before=True)
-    def _device_list(value: Any) -> Any:
-        return _comma_list(value)

@@ -5,7 +5,7 @@ augmentation.
 from typing import Annotated, Any, Literal
 
 from ..frozen import dataclass
-from .catalogue import Group, Limits, check, option
+from .catalogue import Group, Limits, off_if_false, option
 
 Count = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 # A copy is queued behind the running step and ends after it. With a second batch the next step need not wait.
@@ -16,6 +16,18 @@ AUGMENTATIONS = {"off": (), "light": MOVED, "heavy": (*MOVED, "contrast", "brigh
 NEEDS_FLOATS = "augmentation other than flip and shift needs floats on the host"
 Augmentation = Literal["flip", "shift", "contrast", "brightness", "noise", "blur"]
 AUGMENTATION_LIST = Limits("a list of flip, shift, contrast, brightness, noise and blur", min_length=1)
+
+
+def _comma_list(value: Any) -> Any:
+    if isinstance(value, str) and value not in AUGMENTATIONS:
+        return [part.strip() for part in value.split(",")]
+    return value
+
+
+def _each_once(value: str | list[str]) -> str | list[str]:
+    if isinstance(value, list) and len(set(value)) < len(value):
+        raise ValueError("named twice")
+    return value
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,7 @@ class Input(Group):
         hurts="memory: the whole decoded data set stays in host memory",
         min_length=1,
         own="cached",
+        reads=off_if_false,
     )
     prefetch: Literal["off", "auto"] | Annotated[int, Limits(ge=1, le=1024)] = option(
         "auto",
@@ -122,6 +135,8 @@ class Input(Group):
         examples=("flip", "shift", "flip,brightness"),
         learning="the samples themselves change",
         other_names="aug augmentation data_augmentation augmentations",
+        reads=_comma_list,
+        checks=_each_once,
     )
     drop_remainder: bool = option(
         False,
@@ -193,25 +208,6 @@ class Input(Group):
     def only_moves(self) -> bool:
         """True if no augmentation changes the values of pixels, so that images may still be bytes."""
         return set(self.augmentations) <= set(MOVED)
-
-    @staticmethod
-    @check("augment", before=True)
-    def _comma_list(value: Any) -> Any:
-        if isinstance(value, str) and value not in AUGMENTATIONS:
-            return [part.strip() for part in value.split(",")]
-        return value
-
-    @staticmethod
-    @check("augment")
-    def _each_once(value: str | list[str]) -> str | list[str]:
-        if isinstance(value, list) and len(set(value)) < len(value):
-            raise ValueError("named twice")
-        return value
-
-    @staticmethod
-    @check("cache", before=True)
-    def _off_is_a_word(value: Any) -> Any:
-        return "off" if value is False else value
 
 
 def too_large_batch(batch: int, samples: int, replicas: int) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from ..follow_targets import FOLLOW_TARGETS, FollowTarget
 from ..frozen import dataclass
-from .catalogue import Group, Limits, check, option
+from .catalogue import Group, Limits, off_if_false, option
 from .training import OF_OWN_MODELS, OFF, FigureName, WatchedFigure, watched
 
 Steps = Annotated[int, Limits(ge=1, le=1_000_000_000)]
@@ -14,8 +14,23 @@ BEST_MODELS = "best models"  # a part of the group
 STEP_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _target_list(value: object) -> object:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return list(dict.fromkeys(value))
+    return value
+
+
+def _signal_without_prefix(value: object) -> object:
+    return f"SIG{value}" if value in ("USR1", "USR2") else value  # as Slurm names it
+
+
+def _step_range(value: str) -> str:
+    match = STEP_RANGE.fullmatch(value)
+    if value == "off" or (match and 1 <= int(match[1]) <= int(match[2])):
+        return value
+    raise ValueError("not a range of steps")
 
 
 @dataclass(frozen=True)
@@ -117,6 +132,8 @@ class Run(Group):
         helps="gputui diagnose then names the operations that take the time of a step (needs xprof)",
         hurts="those steps are slower",
         other_names="profiler trace tracing xprof nsight",
+        reads=off_if_false,
+        checks=_step_range,
     )
     max_minutes: Literal["auto"] | Annotated[float, Limits(gt=0, le=1_000_000)] | None = option(
         None,
@@ -137,6 +154,7 @@ class Run(Group):
         hurts="no effect if no scheduler sends it",
         not_exported=WATCHER,
         other_names="sigusr1 sigusr2 usr1 signal preemption preempt",
+        reads=_signal_without_prefix,
     )
     measure_seconds: Annotated[float, Limits(gt=0, le=1_000_000)] | None = option(
         None,
@@ -187,6 +205,7 @@ class Run(Group):
         hurts="some memory, and CPU time that no other process uses; the training never waits for a target",
         not_exported=WATCHER,
         other_names="tracking logger loggers report_to callbacks_log tensorboard_dir mlflow_tracking",
+        reads=_target_list,
     )
     code: Literal["live", "copy"] = option(
         "live",
@@ -206,31 +225,6 @@ class Run(Group):
         not_exported="you choose the Python that runs a script",
     )
 
-    @staticmethod
-    @check("follow", before=True)
-    def _target_list(value: object) -> object:
-        if isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]
-        return list(dict.fromkeys(value)) if isinstance(value, list) and all(map(_is_text, value)) else value
-
-    @staticmethod
-    @check("stop_signal", before=True)
-    def _signal_without_prefix(value: object) -> object:
-        return f"SIG{value}" if value in ("USR1", "USR2") else value  # as Slurm names it
-
-    @staticmethod
-    @check("profile", before=True)
-    def _off_is_a_word(value: object) -> object:
-        return "off" if value is False else value
-
-    @staticmethod
-    @check("profile")
-    def _step_range(value: str) -> str:
-        match = STEP_RANGE.fullmatch(value)
-        if value == "off" or (match and 1 <= int(match[1]) <= int(match[2])):
-            return value
-        raise ValueError("not a range of steps")
-
     @property
     def keeps_best_by(self) -> WatchedFigure | None:
         """The figure by which the best models are chosen; None if run.keep_best is off."""
@@ -246,6 +240,12 @@ class Run(Group):
 NOT_EXPORTED = "a script sends no notice"
 SCHEMES = ("https://", "http://")
 BEGINNINGS = (*SCHEMES, "$")  # of an address: or a variable that holds it
+
+
+def _address(value: str | None) -> str | None:
+    if value is None or value.startswith(BEGINNINGS):
+        return value
+    raise ValueError("not an address of HTTP")
 
 
 @dataclass(frozen=True)
@@ -272,6 +272,7 @@ class Notify(Group):
         "that you share",
         not_exported=NOT_EXPORTED,
         other_names="webhook slack ntfy mattermost teams alert",
+        checks=_address,
     )
     format: Literal["text", "slack", "json"] | None = option(
         None,
@@ -286,10 +287,3 @@ class Notify(Group):
         helps="failure: a sweep of many runs sends only what needs you",
         not_exported=NOT_EXPORTED,
     )
-
-    @staticmethod
-    @check("url")
-    def _address(value: str | None) -> str | None:
-        if value is None or value.startswith(BEGINNINGS):
-            return value
-        raise ValueError("not an address of HTTP")

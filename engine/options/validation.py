@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
 
 from . import GROUPS, SCHEMA_VERSION, Options
-from .catalogue import Group, default_of, literals
+from .catalogue import default_of, literals
 
 
 class _Checked(BaseModel):
@@ -56,34 +56,23 @@ def validated(values: Mapping[str, Mapping[str, Any]]) -> Options:
 def model() -> type[BaseModel]:
     """Return the model of all options, with one model for each group. It is made once."""
     groups: dict[str, Any] = {}
-    for name, group in GROUPS.items():
-        checked = _model_of(group)
-        groups[name] = (checked, Field(default_factory=checked))
-    return create_model("Options", __base__=_Checked, __doc__=Options.__doc__, **groups)
-
-
-def _model_of(group: type[Group]) -> type[BaseModel]:
-    hints = get_type_hints(group, include_extras=True)
-    declared: dict[str, Any] = {}
-    for info in fields(group):  # type: ignore[arg-type]
-        about, limits = info.metadata["about"], info.metadata["limits"]
-        extra: dict[str, Any] = {"about": asdict(about)}
-        declared[info.name] = (
-            hints[info.name],
-            Field(default_of(info), description=about.help, json_schema_extra=extra, **limits),
+    for group_name, group in GROUPS.items():
+        hints = get_type_hints(group, include_extras=True)
+        declared: dict[str, Any] = {}
+        validators: dict[str, Any] = {}
+        for info in fields(group):  # type: ignore[arg-type]
+            about, limits = info.metadata["about"], info.metadata["limits"]
+            extra: dict[str, Any] = {"about": asdict(about)}
+            of_option = Field(default_of(info), description=about.help, json_schema_extra=extra, **limits)
+            declared[info.name] = hints[info.name], of_option
+            for mode in ("before", "after"):
+                if check := info.metadata[mode]:
+                    validators[f"{info.name}_{mode}"] = field_validator(info.name, mode=mode)(staticmethod(check))
+        checked = create_model(
+            group.__name__, __base__=_Checked, __doc__=group.__doc__, __validators__=validators, **declared
         )
-    return create_model(
-        group.__name__, __base__=_Checked, __doc__=group.__doc__, __validators__=_checks_of(group), **declared
-    )
-
-
-def _checks_of(group: type[Group]) -> dict[str, Any]:
-    validators = {}
-    for name, method in vars(group).items():
-        if isinstance(method, staticmethod) and hasattr(method.__func__, "checks"):
-            option, before = method.__func__.checks
-            validators[name] = field_validator(option, mode="before" if before else "after")(method)
-    return validators
+        groups[group_name] = checked, Field(default_factory=checked)
+    return create_model("Options", __base__=_Checked, __doc__=Options.__doc__, **groups)
 
 
 # ---- the JSON Schema of presets ----------------------------------------------------------------
@@ -96,7 +85,8 @@ def preset_schema() -> dict[str, Any]:
         for field in group["properties"].values():
             about = field.pop("about", None)
             if about:
-                field["description"] = _described(about)
+                more = (f"{name}: {about[name]}" for name in ("call", "helps", "hurts", "unit") if about[name])
+                field["description"] = "\n".join([about["help"], *more])
     head = {
         "schema_version": {"const": SCHEMA_VERSION, "description": "version of the preset format"},
         "description": {"type": "string", "description": "what the preset is for, in one line"},
@@ -119,9 +109,3 @@ def preset_schema() -> dict[str, Any]:
         | {name: {"anyOf": [{"$ref": schema["properties"][name]["$ref"]}, {"type": "null"}]} for name in GROUPS},
         "$defs": schema["$defs"],
     }
-
-
-def _described(about: dict[str, Any]) -> str:
-    parts = [about["help"]]
-    parts += [f"{name}: {about[name]}" for name in ("call", "helps", "hurts", "unit") if about[name]]
-    return "\n".join(parts)

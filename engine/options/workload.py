@@ -5,7 +5,7 @@ import re
 from typing import Annotated, Any, Literal
 
 from ..frozen import dataclass
-from .catalogue import Group, Limits, check, option
+from .catalogue import Group, Limits, option
 
 PATH_SOURCES = ("npz", "images", "tfrecord")
 NAMED_SOURCES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10")
@@ -32,6 +32,39 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
         return all(ord(character) >= 32 for character in value)
     return value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _mapping_is_a_source(value: Any) -> Any:
+    if isinstance(value, dict) and len(value) == 1:
+        kind, place = next(iter(value.items()))
+        return f"{kind}:{place}" if isinstance(place, str) else value
+    if isinstance(value, str) and ":" in value:
+        kind, place = value.split(":", 1)
+        return f"{kind.strip()}:{place.strip()}"
+    return value
+
+
+def _known_source(value: str) -> str:
+    kind, _, place = value.partition(":")
+    if value in NAMED_SOURCES or (kind in PATH_SOURCES and place):
+        return value
+    raise ValueError("unknown data source")
+
+
+def _names_a_function(value: str | None) -> str | None:
+    if value is None or ENTRY.fullmatch(value):
+        return value
+    raise ValueError("not FILE.py:FUNCTION")
+
+
+def _nothing_is_no_args(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _plain_values(value: dict[str, Any]) -> dict[str, Any]:
+    if _is_plain(value):
+        return value
+    raise ValueError("not plain")
 
 
 @dataclass(frozen=True)
@@ -66,6 +99,8 @@ class Workload(Group):
         hurts="synthetic costs CPU time for each sample, which can hide or cause an input wait",
         own="replaced",
         other_names="dataset data_dir train_data data_path",
+        reads=_mapping_is_a_source,
+        checks=_known_source,
     )
     shape: list[Annotated[int, Limits(ge=1, le=8192)]] = option(
         [32, 32, 3],
@@ -188,6 +223,7 @@ class Workload(Group):
         "values other than the defaults are refused",
         part=OWN_CODE,
         other_names="script program train_file build own",
+        checks=_names_a_function,
     )
     args: dict[str, Any] = option(
         {},
@@ -196,6 +232,8 @@ class Workload(Group):
         part=OWN_CODE,
         not_exported="workload.entry is not set",
         other_names="hparams hyperparameters params",
+        reads=_nothing_is_no_args,
+        checks=_plain_values,
     )
     folder: str | None = option(
         None,
@@ -207,44 +245,6 @@ class Workload(Group):
         not_exported="workload.entry is not set",
         other_names="cwd chdir workdir working_dir",
     )
-
-    @staticmethod
-    @check("data", before=True)
-    def _mapping_is_a_source(value: Any) -> Any:
-        if isinstance(value, dict) and len(value) == 1:
-            kind, place = next(iter(value.items()))
-            return f"{kind}:{place}" if isinstance(place, str) else value
-        if isinstance(value, str) and ":" in value:
-            kind, place = value.split(":", 1)
-            return f"{kind.strip()}:{place.strip()}"
-        return value
-
-    @staticmethod
-    @check("data")
-    def _known_source(value: str) -> str:
-        kind, _, place = value.partition(":")
-        if value in NAMED_SOURCES or (kind in PATH_SOURCES and place):
-            return value
-        raise ValueError("unknown data source")
-
-    @staticmethod
-    @check("entry")
-    def _names_a_function(value: str | None) -> str | None:
-        if value is None or ENTRY.fullmatch(value):
-            return value
-        raise ValueError("not FILE.py:FUNCTION")
-
-    @staticmethod
-    @check("args", before=True)
-    def _nothing_is_no_args(value: Any) -> Any:
-        return {} if value is None else value
-
-    @staticmethod
-    @check("args")
-    def _plain_values(value: dict[str, Any]) -> dict[str, Any]:
-        if _is_plain(value):
-            return value
-        raise ValueError("not plain")
 
     @property
     def normalization_of_model(self) -> str:

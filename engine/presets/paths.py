@@ -9,7 +9,6 @@ import glob
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,25 +38,22 @@ def absolute(options: Options, bases: Mapping[str, str]) -> Options:
     """`bases` has by key the folder from which the option's path is resolved, by default the current one. An entry is
     resolved from workload.folder, which becomes the entry's base if it is not set.
     """
-    workload = options.workload
-    update: dict[str, Any] = {"data": _whole(DATA, workload.data, bases.get(DATA, ""))}
+    workload, python = options.workload, options.run.python
+    changes: dict[str, Any] = {key: _whole(key, options.value(key), bases.get(key, "")) for key in (DATA, CACHE)}
     if workload.folder is not None:
-        update["folder"] = _whole(FOLDER, workload.folder, bases.get(FOLDER, ""))
+        changes[FOLDER] = _whole(FOLDER, workload.folder, bases.get(FOLDER, ""))
     elif workload.entry is not None and ENTRY_KEY in bases:
-        update["folder"] = os.path.abspath(bases[ENTRY_KEY])
+        changes[FOLDER] = os.path.abspath(bases[ENTRY_KEY])
     if workload.entry is not None:
-        update["entry"] = _whole(ENTRY_KEY, workload.entry, update.get("folder", ""))
-    cache = _whole(CACHE, options.input.cache, bases.get(CACHE, ""))
-    run = options.run
-    if run.python is not None:
-        run = replace(run, python=interpreter.file_of(_whole(PYTHON, run.python, bases.get(PYTHON, ""))))
-    return replace(options, workload=replace(workload, **update), input=replace(options.input, cache=cache), run=run)
+        changes[ENTRY_KEY] = _whole(ENTRY_KEY, workload.entry, changes.get(FOLDER, ""))
+    if python is not None:
+        changes[PYTHON] = interpreter.file_of(_whole(PYTHON, python, bases.get(PYTHON, "")))
+    return options.with_values(changes)
 
 
 def relative(key: str, options: Options, folder: str = "") -> Any:
     """The value, with a path within `folder` (by default the current one) made relative; an entry to its folder."""
-    group, name = key.split(".", 1)
-    value = getattr(getattr(options, group), name)
+    value = options.value(key)
     parts = _parts(key, value)
     if parts is None:
         return value
@@ -73,8 +69,7 @@ def near(place: str) -> str:
 
 def typed_here(key: str, options: Options, file: str) -> str | None:
     """The value if its path does not exist from the preset's `file`, but does from the current folder; else None."""
-    group, name = key.split(".", 1)
-    value = getattr(getattr(options, group), name)
+    value = options.value(key)
     home = (key == ENTRY_KEY and options.workload.folder) or os.path.dirname(os.path.abspath(file))
     parts = _parts(key, value)
     if parts is None:

@@ -14,7 +14,6 @@ from ..frozen import dataclass
 SWEEP = "sweep"  # the entry with the options of `gputui sweep`, which a run ignores
 TOP_LEVEL = ("schema_version", "description", "extends", *opts.GROUPS, SWEEP)
 LIST = "tag:yaml.org,2002:seq"
-_KNOWN = opts.by_key(opts.OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,5 @@ class Preset:
 
     def changed(self) -> dict[str, Any]:
         """The values that differ from the defaults, by key."""
-        return {
-            key: value
-            for key, info in _KNOWN.items()
-            if (value := getattr(getattr(self.options, info.group), info.name)) != info.default
-        }
+        values = self.options.values()
+        return {key: value for key, value in values.items() if value != opts.BY_KEY[key].default}

@@ -28,7 +28,6 @@ MOST_PROBLEMS = 100  # after which the rest of a file is not read
 ENTRY = "workload.entry"
 FIRST = SHIPPED / "quickstart.yaml"
 FIRST_AS_JSON = SHIPPED / "first.json"
-_KNOWN = opts.by_key(opts.OPTIONS)
 
 
 @dataclass
@@ -113,7 +112,7 @@ def _base(base: Located, path: Path, chain: tuple[Path, ...]) -> Path:
 
 
 def _drop_replaced(layers: _Layers) -> None:
-    for key in [key for key in layers.values if _KNOWN[key].about.own == "replaced"]:
+    for key in [key for key in layers.values if opts.BY_KEY[key].about.own == "replaced"]:
         del layers.values[key]
         layers.origins.pop(key, None)
 
@@ -149,7 +148,7 @@ def _add_entry(layers: _Layers, place: str, group: str, located: Located) -> Non
             line = value.line if isinstance(value, Located) else located.line
             if len(layers.problems) >= MOST_PROBLEMS:
                 break
-            if key not in _KNOWN:
+            if key not in opts.BY_KEY:
                 layers.problems.append(Problem(place, line, key, f"unknown option{option_meant(key, opts.OPTIONS)}"))
                 continue
             layers.values[key] = value.value if isinstance(value, Located) else value
@@ -225,7 +224,7 @@ def _validated(name: str, layers: _Layers) -> Preset:
         options = validation.validated(nested)
     except validation.MisfitsError as fault:
         for key in fault.keys:
-            info, value, (place, line) = _KNOWN[key], layers.values[key], layers.origins[key]
+            info, value, (place, line) = opts.BY_KEY[key], layers.values[key], layers.origins[key]
             what = f"{shorten(value)} does not fit: give {info.accepts}"
             if isinstance(value, str) and value in info.about.not_offered:
                 what = f"{value} is not available: {info.about.not_offered[value]}"
@@ -245,9 +244,9 @@ def first() -> Preset:
     try:
         made = json.loads(FIRST_AS_JSON.read_text(encoding="utf-8"))
         if made["text"] == FIRST.read_text(encoding="utf-8"):
-            groups: dict[str, Any] = {name: kind(**made["values"].get(name, {})) for name, kind in opts.GROUPS.items()}
+            options = opts.Options().with_values(made["values"])
             origins = {key: (str(FIRST), line) for key, line in made["lines"].items()}
-            return Preset(FIRST.stem, opts.Options(**groups), made["description"], origins, FIRST)
+            return Preset(FIRST.stem, options, made["description"], origins, FIRST)
     except (OSError, ValueError, KeyError, TypeError):
         pass  # an incomplete installation: the file itself decides
     return resolve(str(FIRST))
@@ -256,10 +255,7 @@ def first() -> Preset:
 def first_as_json() -> dict[str, Any]:
     """The content that first.json must have."""
     preset = resolve(str(FIRST))
-    values: dict[str, dict[str, Any]] = {}
-    for key in preset.origins:
-        group, name = key.split(".")
-        values.setdefault(group, {})[name] = getattr(getattr(preset.options, group), name)
+    values = {key: preset.options.value(key) for key in preset.origins}
     lines = {key: line for key, (_, line) in preset.origins.items()}
     text = FIRST.read_text(encoding="utf-8")
     return {"text": text, "description": preset.description, "values": values, "lines": lines}

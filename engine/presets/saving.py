@@ -12,7 +12,6 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ruamel.yaml.comments import CommentedMap
 
@@ -22,7 +21,7 @@ from ..files.places import SHIPPED_PRESETS as SHIPPED
 from ..files.places import user_presets_folder as user_folder
 from ..files.writing import write_atomically
 from ..files.yaml_writing import LayoutFault
-from ..options import OPTIONS, SCHEMA_VERSION, OptionInfo
+from ..options import OPTIONS, SCHEMA_VERSION
 from . import paths, resolving
 from .preset import Preset, PresetError
 
@@ -175,7 +174,7 @@ def updated(text: str, preset: Preset, path: Path) -> str:
         before = resolving.resolve_text(text, path)
     except PresetError as fault:
         raise SaveError(str(fault.problems[0])) from None
-    changed = [info for info in OPTIONS if _value(preset, info) != _value(before, info)]
+    changed = [info for info in OPTIONS if preset.options.value(info.key) != before.options.value(info.key)]
     if not changed and preset.description == before.description:
         return text
     try:
@@ -199,10 +198,6 @@ def updated(text: str, preset: Preset, path: Path) -> str:
         value = paths.relative(info.key, preset.options, str(path.parent))
         document[info.group][info.name] = yaml_writing.node(value)
     return yaml_writing.dump(yaml, document, text)
-
-
-def _value(preset: Preset, info: OptionInfo) -> Any:
-    return getattr(getattr(preset.options, info.group), info.name)
 
 
 def _moved(text: str, source: Path, target: Path) -> str:

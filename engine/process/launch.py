@@ -12,9 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from .. import presets, runs
 from ..files import typed
@@ -44,9 +43,9 @@ def settle(preset: Preset, folder: Path) -> Preset:
     """Return the preset with absolute paths (relative ones are from `folder`), a seed and a Python."""
     options = paths.absolute(preset.options, dict.fromkeys(paths.KEYS, str(folder)))
     if options.train.seed is None:
-        options = replace(options, train=replace(options.train, seed=secrets.randbelow(2**31)))
+        options = options.with_values({"train.seed": secrets.randbelow(2**31)})
     if options.run.python is None:
-        options = replace(options, run=replace(options.run, python=interpreter.from_environment()))
+        options = options.with_values({"run.python": interpreter.from_environment()})
     return replace(preset, options=options)
 
 
@@ -245,7 +244,7 @@ def create_queued(
     settled = settle(preset, folder or Path.cwd())
     if settled.options.workload.entry is not None:
         options = settled.options
-        settled = replace(settled, options=replace(options, run=replace(options.run, code="copy")))
+        settled = replace(settled, options=options.with_values({"run.code": "copy"}))
     return create(settled, origin_of(preset), path=path, more=more)
 
 
@@ -302,12 +301,12 @@ def origin_of(preset: Preset) -> str:
     """
     if preset.file is None:
         return ""
-    now, before, file = values_of(preset), values_of(preset), preset.file.resolve()
+    now, before, file = preset.options.values(), preset.options.values(), preset.file.resolve()
     in_run = file.name == "preset.yaml" and file.parent.parent == runs_folder().resolve()
     run = Run(file.parent) if in_run else None
     earlier = typed.read_usable(run.file(titles.FILE), titles.Origin) if run else titles.Origin()
     with contextlib.suppress(PresetError):  # no value of a file that cannot be read counts as changed
-        before = values_of(presets.resolve(str(preset.file)))
+        before = presets.resolve(str(preset.file)).options.values()
     before |= {key: change.get("from") for key, change in earlier.changes.items()}
     changes = {key: (before[key], now[key]) for key in _PLAIN if key in before and before[key] != now[key]}
     name = titles.title_of(run).preset if run else preset.name
@@ -318,9 +317,3 @@ def title_of(preset: Preset) -> str:
     """Return the title of a new run of the preset."""
     origin = typed.convert(json.loads(origin_of(preset) or "{}"), titles.Origin)
     return str(titles.recorded(origin, preset.name))
-
-
-def values_of(preset: Preset) -> dict[str, Any]:
-    """The values by `group.name`."""
-    groups = asdict(preset.options)
-    return {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}

@@ -55,8 +55,7 @@ def resume(
         if not new_code:
             code_files.check(run, from_copy)
         if from_copy:
-            options = preset.options
-            preset = replace(preset, options=replace(options, run=replace(options.run, code="copy")))
+            preset = replace(preset, options=preset.options.with_values({"run.code": "copy"}))
         devices = stack.enter_context(lease_devices(preset.options, title_of(run).preset, tell, among=among))
         if from_copy:
             code_copy.link_data(run, preset.options)
@@ -189,7 +188,7 @@ def _of_this_worker() -> Callable[[Run], bool]:
 
 def _values(preset: Preset, requested: Preset) -> dict[str, Any]:
     """Leave out run.code, which a resume may have changed, and the seed if `requested` has none."""
-    values = launch.values_of(preset)
+    values = preset.options.values()
     del values["run.code"]
     if requested.options.train.seed is None:
         del values["train.seed"]

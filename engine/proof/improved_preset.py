@@ -11,12 +11,12 @@ from typing import Any
 
 from .. import units
 from ..files.writing import ExistsError, refuse_existing
-from ..options import OPTIONS, by_key
+from ..options import BY_KEY
 from ..presets import Preset, saving
 from ..trials import proof_sentences
 from ..trials.record import Record, search_of
 from ..trials.search_results import BATCH, leading_to, together
-from ..trials.trial_preset import values_of, with_changes
+from ..trials.trial_preset import with_changes
 from .folder import Proof
 from .request import ProofError
 
@@ -42,8 +42,8 @@ def save(proof: Proof, path: Path) -> None:
     source = Path(proof.request.source) if proof.request.source else None
     improved = preset(proof)
     record = proof.record
-    why = reasons(record, values_of(proof.request.baseline()))
-    comments = {(info.group, info.name): why[key] for key, info in by_key(OPTIONS).items() if key in why}
+    why = reasons(record, proof.request.baseline().options.values())
+    comments = {(info.group, info.name): why[key] for key, info in BY_KEY.items() if key in why}
     comments[saving.HEAD] = in_total(record)
     try:
         saving.save_as(improved, path, source if source and source.is_file() else None, comments=comments)

@@ -145,7 +145,7 @@ class Prover:
         """Try remedies that change something, each once, until none is left or there is no time for another."""
         record, of_change, tried = self.record, 2 * self.request.repeats, list[Mapping[str, Any]]()
         while True:
-            now = flat(self.best)
+            now = self.best.options.values()
             untried = [
                 remedy
                 for remedy in self.diagnosis["remedies"]
@@ -259,7 +259,7 @@ def of_trial(
     )
     batches = max(1, plan.batches_per_pass(samples, batch, measurements.replicas, drop)) if samples and batch else 0
     per_epoch = plan.steps_per_epoch(preset.options.train, batches) or None
-    real = replace(measurements, options=flat(preset), steps_per_epoch=per_epoch)
+    real = replace(measurements, options=preset.options.values(), steps_per_epoch=per_epoch)
     return asdict(diagnose(replace(real, ablation=input_cost, communication=communication)))
 
 
@@ -269,11 +269,6 @@ def undecided(diagnosis: Mapping[str, Any], step_seconds: float) -> str:
         return ""
     longer = f"; measure longer: --seconds {plan.seconds_to_ask(step_seconds)}"
     return f"{diagnosis['sentence']}{longer if diagnosis['steps'] < plan.LEAST_STEPS else ''}"
-
-
-def flat(preset: Preset) -> dict[str, Any]:
-    groups = asdict(preset.options)
-    return {f"{group}.{name}": value for group, options in groups.items() for name, value in options.items()}
 
 
 def middle(trials: Sequence[Trial]) -> Trial:

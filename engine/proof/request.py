@@ -19,7 +19,7 @@ from ..presets.paths import OWN_FIT, names_workload
 from ..runs import Run, RunError
 from ..trials import LEAST_REPEATS, TRIAL_SECONDS, kinds, proof_sentences, record, sweep_record
 from ..trials.record import Limits
-from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, value_of, with_changes
+from ..trials.trial_preset import ONE_BATCH, OWN, as_trial, with_changes
 
 SINGLE_STEPS = {"compile.steps_per_execution": 1}  # a profile does not separate the steps of one execution
 
@@ -131,10 +131,10 @@ def of_change(name: str, settings: Sequence[str], **more: Any) -> Request:
     changes = {}
     for setting in settings:
         key = options.resolve_key(setting.partition("=")[0].strip(), options.OPTIONS)
-        value = value_of(after, key)
+        value = after.options.value(key)
         if key in OWN:
             raise ProofError(f"{key} cannot be compared: every trial sets it for itself")
-        if value == value_of(before, key):
+        if value == before.options.value(key):
             raise ProofError(f"--set {setting} changes nothing: {key} is {proof_sentences.value(value)} in {name}")
         changes[key] = value
     return of_opened("ab", before, changes=changes, **more)

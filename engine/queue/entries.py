@@ -295,9 +295,7 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
         from ..scaling import rounds  # only for such a run
 
         gpus = [gpu.name for gpu in this_machine.read().gpus]
-        return replace(
-            entry, prediction=rounds.measured(read_object(run.file("options.json")).value, entry.per_gpu, gpus)
-        )
+        return replace(entry, prediction=rounds.measured(run, entry.per_gpu, gpus))
     if needs.startswith("fits:"):
         from ..leases import free_gpus  # only for a run that shares a GPU
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ def as_trained(run: Run, options: Options) -> Options:
     if options.workload.entry is None or (copy := trained(run, options)) is None:
         return options
     entry = str(used_entry(entries.parse(options.workload.entry), copy))
-    return replace(options, workload=replace(options.workload, entry=entry))
+    return options.with_values({"workload.entry": entry})
 
 
 def used_entry(entry: Entry, copy: Path | None) -> Entry:

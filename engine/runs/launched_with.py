@@ -28,10 +28,11 @@ def options_of(run: Run) -> dict[str, Any]:
     return read_options(run)[0]
 
 
-def option_groups(run: Run) -> dict[str, dict[str, Any]]:
-    """Return the options that the trainer got, by group and name; empty if they cannot be read."""
+def trained_with(run: Run) -> dict[str, Any]:
+    """Return the options that the trainer got, by `group.name`; empty if they cannot be read."""
     groups = read_object(run.file(options_json.FILE)).value
-    return {name: group for name, group in groups.items() if isinstance(group, dict)}
+    dicts = {group: values for group, values in groups.items() if isinstance(values, dict)}
+    return {f"{group}.{name}": value for group, values in dicts.items() for name, value in values.items()}
 
 
 def python_of(run: Run) -> str:
@@ -67,8 +68,8 @@ def of_same_code(options: Options) -> Started | None:
     if code is None:
         return None
     for run in all_runs()[:_SEARCHED]:
-        workload = option_groups(run).get("workload", {})
-        if _code(workload.get("entry"), workload.get("folder")) == code and (event := started(run)):
+        values = trained_with(run)
+        if _code(values.get("workload.entry"), values.get("workload.folder")) == code and (event := started(run)):
             return event if written_at(Path(code[0])) <= event.t else None
     return None
 

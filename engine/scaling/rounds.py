@@ -5,7 +5,6 @@ proof ends.
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import threading
 import time
@@ -30,6 +29,7 @@ from ..proof.request import ProofError, Request
 from ..runs import Run
 from ..runs.event_reading import events_of
 from ..runs.events import Progress
+from ..runs.launched_with import trained_with
 from ..trials import KEEPS, proof_sentences, scaling_sentences
 from ..trials.comparing import BaselineFailed
 from ..trials.record import Point, Record, Scaling, ScalingSettings, Setting, Trial, medians
@@ -145,9 +145,9 @@ def changes_for_queue(record: Record, options: Options) -> dict[str, Any]:
     return {"run.per_gpu": best.number} | ({} if free else {"device.visible": "free:1"})
 
 
-def measured(run: Mapping[str, Any], per_gpu: int, gpus: Sequence[str | None]) -> str:
+def measured(run: Run, per_gpu: int, gpus: Sequence[str | None]) -> str:
     """Return whether `per_gpu` runs of these settings on one such GPU were measured to pay, in words."""
-    settings = _compared(run)
+    settings = _compared(trained_with(run))
     for proof in folder.proofs():
         if proof.request.kind != "scaling":
             continue
@@ -156,7 +156,7 @@ def measured(run: Mapping[str, Any], per_gpu: int, gpus: Sequence[str | None]) -
         if record.state != "done" or not on_these or not (record.scaling and record.scaling.is_of_copies):
             continue
         before = launch.settle(proof.request.baseline(), Path(proof.request.folder)).options
-        if settings != _compared(dataclasses.asdict(before)):
+        if settings != _compared(before.values()):
             continue
         best = scaling_sentences.best_copies(record)
         if best is None:

@@ -68,10 +68,9 @@ def definition_of(request: Request) -> dict[str, Any]:
     """Return what all members of the sweep have in common, as plain values."""
     values = {name: getattr(request.sweep, name) for name in SEARCHED}
     options = {
-        f"{group}.{name}": value.rstrip("/").rpartition("/")[2] if isinstance(value, str) else value
-        for group, of_group in asdict(request.baseline().options).items()
-        for name, value in of_group.items()
-        if group not in OWN_GROUPS and f"{group}.{name}" not in OWN_GROUPS
+        key: value.rstrip("/").rpartition("/")[2] if isinstance(value, str) else value
+        for key, value in request.baseline().options.values().items()
+        if not {key, key.partition(".")[0]} & {*OWN_GROUPS}
     }
     values["axes"] = [asdict(axis) for axis in values["axes"]]
     values |= {"options": options, "versions": {name: storage.version(name) for name in ("tensorflow", "keras")}}

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import options, presets
 from ..files import located_yaml
-from ..options import ARGUMENTS, OPTIONS, by_key, is_private
+from ..options import ARGUMENTS, BY_KEY, OPTIONS, is_private
 from ..options.catalogue import nearest
 from ..options.own_code import remedy
 from ..proof.request import ProofError
@@ -84,7 +84,7 @@ def key_of(name: str) -> str:
         key = options.resolve_key(name, OPTIONS)
     except (KeyError, ValueError) as fault:
         raise ProofError(f"--over {name}: {fault.args[0]}") from None
-    if key not in by_key(OPTIONS):
+    if key not in BY_KEY:
         raise ProofError(f"--over {name}: there is no such option; gputui options lists them")
     if is_private(key):
         raise ProofError(f"--over {name}: {key} does not concern the training")
@@ -96,7 +96,7 @@ def _range(text: str, key: str, match: re.Match[str], in_grid: bool) -> Axis:
     if not (_NUMBER.fullmatch(low) and _NUMBER.fullmatch(high)) or not float(low) < float(high):
         raise ProofError(f"--over {text}: a range is LOW..HIGH, two numbers of which the first is the lower one")
     first, last = float(low), float(high)
-    whole = by_key(OPTIONS)[key].accepts.startswith("a whole number") if key in by_key(OPTIONS) else (
+    whole = BY_KEY[key].accepts.startswith("a whole number") if key in BY_KEY else (
         low.lstrip("+-").isdigit() and high.lstrip("+-").isdigit()
     )  # fmt: skip
     if not math.isfinite(first) or not math.isfinite(last):

@@ -90,9 +90,9 @@ def trial_preset(request: Request, changes: Mapping[str, Any], seed: int) -> Pre
         notify=replace(preset.options.notify, command=None, url=None, format=None, when="never"),
     )
     if sweep.rungs and options.run.checkpoint == "off":
-        options = replace(options, run=replace(options.run, checkpoint="epoch"))
+        options = options.with_values({"run.checkpoint": "epoch"})
     if sweep.one_gpu_each and adding.takes_one_gpu(options):
-        options = replace(options, device=replace(options.device, visible="free:1"))
+        options = options.with_values({"device.visible": "free:1"})
     source = None if request.source is None else Path(request.source)
     return Preset(request.preset_name, options, preset.description, file=source)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import checks, plan, presets
 from ..job.machine_gpus import Machine
-from ..options import OPTIONS, Options, by_key
+from ..options import OPTIONS, Options
 from ..options.run import BEST_MODELS
 from ..options.training import BY_NO_STEPS, EARLY_STOPPING
 from ..presets import Preset
@@ -42,19 +42,9 @@ OWN = frozenset({
 })  # fmt: skip
 
 
-def value_of(preset: Preset, key: str) -> Any:
-    """Return the value of an option in a preset. `key` is `group.name`."""
-    group, name = key.split(".", 1)
-    return getattr(getattr(preset.options, group), name)
-
-
-def values_of(preset: Preset) -> dict[str, Any]:
-    return {key: value_of(preset, key) for key in by_key(OPTIONS)}
-
-
 def with_changes(preset: Preset, changes: Mapping[str, Any]) -> Preset:
     """Return the preset with changed options by `group.name`. Raises PresetError if an option is refused."""
-    return presets.assemble(preset.name, values_of(preset) | dict(changes), preset.description)
+    return presets.assemble(preset.name, preset.options.values() | dict(changes), preset.description)
 
 
 def as_trial(

@@ -7,7 +7,6 @@ if less than 128 MB and less than the same again would be left (SplitChunk in Te
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from ..diagnosis.collector import limit_of
@@ -34,8 +33,7 @@ def limit_and_kind(started: Started, options: Options, trial: Trial, asked: int 
     memory, a key of FIGURES. Of memory and address space of a host, the one that `trial` has come closer to counts.
     """
     if started.gpus:
-        flat = {f"{group}.{name}": value for group, of in asdict(options).items() for name, value in of.items()}
-        device_limits = [limit_of(device, flat) for device in started.gpu_devices]
+        device_limits = [limit_of(device, options.values()) for device in started.gpu_devices]
         return _least([*(round(limit) for limit in device_limits if limit), asked]), "allocator"
     space, host = resource_limits.ceilings().address_space_bytes, _least([resource_limits.memory().available, asked])
     reserved, taken = trial.peak_address_space_bytes, trial.peak_process_bytes

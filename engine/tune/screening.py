@@ -19,7 +19,7 @@ from ..trials import proof_sentences
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Candidate, Trial
 from ..trials.significance import LEAST_GAIN
-from ..trials.trial_preset import ONE_BATCH, PROBE_SECONDS, value_of, with_changes
+from ..trials.trial_preset import ONE_BATCH, PROBE_SECONDS, with_changes
 from ..trials.trial_runner import SLOWER, Judge, below
 from .memory_model import MemoryModel
 from .search_space import BATCH, TOGETHER, Space
@@ -201,7 +201,7 @@ class Screening:
         self.best, self.without_input = best, bool(best.measured and best.measured.without_input)
 
     def has(self, settings: Mapping[str, Any]) -> bool:
-        return all(value_of(self.best.preset, key) == value for key, value in settings.items())
+        return all(self.best.preset.options.value(key) == value for key, value in settings.items())
 
     def attempt(
         self,
@@ -297,7 +297,7 @@ class Screening:
     def settings_with(self, tried: Mapping[str, Any]) -> dict[str, Any]:
         """Return the changes of the preset: those of the best settings together with `tried`."""
         settings = {**self.best.settings, **tried}
-        return {key: value for key, value in settings.items() if value_of(self.baseline, key) != value}
+        return {key: value for key, value in settings.items() if self.baseline.options.value(key) != value}
 
     def _candidate(
         self,

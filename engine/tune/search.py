@@ -18,7 +18,7 @@ from ..proof.measurement import Measurement, OutOfTime
 from ..trials import SCREENING_SECONDS, comparing, memory_sentences, proof_sentences, significance
 from ..trials.comparing import BaselineFailed, Comparing
 from ..trials.record import Candidate, Comparison, Limits, Search, medians
-from ..trials.trial_preset import PROBE_SECONDS, value_of, with_changes
+from ..trials.trial_preset import PROBE_SECONDS, with_changes
 from . import losses
 from .losses import Losses
 from .memory_model import model_of
@@ -92,7 +92,7 @@ class Searcher:
         only_batch = tuple(limits.only) == ("batch_size",)  # looks for a batch within the limit
         self.search.stage = "baseline"
         while True:
-            size = int(value_of(screening.best.preset, BATCH))
+            size = int(screening.best.preset.options.value(BATCH))
             smaller = "the preset with a smaller batch, as it runs out of memory"
             reason = smaller if screening.best.settings else "the preset as it is"
             try:
@@ -305,7 +305,7 @@ def learns_alike(baseline: Preset, settings: Settings) -> dict[str, Any]:
 
 def nearer(baseline: Preset, settings: Settings) -> Iterator[dict[str, Any]]:
     """Yield settings with a batch nearer to the preset's, half of the (logarithmic) way each time, then without it."""
-    before, batch = value_of(baseline, BATCH), settings.get(BATCH)
+    before, batch = baseline.options.value(BATCH), settings.get(BATCH)
     if batch is None:
         return
     for _ in range(STEPS_BACK):
@@ -331,9 +331,9 @@ def scaled(baseline: Preset, settings: Mapping[str, Any], limits: Limits, machin
         return dict(settings)
     by_itself = _by_option(changed, machine) / _by_option(baseline, machine)
     factor = plan.rate_factor(limits.learning_rate, grown) / by_itself
-    rate = float(f"{value_of(baseline, RATE) * factor:.4g}")
+    rate = float(f"{baseline.options.value(RATE) * factor:.4g}")
     warmup = {} if limits.warmup_steps is None else {WARMUP: limits.warmup_steps}
-    lengths = {key: max(1, round(steps / grown)) for key in SCHEDULE if (steps := value_of(baseline, key))}
+    lengths = {key: max(1, round(steps / grown)) for key in SCHEDULE if (steps := baseline.options.value(key))}
     return {**settings, RATE: rate, **lengths, **warmup}
 
 
@@ -369,7 +369,7 @@ def _dry_run(measurement: Measurement) -> None:
 
 
 def _predict(measurement: Measurement, screening: Screening, limits: Limits) -> None:
-    preset, size = measurement.preset, int(value_of(measurement.preset, BATCH))
+    preset, size = measurement.preset, int(measurement.preset.options.value(BATCH))
     failed: list[int] = []
     for small in dict.fromkeys(max(1, size // divided) for divided in (SMALLER, SMALLER**2)):
         candidate = _probe(screening, small)

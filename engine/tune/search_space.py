@@ -15,7 +15,7 @@ from ..runs.events import Started
 from ..telemetry import resource_limits
 from ..telemetry.chips import fast_policies
 from ..trials.record import Limits
-from ..trials.trial_preset import OWN, value_of, with_changes
+from ..trials.trial_preset import OWN, with_changes
 
 Settings = Mapping[str, Any]
 BATCH = "input.batch_size"
@@ -53,7 +53,7 @@ class Space:
     def of(self, stage: str, preset: Preset) -> list[Settings]:
         """Return the settings that a stage tries as changes of `preset`. Settings that change nothing are left out."""
         changes = (
-            {key: value for key, value in settings.items() if value_of(preset, key) != value}
+            {key: value for key, value in settings.items() if preset.options.value(key) != value}
             for settings in self._tried(stage, preset)
             if self.allows(settings)
         )
@@ -74,7 +74,7 @@ class Space:
         return max(1, checks.replicas(preset.options, self.machine))
 
     def _tried(self, stage: str, preset: Preset) -> Iterator[Settings]:
-        gpus, batch = machine_gpus.training_gpus(preset.options, self.machine), value_of(preset, BATCH)
+        gpus, batch = machine_gpus.training_gpus(preset.options, self.machine), preset.options.value(BATCH)
         samples, cpus = self.started.train_samples, self.machine.cpus
         if stage == "precision":
             capability = (self.started.compute_capability or (0, 0)) if gpus else None
@@ -82,7 +82,7 @@ class Space:
                 if policy not in self.limits.avoid_precisions:
                     yield {POLICY: policy}
         elif stage == "xla":  # the opposite of how the baseline was built
-            now = value_of(preset, XLA)
+            now = preset.options.value(XLA)
             yield {XLA: not (bool(self.started.actual.get("jit_compile")) if now == "auto" else now)}
         elif stage == "steps_per_execution":  # at most a pass, or an epoch if that is shorter
             most = preset.options.train.steps_per_epoch or STEPS_TOGETHER[-1]
@@ -106,7 +106,7 @@ class Space:
             fits = samples and self.started.sample_bytes and (
                 samples * self.started.sample_bytes <= ROOM_FOR_CACHE * resource_limits.memory().available
             )  # fmt: skip
-            cached = CACHED if value_of(preset, "input.cache") == "off" and fits else {}
+            cached = CACHED if preset.options.value("input.cache") == "off" and fits else {}
             if cached and self.allows(cached):
                 yield tuned | cached
             yield tuned

@@ -13,7 +13,7 @@ from typing import Any
 from ..proof import proof_loop
 from ..proof.measurement import OutOfTime
 from ..trials.record import Candidate
-from ..trials.trial_preset import ONE_BATCH, value_of
+from ..trials.trial_preset import ONE_BATCH
 from .screening import Screening, may_be_faster, standard_error, takes_too_much
 from .search_space import BATCH, POLICY, TOGETHER
 
@@ -44,7 +44,7 @@ class BatchSize:
 
     @property
     def size(self) -> int:
-        return int(value_of(self._screening.best.preset, BATCH))
+        return int(self._screening.best.preset.options.value(BATCH))
 
     def note(self, batch: int, candidate: Candidate) -> None:
         """Add the memory of a candidate with the batch size `batch` to the model, if it was measured or ran out."""
@@ -151,7 +151,7 @@ class DeviceStages:
             self._stage_and_batch(name)
             is_refused = self._decided("xla", "rejected") and not self._decided("xla")
             if name == "xla" and is_refused and self._decided("precision"):
-                before = {POLICY: value_of(self._screening.baseline, POLICY)}
+                before = {POLICY: self._screening.baseline.options.value(POLICY)}
                 for settings in self._space.of("xla", self._screening.best.preset):
                     if self._gains("xla", {**settings, **before}, "instead of the precision"):
                         self.stage("batch_size")
@@ -206,7 +206,7 @@ class DeviceStages:
         if self._memory.begin_anew(others, without_input):
             for candidate in self._screening.search.candidates:
                 if candidate.without_input == without_input and _but_batch(candidate.settings) == others:
-                    finder.note(candidate.settings.get(BATCH, value_of(self._screening.baseline, BATCH)), candidate)
+                    finder.note(candidate.settings.get(BATCH, self._screening.baseline.options.value(BATCH)), candidate)
         return finder
 
     def _fewer_together(self) -> None:
@@ -223,7 +223,7 @@ class DeviceStages:
 
     @property
     def _together(self) -> int:
-        return int(value_of(self._screening.best.preset, TOGETHER))
+        return int(self._screening.best.preset.options.value(TOGETHER))
 
     def _may_gain_now(self, name: str) -> bool:
         """Another option was kept since its latest trial, which has not failed and was not clearly slower."""

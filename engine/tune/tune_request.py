@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import checks, options
 from ..job import this_machine
-from ..options import OPTIONS, by_key
+from ..options import BY_KEY, OPTIONS
 from ..options.catalogue import did_you_mean
 from ..presets import Preset
 from ..proof import duration, proof_start, request
@@ -50,7 +50,7 @@ def checked(limits: Limits) -> Limits:
         if stage not in STAGES:
             near = did_you_mean(stage, STAGES)
             raise ProofError(f"{stage!r} cannot be searched{near}; there are {', '.join(STAGES)}")
-    policies = by_key(OPTIONS)["precision.policy"].choices
+    policies = BY_KEY["precision.policy"].choices
     for policy in limits.precisions or ():
         if policy not in policies:
             raise ProofError(f"there is no precision {policy!r}; there are {', '.join(policies)}")

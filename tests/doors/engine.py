@@ -54,7 +54,7 @@ from gputui.engine.notify import sending, targets
 from gputui.engine.notify.sending import Notice
 from gputui.engine.notify.targets import Targets
 from gputui.engine.options import (
-    GROUPS, OPTIONS, OptionInfo, Options, SCHEMA_VERSION, by_key, gpu_choice, input, options_json, resolve_key,
+    BY_KEY, GROUPS, OPTIONS, OptionInfo, Options, SCHEMA_VERSION, gpu_choice, input, options_json, resolve_key,
 )
 from gputui.engine.options.catalogue import About, Group, catalogue
 from gputui.engine.options.own_code import BATCHED

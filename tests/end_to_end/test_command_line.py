@@ -304,7 +304,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def presses(stop_signal: str = "none") -> SimpleNamespace:
         steps.append(f"Ctrl-C and {stop_signal} are the measurement's")
-        return SimpleNamespace(count=0, asked=[], more="")
+        return SimpleNamespace(count=0, ask=lambda *_: None, rounds=lambda *_: ())
 
     def wait(asked: request.Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
         tell("waiting: GPU 0 is in use")
@@ -391,7 +391,6 @@ def test_the_exit_code_of_a_measurement(
     fields: dict[str, Any], presses: int, code: int, home: Path, done: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(home, **fields)
-    monkeypatch.setattr(
-        measuring, "Presses", lambda *_: SimpleNamespace(count=presses, asked=[(2,)] * presses, more="")
-    )
+    pressed = SimpleNamespace(count=presses, ask=lambda *_: None, rounds=lambda *_: ())
+    monkeypatch.setattr(measuring, "Presses", lambda *_: pressed)
     assert measuring.measure(asked(), FollowOptions(anyway=True)) == code

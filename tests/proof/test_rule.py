@@ -139,7 +139,7 @@ def test_a_trial_is_diagnosed_as_the_real_run_with_what_the_proof_knows(
     diagnosed = proof_loop.of_trial(Run(Path("x")), preset, 0.25, 0.1)
     assert diagnosed["verdict"]
     assert (seen[0].steps_per_epoch, seen[0].ablation, seen[0].communication) == (per_epoch, 0.25, 0.1)
-    assert seen[0].options == proof_loop.flat(preset)
+    assert seen[0].options == preset.options.values()
     assert seen[0].options["train.steps_per_epoch"] == preset.options.train.steps_per_epoch
 
 

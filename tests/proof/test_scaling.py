@@ -279,15 +279,17 @@ def written(path: Path, made: Request) -> Path:
     return path / "request.json"
 
 
-def in_file(preset: Preset) -> dict[str, Any]:
-    """The options as a run's folder has them."""
-    return dict(json.loads(options_json.to_json(preset.options)))
+def in_folder(folder: Path, preset: Preset) -> Run:
+    """A run's folder with its options."""
+    folder.mkdir(parents=True)
+    (folder / options_json.FILE).write_text(options_json.to_json(preset.options))
+    return Run(folder)
 
 
 def test_the_queue_follows_what_was_measured_on_these_gpus(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "proofs").mkdir(parents=True)
     preset, models, one = presets.defaults(), ["a GPU"], home / "proofs/20261127-010101-scaling"
-    own = in_file(preset)
+    own = in_folder(home / "runs/own", preset)
     assert copies.measured(own, 3, models) == "not measured: gputui scaling --copies 1,2,3"
     assert measured_copies(home / "proofs/on-the-cpu", monkeypatch, lambda count: 1000.0 * count).changes_kept == {}
     record = measured_copies(one, monkeypatch, {1: 1000.0, 2: 1500.0, 3: 1505.0}.__getitem__, here=with_gpu())
@@ -308,12 +310,14 @@ def test_the_queue_follows_what_was_measured_on_these_gpus(home: Path, monkeypat
         options = presets.defaults([f"device.visible={given}"]).options
         assert copies.changes_for_queue(record, options) == {"run.per_gpu": 2} | added, given
     assert copies.measured(own, 2, ["another GPU"]).startswith("not measured")
-    assert copies.measured(in_file(presets.defaults(["batch_size=7"])), 2, models).startswith("not measured")
+    assert copies.measured(in_folder(home / "runs/other", presets.defaults(["batch_size=7"])), 2, models).startswith(
+        "not measured"
+    )
     improved_preset.save(folder.find(one.name), home / "shared.yaml")
     saved = (home / "shared.yaml").read_text()
     shared = presets.resolve(str(home / "shared.yaml"), ["train.learning_rate=0.5"])
     assert shared.options.run.per_gpu == 2
-    assert copies.measured(in_file(shared), 2, models) == f"{one.name} has measured it"
+    assert copies.measured(in_folder(home / "runs/shared", shared), 2, models) == f"{one.name} has measured it"
     assert "2 copies at once on one GPU train 1.50 times as many samples" in saved.partition("\n")[0]
     record = measured_copies(home / "proofs/slower", monkeypatch, lambda count: 1000.0 / count, here=with_gpu())
     assert record.changes_kept == {}

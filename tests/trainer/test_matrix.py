@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.doors.engine import OPTIONS, Machine, by_key, checks, recalled
+from tests.doors.engine import BY_KEY, Machine, checks, recalled
 from tests.doors.engine import presets_PresetError as PresetError
 from tests.doors.tui import scaled_learning_rate as scaled_rate
 from tests.support.combinations import any_two
@@ -68,7 +68,7 @@ def test_each_combination_learns(settings: tuple[str, ...], build: Build) -> Non
 
 @pytest.mark.parametrize(("kind", "why"), [("central_storage", "wrong metrics"), ("parameter_server", "cannot fit")])
 def test_a_strategy_that_keras_cannot_fit_with_is_not_offered_and_refused_with_the_reason(kind: str, why: str) -> None:
-    assert kind not in by_key(OPTIONS)["strategy.kind"].accepts
+    assert kind not in BY_KEY["strategy.kind"].accepts
     with pytest.raises(PresetError) as refusal:
         options(f"strategy.kind={kind}")
     told = str(refusal.value)

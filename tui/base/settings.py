@@ -30,9 +30,8 @@ def setting(default: Any, meaning: str, *, choices: tuple[str, ...] = (), limits
 
 def of_option(name: str) -> Any:
     """Declare the setting of the option `notify.NAME`, which is the value for presets that do not give the option."""
-    info = targets.option(name)
-    return setting(targets.DEFAULTS[name], info.about.help.removesuffix(f"; not given: {targets.DEFAULTS[name]}"),
-                   choices=info.choices)  # fmt: skip
+    info, default = targets.option(name), vars(targets.Targets())[name]
+    return setting(default, info.about.help.removesuffix(f"; not given: {default}"), choices=info.choices)
 
 
 @dataclass(frozen=True)

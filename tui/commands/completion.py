@@ -83,14 +83,15 @@ def run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -
 
 def ended_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Leave out `latest` and ids that are already on the command line."""
-    named = context.params.get("names") or ()
-    return [item for item in run(context, parameter, incomplete) if item.value not in ("latest", *named)]
+    return [item for item in _unnamed(context, run(context, parameter, incomplete)) if item.value != "latest"]
 
 
 def queued_run(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Leave out ids that are already on the command line."""
-    named = context.params.get("names") or ()
-    return [item for item in _fitting(entry_names(), incomplete) if item.value not in named]
+    return _unnamed(context, _fitting(entry_names(), incomplete))
+
+
+def _unnamed(context: click.Context, items: list[CompletionItem]) -> list[CompletionItem]:
+    return [item for item in items if item.value not in (context.params.get("names") or ())]
 
 
 def tag(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

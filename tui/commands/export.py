@@ -21,11 +21,10 @@ if is_called():
     from ...engine.export import export_folder
     from ...engine.export import own_code as form_part
     from ...engine.export import script as script_part
-    from ...engine.export.own_code import Form
     from ...engine.files.writing import refuse_existing, write_new
     from ...engine.interpreter import interpreter
     from ...engine.job import this_machine
-    from ...engine.presets import Preset, saving
+    from ...engine.presets import saving
 
 
 @click.command()
@@ -45,50 +44,40 @@ def export(preset: str, settings: Sequence[str], output: str | None) -> None:
     output = None if output == STDOUT else output
     exported = preset_files.resolve(preset, settings)
     workload = exported.options.workload
-    if workload.entry is not None:
-        try:
-            entry.examine(workload.entry, Path(os.path.expanduser(workload.folder or ".")).absolute())
-        except entry.EntryFault as fault:
-            raise Refused(f"workload.entry: {fault}; {fault.change}") from None
-    for finding in checks.of_options(exported.options, this_machine.read()):
-        raise Refused(str(finding))
-    if output is not None:
-        refuse_existing(Path(output))
     try:
+        if workload.entry is not None:
+            entry.examine(workload.entry, Path(os.path.expanduser(workload.folder or ".")).absolute())
+        for finding in checks.of_options(exported.options, this_machine.read()):
+            raise Refused(str(finding))
+        if output is not None:
+            refuse_existing(Path(output))
         form = form_part.asked(exported)
+        for warning in form.warnings if form is not None else ():
+            complain(warning)
+        is_folder = output is not None and (output.endswith(os.sep) or os.path.isdir(output))
+        folder = export_folder.export(exported, Path(output), form) if output is not None and is_folder else None
+    except entry.EntryFault as fault:
+        raise Refused(f"workload.entry: {fault}; {fault.change}") from None
     except form_part.RefusedError as fault:
         raise Refused(f"{clean(str(fault))}\n{clean(fault.hint)}") from None
-    for warning in form.warnings if form is not None else ():
-        complain(warning)
-    if output is not None and (output.endswith(os.sep) or os.path.isdir(output)):
-        _export_folder(exported, Path(output), form)
+    except saving.SaveError as fault:
+        raise Refused(str(fault)) from None
+    if output is not None and folder is not None:
+        target = Path(output)
+        print(f"{clean(target)} written; its {export_folder.README} says how to train with it elsewhere")
+        if folder.data is not None:
+            place, to = folder.data
+            complain(f"{clean(place)} is not copied, as it is missing or large; put it at {clean(target / to)}")
         return
     script, paths = script_part.with_paths(exported, form=form)
     if output is None:
         sys.stdout.write(script)
     else:
         write_new(Path(output), script)
-        command = f"{shlex.quote(clean(_python(exported)))} {shlex.quote(clean(output))}"
+        python, in_path = interpreter.chosen(exported.options.run.python), shutil.which("python")
+        if in_path and os.path.dirname(in_path) == os.path.dirname(python):
+            python = "python"
+        command = f"{shlex.quote(clean(python))} {shlex.quote(clean(output))}"
         print(f"{clean(output)} written; {command} runs it")
     if paths:
         complain(f"the script names {paths[0]} of this machine; -o FOLDER/ exports a folder that runs elsewhere")
-
-
-def _export_folder(preset: Preset, target: Path, form: Form | None) -> None:
-    """Write the preset with its script and code as a folder for another machine. Raises Refused."""
-    try:
-        made = export_folder.export(preset, target, form)
-    except entry.EntryFault as fault:
-        raise Refused(f"workload.entry: {fault}; {fault.change}") from None
-    except saving.SaveError as fault:
-        raise Refused(str(fault)) from None
-    print(f"{clean(target)} written; its {export_folder.README} says how to train with it elsewhere")
-    if made.data is not None:
-        place, to = made.data
-        complain(f"{clean(place)} is not copied, as it is missing or large; put it at {clean(target / to)}")
-
-
-def _python(preset: Preset) -> str:
-    python = interpreter.chosen(preset.options.run.python)
-    in_path = shutil.which("python")
-    return "python" if in_path and os.path.dirname(in_path) == os.path.dirname(python) else python

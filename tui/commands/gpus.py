@@ -38,7 +38,7 @@ if is_called():
 
 WAIT_SECONDS = 5.0
 PER_USER = 3  # of the processes that a line names
-HEAD = ("GPU", "model", "memory", "busy", "state")
+HEAD: tuple[str, ...] = ("GPU", "model", "memory", "busy", "state")
 
 
 @click.command()
@@ -63,14 +63,13 @@ def gpus(as_json: bool) -> None:
     if not listed:
         print("This machine has no NVIDIA GPU; trainings run on the CPU.")
         return
+    rows, head = [_row(gpu) for gpu in listed], HEAD
     if following:
         from ...engine.queue.entries import name_of  # only if something is queued
 
         names = {uuid: name_of(run) for uuid, run in following.items()}
-        rows = [(*_row(gpu), names.get(gpu.key, "")) for gpu in listed]
-        show_table(Table((*HEAD, "next"), rows, right=(0, 2, 3)))
-    else:
-        show_table(Table(HEAD, [_row(gpu) for gpu in listed], right=(0, 2, 3)))
+        rows, head = [(*row, names.get(gpu.key, "")) for gpu, row in zip(listed, rows, strict=True)], (*HEAD, "next")
+    show_table(Table(head, rows, right=(0, 2, 3)))
     if any(process.idle_hours for gpu in listed for process in gpu.processes or ()):
         print(f"idle: {HOW_IDLE}")
 
@@ -240,23 +239,15 @@ def doctor(as_json: bool, deep: bool, python: str | None) -> int:
         print(to_json({"blocked": blocked, "findings": rows}))
     else:
         if sys.stdout.isatty():
-            console().print(_table(findings))
+            table = RichTable(box=None, pad_edge=False, show_header=False)
+            for no_wrap in (True, True, False):
+                table.add_column(no_wrap=no_wrap)
+            for finding in findings:
+                table.add_row(*cells(finding, STYLES[finding.level], "dim"))
+            console().print(table)
         else:
-            print(*(_lines(finding) for finding in findings), sep="\n")
+            for finding in findings:
+                remedy = f"\n{'':21}{clean(finding.remedy)}" if finding.remedy else ""
+                print(f"{finding.level:<8} {finding.about:<11} {clean(finding.what)}{remedy}")
         print(conclusion(findings))
     return FAILED if blocked else DONE
-
-
-def _lines(finding: Finding) -> str:
-    remedy = f"\n{'':21}{clean(finding.remedy)}" if finding.remedy else ""
-    return f"{finding.level:<8} {finding.about:<11} {clean(finding.what)}{remedy}"
-
-
-def _table(findings: list[Finding]) -> RichTable:
-    table = RichTable(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for finding in findings:
-        table.add_row(*cells(finding, STYLES[finding.level], "dim"))
-    return table

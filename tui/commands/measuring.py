@@ -3,9 +3,6 @@ Ctrl-C requests it to stop and shows its results so far; a second ends it at onc
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +39,6 @@ if is_called():
     from . import runs
     from .stopping import Presses, stop_in_queue
 
-POLL_SECONDS = 0.1
 MOST_WIDTH = 100  # of a printed chart
 
 
@@ -94,32 +90,21 @@ def measure(asked: Request, how: FollowOptions, resumes: Proof | None = None, tr
     try:
         if not how.quiet:
             print(begun, flush=True)
-        _follow(proof, process, presses, how)
+        presses.ask(lambda numbers: folder.request_stop(proof, numbers), lambda: process.poll() is None)
+        view = None if how.quiet else ProofLines(console(), draws_again(console().is_dumb_terminal))
+        try:
+            for _ in presses.rounds(lambda: process.poll() is None, lambda more: how.say(f"stopping{more}")):
+                if view is not None and (data := proof.record).is_read:
+                    view.show(data)
+            if view is not None:
+                view.show(proof.record)
+        finally:
+            if view is not None:
+                view.close()
     except errors.OutputFault as fault:
         return errors.unheard(fault, f"{proof.id} goes on; show it with: gputui proof {proof.id}")
     _show_end(proof, how)
     return _code(proof.record, presses)
-
-
-def _follow(proof: Proof, process: subprocess.Popen[bytes], presses: Presses, how: FollowOptions) -> None:
-    live = not how.quiet and draws_again(console().is_dumb_terminal)
-    view = None if how.quiet else ProofLines(console(), live)
-    requests = 0
-    try:
-        while process.poll() is None:
-            if presses.count > requests:
-                with contextlib.suppress(ProofError):  # it has not recorded its process id yet
-                    folder.request_stop(proof, presses.asked[requests])
-                    requests += 1
-                    how.say(f"stopping{presses.more}")
-            if view is not None and (data := proof.record).is_read:
-                view.show(data)
-            time.sleep(POLL_SECONDS)
-        if view is not None:
-            view.show(proof.record)
-    finally:
-        if view is not None:
-            view.close()
 
 
 def _show_end(proof: Proof, how: FollowOptions) -> None:

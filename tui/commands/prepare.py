@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,11 @@ def prepare(preset: str, settings: Sequence[str], output: str, estimate: bool, a
             manifest = preparing.prepare(asked, say, show)
     except KeyboardInterrupt:
         if not estimate:
-            _say_how_to_go_on(folder)
+            begun = None
+            with contextlib.suppress(ManifestError):
+                begun = manifests.read(folder)
+            written = f"{len(begun.written)} of {counted(begun.files, 'files')} are complete" if begun else ""
+            complain(f"stopped: {written}; {preparing.AGAIN}" if written else "stopped: nothing was written")
         return INTERRUPTED
     except (PrepareError, ManifestError, SaveError) as fault:
         complain(fault)
@@ -103,19 +107,6 @@ def prepare(preset: str, settings: Sequence[str], output: str, estimate: bool, a
         signal.signal(signal.SIGTERM, before)
     _show(manifest, asked, as_json)
     return DONE
-
-
-def _say_how_to_go_on(folder: Path) -> None:
-    try:
-        manifest = manifests.read(folder)
-    except ManifestError:
-        manifest = None
-    if manifest is None:
-        complain("stopped: nothing was written")
-    else:
-        complain(
-            f"stopped: {len(manifest.written)} of {counted(manifest.files, 'files')} are complete; {preparing.AGAIN}"
-        )
 
 
 def _show_estimate(estimate: Estimate, asked: request.Request, as_json: bool) -> None:
@@ -161,7 +152,7 @@ def _show(manifest: Manifest, asked: request.Request, as_json: bool) -> None:
 LINE_SECONDS = 10.0  # between two lines if there is no terminal
 
 
-@contextmanager
+@contextlib.contextmanager
 def progress_view() -> Iterator[tuple[Callable[[str], None], Callable[[preparing.Progress], None]]]:
     """Yield what prints a text, and what shows the progress: a bar on a terminal, else a line every LINE_SECONDS."""
     if not sys.stderr.isatty() or in_cell():

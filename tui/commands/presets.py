@@ -53,19 +53,13 @@ gputui guide says what build may return"""
 @click.pass_context
 def presets(context: click.Context) -> None:
     if context.invoked_subcommand is None:
-        _list(as_json=False)
+        context.invoke(presets_list, as_json=False)
 
 
 @presets.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def presets_list(as_json: bool) -> None:
     """List the presets that ship with gputui, and your own."""
-    _list(as_json)
-
-
-def _list(as_json: bool) -> None:
-    """Print name, owner and description of every preset that has a name, and of the presets in the current folder: as a
-    table, or as one JSON object per line."""
     table = Table(box=None, pad_edge=False, show_header=False)
     here = {f"./{path.name}": path for path in preset_files.in_current_folder()}
     for name, path in (preset_files.named_presets() | here).items():
@@ -186,8 +180,13 @@ def options(words: tuple[str, ...], as_json: bool) -> None:
     elif len(matches) == 1:
         _show_one(matches[0])
     elif sys.stdout.isatty():
+        out = console()
+        width, indent = min(TEXT_WIDTH, out.width), 4 * " "
+        wrapper = textwrap.TextWrapper(width, indent, indent, break_on_hyphens=False)
         for info in matches:
-            _show_in_brief(info)
+            out.print(Text.assemble((info.key, "bold"), f"  {_default(info)}  ", (_takes(info), "dim")))
+            for text in filter(None, (info.about.help, info.about.helps and f"helps: {info.about.helps}")):
+                print(wrapper.fill(text))
     else:
         rows = [[info.key, _default(info), _takes(info), info.about.help, info.about.helps] for info in matches]
         show_table(TextTable(["option", "default", "takes", "what it does", "helps"], rows))
@@ -233,14 +232,6 @@ def _default(info: OptionInfo) -> str:
 def _takes(info: OptionInfo) -> str:
     takes = "text" if info.accepts.startswith("text: ") else info.accepts
     return takes + (f" ({info.about.unit})" if info.about.unit else "")
-
-
-def _show_in_brief(info: OptionInfo) -> None:
-    out = console()
-    width, indent = min(TEXT_WIDTH, out.width), "    "
-    out.print(Text.assemble((info.key, "bold"), f"  {_default(info)}  ", (_takes(info), "dim")))
-    for text in filter(None, (info.about.help, info.about.helps and f"helps: {info.about.helps}")):
-        print(textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False))
 
 
 def _show_one(info: OptionInfo) -> None:

@@ -77,70 +77,47 @@ def queue(context: click.Context, as_json: bool) -> None:
     listing = entries.listing()
     for line in (*listing.damage, *queue_settings.read().faults):
         complain(line)
-    rows = _rows(listing.entries)
-    if as_json:
-        for row in rows:
-            print(to_json(row))
-        return
-    if entries.is_paused():
+    listed = sorted(listing.entries, key=lambda entry: entry.state in entries.WAITS)  # those that have begun, first
+    news, gpus, is_paused = entries.news(), waiting.gpus(), entries.is_paused()
+    starts, places = waiting.starts_in(listing.entries, news), waiting.places_of(listing.entries)
+    if not as_json and is_paused:
         print(PAUSED)
-    if not rows:
+    if not as_json and not listed:
         print(EMPTY)
         return
-    named = [row | {"run": _named(entry)} for row, entry in zip(rows, _in_order(listing.entries), strict=True)]
-    show_table(Table(HEADS, [[str(row[head] or "") for head in HEADS] for row in named]))
-
-
-def _named(entry: Entry) -> str:
-    about = entry.what
-    if entry.kind == "run":
-        title = titles.title_of(entry.folder)
-        about = (
-            title.within(len(title.preset) + len(": ") + CHANGES_WIDTH).removeprefix(title.preset).removeprefix(": ")
-        )
-    return f"{entry.name} ({about})" if about else entry.name
-
-
-def _in_order(listed: Sequence[Entry]) -> list[Entry]:
-    return sorted(listed, key=lambda entry: entry.state in entries.WAITS)
-
-
-def _rows(listed: Sequence[Entry]) -> list[dict[str, Any]]:
-    """One row of plain values for each entry: first those that have begun, then those that wait, in their order."""
-    news = entries.news()
-    gpus, why, starts = waiting.gpus(), news.why, waiting.starts_in(listed, news)
-    places = waiting.places_of(listed)
-    rows: list[dict[str, Any]] = []
-    for entry in _in_order(listed):
-        place = places.get(entry.run)
-        rows.append(
-            {
-                "place": place,
-                "run": entry.run,
-                "name": entry.name,
-                "kind": entry.what or entry.kind,
-                "state": entry.state,
-                "needs": free_devices.needs_text(entry, gpus),
-                "when": _when(entry, starts),
-                "starts_in_seconds": starts.get(entry.run),
-                "why": waiting.why_of(entry, why),
-                "group": entry.group,
-                "after": entry.after,
-                "tries": entry.tries,
-                "slurm_job": entry.slurm_job,
-                "queued_t": entry.queued_at,
-                "started_t": entry.started_at,
-            }
-        )
-    return rows
-
-
-def _when(entry: Entry, starts: Mapping[str, float | None]) -> str:
-    if entry.run not in starts:
-        return since(entry.started_at or 0)
-    if entry.state == "held" or entry.is_of_slurm or entries.is_paused():
-        return ""
-    return waiting.when_text(starts[entry.run]) or "unknown"
+    cells = []
+    for entry in listed:
+        waits = entry.run in starts
+        when = waiting.when_text(starts[entry.run]) or "unknown" if waits else since(entry.started_at or 0)
+        row = {
+            "place": places.get(entry.run),
+            "run": entry.run,
+            "name": entry.name,
+            "kind": entry.what or entry.kind,
+            "state": entry.state,
+            "needs": free_devices.needs_text(entry, gpus),
+            "when": "" if waits and (entry.state == "held" or entry.is_of_slurm or is_paused) else when,
+            "starts_in_seconds": starts.get(entry.run),
+            "why": waiting.why_of(entry, news.why),
+            "group": entry.group,
+            "after": entry.after,
+            "tries": entry.tries,
+            "slurm_job": entry.slurm_job,
+            "queued_t": entry.queued_at,
+            "started_t": entry.started_at,
+        }
+        if as_json:
+            print(to_json(row))
+            continue
+        about = entry.what
+        if entry.kind == "run":
+            title = titles.title_of(entry.folder)
+            in_brief = title.within(len(title.preset) + len(": ") + CHANGES_WIDTH)
+            about = in_brief.removeprefix(title.preset).removeprefix(": ")
+        row["run"] = f"{entry.name} ({about})" if about else entry.name
+        cells.append([str(row[head] or "") for head in HEADS])
+    if not as_json:
+        show_table(Table(HEADS, cells))
 
 
 # ---- changing --------------------------------------------------------------------------------------

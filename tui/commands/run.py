@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -24,9 +23,8 @@ if is_called():
     from ...engine.follow import following, to_tensorboard
     from ...engine.follow.following import FollowerState
     from ...engine.presets import SHIPPED
-    from ...engine.runs import Run, RunError, event_reading, titles
+    from ...engine.runs import RunError, event_reading, titles
     from ...engine.runs import history as run_history
-    from ...engine.runs.event_reading import RunEvents
     from ...engine.runs.parsing import line_of
     from ...engine.runs.run import STATE_LABELS, WAITING
     from ...engine.units import counted
@@ -57,26 +55,20 @@ def stop(names: Sequence[str]) -> int:
     code = DONE
     for name in dict.fromkeys(names):
         try:
-            _stop(name)
+            run = run_folders.find(name)
+            if stop_in_queue(run, run.name, "it"):
+                continue
+            run_folders.request_stop(run)
         except RunError as fault:
             complain(fault)
             code = WRONG
+            continue
+        deadline = time.monotonic() + 2
+        while (state := run.state) in ("running", "stopping") and time.monotonic() < deadline:
+            time.sleep(0.1)
+        stopping = "is stopping; repeat the command to end it at once"
+        print(f"{run.name} {stopping if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
     return code
-
-
-def _stop(name: str) -> None:
-    """Ask a run to stop, and print its state at most 2 s later. One that the queue is starting is waited for up to 20
-    s."""
-    run = run_folders.find(name)
-    if stop_in_queue(run, run.name, "it"):
-        return
-    run_folders.request_stop(run)
-    deadline = time.monotonic() + 2
-    while run.state in ("running", "stopping") and time.monotonic() < deadline:
-        time.sleep(0.1)
-    state = run.state
-    stopping = "is stopping; repeat the command to end it at once"
-    print(f"{run.name} {stopping if state in ('running', 'stopping') else STATE_LABELS.get(state, state)}")
 
 
 @click.command()
@@ -139,10 +131,19 @@ def history(run: str, form: str, output: str | None) -> None:
     recorded = event_reading.read_events(named.path, keep_lines=form == "jsonl")
     for damage in recorded.damage:
         complain(f"{named.name}: {damage}")
-    if form == "csv":
-        _write(_as_csv(named, recorded), output)
-    else:
+    if form == "jsonl":
         _write("".join(line_of(event) + "\n" for event in recorded.events), output)
+        return
+    table = run_history.rows(recorded.events)
+    if not table:
+        goes_on = named.is_active or named.state == WAITING
+        why = " so far" if goes_on else ": it ended before its first step"
+        raise Refused(f"{named.name} has no figures{'' if recorded.damage else why}")
+    out = io.StringIO()
+    writer = csv.DictWriter(out, run_history.columns(table), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    _write(out.getvalue(), output)
 
 
 def _write(text: str, output: str | None) -> None:
@@ -151,19 +152,6 @@ def _write(text: str, output: str | None) -> None:
     else:
         write_new(Path(output), text)
         print(f"{clean(output)} written")
-
-
-def _as_csv(run: Run, recorded: RunEvents) -> str:
-    table = run_history.rows(recorded.events)
-    if not table:
-        goes_on = run.is_active or run.state == WAITING
-        why = " so far" if goes_on else ": it ended before its first step"
-        raise Refused(f"{run.name} has no figures{'' if recorded.damage else why}")
-    out = io.StringIO()
-    writer = csv.DictWriter(out, run_history.columns(table), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    return out.getvalue()
 
 
 @click.command("follow")
@@ -180,7 +168,12 @@ def follow(run: str, targets: Sequence[str], detach: bool) -> int:
     if not targets:
         if detach:
             raise Refused("--detach needs --to TARGET")
-        _show(followed)
+        states = following.states(followed.path)
+        if not states:
+            some = "--to tensorboard starts one, and gputui follow --help lists others"
+            raise Refused(f"{followed.name} has no followers; {some}")
+        for state in states:
+            print(clean(f"{state.target}: {_line(state)}"))
         return DONE
     if lines := following.missing(targets):
         raise Refused("\n".join(lines))
@@ -190,8 +183,22 @@ def follow(run: str, targets: Sequence[str], detach: bool) -> int:
     if detach:
         print(f"{followed.name} is followed in the background; gputui follow {followed.name} shows how far it is")
         return DONE
+    code, problems = DONE, dict.fromkeys(followers, "")
     try:
-        return _wait(followed, followers)
+        while followers:  # until all have ended; DONE if all have written everything
+            time.sleep(POLL_SECONDS)
+            for target, process in list(followers.items()):
+                ended, state = process.poll() is not None, following.state(followed.path, target)
+                if ended and process.returncode == 0 and state.is_alive:
+                    continue  # another follower of this target goes on
+                if ended:
+                    del followers[target]
+                    code = code if process.returncode == 0 else FAILED
+                    print(clean(f"{target}: {_line(state)}"), flush=True)
+                elif state.is_alive and state.place.problem != problems[target]:
+                    problems[target] = state.place.problem
+                    complain(f"{target}: {state.words}")
+        return code
     except KeyboardInterrupt:
         for process in followers.values():
             process.terminate()
@@ -199,35 +206,6 @@ def follow(run: str, targets: Sequence[str], detach: bool) -> int:
         return INTERRUPTED
 
 
-def _show(run: Run) -> None:
-    states = following.states(run.path)
-    if not states:
-        raise Refused(
-            f"{run.name} has no followers; --to tensorboard starts one, and gputui follow --help lists others"
-        )
-    for state in states:
-        print(clean(f"{state.target}: {_line(state)}"))
-
-
 def _line(state: FollowerState) -> str:
     where = f" to {state.place.where}" if state.place.where else ""
     return f"{state.words}, {counted(state.place.number, 'rows')} written{where}"
-
-
-def _wait(run: Run, followers: dict[str, subprocess.Popen[bytes]]) -> int:
-    """Print each change of the followers' states until all have ended. DONE if all have written everything."""
-    code, words = DONE, dict.fromkeys(followers, "")
-    while followers:
-        time.sleep(POLL_SECONDS)
-        for target, process in list(followers.items()):
-            ended, state = process.poll() is not None, following.state(run.path, target)
-            if ended and process.returncode == 0 and state.is_alive:
-                continue  # another follower of this target goes on
-            if ended:
-                del followers[target]
-                code = code if process.returncode == 0 else FAILED
-                print(clean(f"{target}: {_line(state)}"), flush=True)
-            elif state.is_alive and state.place.problem != words[target]:
-                words[target] = state.place.problem
-                complain(f"{target}: {state.words}")
-    return code

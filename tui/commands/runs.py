@@ -20,7 +20,7 @@ if is_called():
 
     from ...engine import runs as run_folders
     from ...engine.compare import comparison as comparisons
-    from ...engine.compare.comparison import Comparison, LineUp
+    from ...engine.compare.comparison import Comparison
     from ...engine.files.values import to_json
     from ...engine.files.writing import used_bytes
     from ...engine.runs import Run, run_cluster, titles, trash
@@ -215,13 +215,18 @@ def runs_rm(names: Sequence[str], latest: bool, yes: bool) -> int:
         raise Refused("latest may be another run by now, and is not deleted; name the run, or give --latest")
     if not names and not latest:
         raise Refused("name the runs to delete; gputui runs lists them")
-    to_delete = _with_workers([run_folders.find(name) for name in (*names, *(["latest"] if latest else []))])
-    states = {run: run.state for run in to_delete}
+    all_runs = dict.fromkeys(run_folders.find(name) for name in (*names, *(["latest"] if latest else [])))
+    for run in all_runs.copy():
+        if others := run_cluster.other_workers(run):
+            named_too = ", ".join(clean(other.name) for other in others)
+            print(f"with {clean(run.name)} go the runs of its other workers: {named_too}")
+        all_runs |= dict.fromkeys(others)
+    states = {run: run.state for run in all_runs}
     going_on = [run for run, state in states.items() if state in run_folders.ACTIVE_STATES or state == WAITING]
     for run in going_on:
         stops = "takes it out of the queue" if states[run] == WAITING else "stops it"
         complain(f"{run.name} is not deleted: it is {states[run]}; gputui stop {run.name} {stops}")
-    to_delete = [run for run in to_delete if run not in going_on]
+    to_delete = [run for run in all_runs if run not in going_on]
     if not to_delete:
         return WRONG
     if not yes:
@@ -240,17 +245,6 @@ def delete(items: Sequence[Deletable], what: str, reserve: Reserve | None = None
     freed = f": {size(sum(sizes[item.id] for item in gone))} are free" if gone else ""
     print(f"deleted {counted(len(gone), what)}{freed}")
     return bool(refused)
-
-
-def _with_workers(named: Sequence[Run]) -> list[Run]:
-    """Return the runs and, for a run of several machines, the runs of its other workers, which are also printed."""
-    all_runs = dict.fromkeys(named)
-    for run in all_runs.copy():
-        if others := run_cluster.other_workers(run):
-            named_too = ", ".join(clean(other.name) for other in others)
-            print(f"with {clean(run.name)} go the runs of its other workers: {named_too}")
-        all_runs |= dict.fromkeys(others)
-    return list(all_runs)
 
 
 def ask_before_deleting(items: Sequence[Deletable], lines: Sequence[str], what: str, contents: str) -> None:
@@ -285,7 +279,17 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
     elif unpin:
         print("no baseline is pinned any more" if comparisons.unpin() else "no baseline was pinned")
     else:
-        comparison = comparisons.compare(_line_up(names, baseline))
+        named = [run_folders.find(name) for name in names]
+        line_up = comparisons.line_up(named, None if baseline is None else run_folders.find(baseline))
+        if len(line_up.runs) == 1:
+            if line_up.lost:
+                complain(line_up.lost)
+            if line_up.choice == "first":
+                raise Refused(
+                    "name two or more runs, or pin one first: gputui compare --pin RUN; gputui runs lists them"
+                )
+            raise Refused(f"name a run other than the baseline, {line_up.runs[0].id}; gputui runs lists them")
+        comparison = comparisons.compare(line_up)
         if form is None:
             head, *rows = wording.table_rows(comparison)
             show_table(DrawnTable(head, rows, right=range(1, len(head))))
@@ -309,15 +313,3 @@ def _show_bars(comparison: Comparison) -> None:
     print()
     show_table(DrawnTable(["", interval_bar.HEAD, last], cells, right=[1], bars=bars))
     print()
-
-
-def _line_up(names: Sequence[str], against: str | None) -> LineUp:
-    named = [run_folders.find(name) for name in names]
-    line_up = comparisons.line_up(named, None if against is None else run_folders.find(against))
-    if len(line_up.runs) > 1:
-        return line_up
-    if line_up.lost:
-        complain(line_up.lost)
-    if line_up.choice == "first":
-        raise Refused("name two or more runs, or pin one first: gputui compare --pin RUN; gputui runs lists them")
-    raise Refused(f"name a run other than the baseline, {line_up.runs[0].id}; gputui runs lists them")

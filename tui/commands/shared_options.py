@@ -31,14 +31,24 @@ JSON_OR_DETACH = "--json follows the run, and --detach does not: leave one of th
 wait_option = click.option("--wait", is_flag=True, help="Wait until the devices are free, then start.")
 
 
-def queue_options(command: Command) -> Command:
-    """The command gets --queue and --after as `queue` and `after`."""
-    queued = click.option(
-        "--queue", is_flag=True, help="Put it in the queue, which starts it when its devices are free."
-    )
-    after = click.option("--after", metavar="RUN", shell_complete=completion.run,
-                         help="With --queue: not before this run or measurement has ended.")  # fmt: skip
-    return queued(after(command))
+def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """A decorator that declares several options, in this order."""
+    return lambda command: functools.reduce(lambda declared, option: option(declared), reversed(options), command)
+
+
+queue_options = together(
+    click.option("--queue", is_flag=True, help="Put it in the queue, which starts it when its devices are free."),
+    click.option("--after", metavar="RUN", shell_complete=completion.run,
+                 help="With --queue: not before this run or measurement has ended."),
+)  # fmt: skip
+# The command gets --cluster as `workers`.
+cluster_options = together(
+    click.option("--cluster", "workers", metavar="HOST:PORT,...",
+                 help="The workers of strategy.kind=multi_worker, the same list on each machine; the first is the "
+                 "chief."),
+    click.option("--worker", type=click.IntRange(min=0), metavar="N",
+                 help="With --cluster: which of its addresses is this worker's, counted from 0."),
+)  # fmt: skip
 
 
 def one_of(default: str | None = None, **forms: str) -> Callable[[Command], Command]:
@@ -85,19 +95,6 @@ def settings_option(help: str = SET_HELP) -> Callable[[Command], Command]:
     return click.option(
         "--set", "settings", metavar="KEY=VALUE", multiple=True, help=help, shell_complete=completion.setting
     )
-
-
-def cluster_options(command: Command) -> Command:
-    """The command gets --cluster and --worker as `workers` and `worker`."""
-    of_which = click.option("--worker", type=click.IntRange(min=0), metavar="N",
-        help="With --cluster: which of its addresses is this worker's, counted from 0.")  # fmt: skip
-    named = click.option(
-        "--cluster",
-        "workers",
-        metavar="HOST:PORT,...",
-        help="The workers of strategy.kind=multi_worker, the same list on each machine; the first is the chief.",
-    )
-    return named(of_which(command))
 
 
 def join_cluster(workers: str | None, worker: int | None) -> None:
@@ -176,15 +173,10 @@ def follow_options(
                 raise Refused("--json and --markdown do not go together")
             return command(*arguments, how=how, **options)
 
-        queue_options(followed)
-        click.option("--anyway", is_flag=True, help=anyway)(followed)
-        if wait:
-            click.option("--wait", is_flag=True, help=WAIT_HELP)(followed)
-        if markdown:
-            click.option("--markdown", is_flag=True, help=markdown)(followed)
-        click.option("--json", is_flag=True, help=json)(followed)
-        if output:
-            click.option("-o", "--output", metavar="FILE", help=output)(followed)
+        flags = [("json", json), ("markdown", markdown), ("wait", WAIT_HELP if wait else ""), ("anyway", anyway)]
+        named = [click.option(f"--{name}", is_flag=True, help=text) for name, text in flags if text]
+        saved = [click.option("-o", "--output", metavar="FILE", help=output)] if output else []
+        together(*saved, *named, queue_options)(followed)
         return followed
 
     return declare

@@ -7,13 +7,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ...engine import runs as run_folders
 from ...engine.process import resuming
-from ...engine.runs import Run
+from ...engine.runs import Run, RunError
 from ...engine.runs.run import WAITING
 from ...engine.system import stop_signals
 from ..base.errors import TO_BE_RESUMED, exit_code
@@ -21,6 +21,7 @@ from ..base.errors import TO_BE_RESUMED, exit_code
 if TYPE_CHECKING:
     from ...engine.proof.folder import Proof
 
+POLL_SECONDS = 0.1
 AGAIN_SECONDS = 0.3  # a program that started this one, such as a launcher, may pass Ctrl-C on and so double it
 
 
@@ -43,19 +44,34 @@ class Presses:
     def count(self) -> int:
         return len(self.asked)
 
-    @property
-    def more(self) -> str:
-        """A text that says what the next Ctrl-C does; empty if no person has pressed Ctrl-C."""
-        return "; press Ctrl-C again to end it at once" if run_folders.ASKED_BY_PERSON in self.asked else ""
-
-    def ask(self, act: Callable[[Sequence[int]], None]) -> None:
-        """Call `act` in a thread with the signal numbers of each request, earlier ones included, from now on."""
+    def ask(self, send: Callable[[Sequence[int]], None], begins: Callable[[], bool]) -> None:
+        """Call `send` in a thread with the signal numbers of each request, earlier ones included, from now on. After a
+        RunError, as before the process id is recorded, it is called again while the training `begins`."""
 
         def pass_on() -> None:
             while True:
-                act(self._waiting.get())
+                numbers, is_over = self._waiting.get(), False
+                while not is_over:
+                    try:
+                        send(numbers)
+                        is_over = True
+                    except RunError:
+                        is_over = not begins()
+                        time.sleep(POLL_SECONDS)
 
         threading.Thread(target=pass_on, name="presses", daemon=True).start()
+
+    def rounds(self, goes_on: Callable[[], bool], stopping: Callable[[str], None]) -> Iterator[None]:
+        """Yield every POLL_SECONDS while `goes_on`. `stopping` gets for each request a text that says what the next
+        Ctrl-C does; empty if no person has pressed Ctrl-C."""
+        shown = 0
+        while goes_on():
+            yield
+            if self.count > shown:
+                shown += 1
+                stopping("; press Ctrl-C again to end it at once" if run_folders.ASKED_BY_PERSON in self.asked else "")
+            if goes_on():
+                time.sleep(POLL_SECONDS)
 
     def _pressed(self, _number: int, frame: Any) -> None:
         if not _at_a_terminal():

@@ -6,25 +6,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from ...engine.follow_targets import FOLDER as FOLLOW_FOLDER
-from ..base.errors import (
-    DONE,
-    FAILED,
-    OutputFault,
-    Refused,
-    clean,
-    complain,
-    report,
-    unheard,
-)
+from ..base.errors import DONE, FAILED, OutputFault, Refused, clean, complain, report, unheard
 from . import completion, is_called
 from .shared_options import (
     JSON_OR_DETACH,
@@ -38,7 +28,7 @@ from .shared_options import (
 
 if is_called():
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn
+    from rich.progress import BarColumn, Progress, TextColumn
     from rich.table import Table
     from rich.text import Text
 
@@ -57,7 +47,7 @@ if is_called():
     from ...engine.presets import Preset
     from ...engine.process import launch, resuming
     from ...engine.queue import adding
-    from ...engine.runs import Follower, Run, RunError, checkpoint_files, code_files, events, titles
+    from ...engine.runs import Follower, Run, checkpoint_files, code_files, events, titles
     from ...engine.runs.events import Event, Finished, Summary
     from ...engine.runs.launched_with import options_of, python_of
     from ...engine.runs.parsing import line_of
@@ -67,14 +57,12 @@ if is_called():
     from ..base.glyphs import draws_again
     from ..printing.plain_tables import console
     from ..reading.run.snapshot import EpochMean
-    from ..wording import run as best_epochs
     from ..wording import run as wording
     from ..wording.run import DOING, ENDED, compiling, doing, error_text, is_early, naming_log, scaled_learning_rate
     from . import queue as in_queue
     from .stopping import Presses, code_of
 
-POLL_SECONDS = 0.1
-Started = TypeVar("Started")
+    Begun = tuple[Run, Follower, subprocess.Popen[bytes]]
 
 
 def run_preset(
@@ -105,17 +93,16 @@ def run_preset(
             complain(f"{run.name} is resumed")
             return _resume(run, as_json, detach, code, wait)
         complain(f"{reason}: a new run is started")
-    findings += start_worker.test_cluster(kind, here)
-    presses = Presses(preset.options.run.stop_signal)  # from here on Ctrl-C is for the run
     others = free_gpus.in_use(preset.options, here) if here.gpus and sys.stderr.isatty() else ""
     if others and not wait and not anyway:
         complain(f"warning: {others}\n--wait starts when they are free, device.visible=free:1 takes another GPU")
-    run, process = _when_free(preset.options, wait, presses, lambda: launch.start(preset, complain))
-    if detach:
-        if run.number is not None:
-            complain(f"{titles.with_name(run)} started; gputui watch {run.name} shows it")
-        return _detached(run, findings)
-    return _follow(run, Follower(run, keep_lines=as_json), process, as_json, findings, presses)
+
+    def start() -> Begun:
+        run, process = launch.start(preset, complain)
+        return run, Follower(run, keep_lines=as_json), process
+
+    return _trained(preset.options, start, "started", [*findings, *start_worker.test_cluster(kind, here)],
+                    as_json, detach, wait)  # fmt: skip
 
 
 def checked(
@@ -151,22 +138,6 @@ def _refusal(where: str, finding: Finding) -> str:
     return "\n".join(filter(None, (f"{where}: {what}", finding.remedy)))
 
 
-def _when_free(options: Options, wait: bool, presses: Presses, start: Callable[[], Started]) -> Started:
-    """If `wait`, begin when devices are free. Raises Refused, KeyboardInterrupt after a Ctrl-C."""
-    while True:
-        if wait:
-            free_gpus.wait(options, complain, lambda: presses.count > 0)
-        if presses.count:
-            raise KeyboardInterrupt
-        try:
-            return start()
-        except NotMeasuredError:
-            raise
-        except NotFree as fault:
-            if not wait:
-                raise Refused(f"{fault}\n--wait starts when that has changed") from None
-
-
 @click.command()
 @click.argument("run", required=False, shell_complete=completion.run)
 @click.option("--latest", is_flag=True, help="The newest run that can be resumed.")
@@ -198,25 +169,73 @@ def resume(
 def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool) -> int:
     if run.state == WAITING:
         raise run_folders.waiting_error(run, "resume")
-    kind = options_of(run).get(plan.KIND)
     here, joined = start_worker.machine_to_resume(run)
+    kind = options_of(run).get(plan.KIND)
     python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
     findings = [*checks.of_kind(kind, here), *joined, *python]
     for conflict in errors(findings):
         raise Refused(_refusal(run.name, conflict))
     findings += start_worker.test_cluster(kind, here)
-    follower = Follower(run, from_now=True, keep_lines=as_json)
-    presses = Presses(str(options_of(run).get("run.stop_signal", "none")))
-    preset = resuming.preset_to_resume(run)
 
-    def again() -> subprocess.Popen[bytes]:
-        return resuming.resume(run, code == "new", complain, from_copy=code == "copy")
+    def again() -> Begun:
+        follower = Follower(run, from_now=True, keep_lines=as_json)
+        return run, follower, resuming.resume(run, code == "new", complain, from_copy=code == "copy")
 
-    process = _when_free(preset.options, wait, presses, again)
-    if detach:
-        complain(f"{titles.with_name(run)} is resumed; gputui watch {run.name} shows it")
-        return _detached(run, findings)
-    return _follow(run, follower, process, as_json, findings, presses)
+    options = resuming.preset_to_resume(run).options
+    return _trained(options, again, "is resumed", findings, as_json, detach, wait)
+
+
+def _trained(
+    options: Options, begin: Callable[[], Begun], begun: str, findings: Sequence[Finding], as_json: bool, detach: bool,
+    wait: bool,
+) -> int:  # fmt: skip
+    """Begin a training, with `wait` when its devices are free. With `detach` print its id, else show its events until
+    it has ended. Raises Refused, and KeyboardInterrupt after a Ctrl-C before the training begins."""
+    presses = Presses(options.run.stop_signal)  # from here on Ctrl-C is for the run
+    training: Begun | None = None
+    while training is None:
+        if wait:
+            free_gpus.wait(options, complain, lambda: presses.count > 0)
+        if presses.count:
+            raise KeyboardInterrupt
+        try:
+            training = begin()
+        except NotMeasuredError:
+            raise
+        except NotFree as fault:
+            if not wait:
+                raise Refused(f"{fault}\n--wait starts when that has changed") from None
+    run, follower, process = training
+    try:
+        if detach:
+            complain(f"{titles.with_name(run)} {begun}; gputui watch {run.name} shows it")
+            say([*findings, *filter(None, [slurm.when_detached(os.environ)])])
+            print(run.id, flush=True)
+            return DONE
+        presses.ask(lambda numbers: run_folders.request_stop(run, numbers), lambda: run.state == "starting")
+        view = JsonView(run, findings) if as_json else LineView(run, console(), draws_again(console().is_dumb_terminal))
+        try:
+            if isinstance(view, LineView):
+                view.findings(findings)
+            for _ in presses.rounds(lambda: not follower.ended, view.stopping):
+                for event in follower.poll():
+                    view.show(event)
+        finally:
+            view.close()
+    except RuntimeError as fault:  # no thread can be started
+        report(fault)
+        return FAILED
+    except OutputFault as fault:  # the run itself continues
+        running = f"{run.name} is still running; show it with: gputui watch {run.name}"
+        has_ended = f"{run.name} has ended; everything is in {run.path}"
+        return unheard(fault, running if run.state in run_folders.ACTIVE_STATES else has_ended)
+    process.wait()
+    if run.file(FOLLOW_FOLDER).exists():  # a job ends with this command
+        from ...engine.follow import following  # few runs have followers
+
+        for state in following.wait(run.path):
+            complain(f"{state.target} {state.words}; gputui follow {run.name} shows when it has all figures")
+    return code_of(run, follower.outcome)
 
 
 def say(findings: Sequence[Finding]) -> None:
@@ -224,100 +243,12 @@ def say(findings: Sequence[Finding]) -> None:
         complain(finding.line)
 
 
-def _follow(
-    run: Run,
-    follower: Follower,
-    process: subprocess.Popen[bytes],
-    as_json: bool,
-    findings: Sequence[Finding],
-    presses: Presses,
-) -> int:
-    try:
-        presses.ask(lambda numbers: _ask_to_stop(run, numbers))
-    except RuntimeError as fault:  # no thread can be started
-        report(fault)
-        return FAILED
-    try:
-        _show(run, follower, as_json, findings, presses)
-    except OutputFault as fault:
-        return _unheard(run, fault)
-    process.wait()
-    _wait_for_followers(run)
-    return code_of(run, follower.outcome)
-
-
-def _wait_for_followers(run: Run) -> None:
-    # A job ends with this command.
-    if not run.file(FOLLOW_FOLDER).exists():
-        return
-    from ...engine.follow import following as follow  # few runs have followers
-
-    for state in follow.wait(run.path):
-        complain(f"{state.target} {state.words}; gputui follow {run.name} shows when it has all figures")
-
-
-def _show(run: Run, follower: Follower, as_json: bool, findings: Sequence[Finding], presses: Presses) -> None:
-    """Show the run's events until it has ended: as JSON lines, as a progress bar on a terminal, else as lines."""
-    view = _view(run, as_json, findings)
-    shown_stops = 0
-    try:
-        while not follower.ended:
-            for event in follower.poll():
-                view.show(event)
-            if presses.count > shown_stops:
-                shown_stops += 1
-                view.stopping(presses.more)
-            if not follower.ended:
-                time.sleep(POLL_SECONDS)
-    finally:
-        view.close()
-
-
-def _detached(run: Run, findings: Sequence[Finding]) -> int:
-    ends_with_job = slurm.when_detached(os.environ)
-    say([*findings, *([ends_with_job] if ends_with_job else [])])
-    try:
-        print(run.id, flush=True)
-    except OutputFault as fault:
-        return _unheard(run, fault)
-    return DONE
-
-
-def _unheard(run: Run, fault: OutputFault) -> int:
-    # The run itself continues.
-    running = f"{run.name} is still running; show it with: gputui watch {run.name}"
-    has_ended = f"{run.name} has ended; everything is in {run.path}"
-    return unheard(fault, running if run.state in run_folders.ACTIVE_STATES else has_ended)
-
-
-def _ask_to_stop(run: Run, numbers: Sequence[int]) -> None:
-    """Send the engine the signals, which ask it to stop; of a starting run, when its process id is recorded."""
-    while True:
-        try:
-            run_folders.request_stop(run, numbers)
-            return
-        except RunError:
-            if run.state != "starting":
-                return
-            time.sleep(POLL_SECONDS)
-
-
-def _view(run: Run, as_json: bool, findings: Sequence[Finding]) -> LineView | JsonView:
-    if as_json:
-        say(findings)
-        return JsonView(run)
-
-    kind = BarView if draws_again(console().is_dumb_terminal) else LineView
-    view = kind(run, console())
-    view.findings(findings)
-    return view
-
-
 class JsonView:
     """Prints the run's events on stdout as JSON lines, and prints nothing else there."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, findings: Sequence[Finding]) -> None:
         self.run = run
+        say(findings)
 
     def show(self, event: Event) -> None:
         print(line_of(event), flush=True)
@@ -336,14 +267,23 @@ _SAID = ("importing", "configuring", "building", "evaluating", "saving")
 
 
 class LineView:
-    """Prints the events as plain lines: phases, a line of progress every few seconds, every epoch, every warning."""
+    """Prints phases, epochs and warnings as lines. The progress is a line every few seconds or, if `live`, one bar in
+    the last line of the terminal, which also has the phase."""
 
-    def __init__(self, run: Run, out: Console) -> None:
+    def __init__(self, run: Run, out: Console, live: bool = False) -> None:
         self.run, self.out, self.state = run, out, RunState()
         self.gpu: Gpu | None = None  # the busiest of those that train
         self._next_line = 0.0
         self._doing = ""
         self._slowest: int | None = None
+        self._bar: Progress | None = None
+        if live:
+            description, figures = (
+                TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[figures]}")
+            )
+            bar = BarColumn(bar_width=20)
+            self._bar = Progress(description, bar, figures, console=out, transient=True, refresh_per_second=5)
+            self._bar.add_task("", total=None, figures="")
 
     def findings(self, findings: Sequence[Finding]) -> None:
         for finding in findings:
@@ -352,7 +292,7 @@ class LineView:
         self.line(f"{title}run {self.run.id}")
 
     def line(self, text: str) -> None:
-        self.out.print(Text(clean(text)), soft_wrap=True)
+        self.out.print(Text(clean(text)), soft_wrap=self._bar is None)
 
     def show(self, event: Event) -> None:
         self.state.fold(event)
@@ -364,13 +304,27 @@ class LineView:
         self.line(f"stopping after this step{more}")
 
     def close(self) -> None:
-        pass
+        if self._bar is not None and self._bar.live.is_started:
+            self._bar.stop()
 
     def on_phase(self, event: events.Phase) -> None:
-        now = compiling(event.detail) if event.phase == "compiling" else _doing(event)
-        if now and now != self._doing and event.phase not in ("evaluating", "saving"):
+        now = DOING[event.phase] if event.phase in _SAID else ""
+        if events.waits_for_others(event.phase, event.detail):
+            now = doing(event.phase, event.detail)
+        ends_epoch = event.phase in ("evaluating", "saving")
+        if self._bar is not None:
+            if now:
+                self._show_bar(self._bar, description=now, **({} if ends_epoch else {"figures": ""}))
+            return
+        now = compiling(event.detail) if event.phase == "compiling" else now
+        if now and now != self._doing and not ends_epoch:
             self.line(f"{now} ...")
         self._doing = now
+
+    def _show_bar(self, bar: Progress, **fields: Any) -> None:
+        if not bar.live.is_started:
+            bar.start()
+        bar.update(bar.task_ids[0], **fields)
 
     def on_started(self, event: events.Started) -> None:
         where = ", ".join(name.split("device:")[-1] for name in event.devices)
@@ -402,7 +356,10 @@ class LineView:
         self.line(f"epoch {event.epoch}  {metrics}  in {seconds(event.seconds)}")
 
     def on_progress(self, event: events.Progress) -> None:
-        if event.t >= self._next_line:
+        if self._bar is not None:
+            self._show_bar(self._bar, description=f"epoch {event.epoch}/{event.epochs}", completed=event.step,
+                           total=event.steps, figures=self.speeds(event))  # fmt: skip
+        elif event.t >= self._next_line:
             self._next_line = event.t + LINE_SECONDS
             self.line(f"step {event.step}/{event.steps}  {self.speeds(event)}")
 
@@ -432,12 +389,12 @@ class LineView:
             complain(error_text(error, self.run.name))
         self._say_workers()
         self.out.print(summary_table(summary, state.started.devices if state.started else ()))
-        for sentence in best_epochs.sentences(summary):
+        for sentence in wording.sentences(summary):
             self.line(sentence)
         if summary.learning:
             self.line(clean(summary.learning))
         steps = state.progress.steps if state.progress else 0
-        early = is_early(event.outcome, state.step, steps) and not best_epochs.stopped_early(summary)
+        early = is_early(event.outcome, state.step, steps) and not wording.stopped_early(summary)
         at = f" early: a callback ended the training after step {state.step:,.0f} of {steps:,}" if early else ""
         ended, why = ENDED.get(event.outcome, event.outcome), clean((error or {}).get("message", "")).partition("\n")[0]
         ended = why if why.startswith(ended) else f"{ended}: {why}" if why else ended
@@ -445,60 +402,6 @@ class LineView:
         has_checkpoints = bool(checkpoint_files.steps_in(self.run.file("checkpoints")))
         if has_checkpoints and event.outcome in ("stopped", "timeout", "crashed"):
             self.line(f"gputui resume {self.run.name} continues from the last checkpoint")
-
-
-def _doing(event: events.Phase) -> str:
-    if events.waits_for_others(event.phase, event.detail):
-        return doing(event.phase, event.detail)
-    return DOING[event.phase] if event.phase in _SAID else ""
-
-
-class BarView(LineView):
-    """Prints the same lines as LineView, but shows the progress as one bar in the last line. For a terminal."""
-
-    def __init__(self, run: Run, out: Console) -> None:
-        super().__init__(run, out)
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[figures]}", markup=False),
-            console=out,
-            transient=True,
-            refresh_per_second=5,
-        )
-        self._task: TaskID | None = None
-        self._started = False
-
-    def line(self, text: str) -> None:
-        self._bar.console.print(Text(clean(text)))
-
-    def on_phase(self, event: events.Phase) -> None:
-        now = _doing(event)
-        if now and event.phase in ("evaluating", "saving"):
-            self._update(description=now)
-        elif now:
-            self._update(description=now, figures="")
-
-    def on_progress(self, event: events.Progress) -> None:
-        self._update(
-            description=f"epoch {event.epoch}/{event.epochs}",
-            completed=event.step,
-            total=event.steps,
-            figures=self.speeds(event),
-        )
-
-    def _update(self, **fields: Any) -> None:
-        if not self._started:
-            self._bar.start()
-            self._started = True
-        if self._task is None:
-            self._task = self._bar.add_task("", total=None, figures="")
-        self._bar.update(self._task, **fields)
-
-    def close(self) -> None:
-        if self._started:
-            self._bar.stop()
-            self._started = False
 
 
 def summary_table(summary: Summary, devices: Sequence[str]) -> Table:

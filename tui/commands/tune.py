@@ -15,12 +15,12 @@ from .shared_options import (
     FOLLOWING,
     MINUTES,
     SECONDS,
-    Command,
     FollowOptions,
     follow_options,
     given,
     preset_option,
     settings_option,
+    together,
 )
 
 if is_called():
@@ -37,39 +37,35 @@ OF_RESUMED_SEARCH = FOLLOWING | {"resume", "minutes"}
 OF_TEST = FOLLOWING | {"rate_test", "rates", "ramp_steps", "preset", "settings", "minutes", "repeats"}
 
 
-def search_limits(command: Command) -> Command:
-    """Declare the options of `gputui tune` and `gputui fit-batch` for a command, and return the command."""
-    for add in reversed((
-        click.option("--minutes", type=MINUTES, metavar="MINUTES", default=10.0,
-                     show_default=True, help="Time for everything: the trials, the losses and the proof. "
-                     "With --resume: the additional minutes."),
-        click.option("--leave", metavar="KEY", multiple=True,
-                     help="An option that keeps its value, such as input.shuffle; may be repeated."),
-        click.option("--largest-batch", type=click.IntRange(min=1), metavar="N",
-                     help="Largest global batch (default: a tenth of the samples of a pass)."),
-        click.option("--memory-gb", type=click.FloatRange(min=0, min_open=True), metavar="GB",
-                     help="Most memory that the training may take (default: all that is available)."),
-        click.option("--learning-rate", type=click.Choice(("keep", "linear", "sqrt")), default="keep",
-                     show_default=True,
-                     help="Scale the learning rate with the batch size: linear (for sgd) or sqrt (for adam)."),
-        click.option("--warmup-steps", type=click.IntRange(min=0), metavar="N",
-                     help="With a scaled learning rate: the steps in which it rises from 0."),
-        click.option("--allow-worse-loss", is_flag=True,
-                     help="Choose the fastest settings even if their loss is clearly worse."),
-        click.option("--repeats", type=click.IntRange(min=LEAST_REPEATS), metavar="N", default=LEAST_REPEATS,
-                     show_default=True, help="Pairs of trials that prove the gain at the end."),
-        click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
-                     help="Measured seconds of each trial of these pairs."),
-        click.option("--resume", metavar="[SEARCH]", is_flag=False, flag_value="latest",
-                     help="Continue a search that was stopped or killed (default: the latest); with --minutes "
-                     "also with one that has ended."),
-        click.option("--dry-run", is_flag=True,
-                     help="Only predict what memory the preset takes and the largest batch, from two short trials."),
-        follow_options(output="Save the best preset to FILE.",
-                       json="Print the search as one JSON object, at the end."),
-    )):  # fmt: skip
-        command = add(command)
-    return command
+search_limits = together(
+    click.option("--minutes", type=MINUTES, metavar="MINUTES", default=10.0,
+                 show_default=True, help="Time for everything: the trials, the losses and the proof. "
+                 "With --resume: the additional minutes."),
+    click.option("--leave", metavar="KEY", multiple=True,
+                 help="An option that keeps its value, such as input.shuffle; may be repeated."),
+    click.option("--largest-batch", type=click.IntRange(min=1), metavar="N",
+                 help="Largest global batch (default: a tenth of the samples of a pass)."),
+    click.option("--memory-gb", type=click.FloatRange(min=0, min_open=True), metavar="GB",
+                 help="Most memory that the training may take (default: all that is available)."),
+    click.option("--learning-rate", type=click.Choice(("keep", "linear", "sqrt")), default="keep",
+                 show_default=True,
+                 help="Scale the learning rate with the batch size: linear (for sgd) or sqrt (for adam)."),
+    click.option("--warmup-steps", type=click.IntRange(min=0), metavar="N",
+                 help="With a scaled learning rate: the steps in which it rises from 0."),
+    click.option("--allow-worse-loss", is_flag=True,
+                 help="Choose the fastest settings even if their loss is clearly worse."),
+    click.option("--repeats", type=click.IntRange(min=LEAST_REPEATS), metavar="N", default=LEAST_REPEATS,
+                 show_default=True, help="Pairs of trials that prove the gain at the end."),
+    click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
+                 help="Measured seconds of each trial of these pairs."),
+    click.option("--resume", metavar="[SEARCH]", is_flag=False, flag_value="latest",
+                 help="Continue a search that was stopped or killed (default: the latest); with --minutes "
+                 "also with one that has ended."),
+    click.option("--dry-run", is_flag=True,
+                 help="Only predict what memory the preset takes and the largest batch, from two short trials."),
+    follow_options(output="Save the best preset to FILE.",
+                   json="Print the search as one JSON object, at the end."),
+)  # fmt: skip
 
 
 @click.command("tune")

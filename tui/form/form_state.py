@@ -15,12 +15,12 @@ from typing import Any, Literal
 from ...engine import presets
 from ...engine.files import located_yaml, places
 from ...engine.frozen import dataclass
-from ...engine.options import GROUPS, OPTIONS, OptionInfo, Options, by_key
+from ...engine.options import BY_KEY, GROUPS, OptionInfo, Options
 from ...engine.options.own_code import OWN_CODE_LABELS
 from ...engine.presets import Preset, PresetError, paths, resolving
 from ...engine.presets.paths import RUN, STAMP
 
-INFO: Mapping[str, OptionInfo] = by_key(OPTIONS)
+INFO = BY_KEY
 Kind = Literal["bool", "choice", "text"]
 
 
@@ -148,8 +148,8 @@ class FormState:
             self.put({key: shown(options, INFO[key]) for key in keys})
 
     def differing(self, options: Options) -> dict[str, Any]:
-        values = {key: value_of(options, info) for key, info in INFO.items()}
-        return {key: value for key, value in values.items() if value != value_of(self.preset.options, INFO[key])}
+        values = {key: options.value(info.key) for key, info in INFO.items()}
+        return {key: value for key, value in values.items() if value != self.preset.options.value(key)}
 
     def text_of_file(self, key: str) -> str:
         return shown(self.opened.options, INFO[key])
@@ -159,12 +159,12 @@ class FormState:
         self._validate()
 
     def is_default(self, key: str) -> bool:
-        return key not in self.errors and value_of(self.preset.options, INFO[key]) == INFO[key].default
+        return key not in self.errors and self.preset.options.value(key) == INFO[key].default
 
     def is_unsaved(self, key: str) -> bool:
         """Return True if the field is invalid, or if its value differs from the file's value."""
         info = INFO[key]
-        return key in self.errors or value_of(self.preset.options, info) != value_of(self.opened.options, info)
+        return key in self.errors or self.preset.options.value(info.key) != self.opened.options.value(info.key)
 
     def mark(self, key: str) -> str:
         """Return the sign of an invalid field, of an unsaved change, or of a value that is not the default."""
@@ -250,14 +250,10 @@ class FormState:
         except PresetError as fault:
             self.errors = {problem.key: problem.message for problem in fault.problems}
             for key in self.errors:
-                values[key] = value_of(self.opened.options, INFO[key])
+                values[key] = self.opened.options.value(key)
             self.preset = presets.assemble(self.name, values, self.description)
         kept = {key: at for key, at in self.opened.origins.items() if not self.is_unsaved(key)}
         self.preset = replace(self.preset, origins=kept, file=self.opened.file)
-
-
-def value_of(options: Options, info: OptionInfo) -> Any:
-    return getattr(getattr(options, info.group), info.name)
 
 
 def shown(options: Options, info: OptionInfo) -> str:

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from ...engine.files import located_yaml
-from ...engine.options import OPTIONS, by_key
+from ...engine.options import BY_KEY
 from ...engine.presets import Preset
 from ...engine.proof.request import ProofError
 from ...engine.sweep import swept_values
@@ -17,7 +17,7 @@ from ...engine.trials.record import Limits
 from ...engine.trials.sweep_record import SweepSettings
 
 RATES = ("keep", "linear", "sqrt")
-POLICIES = tuple(by_key(OPTIONS)["precision.policy"].choices)
+POLICIES = tuple(BY_KEY["precision.policy"].choices)
 
 
 class WrongLimit(ValueError):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from ...engine.gpu import GpuProcess
 from ...engine.leases.free_gpus import GpuUse, IdleNotes, uses_of
@@ -163,7 +163,11 @@ class MachineReader:
                     due = time.monotonic() + READ_SECONDS
                     self._put(host.read())
                 self.stuck_seconds = reader.stuck_seconds
-                if events := list(self._events()):
+                events = []
+                while not self._read_events.empty():
+                    t, event = self._read_events.get()
+                    events.append(dated(event, t))
+                if events:
                     store.feed(events)
                     now = store.snapshot()
                     yield replace(now, gpus=tuple(_with_uses(gpu, notes.of(uses_of(gpu))) for gpu in now.gpus))
@@ -172,14 +176,6 @@ class MachineReader:
 
     def _put(self, event: Event) -> None:
         self._read_events.put((time.time(), event))
-
-    def _events(self) -> Iterator[Event]:
-        while True:
-            try:
-                t, event = self._read_events.get_nowait()
-            except Empty:
-                return
-            yield dated(event, t)
 
 
 NOBODY = -1  # a process id that no process has

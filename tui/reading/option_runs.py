@@ -9,14 +9,14 @@ from itertools import islice
 from typing import Any
 
 from ...engine import runs
-from ...engine.files.reading import read_object
-from ...engine.options import options_json
 from ...engine.runs import Run
+from ...engine.runs.launched_with import trained_with
 from ...engine.runs.run import STATE_LABELS
 from ...engine.runs.titles import title_of
 from ...engine.system.identity import Place
-from ..form.form_state import INFO, FormState, to_text, value_of
+from ..form.form_state import INFO, FormState, to_text
 from .proofs import ProofList
+from .queue_places import Kept
 from .run_list import changed, validation
 
 SEARCHED = 300  # newest runs, among which the runs of the preset are searched
@@ -42,12 +42,12 @@ class EndedRun:
 
     def has_value_of(self, key: str, state: FormState) -> bool:
         """Return True if the run has the value of the form, however that is written there: 1e-3 is 0.001."""
-        return key not in state.errors and self.text(key) == to_text(value_of(state.preset.options, INFO[key]))
+        return key not in state.errors and self.text(key) == to_text(state.preset.options.value(key))
 
     def others(self, key: str, state: FormState) -> list[str]:
         """Return the names of the other options in which the run differs from the form."""
         options = state.preset.options
-        different = (info for info in INFO.values() if self.text(info.key) != to_text(value_of(options, info)))
+        different = (info for info in INFO.values() if self.text(info.key) != to_text(options.value(info.key)))
         return [info.name for info in different if info.key != key and info.group in _GROUPS]
 
 
@@ -91,8 +91,7 @@ class ExperienceReader:
     """Reads the runs and proofs of this home. A file that has not changed is not read again."""
 
     def __init__(self) -> None:
-        self._presets: dict[str, str] = {}
-        self._runs: dict[str, tuple[float, EndedRun | None]] = {}
+        self._presets, self._runs = Kept[str](), Kept[EndedRun | None]()
         self._proofs = ProofList()
 
     def read(self, preset: str) -> Experience:
@@ -102,14 +101,10 @@ class ExperienceReader:
 
     def _read(self, run: Run, preset: str) -> EndedRun | None:
         """Return the run; None if it has another preset, has not ended, or was damaged."""
-        if run.id not in self._presets:
-            self._presets[run.id] = title_of(run).preset
         written = changed(run, "result.json")
-        if self._presets[run.id] != preset or not written:
+        if not written or self._presets.read(run.id, None, lambda _: title_of(run).preset) != preset:
             return None
-        if self._runs.get(run.id, (0.0,))[0] != written:
-            self._runs[run.id] = written, _ended(run)
-        return self._runs[run.id][1]
+        return self._runs.read(run.id, written, lambda _: _ended(run))
 
     def _gains(self) -> list[Gain]:
         here = Place.here().host
@@ -129,18 +124,13 @@ class ExperienceReader:
 
 
 def _ended(run: Run) -> EndedRun | None:
-    result, groups = run.read_result().value, read_object(run.file(options_json.FILE)).value
-    if not result or not groups:
+    result, values = run.read_result().value, trained_with(run)
+    if not result or not values:
         return None
     return EndedRun(
         "" if run.number is None else run.name,
         changed(run, "preset.yaml"),
-        {
-            f"{group}.{name}": value
-            for group, values in groups.items()
-            if isinstance(values, dict)
-            for name, value in values.items()
-        },
+        values,
         STATE_LABELS.get(str(result["outcome"]), str(result["outcome"])),
         result.get("samples_per_second"),
         validation(result.get("metrics") or {}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ...engine.files import writing
 from ...engine.files.reading import written_at
@@ -12,6 +13,7 @@ from ...engine.proof import folder
 from ...engine.proof.folder import Proof, proofs_folder
 from ...engine.runs import Run
 from ...engine.trials.record import UNREAD, Record
+from .queue_places import Kept
 from .run.reader import RunReader
 from .run.snapshot import Snapshot
 
@@ -39,33 +41,23 @@ class ProofList:
     """Reads all proofs, and measures the sizes of their folders."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[object, ProofEntry]] = {}
-        self._to_measure: dict[str, None] = {}
+        self._kept = Kept[ProofEntry](lambda entry: entry.is_active)
 
     def read(self) -> list[ProofEntry]:
         """Return all proofs, the newest first. Unchanged files of ended proofs are not read again."""
-        entries: dict[str, tuple[object, ProofEntry]] = {}
+        entries = []
         for proof in folder.proofs():
-            changed = written_at(proof.path / "proof.json"), written_at(proof.queue_file)
-            kept = self._known.get(proof.id)
-            if kept is None or kept[0] != changed or kept[1].is_active:
-                size = kept[1].size if kept else None
-                kept = (changed, ProofEntry(proof, proof.record, written_at(proof.path / "request.json"), size))
-                self._to_measure[proof.id] = None
-            entries[proof.id] = kept
-        self._known = entries
-        return [entry for _, entry in entries.values()]
+            stamp = written_at(proof.path / "proof.json"), written_at(proof.queue_file)
+            entries.append(self._kept.read(proof.id, stamp, partial(_entry_of, proof)))
+        return entries
 
     def measure(self) -> bool:
-        """Measure the size of one changed proof's folder. Return True if the list is to be read again at once: the size
-        has changed, or there are more to measure."""
-        name = next(iter(self._to_measure), "")
-        self._to_measure.pop(name, None)
-        if name not in self._known:
-            return bool(self._to_measure)
-        changed, entry = self._known[name]
-        self._known[name] = changed, replace(entry, size=writing.used_bytes(entry.proof.path))
-        return self._known[name][1].size != entry.size or bool(self._to_measure)
+        """Measure changed folders for a short time. True if an entry has another size than before."""
+        return self._kept.measure(lambda entry: replace(entry, size=writing.used_bytes(entry.proof.path)))
+
+
+def _entry_of(proof: Proof, earlier: ProofEntry | None) -> ProofEntry:
+    return ProofEntry(proof, proof.record, written_at(proof.path / "request.json"), earlier.size if earlier else None)
 
 
 # ---- a search -------------------------------------------------------------------------------------
@@ -105,13 +97,14 @@ class SweepRecords:
     """Reads the records of sweeps. That of a sweep that has ended is read again only if its file has changed."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[float, Record]] = {}
+        self._kept = Kept[Record](lambda record: record.state in ("running", "waiting"))
 
     def read(self, sweeps: Collection[str]) -> dict[str, Record]:
         """Return the record of each of the sweeps with these ids. UNREAD for one that cannot be read."""
-        for name in sweeps:
-            proof, former = Proof(proofs_folder() / name), self._known.get(name)
-            stamp = written_at(proof.path / "proof.json")
-            if former is None or former[0] != stamp or former[1].state in ("running", "waiting"):
-                self._known[name] = stamp, proof.record
-        return {name: self._known[name][1] for name in sweeps}
+        proofs = {name: Proof(proofs_folder() / name) for name in sweeps}
+        return {name: self._kept.read(name, written_at(proof.path / "proof.json"), partial(_record_of, proof))
+                for name, proof in proofs.items()}  # fmt: skip
+
+
+def _record_of(proof: Proof, _earlier: Record | None) -> Record:
+    return proof.record

@@ -1,11 +1,13 @@
 """What headers and lists read first: the newest runs, their last events, and the places of waiting runs in the queue,
-which queue.py reads."""
+which queue.py reads. What was read of a folder is kept while its files do not change."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Generic, TypeVar
 
 from ...engine import runs
 from ...engine.files.reading import last_lines
@@ -13,6 +15,38 @@ from ...engine.runs import Run
 from ...engine.runs.events import EVENTS_FILE, Progress
 from ...engine.runs.parsing import E, parse_line
 from ...engine.runs.run import WAITING
+
+T = TypeVar("T")
+MEASURED_SECONDS = 0.3  # at a time
+
+
+class Kept(Generic[T]):
+    """What was read of folders, by their names. It is read again if the `stamp` of the files differs from the last one,
+    or if it `goes_on`."""
+
+    def __init__(self, goes_on: Callable[[T], bool] = lambda _: False) -> None:
+        self._goes_on = goes_on
+        self._known: dict[str, tuple[object, T]] = {}
+        self._to_measure: dict[str, None] = {}
+
+    def read(self, name: str, stamp: object, read: Callable[[T | None], T]) -> T:
+        """`read` gets what was read before, None the first time."""
+        before = self._known.get(name)
+        if before is None or before[0] != stamp or self._goes_on(before[1]):
+            self._known[name] = stamp, read(before[1] if before else None)
+            self._to_measure[name] = None
+        return self._known[name][1]
+
+    def measure(self, measured: Callable[[T], T]) -> bool:
+        """Replace what was read by what `measured` returns, for about MEASURED_SECONDS. True if that differs."""
+        until, differ = time.monotonic() + MEASURED_SECONDS, False
+        while self._to_measure and time.monotonic() < until:
+            name = next(iter(self._to_measure))
+            del self._to_measure[name]
+            stamp, former = self._known[name]
+            self._known[name] = stamp, measured(former)
+            differ |= self._known[name][1] != former
+        return differ
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@ Deferred imports: the queue is read only if it has entries, and sweeps only if a
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ...engine import figures, runs
@@ -22,14 +23,13 @@ from ...engine.runs.events import EpochEnd, Progress
 from ...engine.runs.run import STATE_LABELS, WAITING, StateName
 from ...engine.runs.titles import Notes, Title, title_of
 from ..word_search import Place, place
-from .queue_places import Queue, Waiting, last_event, newest_runs, share_done
+from .queue_places import Kept, Queue, Waiting, last_event, newest_runs, share_done
 
 if TYPE_CHECKING:
     from ...engine.trials.record import Record
     from .proofs import SweepRecords
 
 
-MEASURED_SECONDS = 0.3  # at a time
 LEFT = figures.of_run("eta_seconds")
 NO_NOTES = Notes()
 # Every figure that a run can have as a whole; one of a proof's trial has no meaning here.
@@ -116,8 +116,7 @@ class RunList:
     """Reads all runs. A finished run is read again only if its files have changed."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[tuple[float, ...], Entry]] = {}
-        self._to_measure: dict[str, None] = {}  # runs that have changed since their folder was measured
+        self._kept = Kept[Entry](lambda entry: entry.is_active)
         self.total = 0  # runs, also those that were not read
         self.closed = 0  # folders that this user cannot read
         self.sweeps: Mapping[str, Record] = EMPTY  # of the entries that were read last, by their ids
@@ -125,42 +124,25 @@ class RunList:
 
     def read(self, most: int | None = None) -> list[Entry]:
         """Return the `most` newest runs (None: all), the newest first, and all runs that wait in the queue."""
-        entries: dict[str, tuple[tuple[float, ...], Entry]] = {}
+        entries: list[Entry] = []
         queue, survey = read_queue(), runs.survey()
         self.total, self.closed = len(survey.runs), len(survey.closed)
         older = survey.runs[most:] if most is not None and queue.waiting else ()
         for run in (*survey.runs[:most], *(run for run in older if run.id in queue.waiting)):
             names = ("result.json", "status.json", titles.NOTES_FILE)
             stamp = (*(changed(run, name) for name in names), written_at(run.queue_file))
-            stamped = self._known.get(run.id)
-            if stamped is None or stamped[0] != stamp or stamped[1].is_active:
-                size = stamped[1].size if stamped else None
-                stamped = (stamp, replace(entry_of(run, stamped[1] if stamped else None), size=size))
-                self._to_measure[run.id] = None
-            entries[run.id] = stamped
-        self._known = entries
-        if sweeps := {entry.sweep for _, entry in entries.values() if entry.sweep}:
+            entries.append(self._kept.read(run.id, stamp, partial(entry_of, run)))
+        if sweeps := {entry.sweep for entry in entries if entry.sweep}:
             from .proofs import SweepRecords
 
             self._records = self._records or SweepRecords()
             self.sweeps = self._records.read(sweeps)
         places = queue.waiting
-        return [
-            replace(entry, waiting=places[name]) if name in places and entry.state == WAITING else entry
-            for name, (_, entry) in entries.items()
-        ]
+        return [replace(each, waiting=places.get(each.run.id)) if each.state == WAITING else each for each in entries]
 
     def measure(self) -> bool:
-        """Measure changed folders for about MEASURED_SECONDS. True if an entry has another size than before."""
-        until, differ = time.monotonic() + MEASURED_SECONDS, False
-        while self._to_measure and time.monotonic() < until:
-            name = next(iter(self._to_measure))
-            del self._to_measure[name]
-            if name in self._known:
-                stamp, entry = self._known[name]
-                self._known[name] = stamp, measured(entry)
-                differ |= self._known[name][1].size != entry.size
-        return differ
+        """Measure changed folders for a short time. True if an entry has another size than before."""
+        return self._kept.measure(measured)
 
 
 def read_queue() -> Queue:
@@ -210,6 +192,9 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
     if latest is not None:
         values[LOSS.key] = latest.loss
     values[LEFT.key] = latest.eta_seconds if latest is not None and state in ACTIVE_STATES else None
+    workers = earlier.workers if earlier else ()
+    if not workers and (joined := run_cluster.of_run(run)) is not None and joined.is_chief:
+        workers = tuple(other.id for other in run_cluster.other_workers(run))
     return Entry(
         run,
         state,
@@ -225,16 +210,12 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         latest,
         bool(steps_in(run.file("checkpoints"))),
         validation(result.get("metrics") or (epoch.metrics if (epoch := last_event(run, EpochEnd)) else EMPTY)),
-        earlier.workers if earlier and earlier.workers else _workers(run),
+        workers,
         number=run.number,
         learning=str(result.get("learning") or ""),
         sweep=earlier.sweep if earlier else part_of_sweep.read(run).sweep,
+        size=earlier.size if earlier else None,
     )
-
-
-def _workers(run: Run) -> tuple[str, ...]:
-    joined = run_cluster.of_run(run)
-    return tuple(other.id for other in run_cluster.other_workers(run)) if joined is not None and joined.is_chief else ()
 
 
 def folded(entries: Iterable[Entry]) -> list[Entry]:
@@ -255,17 +236,12 @@ def validation(metrics: Mapping[str, float | None]) -> tuple[str, float | None]:
 def description(run: Run) -> str:
     """Return the commit of the user's code and the preset's description as text. Empty if there is neither."""
     commit = code_copy.read(run).short_commit
-    return "  ".join(filter(None, (commit and f"code {commit}", _of_preset(run))))
-
-
-def _of_preset(run: Run) -> str:
-    try:
-        text = located_yaml.read_text(run.file("preset.yaml"))
-        head = located_yaml.parse(text.partition("\nworkload:")[0])
-    except (OSError, YamlFault):
-        return ""
-    value = head["description"].value if "description" in head else ""
-    return harmless(value) if isinstance(value, str) else ""
+    value: object = ""
+    with contextlib.suppress(OSError, YamlFault):
+        head = located_yaml.parse(located_yaml.read_text(run.file("preset.yaml")).partition("\nworkload:")[0])
+        value = head["description"].value if "description" in head else ""
+    described = harmless(value) if isinstance(value, str) else ""
+    return "  ".join(filter(None, (commit and f"code {commit}", described)))
 
 
 def when_text(then: float, now: float | None = None) -> str:
@@ -301,23 +277,24 @@ class Now:
     queue: Queue = field(default_factory=Queue)
 
 
-@dataclass
 class RunningRuns:
     """Reads which runs are running. A run that has ended is read again only if its status file has changed, as by a
     resume."""
 
-    _over: dict[str, float] = field(default_factory=dict)  # the runs that do not go on: when their status was written
-    _going_on: dict[str, Run] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._states = Kept[StateName](lambda state: state in ACTIVE_STATES)
+        self._going_on: dict[str, Run] = {}
 
     def read(self) -> Now:
         queue = read_queue()
         newest = {run.id: run for run in newest_runs(lambda run: run.id in queue.waiting)}
         searched = newest | {name: run for name, run in self._going_on.items() if name not in queue.waiting}
-        states = {name: (run, state) for name, run in searched.items() if (state := self._state(run)) is not None}
-        running = {name: run for name, (run, state) in states.items() if state in ACTIVE_STATES}
-        over = [states[name] for name in self._going_on if name in states and name not in running]
-        alone = ((run, state) for run, state in over if not part_of_sweep.read(run).sweep)
-        ended = tuple(Ended(titles.with_name(run), run.id, state) for run, state in alone)
+        states = {name: self._states.read(name, changed(run, "status.json"), partial(_state_of, run))
+                  for name, run in searched.items() if run.path.is_dir()}  # fmt: skip
+        running = {name: searched[name] for name, state in states.items() if state in ACTIVE_STATES}
+        over = [searched[name] for name in self._going_on if name in states and name not in running]
+        alone = (run for run in over if not part_of_sweep.read(run).sweep)
+        ended = tuple(Ended(titles.with_name(run), run.id, states[run.id]) for run in alone)
         self._going_on = running
         first = next(iter(running.values()), None)
         if first is None:
@@ -325,14 +302,6 @@ class RunningRuns:
         done = share_done(last_event(first, Progress))
         return Now(tuple(running.values()), titles.with_name(first), done, ended, queue)
 
-    def _state(self, run: Run) -> StateName | None:
-        """None if it was deleted, or if it has ended and has not changed since the last call."""
-        written = changed(run, "status.json")
-        if written and self._over.get(run.id) == written:
-            return None
-        if not run.path.is_dir():
-            return None
-        state = run.state
-        if state not in ACTIVE_STATES:
-            self._over[run.id] = written
-        return state
+
+def _state_of(run: Run, _earlier: StateName | None) -> StateName:
+    return run.state

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -31,6 +31,12 @@ _STATES: Mapping[str, StateName] = {
 }  # fmt: skip
 
 
+def _fitting(parts: Sequence[str], width: int) -> str:
+    # At least the first.
+    shown = range(len(parts), 0, -1)
+    return next((text for count in shown if len(text := ", ".join(parts[:count])) <= width), parts[0])
+
+
 @dataclass(frozen=True)
 class SweepTitle(Title):
     """The title of a sweep. `changes` are its parts: how many trials have ended, the best value, the swept options."""
@@ -41,8 +47,7 @@ class SweepTitle(Title):
 
     def within(self, width: int) -> str:
         """Return as many parts as fit into `width` characters, at least the first."""
-        shown = range(len(self.changes), 0, -1)
-        return next((text for count in shown if len(text := ", ".join(self.changes[:count])) <= width), self.changes[0])
+        return _fitting(self.changes, width)
 
     changes_within = within
 
@@ -60,9 +65,7 @@ class TrialTitle(Title):
         """Return the changes if they fit into `width` characters, else only their values, as many as fit."""
         if len(self.whole) <= width:
             return self.whole
-        values = [change.partition("=")[2] for change in self.changes]
-        shown = range(len(values), 0, -1)
-        return next((text for count in shown if len(text := ", ".join(values[:count])) <= width), values[0])
+        return _fitting([change.partition("=")[2] for change in self.changes], width)
 
     changes_within = within
 

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -27,7 +27,10 @@ def remarks(comparison: Comparison, brief: int = 0) -> list[str]:
     how = {"pinned": f"the pinned baseline, {first}", "given": f"the baseline, {first}"}
     lines = [f"differences are from {how.get(comparison.choice, 'the first run')}"]
     if has_noise(comparison):
-        more = _over_seeds_in_brief(comparison) if brief else ""
+        more = ""
+        if brief and len(comparison.over_seeds) == 1:
+            group = comparison.over_seeds[0]
+            more = f"; over {len(group.places)} seeds {_mean_and_spread(_deciding(group)[0])}"
         lines.append(WITHIN + more if len(WITHIN + more) <= brief else WITHIN)
     if any(why for row in comparison.options for why in row.no_effect):
         lines.append(NO_EFFECT)
@@ -49,14 +52,6 @@ def over_seeds(comparison: Comparison) -> list[str]:
         names = ", ".join(comparison.names[at] for at in group.places)
         lines.append(f"{names} differ only in the seed: {'; '.join(texts)} (mean ± standard deviation)")
     return lines
-
-
-def _over_seeds_in_brief(comparison: Comparison) -> str:
-    # Empty unless there is one group.
-    if len(comparison.over_seeds) != 1:
-        return ""
-    group = comparison.over_seeds[0]
-    return f"; over {len(group.places)} seeds {_mean_and_spread(_deciding(group)[0])}"
 
 
 def _deciding(group: SeedGroup) -> Sequence[SeedFigure]:
@@ -168,23 +163,23 @@ def has_noise(comparison: Comparison) -> bool:
 
 def table_rows(comparison: Comparison) -> list[list[str]]:
     """Return the comparison as cells: names, ids, states, versions, code, options, figures, noise last."""
-    noisy = has_noise(comparison)
-    rows = [["", *(clean(name) for name in comparison.names), *(["spread of repeats"] if noisy else [])]]
+    rows = [["", *map(clean, comparison.names)]]
     if comparison.names != comparison.runs:
-        rows.append(["id", *(clean(run) for run in comparison.runs), *([""] if noisy else [])])
-    rows.append(["title", *(clean(title) for title in comparison.titles), *([""] if noisy else [])])
-    rows.append(["outcome", *comparison.states, *([""] if noisy else [])])
-    rows += [[name, *facts, *([""] if noisy else [])] for name, facts in fact_cells(comparison)]
-    for option in comparison.options:
-        cells = [option_text(option, position) for position in range(len(comparison.runs))]
-        rows.append([option.key, *cells, *([""] if noisy else [])])
+        rows.append(["id", *map(clean, comparison.runs)])
+    rows += _described(comparison)
+    noise = [*(["spread of repeats"] + [""] * (len(rows) - 1)), *map(noise_text, comparison.figures)]
     for figure in comparison.figures:
-        cells = [
-            f"{value_text(figure, value)} {change_text(figure, position)}".strip()
-            for position, value in enumerate(figure.values)
-        ]
-        rows.append([figure.label, *cells, *([noise_text(figure)] if noisy else [])])
-    return rows
+        texts = (f"{value_text(figure, value)} {change_text(figure, at)}" for at, value in enumerate(figure.values))
+        rows.append([figure.label, *map(str.strip, texts)])
+    return [[*row, last] for row, last in zip(rows, noise, strict=True)] if has_noise(comparison) else rows
+
+
+def _described(comparison: Comparison) -> Iterator[list[str]]:
+    yield ["title", *map(clean, comparison.titles)]
+    yield ["outcome", *comparison.states]
+    yield from ([name, *facts] for name, facts in fact_cells(comparison))
+    for option in comparison.options:
+        yield [option.key, *(option_text(option, position) for position in range(len(comparison.runs)))]
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -202,11 +197,7 @@ def as_csv(comparison: Comparison) -> str:
     blank = [""] * len(comparison.runs)
     writer.writerow(["baseline", "", comparison.choice, *blank])
     writer.writerow(["name", "", *(clean(name) for name in comparison.names), ""])
-    writer.writerow(["title", "", *(clean(title) for title in comparison.titles), ""])
-    writer.writerow(["outcome", "", *comparison.states, ""])
-    writer.writerows([name, "", *facts, ""] for name, facts in fact_cells(comparison))
-    for option in comparison.options:
-        writer.writerow([option.key, "", *(option_text(option, i) for i in range(len(comparison.runs))), ""])
+    writer.writerows([name, "", *cells, ""] for name, *cells in _described(comparison))
     for row in comparison.figures:
         writer.writerow([row.key, row.unit, *("" if v is None else v for v in row.values), row.noise])
     for note in comparison.notes:

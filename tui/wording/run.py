@@ -123,7 +123,9 @@ def sentences(summary: Summary) -> Iterator[str]:
     best = {entry["option"]: entry for entry in summary.best}
     early, kept = best.get(EARLY_STOP), best.get(KEEP_BEST)
     same = early and kept and (early["figure"], early["epoch"]) == (kept["figure"], kept["epoch"])
-    where = _where(kept)
+    files = [item["file"] for item in (kept or {}).get("files") or () if item["file"]]
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    where = f", kept in {files[0]}{more}" if files else ""
     if early:
         ends = ", whose weights the model has" if early.get("restores") and summary.ended_by else ""
         ends += where if same else ""
@@ -146,15 +148,6 @@ def stopped_early(summary: Summary) -> str:
 
 def _best(entry: Mapping[str, Any]) -> str:
     return f"{amount(entry.get('value'))} in epoch {entry['epoch']}"
-
-
-def _where(kept: Mapping[str, Any] | None) -> str:
-    # Such as `, kept in best/epoch-0007.keras and 2 more`.
-    files = [item["file"] for item in (kept or {}).get("files") or () if item["file"]]
-    if not files:
-        return ""
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    return f", kept in {files[0]}{more}"
 
 
 def ending(state: str | None, glyphs: Glyphs) -> tuple[str, str]:

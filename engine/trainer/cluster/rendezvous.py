@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -390,7 +390,7 @@ def meet(options: Options, run: Run, tell: Callable[[str], None], check: Callabl
     for index, other in enumerate(hellos):
         _compare(cluster, hello, other, index)
     seed = hellos[0]["options"].get("train.seed")
-    options = replace(options, train=replace(options.train, seed=seed))
+    options = options.with_values({"train.seed": seed})
     return options, Joined(cluster, hellos, Exchange(len(cluster.workers), cluster.index), meeting.connections)
 
 

@@ -184,7 +184,7 @@ class Own:
         unapplied = []
         for info in (info for info in OPTIONS if info.key in self.inapplicable):
             nothing = (info.default, NO_EFFECT.get(info.key, info.default))
-            if getattr(getattr(options, info.group), info.name) not in nothing:
+            if options.value(info.key) not in nothing:
                 unapplied.append({"option": info.key, "why": self.inapplicable[info.key]})
         return unapplied
 

@@ -165,7 +165,7 @@ class OwnPipeline(Batches):
         # `held_back`: as Keras' fit makes them, which is at their step for a tf.data.Dataset
         options = self.options
         if held_back:
-            options = replace(options, input=replace(options.input, prefetch="auto"))
+            options = options.with_values({"input.prefetch": "auto"})
         on_demand = bool(held_back) and isinstance(stream, Batched)
         if self.share is not None and not isinstance(stream, Samples):  # that has only this worker's rows already
             batches = self.share.batches(batches)

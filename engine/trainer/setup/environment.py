@@ -25,7 +25,7 @@ from ...interpreter import installed
 from ...job import environment_variables
 from ...job.environment_variables import is_true
 from ...job.machine_gpus import Machine, answers_from_json, training_gpus
-from ...options import OPTIONS, Options, by_key
+from ...options import BY_KEY, Options
 from ...runs.events import ActualSettings
 from ...system import child_process, locks
 from ...system.identity import Place, Process
@@ -308,7 +308,7 @@ class Prepared:
         """Overridden variables, and those that slow down training on this kind and number of devices."""
         messages: dict[str, list[str]] = {}
         for key, message in self.overridden:
-            if kind == "GPU" or not by_key(OPTIONS)[key].about.gpu_only:
+            if kind == "GPU" or not BY_KEY[key].about.gpu_only:
                 messages.setdefault(key, []).append(message)
         for key, texts in messages.items():
             report.warn("environment", "; ".join(texts), f"unset the variable, or set {key}", key)
@@ -378,8 +378,7 @@ def prepare(options: Options) -> Prepared:
             os.environ[variable.name] = value
         if given is None or not (given != value if contradicts is None else contradicts(given, options)):
             continue
-        group, name = variable.key.split(".")
-        chosen = getattr(getattr(options, group), name)
+        chosen = options.value(variable.key)
         instead = f"{variable.key} is {'not set' if chosen is None else str(chosen).lower()}"
         if variable.name == "CUDA_DEVICE_ORDER":
             instead = "device.visible counts GPUs in PCI order, as the driver does"

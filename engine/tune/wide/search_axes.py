@@ -14,7 +14,7 @@ from typing import Any
 
 from ...presets import Preset, PresetError
 from ...trials import STAGES, proof_sentences
-from ...trials.trial_preset import value_of, with_changes
+from ...trials.trial_preset import with_changes
 from ..search_space import BATCH, STEPS_TOGETHER, TOGETHER, Settings, Space
 from ..stages import rounded
 
@@ -81,7 +81,7 @@ def halves(most: int) -> list[int]:
 
 
 def _numbers(space: Space, preset: Preset, key: str, numbers: Sequence[int]) -> list[Axis]:
-    values = sorted({*numbers, int(value_of(preset, key))})
+    values = sorted({*numbers, int(preset.options.value(key))})
     return [Axis(key, values)] if len(values) > 1 and space.allows({key: 1}) else []
 
 
@@ -94,7 +94,7 @@ def _choices(stage: str, tried: Sequence[Settings], preset: Preset) -> list[Axis
 
 
 def _axis(name: str, tried: Sequence[Settings], preset: Preset) -> Axis:
-    as_it_is = {key: value_of(preset, key) for settings in tried for key in settings}
+    as_it_is = {key: preset.options.value(key) for settings in tried for key in settings}
     choices = {AS_IT_IS: as_it_is} | {
         proof_sentences.changes(settings): as_it_is | dict(settings) for settings in tried
     }
@@ -132,15 +132,15 @@ class Combinations:
         if BATCH in given and given[BATCH] > (most := self._space.most_batch(preset)):
             given[BATCH] = rounded(most)
         if TOGETHER in given and samples:  # at most the steps of one pass
-            batch = given.get(BATCH, value_of(self._preset, BATCH))
+            batch = given.get(BATCH, self._preset.options.value(BATCH))
             given[TOGETHER] = min(given[TOGETHER], max(1, samples // batch))
-        return {key: value for key, value in given.items() if value_of(self._preset, key) != value}
+        return {key: value for key, value in given.items() if self._preset.options.value(key) != value}
 
     def params(self, settings: Settings) -> dict[str, Any] | None:
         """Return the parameters of the study for these settings. None if an option, or its value, is on no axis."""
         keys = [key for axis in self.axes for key in axis.keys]
         if any(key not in keys for key in settings):
             return None
-        effective = {key: settings.get(key, value_of(self._preset, key)) for key in keys}
+        effective = {key: settings.get(key, self._preset.options.value(key)) for key in keys}
         values = {axis.name: axis.value(effective) for axis in self.axes}
         return None if None in values.values() else values

@@ -17,7 +17,7 @@ from ...proof.measurement import Measurement, OutOfTime
 from ...trials.comparing import Stopped
 from ...trials.record import Candidate, StudyState, Trial
 from ...trials.significance import LEAST_GAIN
-from ...trials.trial_preset import value_of, with_changes
+from ...trials.trial_preset import with_changes
 from ...trials.trial_runner import Judge
 from ..memory_model import MemoryModel
 from ..screening import Screening, TrialRequest, speed
@@ -162,13 +162,13 @@ class WideSearch:
 
     def _combined(self, settings: Settings) -> dict[str, Any]:
         best = self._screening.best
-        before = {key: value_of(self._preset, key) for key in best.settings}
-        return {key: value for key, value in {**before, **settings}.items() if value_of(best.preset, key) != value}
+        before = {key: self._preset.options.value(key) for key in best.settings}
+        return {key: value for key, value in {**before, **settings}.items() if best.preset.options.value(key) != value}
 
     def _memory(self, settings: Settings) -> tuple[int | None, int | None]:
         # the predicted bytes, and the largest batch that should fit, None if unknown
         def of_memory(settings: Settings) -> tuple[str, ...]:
-            return tuple(str(settings.get(key, value_of(self._preset, key))) for key in OF_MEMORY)
+            return tuple(str(settings.get(key, self._preset.options.value(key))) for key in OF_MEMORY)
 
         limit, kind = self._screening.memory.limit_bytes, self._screening.memory.of
         models = {of_memory(settings): MemoryModel(limit, kind)}
@@ -196,7 +196,7 @@ class WideSearch:
         )  # fmt: skip
 
     def _batch(self, settings: Mapping[str, Any]) -> int:
-        return int(settings.get(BATCH, value_of(self._preset, BATCH)))
+        return int(settings.get(BATCH, self._preset.options.value(BATCH)))
 
     def _note(self) -> None:
         members = [result.member for result in self._study.known()]

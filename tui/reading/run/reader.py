@@ -46,31 +46,23 @@ class _ThinnedTail(Tail):
             for line in file.lines():
                 begin = file.offset - len(line)
                 every = every or (1 + (file.size - begin) // PARSED_BYTES if self._thin else 1)
-                if every == 1 or file.size - file.offset < FRESH_BYTES or self._is_used(line, every):
-                    event = self._outside(line) or parse_line(line)
-                    if event is not None:
-                        yield event
-                    elif line.strip():
-                        self.damage.add(begin)
+                dense = _DENSE.match(line) if every > 1 or self._span is not None else None
+                if dense is not None and every > 1 and file.size - file.offset >= FRESH_BYTES:
+                    self._seen[dense[2]] += 1
+                    if self._seen[dense[2]] % every:
+                        continue
+                t = float(dense[1]) if dense is not None and line.endswith(b"}\n") else None
+                if t is not None and self._span is not None and not self._span[0] <= t <= self._span[1]:
+                    yield recalled({"t": t, "type": LEFT_OUT})
+                elif (event := parse_line(line)) is not None:
+                    yield event
+                elif line.strip():
+                    self.damage.add(begin)
             self.damage.unreadable = ""
         except FileNotFoundError:
             return
         except OSError as fault:  # the file is opened again at the next reading
             self.damage.unreadable = why(fault)
-
-    def _outside(self, line: bytes) -> Event | None:
-        if self._span is None or (dense := _DENSE.match(line)) is None or not line.endswith(b"}\n"):
-            return None
-        t = float(dense[1])
-        return None if self._span[0] <= t <= self._span[1] else recalled({"t": t, "type": LEFT_OUT})
-
-    def _is_used(self, line: bytes, every: int) -> bool:
-        # Every rare event, and one of `every` events of a kind that is recorded each second.
-        dense = _DENSE.match(line)
-        if dense is None:
-            return True
-        self._seen[dense[2]] += 1
-        return self._seen[dense[2]] % every == 0
 
 
 class MergedTail(Tail):
@@ -162,8 +154,10 @@ class RunReader:
 
     def poll(self) -> bool:
         """Read the new events and log lines and make a new picture. Return True if there is more to read at once."""
-        if self.ended and not self._is_active():
-            return False
+        if self.ended:  # a run may have been resumed, and may have ended again since the last reading
+            if self._replay is not None or not (self.run.alive("engine") or self._sizes() != self._sizes_at_end):
+                return False
+            self._follower.ended = False
         fresh = (self._replay or self._follower).poll()
         self._store.feed(fresh)
         if fresh:
@@ -189,12 +183,6 @@ class RunReader:
     def _sizes(self) -> tuple[int | None, ...]:
         # They grow after the end of the run if it was resumed meanwhile.
         return () if self._replay is not None else tuple(bytes_of(self.run.file(name)) for name in EVENT_FILES)
-
-    def _is_active(self) -> bool:
-        # A run that had ended may have been resumed, and may have ended again since the last reading.
-        if self._replay is None and (self.run.alive("engine") or self._sizes() != self._sizes_at_end):
-            self._follower.ended = False
-        return not self.ended
 
 
 LOG_LINES = 2000

@@ -166,18 +166,15 @@ def along(line: Line, axis: str, pace: Pace) -> Line:
 def _along(line: Line, axis: str, pace: Pace) -> Line:
     lost = None if line.lost is None else (pace.place(axis, *line.lost), line.lost[1])
     if axis == "time":
-        return replace(_since(line, pace.begin), lost=lost, made={})
+        if not pace.begin or not len(line):
+            return replace(line, lost=lost, made={})
+        first = bisect_left(line.x, pace.begin)
+        breaks = frozenset(index - first for index in line.breaks if index > first)
+        kept = {name: getattr(line, name)[first:] for name in ("y", "steps", "low", "high")}
+        x = array("d", [x - pace.begin for x in line.x[first:]])
+        return replace(line, x=x, breaks=breaks, lost=lost, made={}, **kept)
     if not len(line.steps):
         return replace(line, lost=lost, made={})
     factor = pace.place(axis, 0.0, 1.0)
     x = line.steps if factor == 1.0 else array("d", [step * factor for step in line.steps])
     return replace(line, x=x, lost=lost, made={})
-
-
-def _since(line: Line, begin: float) -> Line:
-    if not begin or not len(line):
-        return line
-    first = bisect_left(line.x, begin)
-    breaks = frozenset(index - first for index in line.breaks if index > first)
-    kept = {name: getattr(line, name)[first:] for name in ("y", "steps", "low", "high")}
-    return replace(line, x=array("d", [x - begin for x in line.x[first:]]), breaks=breaks, **kept)
