@@ -155,6 +155,23 @@ def test_why_nvml_cannot_be_opened(nvml: FakeNvml, words: str, says: str) -> Non
     assert says in nvml.run(READ, words)
 
 
+def test_each_look_for_a_free_gpu_sees_the_processes_of_that_moment(nvml: FakeNvml, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    program = f"""
+import json, os
+from pathlib import Path
+from gputui.engine.leases.free_gpus import GpuWatch
+watch = GpuWatch()
+told = [gpu.why_not_free() for gpu in watch.read()]
+Path({str(begun)!r}).write_text(f"procs={{os.getpid()}}")
+told += [gpu.why_not_free() for gpu in watch.read()]
+watch.close()
+print(json.dumps(told))
+"""
+    before, after = nvml.run(program, f"gpus=1 use={tmp_path}/use also={begun}")
+    assert (before, after[:8]) == ("", "used by ")
+
+
 # ---- GPUs that fail while they are read -------------------------------------------------------
 
 

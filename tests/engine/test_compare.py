@@ -61,6 +61,9 @@ def test_figures_with_differences_and_noise(four: list[Run]) -> None:
     assert rows["step_ms.p50"].changes[2] == pytest.approx(-1 / 3)
     assert rows["metrics.loss"].more_is_better is False
     assert rows["metrics.accuracy"].more_is_better is True
+    for run, loss in zip(four[::2], (-2.0, -1.0), strict=True):  # such as a log-likelihood
+        amend(run, metrics={"loss": loss})
+    assert {row.key: row.changes[2] for row in compare(four).figures}["metrics.loss"] == 0.5
 
 
 @pytest.mark.parametrize(

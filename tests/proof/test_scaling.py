@@ -9,6 +9,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
+from tests.doors.tui import measuring
 from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import HERE, Planted, PlantedBench
@@ -126,6 +128,8 @@ def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go
         assert proof_sentences.result(typed(Record, data)).startswith("2 replicas train 2.00 times")
         for text in (as_markdown(typed(Record, data)), "\n".join(scaling_sentences.remarks(typed(Record, data)))):
             assert f"4 replicas could not be measured: {outcome}" in text
+    alone, _ = measured(tmp_path / "alone", asked(), lambda o, n: Planted(outcome="oom" if replicas(o) > 1 else "ok"))
+    assert measuring._code(alone, SimpleNamespace(count=0)) == 1  # type: ignore[arg-type]  # nothing is compared
     with pytest.raises(BaselineFailed, match="1 replica could not be measured"):
         measured(tmp_path / "first", asked(), lambda o, n: Planted(outcome="oom" if replicas(o) == 1 else "ok"))
 

@@ -239,6 +239,8 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
         await pilot.press("u", "down", "space")
         shown = await wait_for(pilot, "1 not saved  * 8 not the default")
         assert "strategy.kind " in shown, "it stays in its place, though it is the default and that of the file"
+        await pilot.press("ctrl+y")
+        await wait_for(pilot, lambda: "nothing to be done again" in told(pilot))  # as another change was made instead
         await pilot.press("d")
         assert "1 not saved" in seen(pilot), "it is the default"
         await pilot.press("space", "enter")
