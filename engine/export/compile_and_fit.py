@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..options import Options
 from ..options.training import BY_NO_STEPS, EARLY_STOP, KEEP_BEST, OPTIMIZERS, PLATEAU_FIGURE, WatchedFigure
-from .engine_source import extract, specialised
-from .lines import Script, literal
+from .engine_source import literal
+from .lines import Script
 
 
 def training(script: Script, options: Options) -> None:
@@ -22,8 +22,15 @@ def training(script: Script, options: Options) -> None:
         script.add(f"{margin}    {name}={value},", *comments)
     script.text(f"{margin})")
     built(script, options)
-    parts(script, options)
-    _fit(script, options)
+    callbacks(script, options)
+    onto_devices(script, options, "train", *(["validation"] if options.train.validates else []))
+    script.text("model.fit(\n    train,\n    epochs=EPOCHS,")
+    script.text("    steps_per_epoch=steps_per_epoch,  # the stream has no end")
+    if options.train.validates:
+        key = "train.validation" if options.train.validation == "test" else "train.validation_split"
+        script.add("    validation_data=validation,", key)
+    script.text("    callbacks=callbacks,\n    shuffle=False,  # the dataset is shuffled already\n    verbose=2,\n)")
+    save(script, options)
 
 
 def scope(script: Script, options: Options) -> str:
@@ -43,17 +50,20 @@ def steps(script: Script, options: Options) -> None:
         script.add(f"steps_per_epoch = {given}", "train.steps_per_epoch")
     together = options.compile.steps_per_execution
     if together > 1 and options.strategy.kind != "mirrored":
-        script.blocks(extract("plan.py", "steps_together"))
+        script.define("plan.py", "steps_together")
         script.add(f"together = steps_together(steps_per_epoch, {together})", "compile.steps_per_execution")
 
 
 def execution(options: Options) -> list[tuple[str, str, list[str]]]:
     """jit_compile and steps_per_execution. Keras' own fit supports neither over several replicas."""
-    mirrored = options.strategy.kind == "mirrored"
+    mirrored, xla = options.strategy.kind == "mirrored", options.compile.xla
     together = options.compile.steps_per_execution
+    compiles = str(xla and not mirrored)
+    if xla == "auto":
+        compiles = "jit_compile" if options.strategy.kind == "single" else "False"
     unable = ["Keras' fit fails with it over several replicas"] if mirrored else []
     return [
-        ("jit_compile", _jit_compile(options), ["compile.xla", *(unable if options.compile.xla is True else [])]),
+        ("jit_compile", compiles, ["compile.xla", *(unable if xla is True else [])]),
         (
             "steps_per_execution",
             "1" if mirrored or together == 1 else "together",
@@ -62,18 +72,12 @@ def execution(options: Options) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def _jit_compile(options: Options) -> str:
-    if options.compile.xla == "auto":
-        return "jit_compile" if options.strategy.kind == "single" else "False"
-    return str(options.compile.xla and options.strategy.kind != "mirrored")
-
-
 def rate(script: Script, options: Options) -> None:
     """A number, a schedule of Keras, or the trainer's own Schedule if Keras has no such."""
     train, highest = options.train, "LEARNING_RATE"
     if train.learning_rate_scaling != "none":
         highest = "highest_rate"
-        script.blocks(extract("plan.py", "rate_factor"))
+        script.define("plan.py", "rate_factor")
         factor = f'rate_factor("{train.learning_rate_scaling}", replicas)'
         script.add(f"{highest} = LEARNING_RATE * {factor}", "train.learning_rate_scaling")
     if train.schedule in BY_NO_STEPS and not train.warmup_steps:  # holding such a rate changes nothing
@@ -84,7 +88,7 @@ def rate(script: Script, options: Options) -> None:
         script.add("decay = steps_per_epoch * EPOCHS", "train.decay_steps")
     else:
         script.text("steps = steps_per_epoch * EPOCHS")
-        script.named_blocks(specialised("plan.py", "decay_steps", options=options, constants={"train": train}))
+        script.define("plan.py", "decay_steps", options=options, constants={"train": train})
         script.add("decay = decay_steps(steps, steps_per_epoch)", "train.decay_steps")
     schedules = "keras.optimizers.schedules"
     calls = {
@@ -94,13 +98,8 @@ def rate(script: Script, options: Options) -> None:
     }
     if train.schedule in calls and begins_at_once:
         script.add(f"rate = {calls[train.schedule]}", "train.schedule", "train.decay_rate")
-    else:
-        _own_schedule(script, options, highest)
-
-
-def _own_schedule(script: Script, options: Options, highest: str) -> None:
-    train = options.train
-    script.blocks(extract("trainer/setup/optimizer.py", "Schedule"))
+        return
+    script.define("trainer/setup/optimizer.py", "Schedule")
     steps = f"warmup_steps={train.warmup_steps}, decay_steps=decay, decay_rate={train.decay_rate}"
     held = f", hold_steps={train.hold_steps}" if train.hold_steps else ""
     keys = ("schedule", "learning_rate", "warmup_steps", "decay_steps", "decay_rate", *(["hold_steps"] if held else []))
@@ -118,18 +117,16 @@ def optimizer(script: Script, options: Options, margin: str, before: str) -> Non
 
 
 def built(script: Script, options: Options) -> None:
-    """Write the call that builds the model as the trainer's fit does, for the mirrored strategy."""
+    """Write the call that builds the model as the trainer's fit does, for the mirrored strategy, and the lines that
+    replace Keras' steps by the trainer's own, if batches are computed in parts.
+    """
     if options.strategy.kind == "mirrored":
-        script.blocks(extract("trainer/exported.py", "build_from_a_part"))
+        script.define("trainer/exported.py", "build_from_a_part")
         script.text("build_from_a_part(model, strategy)")
-
-
-def parts(script: Script, options: Options) -> None:
-    """Write the lines that replace Keras' steps by the trainer's own, if batches are computed in parts."""
     count = options.train.micro_batches
     if count == 1:
         return
-    script.blocks(extract("trainer/fit/micro_batches.py", "split_training", "split_testing"))
+    script.define("trainer/fit/micro_batches.py", "split_training", "split_testing")
     cast = ", lambda data: model.cast(*data)" if options.bytes_to_device and options.workload.entry is None else ""
     script.add(f"model.train_step = split_training(model, {count}{cast})", "train.micro_batches")
     script.add(f"model.test_step = split_testing(model, {count}{cast})", "train.micro_batches")
@@ -172,13 +169,27 @@ def callbacks(
     if theirs:
         script.text(f"    *{theirs},")
     _by_figures(script, options, chooses_rate, whole)
-    _nan(script, options)
-    _checkpoint(script, options, has_variables)
+    if not options.train.stop_on_nan:
+        script.add("    # no TerminateOnNaN", "train.stop_on_nan")
+    elif options.precision.policy == "mixed_float16":
+        why = "not with float16, where TerminateOnNaN ends healthy runs at a skipped step"
+        script.add("    # no TerminateOnNaN", "train.stop_on_nan", why)
+    else:
+        script.add("    keras.callbacks.TerminateOnNaN(),", "train.stop_on_nan", "looks at the loss alone")
+    if run.checkpoint != "off" and not has_variables:
+        script.add("    # no checkpoint", "run.checkpoint", "the model gets its variables in its first step")
+    elif run.checkpoint == "epoch":
+        why = "starts again at the epoch; exact without shuffling and dropout"
+        script.add('    keras.callbacks.BackupAndRestore("backup"),', "run.checkpoint", why)
+    elif run.checkpoint != "off":
+        weights = f'"step.weights.h5", save_weights_only=True, save_freq={run.checkpoint}'
+        why = "the weights alone; Keras resumes from epochs only"
+        script.add(f"    keras.callbacks.ModelCheckpoint({weights}),", "run.checkpoint", why)
     if run.profile_steps:
-        script.blocks(extract("trainer/exported.py", "Profile"))
+        script.define("trainer/exported.py", "Profile")
         script.add(f"    Profile{run.profile_steps},", "run.profile")
     if isinstance(run.max_minutes, int | float):
-        script.blocks(extract("trainer/exported.py", "TimeLimit"))
+        script.define("trainer/exported.py", "TimeLimit")
         script.add(f"    TimeLimit({run.max_minutes}),", "run.max_minutes")
     script.text("]")
 
@@ -206,43 +217,6 @@ def _by_figures(script: Script, options: Options, chooses_rate: bool, whole: boo
 def _monitor(figure: WatchedFigure) -> str:
     mode = "" if figure.direction == "auto" else f', mode="{figure.direction}"'
     return f"monitor={literal(figure.name)}{mode}"
-
-
-def _nan(script: Script, options: Options) -> None:
-    if not options.train.stop_on_nan:
-        script.add("    # no TerminateOnNaN", "train.stop_on_nan")
-    elif options.precision.policy == "mixed_float16":
-        why = "not with float16, where TerminateOnNaN ends healthy runs at a skipped step"
-        script.add("    # no TerminateOnNaN", "train.stop_on_nan", why)
-    else:
-        script.add("    keras.callbacks.TerminateOnNaN(),", "train.stop_on_nan", "looks at the loss alone")
-
-
-def _checkpoint(script: Script, options: Options, has_variables: bool) -> None:
-    every = options.run.checkpoint
-    if every == "off":
-        return
-    if not has_variables:
-        script.add("    # no checkpoint", "run.checkpoint", "the model gets its variables in its first step")
-    elif every == "epoch":
-        why = "starts again at the epoch; exact without shuffling and dropout"
-        script.add('    keras.callbacks.BackupAndRestore("backup"),', "run.checkpoint", why)
-    else:
-        why = "the weights alone; Keras resumes from epochs only"
-        weights = f'keras.callbacks.ModelCheckpoint("step.weights.h5", save_weights_only=True, save_freq={every})'
-        script.add(f"    {weights},", "run.checkpoint", why)
-
-
-def _fit(script: Script, options: Options) -> None:
-    callbacks(script, options)
-    onto_devices(script, options, "train", *(["validation"] if options.train.validates else []))
-    script.text("model.fit(\n    train,\n    epochs=EPOCHS,")
-    script.text("    steps_per_epoch=steps_per_epoch,  # the stream has no end")
-    if options.train.validates:
-        key = "train.validation" if options.train.validation == "test" else "train.validation_split"
-        script.add("    validation_data=validation,", key)
-    script.text("    callbacks=callbacks,\n    shuffle=False,  # the dataset is shuffled already\n    verbose=2,\n)")
-    save(script, options)
 
 
 def save(script: Script, options: Options, whole: bool = True) -> None:

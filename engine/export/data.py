@@ -11,8 +11,8 @@ from typing import Any
 from ..options import Options
 from ..options.workload import BYTE_ENCODINGS
 from ..plan import SAMPLES
-from .engine_source import extract, specialised
-from .lines import Script, literal
+from .engine_source import literal
+from .lines import Script
 from .specialised import Partly
 
 DIGITS = Path(__file__).resolve().parents[1] / "trainer" / "data" / "digits.npz"
@@ -87,7 +87,7 @@ def _split(script: Script, scale: str, tested: bool = False) -> None:
 
 
 def _parts(script: Script, tested: bool = False) -> None:
-    script.blocks(extract("trainer/data/sources.py", "split_order"))
+    script.define("trainer/data/sources.py", "split_order")
     if tested:
         script.add("trained, _ = split_order(len(x), 0.0, SEED)", "train.seed")
         script.add("x_held_out, y_held_out = x_test, y_test", "train.validation")
@@ -103,7 +103,7 @@ def _parts(script: Script, tested: bool = False) -> None:
 
 
 def _images(script: Script, _options: Options) -> None:
-    script.blocks(extract("trainer/data/sources.py", "class_names", "class_images", "image_sample"))
+    script.define("trainer/data/sources.py", "class_names", "class_images", "image_sample")
     script.text(
         "names = class_names(Path(DATA))\n"
         "files = [(path, label) for label, name in enumerate(names) for path in class_images(Path(DATA) / name)]\n"
@@ -116,8 +116,8 @@ def _images(script: Script, _options: Options) -> None:
 
 
 def _synthetic(script: Script, options: Options) -> None:
-    script.blocks(extract("plan.py", "trained_samples"))
-    script.blocks(extract("trainer/data/sources.py", "synthetic_sample"))
+    script.define("plan.py", "trained_samples")
+    script.define("trainer/data/sources.py", "synthetic_sample")
     script.add(f"total = {options.workload.samples or SAMPLES['synthetic']}", "workload.samples")
     script.add("samples = trained_samples(total, VALIDATION_SPLIT)", "train.validation_split")
     script.text("validation_samples = total - samples")
@@ -130,10 +130,8 @@ def _synthetic(script: Script, options: Options) -> None:
 
 def _tfrecord(script: Script, options: Options) -> None:
     workload = options.workload
-    script.blocks(extract("plan.py", "trained_samples"))
-    script.named_blocks(
-        specialised("trainer/data/sources.py", "record_stream", "record_sample", options=options, constants={})
-    )
+    script.define("plan.py", "trained_samples")
+    script.define("trainer/data/sources.py", "record_stream", "record_sample", options=options)
     script.text("records = record_stream(sorted(glob.glob(DATA)))")
     if workload.samples:
         script.add(f"total = {workload.samples}", "workload.samples")
@@ -163,8 +161,8 @@ _WRITERS: dict[str, Callable[[Script, Options], None]] = {
 
 def batches(script: Script, options: Options) -> None:
     """Write the code that turns train and validation into datasets of batches, and that defines per_pass."""
-    script.blocks(extract("plan.py", "batches_per_pass"))
-    script.named_blocks(_functions(options))
+    script.define("plan.py", "batches_per_pass")
+    _functions(script, options)
     drop = options.input.drop_remainder
     script.add(
         f"per_pass = batches_per_pass(samples, global_batch, replicas, drop_remainder={drop})", "input.drop_remainder"
@@ -185,8 +183,8 @@ def batches(script: Script, options: Options) -> None:
         script.text("if not validation_per_pass:\n    validation = None  # fewer samples than replicas")
 
 
-def _functions(options: Options) -> list[str]:
-    """Return the source of the functions of the trainer's own pipeline, with the values of these options filled in."""
+def _functions(script: Script, options: Options) -> None:
+    """Write the functions of the trainer's own pipeline, with the values of these options filled in."""
     constants: dict[str, Any] = {
         "data": Partly(vary=None, arrays=None, whole=False, **({} if loads(options) else {"load": None})),
         **WHOLE_TRAINING, "numbered": _augments(options), "are_equal": False, **CACHE_FILE.get(options.input.cache, {}),
@@ -196,10 +194,8 @@ def _functions(options: Options) -> list[str]:
     prepared = "prepared_and_augmented" if _augments(options) else "prepared"
     pipeline = ("training_batches", "validation_batches", prepared, "prepared")
     finishing = ("one_batch", "ahead") if options.input.one_batch else ("ahead",)
-    return [
-        *specialised("trainer/data/batching.py", *pipeline, options=options, constants=constants),
-        *specialised("trainer/data/finishing.py", *finishing, options=options, constants=constants),
-    ]
+    script.define("trainer/data/batching.py", *pipeline, options=options, constants=constants)
+    script.define("trainer/data/finishing.py", *finishing, options=options, constants=constants)
 
 
 def _is_small(options: Options) -> dict[str, bool]:

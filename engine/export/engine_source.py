@@ -5,107 +5,181 @@ schedule and augmentation cannot differ from the trainer's, which is read as tex
 from __future__ import annotations
 
 import ast
+import copy
+import io
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+import tokenize
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..options import Options
-from .shortened import shorten
-from .specialised import LINE_LENGTH, Specialiser
+from .specialised import LINE_LENGTH, Specialiser, above, notes, shorten
 
 ENGINE = Path(__file__).resolve().parents[1]
+_KEY = re.compile(r"\w+\.\w+")
+Definition = ast.FunctionDef | ast.ClassDef
 
 
-class _Module:
-    """A file of the engine: its definitions by name, and the files of its relative imports by the imported names."""
-
-    def __init__(self, path: Path) -> None:
-        self.text = path.read_text(encoding="utf-8")
-        self.definitions: dict[str, ast.stmt] = {}
-        self.imports: dict[str, Path] = {}
-        for node in ast.parse(self.text).body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                self.definitions[node.name] = node
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.definitions[node.targets[0].id] = node
-            elif isinstance(node, ast.ImportFrom) and node.level and node.module:
-                base = path.parents[node.level - 1].joinpath(*node.module.split(".")).with_suffix(".py")
-                self.imports |= {alias.name: base for alias in node.names}
-
-    def source(self, name: str) -> str:
-        node = self.definitions[name]
-        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-        return "\n".join(self.text.splitlines()[first - 1 : node.end_lineno])
-
-
-Specialise = Callable[[_Module, str], str]
-
-
-_module = cache(_Module)
-
-
-def extract(file: str, *names: str) -> list[str]:
-    """These definitions, after all that they use, without underscores before names. KeyError if one is not defined."""
-    return _extract(file, names, None)
-
-
-def specialised(file: str, *names: str, options: Options, constants: Mapping[str, Any] | None = None) -> list[str]:
-    """Return the source as `extract` does, with the values of options and `constants` in place of their expressions."""
-
-    def specialise(module: _Module, name: str) -> str:
-        node, specialiser = module.definitions[name], Specialiser(module.text, options, constants or {})
-        if isinstance(node, ast.ClassDef):
-            return specialiser.without_known_fields(node, module.source(name))
-        return specialiser.function(node) if isinstance(node, ast.FunctionDef) else module.source(name)
-
-    return _extract(file, names, specialise)
-
-
-def _extract(file: str, names: Sequence[str], specialise: Specialise | None) -> list[str]:
-    sources: dict[str, str] = {}
+def definitions(
+    file: str, *names: str, options: Options | None = None, constants: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Return these definitions, after all that they use, without underscores before names, and with the values of
+    options and `constants` in place of their expressions. KeyError if one is not defined.
+    """
+    collected: dict[str, ast.stmt] = {}
     for name in names:
-        _collect(ENGINE / file, name, sources, (), specialise)
-        if name not in sources:
+        _collect(ENGINE / file, name, collected, (), Specialiser(options, constants))
+        if name not in collected:
             raise KeyError(f"{file} defines no {name}")
-    shorten(sources, names)
-    public = {name: name.lstrip("_") for name in sources}
+    shorten(collected, names)
+    public = {name: name.lstrip("_") for name in collected}
     word = re.compile(r"\b(" + "|".join(map(re.escape, public)) + r")\b")
-    return [word.sub(lambda match: public[match[1]], _with_short_docstrings(source)) for source in sources.values()]
-
-
-def _with_short_docstrings(source: str) -> str:
-    """Return the source of a definition, with the first sentence of each docstring only."""
-    lines = source.split("\n")
-    definitions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    for node in sorted(definitions, key=lambda node: -node.lineno):
-        text, first = ast.get_docstring(node), node.body[0]
-        if text is None or first.end_lineno == first.lineno:
-            continue
-        sentence = re.split(r"(?<=\.)\s", " ".join(text.split()))[0]
-        margin = " " * first.col_offset
-        shown = textwrap.wrap(f'"""{sentence}"""', LINE_LENGTH - len(margin))
-        lines[first.lineno - 1 : first.end_lineno] = [margin + line for line in shown]
-    return "\n".join(lines)
+    return [word.sub(lambda match: public[match[1]], "\n".join(lines_of(node))) for node in collected.values()]
 
 
 def _collect(
-    path: Path, name: str, sources: dict[str, str], under: tuple[str, ...], specialise: Specialise | None
+    path: Path, name: str, collected: dict[str, ast.stmt], under: tuple[str, ...], specialiser: Specialiser
 ) -> None:
-    """Add the definition of the file, and before it all that it uses, to `sources`. `under` are those being added."""
-    module = _module(path)
-    if name in sources or name in under:
+    """Add the definition of the file, and before it all that it uses, to `collected`. `under` are those being added."""
+    defined, imported = _module(path)
+    if name in collected or name in under:
         return
-    if name not in module.definitions:
-        if name in module.imports:
-            _collect(module.imports[name], name, sources, under, specialise)
+    if name not in defined:
+        if name in imported:
+            _collect(imported[name], name, collected, under, specialiser)
         return
-    source = specialise(module, name) if specialise else module.source(name)
-    tree = ast.parse(source)
-    bound = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in bound:
-            _collect(path, node.id, sources, (*under, name), specialise)
-    sources[name] = source
+    node = specialiser.specialised(copy.deepcopy(defined[name]))
+    bound = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and each.id not in bound:
+            _collect(path, each.id, collected, (*under, name), specialiser)
+    collected[name] = node
+
+
+@cache
+def _module(path: Path) -> tuple[dict[str, ast.stmt], dict[str, Path]]:
+    """Return a file's definitions by name, and the files of its relative imports by the imported names."""
+    defined, imported = dict[str, ast.stmt](), dict[str, Path]()
+    for node in parsed(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, Definition):
+            above(node).clear()
+            defined[node.name] = node
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            above(node).clear()
+            defined[node.targets[0].id] = node
+        elif isinstance(node, ast.ImportFrom) and node.level and node.module:
+            base = path.parents[node.level - 1].joinpath(*node.module.split(".")).with_suffix(".py")
+            imported |= {alias.name: base for alias in node.names}
+    return defined, imported
+
+
+def parsed(text: str) -> ast.Module:
+    """Return the syntax tree of a text. Its statements have their comments, and the `source` of their first lines."""
+    tree, lines = ast.parse(text), text.split("\n")
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        line, column = token.start
+        *_, innermost = [tree, *(node for node in statements if node.lineno <= line <= (node.end_lineno or 0))]
+        if lines[line - 1][:column].strip():
+            notes(innermost).append(token.string.lstrip("# "))
+            lines[line - 1] = lines[line - 1][:column].rstrip()
+        elif hasattr(innermost, "body") and (following := [node for node in statements if node.lineno > line]):
+            above(min(following, key=lambda node: node.lineno)).append(token.string)
+    for node in statements:
+        (body, _), decorators = _blocks(node), getattr(node, "decorator_list", [])
+        first, end = (
+            min([node, *decorators], key=lambda each: each.lineno),
+            body[0].lineno - 1 if body else node.end_lineno,
+        )
+        source = textwrap.dedent("\n".join(lines[first.lineno - 1 : end]))
+        node.__dict__["source"] = re.sub(r"(\n *(#.*)?)*$", "", source).removeprefix(
+            "el" if isinstance(node, ast.If) else ""
+        )
+    return tree
+
+
+# ---- lines -------------------------------------------------------------------------------------------
+
+
+def lines_of(node: ast.stmt, margin: str = "") -> Iterator[str]:
+    """Yield the lines of a statement, each docstring of several lines with its first sentence only."""
+    yield from (f"{margin}{comment}" for comment in above(node))
+    head, blocks = copy.copy(node), _blocks(node)
+    head.__dict__ |= {"body": [ast.Pass()], "orelse": []} if blocks[0] else {}
+    *first, last = _head(head).split("\n")
+    yield from (margin + line for line in first)
+    yield margin + last + _comment(node)
+    for word, block in zip(("", "else:"), blocks, strict=True):
+        yield from [margin + word] if word and block else []
+        before: ast.stmt | None = None
+        for inner in block:
+            is_apart = isinstance(inner, Definition) or isinstance(before, Definition)
+            if before is not None and (is_apart or (isinstance(node, ast.ClassDef) and isinstance(before, ast.Expr))):
+                yield ""
+            yield from lines_of(inner, margin + "    ")
+            before = inner
+
+
+def _blocks(node: ast.stmt) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """Return the statements within, and after `else`, that have lines of their own: those of `try` stay as they are."""
+    is_whole = isinstance(node, ast.Try)
+    return ([], []) if is_whole else (getattr(node, "body", []), getattr(node, "orelse", []))
+
+
+def _head(node: ast.stmt) -> str:
+    """Return the text of a statement, without those within it: its source if nothing is changed in it."""
+    source: str = node.__dict__.get("source", "")
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and "\n" in source:
+        sentence = re.split(r"(?<=\.)\s", " ".join(str(node.value.value).split()))[0]
+        return "\n".join(textwrap.wrap(f'"""{sentence}"""', LINE_LENGTH - node.col_offset))
+    passed = "\n    pass" if source.endswith(":") else ""
+    if source and ast.dump(ast.parse(source + passed).body[0]) == ast.dump(node):
+        return source
+    text, value = ast.unparse(node).removesuffix(passed), getattr(node, "value", None)
+    if isinstance(value, ast.Tuple) and len(value.elts) > 1:
+        text = text.removesuffix(ast.unparse(value)) + ast.unparse(value)[1:-1]
+    if isinstance(node, ast.FunctionDef):
+        text = re.sub(r"(: [^,=]+)=", r"\1 = ", text)
+    lines = text.split("\n")
+    for token in reversed(list(tokenize.generate_tokens(io.StringIO(text).readline))):
+        if token.type == tokenize.STRING and token.string.startswith("'"):
+            (row, start), (_, end) = token.start, token.end
+            line = lines[row - 1]
+            lines[row - 1] = line[:start] + literal(ast.literal_eval(token.string)) + line[end:]
+    return "\n".join(lines)
+
+
+def _comment(node: ast.stmt) -> str:
+    """Return the comment of a statement: the options' keys, then the words."""
+    parts = dict.fromkeys(_notes_within(node))
+    keys, words = [part for part in parts if _KEY.fullmatch(part)], [part for part in parts if not _KEY.fullmatch(part)]
+    comment = ": ".join(filter(None, (", ".join(keys), "; ".join(words))))
+    return f"  # {comment}" if comment else ""
+
+
+def _notes_within(node: ast.AST) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.stmt):
+            yield from _notes_within(child)
+    yield from notes(node)
+
+
+def literal(value: object) -> str:
+    """Return the Python source of a value. A text without double quotes is put in double quotes."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(literal, value)) + ("," if len(value) == 1 else "") + ")"
+    if not isinstance(value, str):
+        return repr(value)
+    text = repr(value)
+    if text.startswith("'") and '"' not in text:
+        return '"' + text[1:-1].replace("\\'", "'") + '"'
+    return text

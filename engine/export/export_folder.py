@@ -50,7 +50,8 @@ def export(preset: Preset, target: Path, form: Form | None = None) -> Exported:
     made = Path(tempfile.mkdtemp(prefix=".export-", dir=target.parent.resolve()))
     try:
         missing = _fill(preset, made, form)
-        made.chmod(0o777 & ~_umask())
+        os.umask(mask := os.umask(0))
+        made.chmod(0o777 & ~mask)
         made.rename(target)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
@@ -61,12 +62,6 @@ def export(preset: Preset, target: Path, form: Form | None = None) -> Exported:
 def _file(preset: Preset) -> str:
     # Runs that are started from this file are named after it.
     return re.sub(r"[^A-Za-z0-9._-]+", "-", preset.name).strip("-.") + ".yaml"
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _fill(preset: Preset, made: Path, form: Form | None) -> tuple[str, str] | None:

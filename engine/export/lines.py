@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from ..options import Options
+from .engine_source import definitions, literal
 
 _NAMED = re.compile(r"  # ((?:\w+\.\w+(?:, )?)+)")
-
-
-def literal(value: object) -> str:
-    """Return the Python source of a value. A text without double quotes is put in double quotes."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(literal, value)) + "]"
-    if isinstance(value, tuple):
-        return "(" + ", ".join(map(literal, value)) + ("," if len(value) == 1 else "") + ")"
-    if not isinstance(value, str):
-        return repr(value)
-    text = repr(value)
-    if text.startswith("'") and '"' not in text:
-        return '"' + text[1:-1].replace("\\'", "'") + '"'
-    return text
 
 
 class Script:
@@ -63,21 +51,18 @@ class Script:
     def section(self, title: str) -> None:
         self._lines += ["", f"# ---- {title} ".ljust(80, "-")]
 
-    def blocks(self, sources: Iterable[str]) -> None:
-        """Add definitions to those of the script, once, with empty lines around functions and classes."""
-        for source in sources:
+    def define(
+        self, file: str, *names: str, options: Options | None = None, constants: Mapping[str, Any] | None = None
+    ) -> None:
+        """Add these definitions of the engine to those of the script, once, and note the options in their comments."""
+        for source in definitions(file, *names, options=options, constants=constants):
             if source in self._defined:
                 continue
             self._defined.add(source)
-            apart = ["", ""] if source.startswith(("def ", "class ", "@")) else []
-            self._definitions += [*apart, *source.split("\n"), *apart]
-
-    def named_blocks(self, sources: Iterable[str]) -> None:
-        """Add definitions, and note the options that the comments of their lines name, for `named`."""
-        for source in sources:
             for comment in _NAMED.findall(source):
                 self._named.update(comment.rstrip(":").split(", "))
-            self.blocks([source])
+            apart = ["", ""] if source.startswith(("def ", "class ", "@")) else []
+            self._definitions += [*apart, *source.split("\n"), *apart]
 
     def guarded(self) -> str:
         """Return a script that its processes may import: the other lines stand below `if __name__ == "__main__":`."""

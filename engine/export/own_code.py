@@ -22,8 +22,8 @@ from ..runs.event_reading import events_of
 from ..runs.events import Warn
 from . import compile_and_fit as training_part
 from .data import CACHE_FILE, WHOLE_TRAINING, cache_file
-from .engine_source import extract, specialised
-from .lines import Script, literal
+from .engine_source import literal
+from .lines import Script
 from .specialised import Partly
 
 BATCHES = "trainer/own/iterated.py"
@@ -39,18 +39,19 @@ def data(script: Script, options: Options, form: Form) -> None:
     file = ""
     for role, opened in sorted(form.iterated.items()):
         for name, file in OPENING.items():
-            script.blocks(extract(file, name) if name in opened else [])
+            if name in opened:
+                script.define(file, name)
         script.text(f"{role} = {opened}")
     if form.kinds & {"arrays", "mapped"}:
         file = cache_file(script, options, " or your code")
-        script.blocks(extract("plan.py", "batches_per_pass"))
-        script.named_blocks(_functions(options, form))
+        script.define("plan.py", "batches_per_pass")
+        _functions(script, options, form)
     if "arrays" in form.kinds and not form.plain:
-        script.blocks(extract("trainer/own/streams.py", "of_numpy"))
+        script.define("trainer/own/streams.py", "of_numpy")
     if form.is_split:
-        script.blocks(extract("trainer/data/sources.py", "split_order"))
+        script.define("trainer/data/sources.py", "split_order")
         if not form.plain:
-            script.blocks(extract("trainer/own/streams.py", "as_array", "as_fitted"))
+            script.define("trainer/own/streams.py", "as_array", "as_fitted")
             script.text("train = tf.nest.map_structure(as_array, as_fitted(of_numpy(train)))")
         script.text("total = len(tf.nest.flatten(train)[0])")
         drawn = "trained, held_out = split_order(total, VALIDATION_SPLIT, SEED)"
@@ -60,7 +61,7 @@ def data(script: Script, options: Options, form: Form) -> None:
     if form.kinds - {"pydataset"}:
         functions = ("one_batch", "ahead") if options.input.one_batch else ("ahead",)
         constants = WHOLE_TRAINING | ({} if form.train == "batched" else {"on_demand": False})
-        script.named_blocks(specialised("trainer/data/finishing.py", *functions, options=options, constants=constants))
+        script.define("trainer/data/finishing.py", *functions, options=options, constants=constants)
     _training_data(script, options, form, file)
     _validation_data(script, options, form, file)
 
@@ -90,7 +91,7 @@ def _training_data(script: Script, options: Options, form: Form, file: str) -> N
         else:
             script.text(f"train = {_batches(options, form, f'{sizes}{file}')}")
     if "class_weight" in form.given:
-        script.blocks(extract("trainer/own/returned.py", "weigh"))
+        script.define("trainer/own/returned.py", "weigh")
         script.text('train = weigh(train, made["class_weight"])')
     # Keras' fit makes each batch of such a Dataset at its step.
     on_demand = form.train == "batched" and options.input.across_epochs is not True and options.input.prefetch == "auto"
@@ -105,9 +106,9 @@ def _count(script: Script, options: Options, form: Form) -> str:
     if options.strategy.kind != "mirrored":
         return f"{form.batches}  # batches in train, counted when this script was written"
     if "train" in form.iterated and "samples" not in form.given:
-        script.blocks(extract("trainer/exported.py", "counted"))
+        script.define("trainer/exported.py", "counted")
         return "counted(train)"
-    script.blocks(extract("trainer/exported.py", "batches_in"))
+    script.define("trainer/exported.py", "batches_in")
     return 'batches_in(train, made.get("samples"), True)'
 
 
@@ -149,7 +150,7 @@ def _validation_data(script: Script, options: Options, form: Form, file: str) ->
     elif form.validation == "batched":
         taken = ""
         if "validation_samples" in form.given and not form.counted_validation and not some:
-            script.blocks(extract("trainer/exported.py", "batches_in"))
+            script.define("trainer/exported.py", "batches_in")
             taken = '.take(batches_in(validation, made["validation_samples"], True))'
         script.text(f"validation = ahead(validation{taken})")
     elif form.validation:
@@ -177,7 +178,7 @@ def _elements(script: Script, options: Options, role: str, kind: str, form: Form
         script.text(f"elements = Elements(samples, int(samples.cardinality()){functions}{drawn}{whole})")
     elif kind == "arrays":
         constants = {"elements": fields} | {name: None for name in ("load", "vary") if name in fields}
-        script.blocks(specialised("trainer/exported.py", "samples_of", options=options, constants=constants))
+        script.define("trainer/exported.py", "samples_of", options=options, constants=constants)
         script.text(f"elements = samples_of({data}{functions})")
     else:
         key, count = ("samples", form.samples) if role == "train" else ("validation_samples", form.validation_samples)
@@ -193,12 +194,12 @@ def _elements(script: Script, options: Options, role: str, kind: str, form: Form
 
 def _copied(script: Script, options: Options, role: str) -> None:
     if options.strategy.kind == "mirrored":
-        script.blocks(extract("trainer/exported.py", "Copied"))
+        script.define("trainer/exported.py", "Copied")
         script.add(f"{role} = Copied({role})", "strategy.kind")
 
 
-def _functions(options: Options, form: Form) -> list[str]:
-    """Return the source of the trainer's own pipeline, with the values of the options and of the form filled in."""
+def _functions(script: Script, options: Options, form: Form) -> None:
+    """Write the trainer's own pipeline, with the values of the options and of the form filled in."""
     constants: dict[str, Any] = {**WHOLE_TRAINING, **CACHE_FILE.get(options.input.cache, {})}
     constants |= {"data": _known(form, options.input.cache), "numbered": _augments(options, form)}
     if form.begins_anew:
@@ -211,10 +212,9 @@ def _functions(options: Options, form: Form) -> list[str]:
     pipeline: tuple[str, ...] = ("training_batches", "validation_batches")
     kinds = (form.train, form.validation)
     pipeline = tuple(name for name, kind in zip(pipeline, kinds, strict=True) if kind in ("arrays", "mapped"))
-    made = specialised("trainer/data/batching.py", *pipeline, options=options, constants=constants)
+    script.define("trainer/data/batching.py", *pipeline, options=options, constants=constants)
     if _augments(options, form):
-        made += specialised("trainer/own/streams.py", "augmented_batches", options=options, constants=constants)
-    return made
+        script.define("trainer/own/streams.py", "augmented_batches", options=options, constants=constants)
 
 
 def _known(form: Form, cache: str) -> Partly:
@@ -334,7 +334,6 @@ def training(script: Script, options: Options, form: Form) -> None:
         else:
             script.add(f"model.{name} = {value}", *comments)
     training_part.built(script, options)
-    training_part.parts(script, options)
     theirs = 'tf.nest.flatten(made["callbacks"])' if "callbacks" in form.given else ""
     if form.begins_anew:
         setter = "keras.callbacks.LambdaCallback(on_epoch_begin=lambda number, logs: epoch.assign(number))"

@@ -19,8 +19,8 @@ from ..options.workload import BLOCKS, KERNEL_SIZE, STRIDES
 from ..plan import MULTI_WORKER
 from ..presets import Preset
 from . import compile_and_fit, data, own_code
-from .engine_source import extract, specialised
-from .lines import Script, literal
+from .engine_source import literal
+from .lines import Script
 from .own_code import Form
 
 BUILDERS = {"mlp": "_mlp", "cnn": "_cnn", "separable_cnn": "_separable_cnn", "resnet50": "_resnet50"}
@@ -70,7 +70,9 @@ def to_script(preset: Preset, base: Path | None = None, form: Form | None = None
 
 def with_paths(preset: Preset, base: Path | None = None, form: Form | None = None) -> tuple[str, list[str]]:
     """Return the source that `to_script` returns, and the paths of this machine, not within `base`, in it."""
-    options = on_one_machine(preset.options)
+    options = preset.options
+    if options.strategy.kind == MULTI_WORKER:  # Keras' own fit cannot train on several machines
+        options = options.with_values({"strategy.kind": "mirrored", "strategy.communication": "auto"})
     body, environment, closing = Script(base), Script(), Script()
     _environment(environment, options)
     if base is not None:
@@ -98,13 +100,6 @@ def with_paths(preset: Preset, base: Path | None = None, form: Form | None = Non
         str(closing),
     )
     return "\n".join(filter(str.strip, parts)), body.paths
-
-
-def on_one_machine(options: Options) -> Options:
-    """Return the options with mirrored for multi_worker: Keras' own fit cannot train on several machines."""
-    if options.strategy.kind != MULTI_WORKER:
-        return options
-    return options.with_values({"strategy.kind": "mirrored", "strategy.communication": "auto"})
 
 
 def _head(preset: Preset) -> str:
@@ -182,7 +177,11 @@ def _devices(script: Script, options: Options) -> None:
         script.text("for gpu in gpus:")
         script.add(f"    tf.config.experimental.set_memory_growth(gpu, {device.grows})", "device.memory_growth")
     if options.compile.xla == "auto" and options.strategy.kind == "single":
-        _by_xla(script)
+        # `auto` as in Keras, but not on chips on which XLA would end the process, as in trainer/setup/xla.py
+        chip = 'tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))'
+        script.add('jit_compile = "auto"', "compile.xla")
+        script.text(f"for gpu in gpus:\n    if {chip} >= {BLACKWELL_CAPABILITY}:")
+        script.text("        jit_compile = False  # XLA of a TensorFlow built with CUDA below 12.8 crashes on it")
     tf32 = options.precision.tf32
     script.add(f"tf.config.experimental.enable_tensor_float_32_execution({tf32})", "precision.tf32")
     script.add("keras.utils.set_random_seed(SEED)", "train.seed")
@@ -190,14 +189,6 @@ def _devices(script: Script, options: Options) -> None:
         script.add("tf.config.experimental.enable_op_determinism()", "train.deterministic")
     if options.precision.policy != "float32":
         script.add(f'keras.mixed_precision.set_global_policy("{options.precision.policy}")', "precision.policy")
-
-
-def _by_xla(script: Script) -> None:
-    # `auto` as in Keras, but not on chips on which XLA would end the process, as in trainer/setup/xla.py
-    chip = 'tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))'
-    script.add('jit_compile = "auto"', "compile.xla")
-    script.text(f"for gpu in gpus:\n    if {chip} >= {BLACKWELL_CAPABILITY}:")
-    script.text("        jit_compile = False  # XLA of a TensorFlow built with CUDA below 12.8 crashes on it")
 
 
 def _partitions(script: Script, options: Options) -> None:
@@ -246,7 +237,7 @@ def _mirrored(script: Script, options: Options) -> None:
     given = ""
     if communication in kinds:
         given, keys = f", cross_device_ops=tf.distribute.{kinds[communication]}()", [*keys, "strategy.communication"]
-    script.blocks(extract("trainer/exported.py", "EqualParts"))
+    script.define("trainer/exported.py", "EqualParts")
     script.add(f"strategy = EqualParts(names{given})", *keys)
     count = options.input.device_batches
     script.add(
@@ -266,9 +257,9 @@ def _model(script: Script, options: Options) -> None:
     name, width, norm = workload.model, workload.width, workload.normalization_of_model
     functions = ("_transformer",) if name == "transformer" else (BUILDERS[name], "_logits")
     constants = {"norm": norm} | ({} if workload.is_separable else {"separable": False})
-    script.blocks(specialised("trainer/setup/models.py", *functions, options=options, constants=constants))
+    script.define("trainer/setup/models.py", *functions, options=options, constants=constants)
     if options.bytes_to_device:
-        script.blocks(extract("trainer/exported.py", "OfBytes"))
+        script.define("trainer/exported.py", "OfBytes")
     script.text("def build():")
     if name == "transformer":
         made = f"transformer(tuple(shape), classes, {width}, {workload.blocks or BLOCKS})"

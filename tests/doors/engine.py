@@ -18,8 +18,8 @@ from gputui.engine.export.data import DIGITS
 from gputui.engine.export.export_folder import Exported, export
 from gputui.engine.export.own_code import Form, RefusedError, stateful_draws
 from gputui.engine.export.script import TITLE, to_script
-from gputui.engine.export.shortened import shorten
-from gputui.engine.export.specialised import Partly, Specialiser
+from gputui.engine.export.engine_source import definitions
+from gputui.engine.export.specialised import Partly
 from gputui.engine.figures import Figure, LOSS, of_run as figures_of_run
 from gputui.engine.files import appending, located_yaml, places, reading, run_numbers, typed, values, writing
 from gputui.engine.files.appending import Gap, LineFile

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.doors.engine import Options, Partly, Specialiser, shorten
+from tests.doors.engine import Options, Partly, definitions
 from tests.support.training import options
 
 SOURCE = '''
@@ -72,68 +72,115 @@ def defined(text: str) -> dict[str, Any]:
     return names
 
 
-def extracted(wanted: Options) -> str:
-    specialiser = Specialiser(SOURCE, wanted, {"known": 1, "unused": "x", "data": Partly(load=None)})
-    functions = [node for node in ast.parse(SOURCE).body if isinstance(node, ast.FunctionDef)]
-    sources = {node.name: specialiser.function(node) for node in functions}
-    shorten(sources, ["chosen"])
-    return "\n\n\n".join(sources.values())
+def exported(folder: Path, text: str, name: str, wanted: Options, **constants: Any) -> list[str]:
+    file = folder / f"source{len([*folder.iterdir()])}.py"
+    file.write_text(text)
+    return definitions(str(file), name, options=wanted, constants=constants)
 
 
-def test_a_specialised_function_computes_what_the_function_does() -> None:
+def test_a_specialised_function_computes_what_the_function_does(tmp_path: Path) -> None:
     original = defined(SOURCE)["chosen"]
-    for settings, given, samples in itertools.product(SETTINGS, (0, 2, 5), (0, 7)):
+    for settings in SETTINGS:
         wanted = options(*settings)
-        text = extracted(wanted)
+        known = {"known": 1, "unused": "x", "data": Partly(load=None)}
+        text = "\n\n\n".join(exported(tmp_path, SOURCE, "chosen", wanted, **known))
         assert "options" not in text
-        ours = original(given, Data(samples), "x", wanted, known=1)
-        assert defined(text)["chosen"](given, Data(samples)) == ours, (settings, given, samples, text)
+        for given, samples in itertools.product((0, 2, 5), (0, 7)):
+            ours = original(given, Data(samples), "x", wanted, known=1)
+            assert defined(text)["chosen"](given, Data(samples)) == ours, (settings, given, samples, text)
 
 
-def test_what_cannot_be_worked_out_is_refused() -> None:
-    for body in ("known = data", "for one in data:\n        pass\n    else:\n        return 1"):
-        text = f"def function(data, known):\n    {body}\n"
-        (node,) = ast.parse(text).body
-        assert isinstance(node, ast.FunctionDef)
-        with pytest.raises(ValueError, match="cannot be exported"):
-            Specialiser(text, options(), {"known": 1}).function(node)
+def test_what_cannot_be_worked_out_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be exported"):
+        exported(tmp_path, "def function(data, known):\n    known = data\n", "function", options(), known=1)
 
 
-def test_a_sign_within_a_text_begins_no_comment() -> None:
+def test_a_sign_within_a_text_begins_no_comment(tmp_path: Path) -> None:
     text = "def function(options):\n    return (options.workload.tfrecord_input, 1)  # why\n"
-    (node,) = ast.parse(text).body
-    assert isinstance(node, ast.FunctionDef)
-    done = Specialiser(text, options("tfrecord_input='img  # a'"), {}).function(node)
-    assert done.endswith('return ("img  # a", 1)  # workload.tfrecord_input: why')
+    (done,) = exported(tmp_path, text, "function", options("tfrecord_input='img  # a'"))
+    assert done.endswith('return "img  # a", 1  # workload.tfrecord_input: why')
 
 
-HELPERS = {
-    "scaled": "def scaled(x, by=2):\n    return x * by  # input.cast: bytes",
-    "named": "def named(x, y):\n    return [x for _ in range(y)]",
-    "unused": "def unused(x):\n    return x",
-    "entry": '''def entry(a, b):
+def test_what_does_not_change_keeps_its_layout(tmp_path: Path) -> None:
+    text = '''def function(
+    first: int = 1,  # counted
+    *more: int,
+) -> int:
+    """One sentence.  And more."""
+    while first > 1_000:
+        first -= 2**3  # by the power
+    else:
+        # in the end
+        first += sum(  # of all
+            each for each in more
+        )
+
+    def inner(value: int, options: Options) -> int:
+        """Return it. This is
+        left out.
+        """
+        return value
+
+    try:
+        return inner(first, options)
+    except ValueError:
+        return 'x'
+'''
+    (done,) = exported(tmp_path, text, "function", options())
+    assert (
+        done
+        == '''def function(
+    first: int = 1,
+    *more: int,
+) -> int:  # counted
+    """One sentence.  And more."""
+    while first > 1_000:
+        first -= 2**3  # by the power
+    else:
+        # in the end
+        first += sum(
+            each for each in more
+        )  # of all
+
+    def inner(value: int) -> int:
+        """Return it."""
+        return value
+
+    try:
+        return inner(first)
+    except ValueError:
+        return "x"'''
+    )
+
+
+HELPERS = '''
+def scaled(x, by=2):
+    return x * by  # bytes
+
+
+def named(x, y):
+    return [x for _ in range(y)]
+
+
+def entry(a, b, options):
     """Return some numbers."""
-    extra = a + 1  # train.epochs
+    extra = a + options.train.epochs
     # What stands alone.
     total = scaled(extra) - b  # why
     later = 'x'
     again = lambda: later
     many = named(a + b, 2)
     flag = False
-    return total, again(), many, 1 if flag else "two" * b''',
-}
+    return total, again(), many, 1 if flag else "two" * b
+'''
 
 
-def test_a_name_or_a_helper_that_is_used_once_gives_way_to_its_expression() -> None:
-    sources = dict(HELPERS)
-    shorten(sources, ["entry"])
-    assert {*sources} == {"named", "entry"}, "an argument would be evaluated several times"
-    lines = sources["entry"].splitlines()
-    assert lines[2:4] == [
-        "    # What stands alone.",
-        "    total = (a + 1) * 2 - b  # train.epochs, input.cast, why, bytes",
-    ]
-    assert lines[-1] == '    return (total, (lambda: later)(), named(a + b, 2), "two" * b)'
+def test_a_name_or_a_helper_that_is_used_once_gives_way_to_its_expression(tmp_path: Path) -> None:
+    wanted = options("epochs=3")
+    sources = exported(tmp_path, HELPERS, "entry", wanted)
+    assert [text.partition("(")[0] for text in sources] == ["def named", "def entry"], "evaluated several times"
+    lines = sources[-1].splitlines()
+    assert lines[2:4] == ["    # What stands alone.", "    total = (a + 3) * 2 - b  # train.epochs: why; bytes"]
+    assert lines[-1] == '    return total, (lambda: later)(), named(a + b, 2), "two" * b'
     assert "    later = 'x'" in lines, "evaluated later"
-    entries = [defined("\n\n".join(texts.values()))["entry"] for texts in (HELPERS, sources)]
-    assert entries[0](3, 4) == entries[1](3, 4)
+    assert defined("\n\n".join(sources))["entry"](3, 4) == defined(HELPERS)["entry"](3, 4, wanted)
