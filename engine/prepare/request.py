@@ -61,7 +61,7 @@ class Request:
         return workload | train | reads | {"format": self.format, "shards": self.shards} | command
 
     def for_worker(self) -> dict[str, Any]:
-        """Return the request that a worker's first line holds (trainer/prepare/request.py)."""
+        """Return the request that a worker's first line holds (trainer/prepare/work.py)."""
         given = {name: value for name, value in self.settings().items() if name in ("format", "dtype", "size", "limit")}
         return given | {"options": asdict(self.options), "folder": str(self.folder)}
 

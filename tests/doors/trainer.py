@@ -2,7 +2,7 @@ from gputui.engine import Monitor as engine_Monitor
 from gputui.engine.trainer import __main__, assembly, exported, fork_server, session
 from gputui.engine.trainer.checkpoint import callback_state, training_state
 from gputui.engine.trainer.checkpoint.callback_state import Arrays
-from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints, ClusterCheckpoints, NotWritten
+from gputui.engine.trainer.checkpoint.checkpoints import Checkpoints, NotWritten
 from gputui.engine.trainer.checkpoint.object_graph import Collected, draws
 from gputui.engine.trainer.checkpoint.training_state import State
 from gputui.engine.trainer.cluster import exchange, rendezvous
@@ -37,8 +37,8 @@ from gputui.engine.trainer.own.iterated import Anew, Passes, Positions
 from gputui.engine.trainer.own.returned import Returned, checked
 from gputui.engine.trainer.own.user_code import UserError
 from gputui.engine.trainer.own.user_pipeline import OwnPipeline, opened
-from gputui.engine.trainer.prepare import samples, work
-from gputui.engine.trainer.prepare.samples import Broken, Request, Samples
+from gputui.engine.trainer.prepare import work
+from gputui.engine.trainer.prepare.work import Broken, Request, Samples
 from gputui.engine.trainer.setup import (
     actual_settings, devices, environment, gpu_identity, models, optimizer,
 )

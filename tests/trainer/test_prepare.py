@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tests.doors.engine import Manifest, Options, PrepareError, Preset, preparing, presets
 from tests.doors.engine import prepare_request as requests
-from tests.doors.trainer import Broken, Request, Samples, TrainerError, samples, work
+from tests.doors.trainer import Broken, Request, Samples, TrainerError, work
 from tests.doors.trainer import pipeline as pipelines
 from tests.support.class_folders import class_folders
 from tests.support.own import Write
@@ -25,14 +25,14 @@ from tests.support.training import options
 
 
 class InProcess:
-    """The interface of engine/prepare/workers.py."""
+    """The interface of engine/prepare/preparing.py's Worker."""
 
     def __init__(self, _python: str, request: Mapping[str, Any], _log: Path) -> None:
         self.answers: list[Any] = []
         self.request = work.read(json.dumps(request))
         try:
             self.samples = work.opened(self.request)
-            self.answers.append(work.described(self.samples))
+            self.answers.append({"facts": dict(self.samples.facts), "one_process": self.samples.one_process})
         except TrainerError as fault:
             self.answers.append({"error": fault.message, "hint": fault.hint})
 
@@ -272,7 +272,7 @@ class Numbers:
         self.opened: list[tuple[str, int]] = []
         self.samples = Samples(
             dict(self.there), self._elements, self._load, lambda element, part, number: f"{part} {number}: {element}",
-            samples.encode, lambda record: record, {"stamp": "s"}, None, one_process=True,
+            work.encode, lambda record: record, {"stamp": "s"}, None, one_process=True,
         )  # fmt: skip
 
     def _elements(self, part: str, first: int) -> Iterator[int]:
@@ -342,7 +342,7 @@ def test_a_file_has_the_good_samples_and_its_entry_names_the_others(
         assert content == rows + np.array([101, 102, 104], "int64").tobytes()
     else:
         stored = tf.data.TFRecordDataset(str(request_.folder / name)).map(
-            lambda record: samples._decoded(record, "uint8", (2,))
+            lambda record: work._decoded(record, "uint8", (2,))
         )
         assert [(x.tolist(), int(y)) for x, y in stored.as_numpy_iterator()] == [
             ([number, 1], number) for number in (101, 102, 104)

@@ -37,7 +37,7 @@ def main() -> None:
         if request.options.workload.entry is None:  # a user's code may do as it likes
             work.use_one_thread()
         samples = work.opened(request)
-        answer(work.described(samples))
+        answer({"facts": dict(samples.facts), "one_process": samples.one_process})
         for line in sys.stdin:
             work.obey(json.loads(line), samples, request, answer)
     except TrainerError as fault:
