@@ -14,17 +14,17 @@ from tests.test_house import ROOT, deferred, files, parsed
 # The goal is 65,000 lines in 340 files.
 LINES = {
     "engine": 1288, "engine/bootstrap": 26, "engine/checks": 1005, "engine/compare": 445, "engine/diagnosis": 1780,
-    "engine/doctor": 1311, "engine/export": 2360, "engine/figures": 423, "engine/files": 1406, "engine/follow": 1093,
+    "engine/doctor": 1311, "engine/export": 2165, "engine/figures": 423, "engine/files": 1406, "engine/follow": 1093,
     "engine/interpreter": 905, "engine/job": 1433, "engine/leases": 982, "engine/notify": 348, "engine/options": 2135,
     "engine/prepare": 786, "engine/presets": 949, "engine/process": 2268, "engine/profile": 650, "engine/proof": 1720,
     "engine/queue": 2499, "engine/runs": 3364, "engine/scaling": 365, "engine/sweep": 1720, "engine/system": 1001,
-    "engine/telemetry": 2198, "engine/trainer": 13851, "engine/trials": 3410, "engine/tune": 3320, "tui": 983,
+    "engine/telemetry": 2198, "engine/trainer": 13788, "engine/trials": 3410, "engine/tune": 3320, "tui": 983,
     "tui/base": 1460, "tui/commands": 3489, "tui/drawing": 4280, "tui/form": 628, "tui/printing": 272,
     "tui/reading": 2592, "tui/screens": 8040, "tui/upstream": 805, "tui/widgets": 2660, "tui/wording": 453,
 }  # fmt: skip
 COUNTS = {
-    "lines": 80507, "files": 427, "files below 100 lines": 121, "lines of docstrings": 6195, "functions": 5829,
-    "imports in functions": 216, "class names in two modules": 36,
+    "lines": 80256, "files": 425, "files below 100 lines": 121, "lines of docstrings": 6188, "functions": 5798,
+    "imports in functions": 216, "class names in two modules": 35,
 }  # fmt: skip
 
 

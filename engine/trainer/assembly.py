@@ -11,7 +11,7 @@ from .. import plan
 from ..options import Options
 from ..plan import MULTI_WORKER
 from ..units import counted
-from .checkpoint.checkpoints import Checkpoints, ClusterCheckpoints
+from .checkpoint.checkpoints import Checkpoints
 from .checkpoint.training_state import State
 from .cluster import rendezvous
 from .cluster.rendezvous import Joined
@@ -97,9 +97,7 @@ def build(
             seed, drawn = part.numpy()
             part.assign([(int(seed) + rendezvous.APART * joined.cluster.index) % 2**32, int(drawn)])
     micro_batches.require_divisible(options, model, pipeline.replicas)
-    folder, keep = report.run.file("checkpoints"), options.run.keep
-    checkpoints = (
-        ClusterCheckpoints(folder, keep, state, joined.exchange) if joined else Checkpoints(folder, keep, state)
-    )
+    folder, exchange = report.run.file("checkpoints"), joined.exchange if joined else None
+    checkpoints = Checkpoints(folder, options.run.keep, state, exchange)
     checkpoints.place_in_data = pipeline.place
     return TrainingLoop(Built(options, model, pipeline, devices, report, checkpoints, stop, compiler, own, joined))

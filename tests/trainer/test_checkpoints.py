@@ -20,7 +20,6 @@ from tests.doors.engine import MANIFEST, checkpoint_files
 from tests.doors.trainer import (
     Arrays,
     Checkpoints,
-    ClusterCheckpoints,
     Devices,
     Exchange,
     NotWritten,
@@ -136,7 +135,7 @@ def test_the_lost_steps_are_counted_up_to_the_newest_that_is_damaged(tmp_path: P
 # ---- of several machines -----------------------------------------------------------------------
 
 
-Each = Callable[[ClusterCheckpoints, Small, Exchange], Any]
+Each = Callable[[Checkpoints, Small, Exchange], Any]
 
 
 def workers(folder: Path, monkeypatch: pytest.MonkeyPatch, each: Each) -> list[Any]:
@@ -144,7 +143,7 @@ def workers(folder: Path, monkeypatch: pytest.MonkeyPatch, each: Each) -> list[A
 
     def one(mine: Exchange) -> Any:
         state: Any = Small(mine.index + 0.5, f"own {mine.index}".encode())
-        return each(ClusterCheckpoints(folder / str(mine.index), 2, state, mine), state, mine)
+        return each(Checkpoints(folder / str(mine.index), 2, state, mine), state, mine)
 
     return by_all(monkeypatch, one)
 
@@ -152,7 +151,7 @@ def workers(folder: Path, monkeypatch: pytest.MonkeyPatch, each: Each) -> list[A
 def test_the_chief_writes_what_each_worker_has_of_its_own_and_all_get_theirs_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(kept: ClusterCheckpoints, state: Small, mine: Exchange) -> Any:
+    def write(kept: Checkpoints, state: Small, mine: Exchange) -> Any:
         kept.callbacks = lambda arrays: arrays.pack(
             {"n": mine.index, "same": np.ones(5), "mine": np.arange(mine.index)}
         )
@@ -165,7 +164,7 @@ def test_the_chief_writes_what_each_worker_has_of_its_own_and_all_get_theirs_bac
     assert workers(tmp_path, monkeypatch, write) == [(3, 1), (3, 0), (3, 0)]
     assert steps(tmp_path) == ["0"]
 
-    def read(kept: ClusterCheckpoints, state: Small, mine: Exchange) -> Any:
+    def read(kept: Checkpoints, state: Small, mine: Exchange) -> Any:
         state.own = b""
         step = kept.latest_step(5)
         assert step is not None

@@ -134,9 +134,9 @@ def test_the_time_of_writing_a_checkpoint_is_no_time_of_a_step(build: Build) -> 
     checkpoints = training.loop.built.checkpoints
     save = checkpoints.save
 
-    def slow(step: int, states: Any = None) -> None:
+    def slow(step: int) -> None:
         time.sleep(0.4)
-        save(step, states)
+        save(step)
 
     checkpoints.save = slow  # type: ignore[method-assign]
     told = result(training.train())

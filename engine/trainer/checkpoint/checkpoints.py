@@ -35,26 +35,54 @@ class NotWritten(Exception):
 
 
 class Checkpoints:
-    """The checkpoints of a run, in the folders `folder`/step-NNNNNNNNNN. Only the newest `keep` of them are kept.
-    `place_in_data` returns the place in the data after a number of steps for JSON, None if it follows from the step.
+    """The checkpoints of a run, in the folders `folder`/step-NNNNNNNNNN. Only the newest `keep` of them are kept. With
+    an `exchange` workers call the same methods in the same order, and only the chief has files.
     """
 
-    def __init__(self, folder: Path, keep: int, state: State) -> None:
-        self._folder, self._keep, self.state = folder, keep, state
-        self._index = 0  # of this worker
+    def __init__(self, folder: Path, keep: int, state: State, exchange: Exchange | None = None) -> None:
+        self._folder, self._keep, self.state, self._exchange = folder, keep, state, exchange
+        self._index = exchange.index if exchange else 0  # of this worker
+        if exchange is not None:
+            state.of_workers = []
         self.last_step: int | None = None
         self._unusable: dict[int, str] = {}  # step -> why it cannot be used, as the end of a sentence
         self._end: int | None = None  # the training's last step
         # Returns the states of the callbacks, and adds their arrays (CalledCallbacks.state). None without callbacks.
         self.callbacks: Callable[[Arrays], Any] | None = None
+        # Returns the place in the data after a number of steps for JSON, None if it follows from the step.
         self.place_in_data: Callable[[int], Any] = lambda _step: None
 
-    def save(self, step: int, states: tuple[list[Any], Arrays] | None = None) -> None:
-        """Write the state, unless it is written, and remove the oldest ones. Raises NotWritten. `states` are those of
-        the callbacks of all workers, if there are several.
-        """
+    def _of_chief(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what the chief reads: a value for JSON."""
+        if self._exchange is None:
+            return read(*arguments)
+        data = None if self._index else json.dumps(read(*arguments)).encode()
+        return json.loads(self._exchange.of_chief(data))
+
+    def save(self, step: int) -> None:
+        """Write the state, unless it is written, and remove the oldest ones. Raises NotWritten."""
         if step == self.last_step:
             return
+        states: tuple[list[Any], Arrays] | None = None
+        if self._exchange is not None:
+            self.state.of_workers = self._exchange.of_all(self.state.of_its_own())
+            if self.callbacks is not None:
+                arrays = Arrays()
+                states = callback_state.gathered(self.callbacks(arrays), arrays, self._exchange)
+        refused: NotWritten | None = None
+        try:
+            if self._index == 0:
+                self._write(step, states)
+        except NotWritten as reason:
+            refused = reason
+        # If the chief's disk has refused it, all try again when the same step is saved again.
+        is_refused = float(refused is not None)
+        if (is_refused if self._exchange is None else self._exchange.rows([is_refused])[0, 0]) == 0:
+            self.last_step = step
+        if refused is not None:
+            raise refused
+
+    def _write(self, step: int, states: tuple[list[Any], Arrays] | None) -> None:
         draft = self._folder / f".draft-{os.getpid()}"
         try:
             if not self._folder.is_dir():
@@ -80,7 +108,6 @@ class Checkpoints:
             raise NotWritten(
                 f"{writing.reason(fault)}: {self._folder}: no checkpoint of step {step} is written"
             ) from None
-        self.last_step = step
         self._unusable.pop(step, None)
         # Unusable checkpoints do not count as kept, and are removed too.
         written = [each for each in checkpoint_files.steps_in(self._folder) if each <= step]
@@ -91,20 +118,22 @@ class Checkpoints:
 
     def callbacks_at(self, step: int) -> tuple[Any, Arrays] | None:
         """Return what `callbacks` returned at the checkpoint, and the arrays. None if an older gputui wrote it."""
-        if not (data := self._file_of_callbacks(step)):
+        path = self._path(step) / CALLBACKS
+        data = path.read_bytes() if self._index == 0 and path.exists() else b""
+        if self._exchange is not None:
+            data = self._exchange.of_chief(data)
+        if not data:
             return None
         values, arrays = callback_state.read(data)
         return values[self._index if self._index < len(values) else 0], arrays  # the chief's, without such a worker
 
-    def _file_of_callbacks(self, step: int) -> bytes:
-        path = self._path(step) / CALLBACKS
-        return path.read_bytes() if path.exists() else b""
-
     def latest_step(self, end: int | None = None) -> int | None:
-        """The newest intact one up to `end`. TrainerError if there are only damaged ones. Half-written files of a
-        killed process are removed: a run has only one trainer at a time.
-        """
-        for draft in self._folder.glob(".draft-*"):
+        """The newest intact one up to `end`. TrainerError if there are only damaged ones."""
+        step: int | None = self._of_chief(self._latest_step, end)
+        return step
+
+    def _latest_step(self, end: int | None) -> int | None:
+        for draft in self._folder.glob(".draft-*"):  # of a killed process: a run has only one trainer at a time
             _remove(draft)
         self._end, self._unusable = end, {}
         for step in checkpoint_files.steps_in(self._folder):
@@ -144,24 +173,38 @@ class Checkpoints:
 
     def fits(self, step: int) -> bool:
         """Return True if the model has the checkpoint's variables: some are created only in a model's first step."""
-        return self.state.fits(str(self._path(step) / PREFIX))
+        return bool(self._of_chief(self.state.fits, str(self._path(step) / PREFIX)))
 
     def restore(self, step: int) -> list[str]:
         """Return the names of variables of a user's code that the checkpoint lacks. TrainerError if it does not fit."""
         path, new = self._path(step), list[str]()
         try:
-            new = self.state.restore(str(path / PREFIX))
+            new = self.state.restore(str(path / PREFIX)) if self._index == 0 else []
         except (AssertionError, IndexError, ValueError, tf.errors.OpError) as fault:
             reason = " ".join(str(fault).split())[:200]
             raise TrainerError("checkpoint", f"{path} does not fit this model: {reason}") from None
+        if self._exchange is not None:
+            self._share(self._exchange)
         self.last_step = step
         return new
 
+    def _share(self, exchange: Exchange) -> None:
+        """Give the other workers the state that the chief has restored: what all have, and what each had of its own."""
+        is_chief = self._index == 0
+        self.state.shared_names = self._of_chief(lambda: self.state.shared_names)
+        for part in self.state.the_same():
+            data = part.numpy().tobytes() if is_chief else None
+            self.state.take(part, exchange.of_chief(data, self.state.size_of(part)))
+        own = self.state.of_workers or []
+        for index in range(self._of_chief(lambda: len(own))):
+            data = exchange.of_chief(own[index] if is_chief else None)
+            if index == self._index and not is_chief:
+                self.state.take_own(data)
+
     def saved_place(self, step: int) -> Any:
-        try:
-            return json.loads((self._path(step) / DATA).read_text())
-        except FileNotFoundError:
-            return None
+        """Return what `place_in_data` returned at the checkpoint."""
+        path = self._path(step) / DATA
+        return self._of_chief(lambda: json.loads(path.read_text()) if path.exists() else None)
 
     def _path(self, step: int) -> Path:
         return checkpoint_files.path_of(self._folder, step)
@@ -173,65 +216,3 @@ def _remove(path: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             path.unlink()
-
-
-# ---- of several machines --------------------------------------------------------------------------
-
-
-class ClusterCheckpoints(Checkpoints):
-    """Workers call the same methods in the same order, as these exchange values. Only the chief has files."""
-
-    def __init__(self, folder: Path, keep: int, state: State, exchange: Exchange) -> None:
-        super().__init__(folder, keep, state)
-        self._exchange, self._index, self._is_chief = exchange, exchange.index, exchange.index == 0
-        state.of_workers = []
-
-    def _file_of_callbacks(self, step: int) -> bytes:
-        return self._exchange.of_chief(super()._file_of_callbacks(step) if self._is_chief else None)
-
-    def save(self, step: int, states: tuple[list[Any], Arrays] | None = None) -> None:
-        if step == self.last_step:
-            return
-        self.state.of_workers = self._exchange.of_all(self.state.of_its_own())
-        if self.callbacks is not None:
-            arrays = Arrays()
-            states = callback_state.gathered(self.callbacks(arrays), arrays, self._exchange)
-        refused: NotWritten | None = None
-        try:
-            if self._is_chief:
-                super().save(step, states)
-        except NotWritten as reason:
-            refused = reason
-        # If the chief's disk has refused it, all try again when the same step is saved again.
-        if self._exchange.rows([float(refused is not None)])[0, 0] == 0:
-            self.last_step = step
-        if refused is not None:
-            raise refused
-
-    def _of_chief(self, read: Callable[..., Any], *arguments: Any) -> Any:
-        return json.loads(self._exchange.of_chief(json.dumps(read(*arguments)).encode() if self._is_chief else None))
-
-    def latest_step(self, end: int | None = None) -> int | None:
-        step = self._of_chief(super().latest_step, end)
-        return None if step is None else int(step)
-
-    def fits(self, step: int) -> bool:
-        fits = self._is_chief and super().fits(step)
-        return bool(self._exchange.rows([float(fits)])[0, 0])
-
-    def saved_place(self, step: int) -> Any:
-        return self._of_chief(super().saved_place, step)
-
-    def restore(self, step: int) -> list[str]:
-        new = super().restore(step) if self._is_chief else []
-        self.state.shared_names = self._of_chief(lambda: self.state.shared_names)
-        for part in self.state.the_same():
-            data = part.numpy().tobytes() if self._is_chief else None
-            self.state.take(part, self._exchange.of_chief(data, self.state.size_of(part)))
-        kept = self.state.of_workers or [] if self._is_chief else []
-        count = int(self._exchange.rows([float(len(kept))])[0, 0])
-        blobs = [self._exchange.of_chief(kept[index] if self._is_chief else None) for index in range(count)]
-        if not self._is_chief and self._exchange.index < count:
-            self.state.take_own(blobs[self._exchange.index])
-        self.last_step = step
-        return new

@@ -54,9 +54,7 @@ class Source:
     vary: Callable[..., Any] | None = None  # changes a loaded training sample at random, differently in each pass
     scale: float = 1.0  # of inputs when a batch becomes float32
     stamp: str = ""  # changes when the files behind the data change
-    find_fault: Callable[[], None] = lambda: (
-        None
-    )  # after an error in the data, raises DataError for the sample at fault
+    find_fault: Callable[[], None] = lambda: None  # after an error, raises DataError for the sample at fault
     bytes: bool = False  # the inputs are uint8 before they become floats
 
 
@@ -249,13 +247,10 @@ def images(options: Options, seed: int, look: Callable[[Sequence[str]], None] | 
     source = from_arrays(
         np.array(paths).reshape(-1, 1), np.array(labels), options.train.validation_split, seed, 1 / 255, len(names)
     )
-    return Source(
-        source.train,
-        source.validation,
-        shape,
-        len(names),
+    return dataclasses.replace(
+        source,
+        shape=shape,
         load=lambda path, label: (image_sample(tf.io.read_file(path[0]), shape), label),
-        scale=1 / 255,
         stamp=_stamp(paths),
         find_fault=lambda: _readable(paths),
         bytes=True,
