@@ -47,22 +47,19 @@ from gputui.tui.screens.help import ACTING, HelpScreen, working
 from gputui.tui.screens.limits import SweepDialog, TuneDialog
 from gputui.tui.screens.live.screen import DiagnosisScreen, LiveScreen, NOTHING_READ
 from gputui.tui.screens.presets import PresetsScreen
-from gputui.tui.screens.proof import actions
-from gputui.tui.screens.proof.proofs import ProofsScreen
-from gputui.tui.screens.proof.screen import ProofScreen, ScalingScreen
-from gputui.tui.screens.proof.sweep import SweepScreen
+from gputui.tui.screens.proof.screen import ProofsScreen
+from gputui.tui.screens.proof.screen import ProofScreen, ScalingScreen, SweepScreen, TuneScreen
 from gputui.tui.screens.runs import actions as runs_actions, screen as runs_screen, watch
 from gputui.tui.screens.runs.actions import RunActions
 from gputui.tui.screens.runs.run_table import RunsTable
 from gputui.tui.screens.runs.screen import RunsScreen, SideView
 from gputui.tui.screens.settings import SettingsRows
-from gputui.tui.screens.tune import TuneScreen
 from gputui.tui.upstream import typeahead
 from gputui.tui.upstream.partial_updates import ChangedCellsUpdate
 from gputui.tui.upstream.terminal_input import PIECE_SECONDS, TerminalDriver, TerminalInput
 from gputui.tui.upstream.thread_imports import in_background
 from gputui.tui.widgets.charts import BigChart, Chart
-from gputui.tui.widgets.findings import Findings
+from gputui.tui.widgets.start_bar import Findings
 from gputui.tui.widgets.gpu_cards import card
 from gputui.tui.widgets.key_footer import KeyFooter
 from gputui.tui.widgets.log_view import LogLines, LogPanel, LogTitle

@@ -55,8 +55,8 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def point(screen: PresetsScreen, stem: str) -> None:
     """Put the cursor of the list on a preset."""
     entries = screen.query_one(OptionList)
-    at = next(i for i, one in enumerate(screen.listed) if one.path.stem == stem)
-    entries.highlighted = entries.get_option_index(str(at))
+    path = next(file.path for file in screen.listed if file.path.stem == stem)
+    entries.highlighted = entries.get_option_index(str(path))
 
 
 # ---- presets -------------------------------------------------------------------------------------

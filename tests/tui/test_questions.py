@@ -15,8 +15,8 @@ from textual.widgets import Button, OptionList
 
 from tests.doors.engine import NotFree, Proof, presets, proof_start, tune_request
 from tests.doors.engine import proof_request as request
-from tests.doors.tui import INFO, Ask, ChoiceScreen, actions, starting
-from tests.support.answering import Answering
+from tests.doors.tui import INFO, Ask, ChoiceScreen, TuneScreen, starting
+from tests.support.answering import Answering, act
 from tests.support.recorded_proof import ENDED, as_read, write_proof, write_search
 from tests.support.tiny import Tiny, wait_for
 
@@ -102,6 +102,15 @@ def start(busy: str = "", launched: Any = ("run", "process"), measures: bool = F
     return starting.Start("fast", lambda: busy, launch, lambda: "place 2 in the queue", measures)
 
 
+def shown(monkeypatch: pytest.MonkeyPatch, app: Answering, proof: Proof, data: Any = None) -> TuneScreen:
+    """The screen of the proof, whose application answers."""
+    monkeypatch.setattr(TuneScreen, "app", app, raising=False)
+    monkeypatch.setattr(TuneScreen, "read_again", lambda _: None)
+    screen = TuneScreen(proof)
+    screen.data = data or proof.record
+    return screen
+
+
 # ---- starting -------------------------------------------------------------------------------------------
 
 
@@ -147,14 +156,14 @@ def test_a_search_gets_more_minutes_only_if_its_own_are_used_up(
     assert data.search is not None
     data.search.limits = replace(data.search.limits, minutes=10.0)
     app = Answering(answer)
-    asyncio.run(actions.go_on(app, proof, data))
+    act(shown(monkeypatch, app, proof, data), "resume")
     assert app.asked == ([("How many more minutes?", "2")] if minutes is not None else [])
     assert resumed == [(proof, minutes, True)]
     assert (app.told, app.engines) == (["the search goes on"], [None])
     resumed.clear()
     if minutes is not None:
         app.answers = [None]
-        asyncio.run(actions.go_on(app, proof, data))
+        act(shown(monkeypatch, app, proof, data), "resume")
         assert (resumed, app.told) == ([], ["the search goes on"])
 
 
@@ -180,7 +189,8 @@ def test_a_report_is_written_to_the_path_that_the_user_gives(
     if there:
         (here / "report.md").write_text("mine")
     proof, app = write_proof(home), Answering(given, answer)
-    asyncio.run(actions.save_report(app, proof, proof.record, here))
+    monkeypatch.chdir(here)
+    act(shown(monkeypatch, app, proof), "save_report")
     assert app.asked[0] == ("Save the report as Markdown to this path", f"proof-{proof.id}.md")
     assert app.asked[1:] == ([(f"{here / 'report.md'} exists.", ("Overwrite", "Cancel"))] if there else [])
     assert app.told == ([f"Saved: {tmp_path / written}"] if written else [])
@@ -190,21 +200,27 @@ def test_a_report_is_written_to_the_path_that_the_user_gives(
         assert (here / "report.md").read_text() == "mine"
 
 
-def test_a_report_that_cannot_be_written_is_said_with_its_path_and_its_reason(home: Path, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_said_with_its_path_and_its_reason(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     proof, app = write_proof(home), Answering("no/such.md")
-    asyncio.run(actions.save_report(app, proof, proof.record, tmp_path))
+    monkeypatch.chdir(tmp_path)
+    act(shown(monkeypatch, app, proof), "save_report")
     assert app.told == [f"{tmp_path}/no/such.md cannot be written: No such file or directory (error)"]
 
 
-def test_the_improved_preset_is_written_next_to_the_proof_and_opened(home: Path) -> None:
+def test_the_improved_preset_is_written_next_to_the_proof_and_opened(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     proof, app = write_proof(home), Answering()
-    asyncio.run(actions.open_improved(app, proof, "train: {epochs: 3}\n"))
+    screen = shown(monkeypatch, app, proof)
+    asyncio.run(screen.open_improved("train: {epochs: 3}\n"))
     assert app.opened == [("form", proof.path / "improved.yaml")]
     assert (proof.path / "improved.yaml").read_text() == "train: {epochs: 3}\n"
     (proof.path / "improved.yaml").unlink()
     (proof.path / "improved.yaml").mkdir()
     app.opened.clear()
-    asyncio.run(actions.open_improved(app, proof, ""))
+    asyncio.run(screen.open_improved(""))
     assert app.opened == []
     assert app.told == [f"{proof.path / 'improved.yaml'} cannot be written: Is a directory (error)"]
 
@@ -219,7 +235,7 @@ def test_the_improved_preset_is_written_next_to_the_proof_and_opened(home: Path)
     ],
 )  # fmt: skip
 def test_settings_of_a_search_are_put_into_the_form_with_the_mark_of_those_that_are_not_proved(
-    home: Path, tmp_path: Path, state: str, source: bool, opened: str, told: list[str]
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, source: bool, opened: str, told: list[str]
 ) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("extends: quickstart\n")
@@ -229,7 +245,7 @@ def test_settings_of_a_search_are_put_into_the_form_with_the_mark_of_those_that_
     if not source:
         file.unlink()
     app = Answering()
-    asyncio.run(actions.apply_kept(app, proof, proof.record))
+    act(shown(monkeypatch, app, proof), "apply")
     assert app.told == told
     if source:
         kept = {"input.batch_size": 256, "precision.policy": "mixed_bfloat16", "input.cache": "memory"}

@@ -120,7 +120,15 @@ def _first_theme(app: Any) -> str:
 
 
 class BaseApp(UpstreamApp):
-    """The application's interface for its screens. app.py implements the methods that raise NotImplementedError."""
+    """The application's interface for its screens. app.py implements what is only declared here."""
+
+    open_run: Callable[[Run], None]  # the live view of a run, which may be running or finished
+    open_compare: Callable[[list[Run]], None]  # the comparison of runs, whose order is that of its columns
+    open_proof: Callable[[Proof], Any]  # the screen of a proof, which may be running or finished
+    open_proofs: Callable[[], None]
+    open_form: Callable[[Path], Any]  # with the preset of a file, after a question if unsaved changes would be lost
+    show_in_form: Callable[[FormState], None]  # in place of the whole content, without a question
+    warm_up: Callable[[], Any]  # start an engine that imports TensorFlow in advance, unless a run needs the machine
 
     # Notifications cover the footer.
     CSS = """
@@ -241,47 +249,18 @@ class BaseApp(UpstreamApp):
         """The path of the Python that the form names (run.python). None if it names none."""
         return None
 
-    @property
-    def form_state(self) -> FormState:
-        raise NotImplementedError
-
     def open_screen(self, screen: Screen[Any], *, instead: bool = False) -> None:
         """Open the screen over the present one or, with `instead`, in its place. One that has stayed built opens as it
         was left."""
         self.kept.open(screen, instead)
 
-    def open_run(self, run: Run) -> None:
-        """Open the live view of a run, which may be running or finished."""
-        raise NotImplementedError
-
-    def open_compare(self, runs: list[Run]) -> None:
-        """Open the screen that compares the runs, whose order is that of its columns."""
-        raise NotImplementedError
-
-    def open_proof(self, proof: Proof) -> Any:
-        """Open the screen of a proof, which may be running or finished. Returns the worker that does this."""
-        raise NotImplementedError
-
-    def open_proofs(self) -> None:
-        raise NotImplementedError
-
-    def open_form(self, preset_yaml_path: Path) -> Any:
-        """Fill the form with the preset of a file, after a question if unsaved changes would be lost. Returns the
-        worker."""
-        raise NotImplementedError
-
-    def show_in_form(self, state: FormState) -> None:
-        """Replace the whole content of the form by `state`, without a question to the user."""
+    @property
+    def form_state(self) -> FormState:
         raise NotImplementedError
 
     def apply(self, path: Path, values: Mapping[str, Any], what: str, options: Options | None = None) -> Any:
         """Put `values`, by option key, into the form with the preset of the file or, if it holds another one, all of
         `options` that differ; `what` says to the user what they are."""
-        raise NotImplementedError
-
-    def warm_up(self) -> Any:
-        """Start an engine that imports TensorFlow in advance, unless a run needs the machine. Returns the worker that
-        does this."""
         raise NotImplementedError
 
     def take_warm(self) -> Warm | None:

@@ -18,7 +18,7 @@ from ..base.glyphs import Glyphs
 from ..reading.run.snapshot import Snapshot
 from ..wording.run import next_step
 from .live.head import confidence, mark, sentence
-from .rows import Row, fit, fitting, gauge, headline, length
+from .rows import Row, fit, fitting, gauge, hanging, headline, length
 
 SIGNAL, WIDE_SIGNAL, VALUE, THRESHOLD, WIDE_SOURCE = 16, 24, 10, 11, 42
 WIDE = 140  # from this width on the explanation of a figure stands in the same row
@@ -45,8 +45,7 @@ def rows(diagnosis: Diagnosis, now: Snapshot, width: int, glyphs: Glyphs, step_m
 
 
 def _wrapped(text: str, width: int, indent: int, style: str) -> list[Row]:
-    lines = textwrap.wrap(clean(text).replace("\n", " "), max(10, width - indent))
-    return [[(" " * indent, ""), (line, style)] for line in lines]
+    return hanging(textwrap.wrap(clean(text), max(10, width - indent)), style, [(" " * indent, "")])
 
 
 # ---- the verdict -----------------------------------------------------------------------------------
@@ -55,8 +54,7 @@ def _wrapped(text: str, width: int, indent: int, style: str) -> list[Row]:
 def _verdict(diagnosis: Diagnosis, before_resume: bool, width: int, glyphs: Glyphs) -> list[Row]:
     sign = mark(diagnosis, glyphs)
     indent = length([sign]) + 1
-    lines = _wrapped(sentence(diagnosis), width, indent, "title")
-    lines[0] = [sign, (" ", ""), lines[0][1]]
+    lines = hanging(textwrap.wrap(sentence(diagnosis), max(10, width - indent)), "title", [sign, (" ", "")])
     on = f"from {counted(diagnosis.steps, of_run('measured_steps').label)}" if diagnosis.steps else ""
     rests_on = ", ".join(filter(None, (confidence(diagnosis, before_resume), on)))
     lines += [[(" " * indent, ""), (rests_on, "label")]] if rests_on else []
@@ -183,8 +181,7 @@ def _remedies(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> list[Row]:
         out += [lead, *_wrapped(f"{most}{learns}", width, 3, "value")] if below else [row]
         out += _wrapped(remedy["reason"], width, 3, "label")
     for remedy in advice:
-        lines = _wrapped(remedy["reason"], width, 3, "value")
-        lines[:1] = [[(f"{glyphs.hint:<3}", "label"), *line[1:]] for line in lines[:1]]
-        out += lines
+        lines = textwrap.wrap(clean(remedy["reason"]), max(10, width - 3))
+        out += hanging(lines, "value", [(f"{glyphs.hint:<3}", "label")])
     out += [[(f"   {clean(line)}", "title")] for line in proof_sentences.code_of(diagnosis.remedies)]
     return out

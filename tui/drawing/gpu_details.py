@@ -270,12 +270,11 @@ def _reason(gpu: ShownGpu, key: str) -> str:
 
 # nvitop 1.7, nvitop/tui/library/device.py: GPU_UTILIZATION_THRESHOLDS, which it applies to power of the limit, too,
 # and MEMORY_UTILIZATION_THRESHOLDS, in percent.
-BUSY = POWER = (0.10, 0.75)
-MEMORY = (0.10, 0.80)
 # nvitop has none for temperatures. 83 °C is the lowest "GPU Max Operating Temp" that `nvidia-smi -q -d TEMPERATURE`
 # reports for NVIDIA's data centre GPUs (V100 83, A100 85, H100 87); 65 °C is usual under load.
-TEMPERATURE_C = (65.0, 83.0)
-
+BUSY = (0.10, 0.75)
+THRESHOLDS = {"busy": BUSY, "power_w": BUSY, "memory_used_bytes": (0.10, 0.80), "temperature_c": (65.0, 83.0)}
+LIMITS = {"power_w": "power_limit_w", "memory_used_bytes": "memory_total_bytes"}  # of which the thresholds are shares
 LEVELS = ("light", "moderate", "heavy")
 
 
@@ -286,20 +285,12 @@ def level(value: float | None, thresholds: tuple[float, float]) -> str:
     return LEVELS[sum(value >= threshold for threshold in thresholds)]
 
 
-def busy(share: float | None) -> str:
-    return level(share, BUSY)
-
-
-def memory(used: float | None, total: float | None) -> str:
-    return level(used / total if used is not None and total else None, MEMORY)
-
-
-def power(watts: float | None, limit: float | None) -> str:
-    return level(watts / limit if watts is not None and limit else None, POWER)
-
-
-def temperature(celsius: float | None) -> str:
-    return level(celsius, TEMPERATURE_C)
+def load(gpu: ShownGpu, key: str) -> str:
+    """Return the style of a GPU's figure by the load that it means."""
+    if key not in THRESHOLDS:
+        return "value"
+    value, limit = gpu.value(key), gpu.value(LIMITS[key]) if key in LIMITS else 1.0
+    return level(value / limit if value is not None and limit else None, THRESHOLDS[key])
 
 
 LEAST_GAUGE, MOST_GAUGE, MOST_HISTORY = 6, 40, 40  # cells
@@ -361,7 +352,7 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
 
 
 def _load(cpu: float | None) -> Piece:
-    return percent(cpu), busy(cpu)
+    return percent(cpu), level(cpu, BUSY)
 
 
 def _further(now: Snapshot) -> list[Row]:

@@ -68,6 +68,12 @@ def wrapped(text: str, width: int, glyphs: Glyphs, most: int = 2) -> list[str]:
     return [*lines[: most - 1], whole_words(rest, width, glyphs) or fitting(rest, width, glyphs)]
 
 
+def hanging(lines: Iterable[str], style: str, lead: Row) -> list[Row]:
+    """Return a row for each line: the first after `lead`, the others after as many blanks in the style of its begin."""
+    blanks: Row = [(" " * length(lead), lead[0][1])]
+    return [[*(blanks if at else lead), (line, style)] for at, line in enumerate(lines)]
+
+
 def with_short_paths(sentence: str, width: int) -> str:
     """Return the sentence, if it is too wide with paths without their first folders and a final bin/python."""
 

@@ -112,14 +112,6 @@ def _filled(rows: list[Row], height: int) -> list[Row]:
     return [*rows, *([[]] * (height - len(rows)))][:height]
 
 
-def _figures(option: results.Brought, glyphs: Glyphs) -> str:
-    return option.figures if glyphs.braille else option.figures.replace("±", "+-")
-
-
-def _style(option: results.Brought) -> str:
-    return {"kept": "good", "trying": "curve2"}.get(option.state, "label")
-
-
 # ---- one line each --------------------------------------------------------------------------------
 
 
@@ -127,19 +119,15 @@ def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
     """Return the gains of kept, then of other tried options, without spreads, as many as fit."""
     row: Row = [("brought ", "label")]
     tried = [option for option in results.brought(data) if option.state not in ("to come", "not tried")]
-    for candidate in sorted(tried, key=lambda candidate: candidate.state != "kept"):
-        figures_of = _briefly(candidate, data, glyphs)
-        more: Row = [(f"{', ' if len(row) > 1 else ''}{candidate.name} ", "label"), (figures_of, _style(candidate))]
+    for option in sorted(tried, key=lambda option: option.state != "kept"):
+        figures_of = "no gain" if option.state == "nothing" else replace(option, spread=None).figures
+        if option.state == "not chosen":
+            figures_of = f"{option.figures}, {unproven(data)}"
+        figures_of = figures_of if glyphs.braille else figures_of.replace("±", "+-")
+        style = {"kept": "good", "trying": "curve2"}.get(option.state, "label")
+        more: Row = [(f"{', ' if len(row) > 1 else ''}{option.name} ", "label"), (figures_of, style)]
         row += more if length(row) + length(more) <= width else []
     return row if len(row) > 1 else [("brought nothing so far", "label")]
-
-
-def _briefly(option: results.Brought, data: Record, glyphs: Glyphs) -> str:
-    if option.state == "not chosen":
-        return f"{_figures(option, glyphs)}, {unproven(data)}"
-    if option.state == "nothing":
-        return "no gain"
-    return _figures(replace(option, spread=None), glyphs)
 
 
 def memory_line(data: Record, width: int, glyphs: Glyphs) -> Row:

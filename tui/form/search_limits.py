@@ -42,7 +42,7 @@ class LimitTexts:
     leave: str = ""
     learning_rate: str = RATES[0]
     warmup_steps: str = ""
-    allow_worse_loss: bool = False
+    allow_worse_loss: set[str] = field(default_factory=set)  # `allow`, or empty
 
     def suit(self, fast: Collection[str]) -> None:
         """Set `suitable` to float32 and the `fast` precisions, and choose exactly these unless the user has chosen
@@ -77,7 +77,7 @@ class LimitTexts:
             avoid_precisions=[policy for policy in POLICIES if policy in avoided],
             learning_rate=self.learning_rate,
             warmup_steps=_whole("warmup_steps", "the warm-up", self.warmup_steps, least=0),
-            allow_worse_loss=self.allow_worse_loss,
+            allow_worse_loss=bool(self.allow_worse_loss),
         )
 
 
@@ -108,12 +108,11 @@ METRIC = "val_loss"
 
 @dataclass
 class SweepTexts:
-    """The texts of the dialog's fields for a sweep of the preset `of`. `over` are texts as --over takes them, and
-    `others` the entries of the block `sweep:` by their names. An empty text means the default."""
+    """The texts of the dialog's fields for a sweep of the preset `of`: `over0` and so on, as --over takes them, then
+    the entries of the block `sweep:` by their names. An empty text means the default."""
 
     of: Preset
-    over: list[str]
-    others: dict[str, str]
+    texts: dict[str, str]
 
     @classmethod
     def first(cls, opened: Preset) -> SweepTexts:
@@ -128,22 +127,20 @@ class SweepTexts:
         around = f"learning_rate={rate / AROUND:.2g},{text_of(rate)},{rate * AROUND:.2g}"
         over = list(given.get(swept_values.OVER) or [around])
         over += [""] * max(1, ROWS - len(over))
-        return cls(opened, over, {key: "" if of is None else text_of(of) for key, of in others.items()})
+        texts = {f"{swept_values.OVER}{place}": text for place, text in enumerate(over)}
+        return cls(opened, texts | {key: "" if of is None else text_of(of) for key, of in others.items()})
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of `sweep_request.of_preset`. Raises WrongLimit for the first invalid text."""
-        made: dict[str, Any] = {"metric": METRIC, "halve_from": None}
-        for key, text in self.others.items():
-            if text.strip():
-                try:
-                    made |= swept_values.of_block({key: located_yaml.scalar(text.strip())})
-                except ProofError as fault:
-                    raise WrongLimit(key, str(fault)) from None
-        made[swept_values.OVER] = [text.strip() for text in self.over if text.strip()]
-        for place, text in enumerate(self.over):
-            if text.strip():
-                try:
-                    swept_values.axis(text.strip(), made.get("sampler", SAMPLERS[0]) == SAMPLERS[0])
-                except ProofError as fault:
-                    raise WrongLimit(f"{swept_values.OVER}{place}", str(fault)) from None
+        made: dict[str, Any] = {"metric": METRIC, "halve_from": None, swept_values.OVER: []}
+        given = {key: text.strip() for key, text in self.texts.items() if text.strip()}
+        for key, text in sorted(given.items(), key=lambda item: item[0].startswith(swept_values.OVER)):
+            try:
+                if key.startswith(swept_values.OVER):  # the last, as they depend on the sampler
+                    swept_values.axis(text, made.get("sampler", SAMPLERS[0]) == SAMPLERS[0])
+                    made[swept_values.OVER].append(text)
+                else:
+                    made |= swept_values.of_block({key: located_yaml.scalar(text)})
+            except ProofError as fault:
+                raise WrongLimit(key, str(fault)) from None
         return made

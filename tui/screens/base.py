@@ -134,13 +134,15 @@ class AppScreen(StyledOnce, Keepable):
         if event.key in self.active_bindings:
             return
         bindings = (binding for base in type(self).__mro__ for binding in vars(base).get("BINDINGS", ()))
-        actions = [(binding.id, binding.action) for binding in bindings if isinstance(binding, Binding)]
-        for verb, action in (*actions, *((verb, verb) for verb in self.EXPLAINED)):
-            if verb in VERBS and VERBS[verb].group == "Actions" and event.key in keys_of(self.app, verb):
-                label, why = VERBS[verb].label, self.can(action.partition("(")[0])
-                reason = f": {clean(why)}" if isinstance(why, str) else ""
-                self.notify(f"{key_of(self.app, verb)} ({label}) has no effect now{reason}", markup=False)
-                return
+        actions = [(binding.id or "", binding.action) for binding in bindings if isinstance(binding, Binding)]
+        actions = [
+            (verb, action.partition("(")[0])
+            for verb, action in (*actions, *((verb, verb) for verb in self.EXPLAINED))
+            if verb in VERBS and VERBS[verb].group == "Actions" and event.key in keys_of(self.app, verb)
+        ]
+        for verb, _ in actions[:1]:
+            reason = next((f": {clean(why)}" for _, action in actions if isinstance(why := self.can(action), str)), "")
+            self.notify(f"{key_of(self.app, verb)} ({VERBS[verb].label}) has no effect now{reason}", markup=False)
 
     def action_back(self) -> None:
         if len(self.app.screen_stack) > 1:

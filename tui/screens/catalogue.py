@@ -51,7 +51,7 @@ SCREENS = (
     ScreenEntry("live", "Live view", "The run that is training, or the latest one", "LiveScreen", "live.screen",
                 "a run", verb="live", in_footer=True),
     ScreenEntry("runs", "Runs", "Past and present runs", "RunsScreen", "runs.screen", verb="runs", in_footer=True),
-    ScreenEntry("proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proof.proofs",
+    ScreenEntry("proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proof.screen",
                 place="runs"),
     ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus", verb="gpus"),
     ScreenEntry("processes", "Processes", "Who uses the GPUs: a tree of each user's processes", "ProcessesScreen",
@@ -67,11 +67,11 @@ SCREENS = (
     ScreenEntry("proof", "Proof", "A proof as it is made, or as it ended", "ProofScreen", "proof.screen",
                 "a proof", place="runs"),
     ScreenEntry("tune", "Tune", "A search for the fastest settings, as it is made or as it ended", "TuneScreen",
-                "tune", "a search", place="runs"),
+                "proof.screen", "a search", place="runs"),
     ScreenEntry("scaling", "Scaling", "How the speed grows with the replicas, as it is measured or as it ended",
                 "ScalingScreen", "proof.screen", "a measurement of scaling", place="runs"),
     ScreenEntry("sweep", "Sweep", "Which settings learn best, while their trials train or as it ended",
-                "SweepScreen", "proof.sweep", "a sweep", place="runs"),
+                "SweepScreen", "proof.screen", "a sweep", place="runs"),
     ScreenEntry("changes", "Changes", "What differs from the file and from the defaults", "ChangesScreen",
                 "form.changes", "a form", place="form"),
     ScreenEntry("settings", "Settings", "Theme, charts, log, notices", "SettingsScreen", "settings"),
@@ -144,14 +144,14 @@ NAMES = {"tune": "Tune: find the fastest settings"}
 
 def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:
     """Yield a screen's commands for the palette: its keys' actions, then its `commands`. Left out are keys that are
-    disabled or in `keys_without_use`, move, edit a field, open a screen from everywhere, leave, or open the palette."""
-    unused, seen = {"palette", "leave", *getattr(screen, "keys_without_use", ())}, set()
+    disabled, move, edit a field, open a screen from everywhere, leave, or open the palette."""
+    seen = set()
     for active in screen.active_bindings.values():
         binding = active.binding
         verb = keys.VERBS.get(binding.id or "")
         if verb is None or not active.enabled or verb.group in (keys.MOVING, keys.PLACES, keys.FIELD):
             continue
-        if binding.id in unused or binding.action in seen:
+        if verb.id in ("palette", "leave") or binding.action in seen:
             continue
         seen.add(binding.action)
         run = partial(screen.app.run_action, binding.action, active.node)

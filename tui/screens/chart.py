@@ -21,7 +21,7 @@ from ..drawing.plot.curves import Plot
 from ..drawing.plot.viewport import CLOSER, Viewport
 from ..drawing.rows import Row, fit, length, spread, whole_words
 from ..upstream.partial_updates import send_changed_cells
-from ..widgets.charts import BigChart, Chart
+from ..widgets.charts import BigChart, Chart, PlotArea
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
 from .base import AppScreen, Header
@@ -88,7 +88,44 @@ class Pager(Panel):
             await self.screen.run_action("page(-1)")
 
 
-class ChartScreen(AppScreen):
+AXIS_BINDINGS: list[BindingType] = [
+    keys.bind("zoom_in", "zoom_axis(1)", show=False),
+    keys.bind("zoom_out", "zoom_axis(-1)", show=False),
+    keys.bind("zoom_all", "all", show=False),
+]
+
+
+class AxisKeys(AppScreen):
+    """A screen whose keys move the cursor of its charts, and show a shorter or a longer part of their axis."""
+
+    view: Viewport
+
+    def show_view(self, visible: bool) -> None:
+        """Show the cursor or, if `visible`, the visible part of the axis, which has changed."""
+        raise NotImplementedError
+
+    @on(PlotArea.Moved)
+    def _view_moved(self, event: PlotArea.Moved) -> None:
+        event.stop()
+        self.show_view(event.visible)
+
+    def action_move(self, columns: int) -> None:
+        chart = next((chart for chart in self.query(PlotArea) if chart.display and chart.size.width), None)
+        if chart is not None:
+            window = self.view.window
+            self.view.move(columns, chart.inner)
+            self.show_view(self.view.window != window)
+
+    def action_zoom_axis(self, closer: int) -> None:
+        self.view.zoom(CLOSER if closer > 0 else 1 / CLOSER)
+        self.show_view(True)
+
+    def action_all(self) -> None:
+        self.view.all()
+        self.show_view(True)
+
+
+class ChartScreen(AxisKeys):
     """Shows one chart of `source` alone, at first the chart `key`. Cursor and visible part are those of `view`; if it
     is None, the screen has its own. The settings of the drawing (axis, scale, smoothing) are those of the application,
     which stores them."""
@@ -101,9 +138,8 @@ class ChartScreen(AppScreen):
         keys.bind("cursor_left", "move(-1)", show=False),
         keys.bind("first", "to_end(False)", "First point", show=False, meaning="the cursor to the first point"),
         keys.bind("last", "to_end(True)", "Newest point", show=False, meaning="the cursor to the newest point"),
-        keys.bind("zoom_in", "zoom(1)"),
-        keys.bind("zoom_out", "zoom(-1)", show=False),
-        keys.bind("zoom_all", "all", show=False),
+        keys.bind("zoom_in", "zoom_axis(1)"),
+        *AXIS_BINDINGS[1:],
         keys.bind("x_axis", "axis"),
         keys.bind("logarithmic"),
         keys.bind("smoothing", "smooth"),
@@ -172,9 +208,7 @@ class ChartScreen(AppScreen):
         for panel in self.query(Panel):
             panel.repaint()
 
-    @on(BigChart.Moved)
-    def _view_moved(self, event: BigChart.Moved) -> None:
-        event.stop()
+    def show_view(self, _visible: bool) -> None:
         self._show_new()
 
     def _title(self, width: int, _height: int) -> list[Row]:
@@ -197,20 +231,8 @@ class ChartScreen(AppScreen):
 
     # ---- keys -------------------------------------------------------------------------------------
 
-    def action_move(self, columns: int) -> None:
-        self.view.move(columns, self.chart.inner)
-        self._show_new()
-
     def action_to_end(self, last: bool) -> None:
         self.view.place(self.view.last if last else self.view.whole[0])
-        self._show_new()
-
-    def action_zoom(self, closer: int) -> None:
-        self.view.zoom(CLOSER if closer > 0 else 1 / CLOSER)
-        self._show_new()
-
-    def action_all(self) -> None:
-        self.view.all()
         self._show_new()
 
     def action_axis(self) -> None:

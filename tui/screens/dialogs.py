@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 from textual import events, work
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.geometry import Offset, Region
@@ -20,42 +21,57 @@ from textual.widgets.option_list import Option
 from ...engine.options import OptionInfo
 from ...engine.presets import PresetError
 from ...engine.presets.saving import SaveError
-from ...engine.runs import RunError
+from ...engine.runs import ACTIVE_STATES, Run, RunError
+from ...engine.runs.titles import with_name
+from ...engine.units import clock
 from ..base import keys
-from ..base.base_app import BaseApp
+from ..base.base_app import Act, Acts, BaseApp
 from ..base.errors import clean
 from ..widgets.key_footer import KeyHints
+from ..wording.run import ENDED
+from .base import AppScreen
 
 SEEN_AFTER_SECONDS = 0.3
 MOOT_SECONDS = 1.0  # between two checks whether a question is still needed
 KEYS = (("accept", "accepts"), ("cancel", "leaves"))
-BOX = """
-{name} {{
-    align: center middle;
-    background: $background 60%;
-    #box {{ width: 64; max-width: 90%; height: auto; border: round $warning; background: $panel; padding: 1 2; }}
-    Label {{ width: 100%; }}
-    #answers {{ height: 1; margin-top: 1; }}
-    Button {{ margin-right: 2; width: auto; min-width: 8; }}
-    #complaint {{ color: $text-error; display: none; }}
-    Input {{ margin-top: 1; background: $background; }}
-}}
-"""
+Result = TypeVar("Result")
 
 
-LIST_BOX = """
-{name} {{
-    align: center middle;
-    background: $background 60%;
-    Vertical {{ width: 76; max-width: 96%; height: auto; max-height: {most}; border: round $border;
-               border-title-color: $text-primary; background: $panel; padding: 0 1; }}
-    OptionList, OptionList:focus {{ height: auto; max-height: 70vh; border: none; background: $background;
-              background-tint: transparent; padding: 0; text-wrap: nowrap; text-overflow: ellipsis;
-              scrollbar-size-vertical: 1; }}
-    OptionList > .option-list--option-highlighted,
-    OptionList:focus > .option-list--option-highlighted {{ background: $picked; color: $foreground; }}
-}}
-"""
+class Dialog(ModalScreen[Result | None]):
+    """A dialog over the present screen, whose result is None if it was left."""
+
+    app: BaseApp
+    DEFAULT_CSS = """
+    Dialog { align: center middle; background: $background 60%; }
+    Dialog > #box {
+        width: 64; max-width: 90%; height: auto; border: round $warning; background: $panel; padding: 1 2;
+        & > Label { width: 100%; }
+        & > Input { margin-top: 1; background: $background; }
+        #answers { height: 1; margin-top: 1; }
+        Button { margin-right: 2; width: auto; min-width: 8; }
+        #complaint { color: $text-error; display: none; }
+    }
+    """
+
+
+class ListDialog(Dialog[Result]):
+    """A dialog with a list. A click beside it leaves it."""
+
+    DEFAULT_CSS = """
+    ListDialog > Vertical {
+        width: 76; max-width: 96%; height: auto; max-height: 90%; border: round $border;
+        border-title-color: $text-primary; background: $panel; padding: 0 1;
+        OptionList, OptionList:focus { height: auto; max-height: 70vh; border: none; background: $background;
+                  background-tint: transparent; padding: 0; text-wrap: nowrap; text-overflow: ellipsis;
+                  scrollbar-size-vertical: 1; }
+        OptionList > .option-list--option-highlighted,
+        OptionList:focus > .option-list--option-highlighted { background: $picked; color: $foreground; }
+    }
+    """
+
+    def on_click(self, event: events.Click) -> None:
+        if event.widget is self:
+            self.dismiss(None)
 
 
 @contextmanager
@@ -67,13 +83,18 @@ def complaining(app: BaseApp, lead: str = "") -> Iterator[None]:
         app.complain(f"{lead}{reason}")
 
 
-class Ask(ModalScreen[str | None]):
+def ended(run: Run) -> str:
+    """Return a message that says how the run has ended, so that a question is moot. Empty while it has not ended."""
+    state = run.state
+    return "" if state in ACTIVE_STATES else f"{with_name(run)} has ended meanwhile: {ENDED.get(state, state)}"
+
+
+class Ask(Dialog[str]):
     """Asks a question; the result is None if the dialog was left. The first letter of an answer is its key; the last
     answer changes nothing, and Enter chooses it unless another has the focus. Keys within `seen_after_seconds` do not
     answer. `moot`, called in a thread about once per second, returns the reason why the dialog may close, or an empty
     text."""
 
-    DEFAULT_CSS = BOX.format(name="Ask")
     AUTO_FOCUS = ""
     BINDINGS = [
         keys.bind("cancel", "dismiss(None)"),
@@ -129,11 +150,11 @@ class Ask(ModalScreen[str | None]):
                 self.dismiss(answer)
 
 
-class AskText(ModalScreen[str | None]):
+class AskText(Dialog[str]):
     """Asks for a line of text. The result is the text, or None if the dialog was left. `refuse` returns the reason why
     a text is not accepted, empty if it is."""
 
-    DEFAULT_CSS = BOX.format(name="AskText") + "\nAskText #box { width: 96; max-width: 98%; padding: 1 1; }"
+    DEFAULT_CSS = "AskText > #box { width: 96; max-width: 98%; padding: 1 1; }"
     BINDINGS = [keys.bind("cancel", "dismiss(None)")]
 
     def __init__(self, question: str, text: str = "", refuse: Callable[[str], str] = lambda _text: "") -> None:
@@ -177,11 +198,11 @@ class Choices(OptionList):
     BINDINGS = [keys.bind("open", "select", "Copy", meaning="copy this"), *keys.moves()]
 
 
-class CopyScreen(ModalScreen[Copyable | None]):
+class CopyScreen(ListDialog[Copyable]):
     """Offers texts to copy. The result is the chosen Copyable, or None if the dialog was left. A digit chooses a text
     at once. The key that opened the list chooses the first text."""
 
-    DEFAULT_CSS = LIST_BOX.format(name="CopyScreen", most="80%")
+    DEFAULT_CSS = "CopyScreen > Vertical { max-height: 80%; }"
     TITLE = "Copy"
     BINDINGS = [keys.bind("copy", "take(0)", meaning="copy the first"), *keys.back("dismiss(None)")]
 
@@ -214,10 +235,6 @@ class CopyScreen(ModalScreen[Copyable | None]):
             event.stop()
             self.action_take(DIGITS.index(digit))
 
-    def on_click(self, event: events.Click) -> None:
-        if event.widget is self:
-            self.dismiss(None)
-
 
 # ---- a choice -------------------------------------------------------------------------------------
 
@@ -228,7 +245,7 @@ class Words(OptionList):
     BINDINGS = [keys.bind("open", "select", "Choose", meaning="choose this"), *keys.moves()]
 
 
-class ChoiceScreen(ModalScreen[str | None]):
+class ChoiceScreen(ListDialog[str]):
     """Lists the values of an option. The result is the text of the chosen value, or None if the list was left.
     `present` is the present value. `row` returns the region of the option's row on the screen below, and the column of
     the value in this row. If that screen is laid out again, as after a change of the terminal's size, the list follows
@@ -236,7 +253,7 @@ class ChoiceScreen(ModalScreen[str | None]):
 
     DEFAULT_CSS = """
     ChoiceScreen {
-        background: transparent;
+        align: left top; background: transparent;
         Words, Words:focus { width: auto; height: auto; max-height: 14; border: round $primary; padding: 0 1;
                      background: $panel; }
     }
@@ -286,6 +303,71 @@ class ChoiceScreen(ModalScreen[str | None]):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option.id)
 
-    def on_click(self, event: events.Click) -> None:
-        if event.widget is self:
-            self.dismiss(None)
+
+UNDO_BINDINGS: list[BindingType] = [
+    keys.bind("undo", "take_back", show=False, meaning="take back what was done last, as a deletion"),
+    keys.bind("undo_list", show=False),
+]
+
+
+class UndoScreen(CopyScreen):
+    """Lists acts that can be taken back, the newest first. The result is the chosen one, None if the list was left."""
+
+    TITLE = "Take back"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("undo_list", "take(0)", "Newest", meaning="take the newest back")
+    ]
+
+
+async def choose(app: BaseApp, offered: Sequence[tuple[str, float]]) -> int | None:
+    """Let the user choose an act, each a text and its Unix time (0: unknown), the newest first."""
+    listed = [Copyable(what, f"{clock(time.time() - at)} ago" if at else "", str) for what, at in offered]
+    chosen = await app.push_screen_wait(UndoScreen(listed))
+    return next((number for number, entry in enumerate(listed) if entry is chosen), None)
+
+
+class UndoActions(AppScreen):
+    """A screen whose acts can be taken back: those of its place, a key of `NOTHING_TO_UNDO`."""
+
+    PLACE: ClassVar[str]
+
+    @property
+    def acts_here(self) -> Acts:
+        return self.app.acts[self.PLACE]
+
+    def did(self, what: str, take_back: Callable[[], Sequence[str] | None], done: str = "", key: str = "") -> None:
+        """Note an act that can be taken back. The parameters are those of `Act`. May be called in a thread."""
+        self.acts_here.add(what, take_back, done, key)
+        self.call_later(self.refresh_bindings)
+
+    def can(self, action: str) -> bool | str:
+        if action in ("take_back", "undo_list") and not self.acts_here.newest_first:
+            return self.acts_here.nothing
+        return super().can(action)
+
+    def taken_back(self, act: Act) -> None:
+        """Show the screen again after `act` was taken back."""
+
+    @work(exclusive=True, group="undo")
+    async def action_take_back(self, choosing: bool = False) -> None:
+        """Take back the newest act or, if `choosing`, the one that the user chooses."""
+        acts, listed = self.acts_here, self.acts_here.newest_first
+        number = await choose(self.app, [(act.what, act.at) for act in listed]) if choosing else 0
+        if number is None:
+            return
+        act = listed[number]
+        try:
+            reasons = await asyncio.to_thread(acts.take_back, act)
+        except (RunError, SaveError, OSError) as reason:
+            acts.postpone(act)
+            self.app.complain(f"not taken back: {reason}")
+            return
+        if not reasons:
+            self.notify(clean(act.message), markup=False)
+        for text in reasons:
+            self.app.complain(text)
+        self.taken_back(act)
+        self.refresh_bindings()
+
+    def action_undo_list(self) -> None:
+        self.action_take_back(True)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import ClassVar
 
 from rich.text import Text
@@ -21,9 +22,10 @@ from ..base.themes import colour, painted_colour
 from ..drawing.rows import Row
 from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
-from ..widgets.table import Column, ReadTable, Table
+from ..widgets.table import ReadTable
 from ..wording.doctor import cells, conclusion, sign, terminal
 from .base import FollowingScreen, Header
+from .table import TableColumn, TableScreen
 
 COLOURS = {"ok": "success", "note": "primary", "warning": "warning", "error": "error"}
 LOOKING = "checking ..."
@@ -37,7 +39,7 @@ class _Findings(ReadTable):
     ROW_HEIGHT = None
 
 
-class DoctorScreen(FollowingScreen[list[Finding]]):
+class DoctorScreen(TableScreen[Finding], FollowingScreen[list[Finding]]):
     """Shows the findings about this machine. The key `D` examines the machine again, and then also imports
     TensorFlow."""
 
@@ -62,7 +64,7 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        self.query_one(Table).fill(self._columns(), {})
+        self.show_table()
 
     def on_unmount(self) -> None:
         if self._examination is not None:
@@ -92,27 +94,28 @@ class DoctorScreen(FollowingScreen[list[Finding]]):
         super().watch_latest()
 
     def show_latest(self) -> None:
-        findings = self.latest or []
-        self.show(worst_first([*findings, *terminal(os.environ, os.terminal_size(self.app.size))]))
+        self.show(worst_first([*(self.latest or []), *terminal(os.environ, os.terminal_size(self.app.size))]))
 
     def show(self, findings: list[Finding]) -> None:
         self.findings = findings
-        remedy_style = painted_colour(self.app, "label")
-        drawn = [cells(finding, colour(self.app, COLOURS[finding.level]), remedy_style) for finding in findings]
-        self.query_one(Table).fill(self._columns(), {str(number): row for number, row in enumerate(drawn)})
+        self.show_table()
         self._show_status()
 
-    def _columns(self) -> list[Column]:
-        # The last column gets the rest of the width, and its long texts are wrapped.
+    @property
+    def entries(self) -> Mapping[str, Finding]:
+        return {str(number): finding for number, finding in enumerate(self.findings)}
+
+    def columns(self) -> list[TableColumn[Finding]]:
+        """The last column gets the rest of the width, and its long texts are wrapped."""
         levels = [f"{sign(finding.level)} {finding.level}" for finding in self.findings]
         names = ["about", *(finding.about for finding in self.findings)]
-        beside = [max((len(cell) for cell in cells), default=0) for cells in (levels, names)]
-        rest = self.size.width - sum(beside) - 2 * (len(beside) + 1) - 1  # a scrollbar may come
-        widths = (*beside, max(LEAST_WIDTH, rest))
-        return [
-            Column(name, Text(label), width)
-            for (name, label), width in zip((("level", ""), ("about", "about"), ("what", "what")), widths, strict=True)
-        ]
+
+        def cell(at: int, finding: Finding) -> Text:
+            return cells(finding, colour(self.app, COLOURS[finding.level]), painted_colour(self.app, "label"))[at]
+
+        widths = (max(map(len, levels), default=0), max(map(len, names)), 0)
+        heads = ("", "about", "what")
+        return [TableColumn(head, widths[at], partial(cell, at)) for at, head in enumerate(heads)]
 
     def _show_status(self) -> None:
         panel = self.query_one("#status", Panel)

@@ -9,11 +9,12 @@ from typing import Any
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.widgets import Static
 
 from ..base import keys
 from ..base.errors import clean
+from .dialogs import Dialog
 
 # A section of the help of several screens.
 LOSS = (
@@ -48,16 +49,12 @@ class HelpPage(VerticalScroll):
     BINDINGS = keys.scrolls()
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Dialog[None]):
     """Shows the help for the screen `below`: its keys and marks. The keys that open the help also close it."""
 
     DEFAULT_CSS = """
-    HelpScreen {
-        align: center middle;
-        background: $background 60%;
-        HelpPage { width: 80; max-width: 96%; height: auto; max-height: 90%; border: round $border;
-                   background: $panel; padding: 0 2; scrollbar-size-vertical: 1; }
-    }
+    HelpPage { width: 80; max-width: 96%; height: auto; max-height: 90%; border: round $border;
+               background: $panel; padding: 0 2; scrollbar-size-vertical: 1; }
     """
     BINDINGS = [
         *keys.back("dismiss"),
@@ -111,8 +108,6 @@ def working(screen: Screen[Any]) -> dict[str, list[tuple[str, str]]]:
     for key, active in screen.active_bindings.items():
         binding = active.binding
         if not active.enabled or not binding.description or binding.system:
-            continue
-        if binding.id in getattr(screen, "keys_without_use", ()):
             continue
         if len(key) == 1 and screen.check_consume_key(key, key):
             continue  # the screen takes it as text

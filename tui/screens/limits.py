@@ -6,22 +6,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from textual import on, work
+from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Input, Label
+from textual.widgets import Input, Label, Static
 from textual.worker import get_current_worker
 
 from ...engine.checks.option_rules import expected_seconds
+from ...engine.files.values import EMPTY
 from ...engine.job import this_machine
 from ...engine.job.machine_gpus import training_gpus
 from ...engine.presets import PresetError
@@ -33,23 +35,168 @@ from ...engine.trials import SAMPLERS, STAGES, sweep_record
 from ...engine.trials.record import Limits
 from ...engine.trials.search_results import WORDS
 from ..base import keys
+from ..base.base_app import BaseApp
 from ..base.errors import clean
 from ..form.search_limits import POLICIES, RATES, LimitTexts, SweepTexts, WrongLimit
 from ..upstream.thread_imports import in_background
 from ..widgets.key_footer import KeyHints
-from ..widgets.limit_rows import LimitInput, LimitRow, Step, Words
 from ..widgets.option_row import NOT_GIVEN
 from . import starting
-from .dialogs import SEEN_AFTER_SECONDS
+from .dialogs import SEEN_AFTER_SECONDS, Dialog
 
 if TYPE_CHECKING:
     from ...engine.job.machine_gpus import Machine
     from ...engine.presets import Preset
     from ...engine.proof.request import Request
-    from ...engine.trials.record import Limits
     from ...engine.tune.time_plan import TimePlan
     from ..base.base_app import BaseApp
     from ..form.form_state import FormState
+
+
+LABEL_WIDTH = 15
+
+
+@dataclass
+class Step(Message):
+    """A request to move the focus to the previous row (-1) or the next row (1)."""
+
+    by: int
+
+
+class LimitInput(Input):
+    """A field for a limit of a search. Up and down post Step, and Enter posts Submitted; the dialog handles both."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("field_up", "step(-1)", show=False), keys.bind("field_down", "step(1)", show=False),
+    ]  # fmt: skip
+
+    def action_step(self, by: int) -> None:
+        self.post_message(Step(by))
+
+
+class Words(Static, can_focus=True):
+    """Words that can each be switched on or off, or of which exactly one is on. A cursor marks the word for the
+    keys."""
+
+    app: BaseApp
+
+    @dataclass
+    class Switched(Message):
+        """The `words` have changed."""
+
+        words: Words
+
+        @property
+        def control(self) -> Words:
+            return self.words
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("mark", "switch", "Switch", meaning="switch on or off what the cursor is on"),
+        keys.bind("previous_choice", "move(-1)", show=False),
+        keys.bind("next_choice", "move(1)", show=False),
+        keys.bind("up", "step(-1)", show=False),
+        keys.bind("down", "step(1)", show=False),
+    ]
+
+    def __init__(self, name: str, words: Sequence[tuple[str, str]], chosen: set[str], *, single: bool = False) -> None:
+        """`words` are pairs of an id and the shown text, and `chosen` has the ids of those that are on. With `single`,
+        exactly one word is on."""
+        super().__init__(id=name, markup=False)
+        self._words, self.chosen, self._single = words, set(chosen), single
+        self._at = next((at for at, (word, _) in enumerate(words) if single and word in chosen), 0)
+        self._places: list[tuple[int, int, int]] = []  # line, first and last column of each word
+
+    @property
+    def value(self) -> str | set[str]:
+        """The ids of the words that are on or, if exactly one is, its id."""
+        return next(iter(self.chosen)) if self._single else set(self.chosen)
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def on_resize(self) -> None:
+        self._show()
+
+    def watch_has_focus(self, focused: bool) -> None:
+        super().watch_has_focus(focused)
+        self._show()
+
+    def _show(self) -> None:
+        """Draw the words, as many in a line as there is room for."""
+        line, column, parts = 0, 0, []
+        self._places = []
+        for at, (word, shown) in enumerate(self._words):
+            text = f"{'>' if self.has_focus and at == self._at else ' '}{self._mark(word)} {shown}"
+            if column and column + len(text) + 1 > max(20, self.size.width):
+                line, column = line + 1, 0
+                parts.append(("\n", ""))
+            self._places.append((line, column, column + len(text)))
+            here = "bold $text-warning" if self.has_focus and at == self._at else ""
+            parts.append((text + " ", here or ("$foreground" if word in self.chosen else "$foreground-muted")))
+            column += len(text) + 1
+        self.update(Content.assemble(*parts))
+
+    def _mark(self, word: str) -> str:
+        on, off = ("(*)", "( )") if self._single else ("[x]", "[ ]")
+        return on if word in self.chosen else off
+
+    def action_step(self, by: int) -> None:
+        self.post_message(Step(by))
+
+    def on_key(self, event: events.Key) -> None:
+        """Record a letter or digit without an action as a key without effect: it was meant as text for another
+        field."""
+        if event.is_printable and event.key not in self.screen.active_bindings:
+            event.stop()
+            self.app.typeahead.refuse(event)
+
+    def action_move(self, by: int) -> None:
+        self._at = (self._at + by) % len(self._words)
+        if self._single:
+            self.chosen = {self._words[self._at][0]}
+            self.post_message(self.Switched(self))
+        self._show()
+
+    def action_switch(self) -> None:
+        word = self._words[self._at][0]
+        self.chosen = {word} if self._single else self.chosen ^ {word}
+        self._show()
+        self.post_message(self.Switched(self))
+
+    def on_click(self, event: events.Click) -> None:
+        for at, (line, first, last) in enumerate(self._places):
+            if event.y == line and first <= event.x < last:
+                self._at = at
+                self.action_switch()
+
+
+class LimitRow(Horizontal):
+    """A row of the dialog: a label, a field or words, and a remark at the right of a field."""
+
+    DEFAULT_CSS = f"""
+    LimitRow {{
+        height: auto;
+        & > .name {{ width: {LABEL_WIDTH}; }}
+        & > Words {{ width: 1fr; height: auto; }}
+        & > LimitInput {{ width: 14; margin: 0 0 0 1; background: $surface; }}
+        & > LimitInput.wide {{ width: 1fr; }}
+        & > .about {{ width: 1fr; height: 1; margin-left: 2; color: $foreground-muted; text-wrap: nowrap;
+                      text-overflow: ellipsis; }}
+    }}
+    """
+
+    def __init__(self, label: str, part: Widget, about: str = "") -> None:
+        super().__init__()
+        self._label, self._part, self._about = label, part, about
+
+    def compose(self) -> ComposeResult:
+        yield Label(self._label, classes="name", markup=False)
+        yield self._part
+        if self._about:
+            yield Label(self._about, classes="about", markup=False)
+
+
+# ---- the dialogs ----------------------------------------------------------------------------------
 
 
 SAID = (
@@ -58,19 +205,25 @@ SAID = (
 CHECKING = "checking ..."
 
 
-class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
+class DialogRow(NamedTuple):
+    """A row of a dialog about the limit `name`: the `words` to choose from, texts by their ids, else a field with a
+    remark or, if it is as wide as the dialog, an example. Without a label, a line of text."""
+
+    name: str
+    label: str = ""
+    about: str = ""
+    words: Mapping[str, str] = EMPTY
+    example: str = ""
+
+
+class LimitDialog(Dialog[tuple[Any, Any]]):
     """Asks for limits and starts a measurement. The result is the measurement and its process, or None if none was
     started. Reasons why it cannot start are shown in the dialog. `waits` is True if it was put in the queue instead.
-    `subject` names it in messages."""
+    `subject` names it in messages. `texts` are the texts of the fields, the chosen word or the set of chosen words."""
 
     DEFAULT_CSS = """
-    LimitDialog {
-        align: center middle;
-        background: $background 60%;
-        #box { width: 78; max-width: 98%; height: auto; max-height: 96%; border: round $border; background: $panel;
-               padding: 0 1; scrollbar-size-vertical: 1; }
-        #box > Label { width: 100%; }
-        #complaint { color: $text-error; display: none; }
+    LimitDialog > #box {
+        width: 78; max-width: 98%; max-height: 96%; border: round $border; padding: 0 1; scrollbar-size-vertical: 1;
         #said { dock: bottom; background: $panel; }
         #buys { color: $foreground-muted; }
     }
@@ -81,31 +234,37 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
         *keys.back("dismiss(None)"),
     ]
 
-    def __init__(self, subject: str, title: str) -> None:
+    def __init__(self, subject: str, title: str, rows: Sequence[DialogRow], texts: dict[str, Any]) -> None:
         super().__init__()
-        self.subject, self._title = subject, title
+        self.subject, self._title, self._rows, self._texts = subject, title, rows, texts
         self._starts = False  # it is being started: nothing more is, and it is not given up
         self.waits = False  # it begins later, without the dialog
 
-    @property
-    def host(self) -> BaseApp:
-        return cast("BaseApp", self.app)
-
     def requested(self) -> Callable[[], Request]:
-        """Take the fields, and return the request to make in a thread. Raises WrongLimit; later the request's
-        errors."""
+        """Return the request by the texts, to be made in a thread. Raises WrongLimit; later the request's errors."""
         raise NotImplementedError
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="box", can_focus=False):
             yield Label(self._title, markup=False)
-            yield from self.rows()
+            for name, label, about, words, example in self._rows:
+                text: Any = self._texts.get(name)
+                if words:
+                    single = isinstance(text, str)
+                    chosen = {text} if single else text
+                    yield LimitRow(label, Words(name, [*words.items()], chosen, single=single))
+                elif label:
+                    shown, classes = example or NOT_GIVEN, "wide" if example else ""
+                    yield LimitRow(label, LimitInput(text, shown, id=name, compact=True, classes=classes), about)
+                else:
+                    yield Label(id=name, markup=False)
             yield Label(id="complaint", markup=False)
             yield KeyHints(SAID, id="said")
 
-    def rows(self) -> Iterator[Widget]:
-        """Yield the rows with the fields, and the label `#buys`."""
-        raise NotImplementedError
+    def take(self) -> None:
+        """Put what is typed and chosen into the texts."""
+        for part in (*self.query(LimitInput), *self.query(Words)):
+            self._texts[part.id or ""] = part.value
 
     @on(Step)
     def _step(self, event: Step) -> None:
@@ -118,6 +277,7 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
         """Start with the limits in the fields, or show the first invalid one."""
         if self._starts:
             return
+        self.take()
         try:
             make = self.requested()
         except WrongLimit as wrong:
@@ -135,8 +295,8 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
         self.complain(CHECKING)
         try:
             request = await asyncio.to_thread(make)
-            start = starting.measurement(self.host, self.subject, lambda: request)
-            choice = await starting.choice_if_busy(self.host, start)
+            start = starting.measurement(self.app, self.subject, lambda: request)
+            choice = await starting.choice_if_busy(self.app, start)
             if choice in (starting.WAIT, starting.CANCEL):
                 self.query_one("#complaint").display = False
                 self.waits = choice == starting.WAIT
@@ -158,43 +318,28 @@ class LimitDialog(ModalScreen[tuple[Any, Any] | None]):
         label.scroll_visible(animate=False)
 
 
-def field(name: str, text: str, placeholder: str = NOT_GIVEN, classes: str = "") -> LimitInput:
-    return LimitInput(text, id=name, compact=True, placeholder=placeholder, classes=classes)
-
-
-# The fields of a search, with their labels and remarks.
-FIELDS = {
-    "minutes": ("minutes", "for the whole search"),
-    "largest_batch": ("largest batch", "global; empty: a tenth of the samples"),
-    "memory_gb": ("memory", "GB at most; empty: what there is"),
-    "leave": ("leave alone", "options that keep their values: cache, xla"),
-    "warmup_steps": ("warm-up", "steps, with linear or sqrt"),
-}
+TUNE = (
+    DialogRow("minutes", "minutes", "for the whole search"),
+    DialogRow("buys"),
+    DialogRow("only", "search", words={stage: WORDS[stage] for stage in STAGES}),
+    DialogRow("precisions", "precisions", words={policy: policy for policy in POLICIES}),
+    DialogRow("largest_batch", "largest batch", "global; empty: a tenth of the samples"),
+    DialogRow("memory_gb", "memory", "GB at most; empty: what there is"),
+    DialogRow("leave", "leave alone", "options that keep their values: cache, xla"),
+    DialogRow("learning_rate", "learning rate", words={rate: rate for rate in RATES}),
+    DialogRow("warmup_steps", "warm-up", "steps, with linear or sqrt"),
+    DialogRow("allow_worse_loss", "worse loss", words={"allow": "choose the fastest all the same"}),
+)
 
 
 class TuneDialog(LimitDialog):
     """Asks for the limits of a search and starts it."""
 
     def __init__(self, state: FormState, texts: LimitTexts) -> None:
-        super().__init__(f"the search from {state.name}", f"Find the fastest settings of {clean(state.name)}")
+        title = f"Find the fastest settings of {clean(state.name)}"
+        super().__init__(f"the search from {state.name}", title, TUNE, vars(texts))
         self.state, self.texts = state, texts
         self._plan: TimePlan | None = None  # by what trials take here, once that is known
-
-    def rows(self) -> Iterator[Widget]:
-        texts = self.texts
-        typed = {
-            name: LimitRow(label, field(name, getattr(texts, name)), about) for name, (label, about) in FIELDS.items()
-        }
-        yield typed["minutes"]
-        yield Label(id="buys", markup=False)
-        yield LimitRow("search", Words("only", [(stage, WORDS[stage]) for stage in STAGES], texts.only))
-        yield LimitRow("precisions", Words("precisions", [(policy, policy) for policy in POLICIES], texts.precisions))
-        yield from (typed[name] for name in ("largest_batch", "memory_gb", "leave"))
-        rates = Words("learning_rate", [(rate, rate) for rate in RATES], {texts.learning_rate}, single=True)
-        yield LimitRow("learning rate", rates)
-        yield typed["warmup_steps"]
-        allow = [("allow", "choose the fastest all the same")]
-        yield LimitRow("worse loss", Words("allow_worse_loss", allow, {"allow"} if texts.allow_worse_loss else set()))
 
     # ---- what the time buys -----------------------------------------------------------------------
 
@@ -216,12 +361,6 @@ class TuneDialog(LimitDialog):
     # ---- starting ---------------------------------------------------------------------------------
 
     def requested(self) -> Callable[[], Request]:
-        for name in FIELDS:
-            setattr(self.texts, name, self.query_one(f"#{name}", Input).value)
-        for name in ("only", "precisions"):
-            setattr(self.texts, name, set(self.query_one(f"#{name}", Words).chosen))
-        (self.texts.learning_rate,) = self.query_one("#learning_rate", Words).chosen
-        self.texts.allow_worse_loss = bool(self.query_one("#allow_worse_loss", Words).chosen)
         limits = self.texts.limits()
 
         def make() -> Request:
@@ -266,20 +405,20 @@ def time_plan(preset_name: str) -> TimePlan:
 
 
 PAUSE_SECONDS = 0.2  # after a key, before what is typed is read
-SAMPLER = "sampler"
 EXAMPLES = ("learning_rate=1e-3,3e-3", "another option: weight_decay=0..0.1")
-# The fields by the entry of the block `sweep:` that each stands for, with their labels and remarks.
-ROWS = {
-    "metric": ("metric", "a figure of an epoch, such as val_loss"),
-    "seeds": ("seeds", "of each setting"),
-    "minutes": ("minutes", "for everything, also the proof"),
-    "trials": ("trials", "settings that random or tpe draws"),
-    "halving": ("halving", "epoch from which bad trials end early"),
-    "finalists": ("finalists", "the best one and its rivals"),
-    "proof_seeds": ("proof seeds", "fresh seeds for the proof; 0: no proof"),
-    "parallel": ("parallel", "trials at once; empty: one for each GPU"),
-}
-FIRST_ROWS = 3  # before the sampler
+# The rows of a sweep but those of the swept options, by the entry of the block `sweep:` that each stands for.
+SWEEP = (
+    DialogRow("buys"),
+    DialogRow("metric", "metric", "a figure of an epoch, such as val_loss"),
+    DialogRow("seeds", "seeds", "of each setting"),
+    DialogRow("minutes", "minutes", "for everything, also the proof"),
+    DialogRow("sampler", "sampler", words={sampler: sampler for sampler in SAMPLERS}),
+    DialogRow("trials", "trials", "settings that random or tpe draws"),
+    DialogRow("halving", "halving", "epoch from which bad trials end early"),
+    DialogRow("finalists", "finalists", "the best one and its rivals"),
+    DialogRow("proof_seeds", "proof seeds", "fresh seeds for the proof; 0: no proof"),
+    DialogRow("parallel", "parallel", "trials at once; empty: one for each GPU"),
+)
 
 
 class SweepDialog(LimitDialog):
@@ -287,23 +426,13 @@ class SweepDialog(LimitDialog):
 
     def __init__(self, state: FormState, texts: SweepTexts) -> None:
         title = f"Find the settings of {clean(state.name)} that learn best, and prove it"
-        super().__init__(f"the sweep of {state.name}", title)
+        names = [name for name in texts.texts if name.startswith(OVER)]
+        heads = [("sweep", EXAMPLES[0])] + [("and", EXAMPLES[1])] * len(names)
+        swept = [DialogRow(name, label, example=of) for name, (label, of) in zip(names, heads, strict=False)]
+        super().__init__(f"the sweep of {state.name}", title, [*swept, *SWEEP], texts.texts)
         self.state, self.texts = state, texts
 
-    def rows(self) -> Iterator[Widget]:
-        texts = self.texts
-        for place, text in enumerate(texts.over):
-            label, example = ("and", EXAMPLES[1]) if place else ("sweep", EXAMPLES[0])
-            yield LimitRow(label, field(f"{OVER}{place}", text, example, classes="wide"))
-        yield Label(id="buys", markup=False)
-        for at, (key, (label, about)) in enumerate(ROWS.items()):
-            if at == FIRST_ROWS:
-                words = [(sampler, sampler) for sampler in SAMPLERS]
-                yield LimitRow(SAMPLER, Words(SAMPLER, words, {texts.others[SAMPLER]}, single=True))
-            yield LimitRow(label, field(key, texts.others[key]), about)
-
     def requested(self) -> Callable[[], Request]:
-        self._take()
         given = self.texts.parameters()
 
         def make() -> Request:
@@ -316,17 +445,12 @@ class SweepDialog(LimitDialog):
 
         return make
 
-    def _take(self) -> None:
-        self.texts.over = [self.query_one(f"#{OVER}{place}", Input).value for place in range(len(self.texts.over))]
-        self.texts.others |= {key: self.query_one(f"#{key}", Input).value for key in ROWS}
-        (self.texts.others[SAMPLER],) = self.query_one(f"#{SAMPLER}", Words).chosen
-
     # ---- what it costs ----------------------------------------------------------------------------
 
     @on(Input.Changed)
     @on(Words.Switched)
     def _changed(self) -> None:
-        self._take()
+        self.take()
         self._read_cost(deepcopy(self.texts))
 
     @work(thread=True, exclusive=True, group="reading")

@@ -33,11 +33,9 @@ from ..upstream.thread_imports import in_background
 from ..widgets.key_footer import KeyFooter
 from ..widgets.search_marks import with_marks
 from ..word_search import Hit, Place, best_first, place, search
-from . import undoing
 from .base import Header
-from .dialogs import Ask, complaining
+from .dialogs import UNDO_BINDINGS, Ask, UndoActions, complaining
 from .saving import AskName, short
-from .undoing import UndoActions
 
 HEADS: dict[Group, str] = {
     "here": "in this folder", "recent": "recent", "yours": "yours", "shipped": "shipped with gputui", "path": "",
@@ -80,7 +78,7 @@ class PresetsScreen(UndoActions):
         keys.bind("search", "to_field", "Filter", show=False, meaning="back to the field"),
         keys.bind("save_as", "duplicate", "Duplicate", meaning="save a copy of the preset under another name"),
         keys.bind("delete", meaning="delete this preset's file"),
-        *undoing.BINDINGS,
+        *UNDO_BINDINGS,
         *keys.back(),
     ]
 
@@ -88,7 +86,6 @@ class PresetsScreen(UndoActions):
         super().__init__()
         self.listings: dict[Group, Listing] = {}
         self.listed: list[PresetFile] = []  # in the order of the list
-        self._ranks: list[int] = []  # how well each fits the typed words, the least is best
         self._folder: Path | None = None  # of the path that is typed
         self._previews: dict[Path, Found] = {}
         self._awaited: set[Group] = set()
@@ -143,35 +140,31 @@ class PresetsScreen(UndoActions):
         if not self.query("#list"):
             return
         select = self._select or (self.chosen.path if self.chosen else None)
-        options, self.listed = self._options()
         entries = self.query_one("#list", OptionList)
-        entries.set_options(options)
-        free = [i for i, option in enumerate(options) if not option.disabled]
-        selected = [i for i in free if self.listed[int(options[i].id or 0)].path == select]
-        best = min(free, key=lambda i: self._ranks[int(options[i].id or 0)], default=None)
-        entries.highlighted = next(iter(selected), best)
-        self._placed = self.chosen.path if self.chosen else None
-        if not self._awaited:
-            self._select = None
-        self._preview()
-
-    def _options(self) -> tuple[list[Option], list[PresetFile]]:
+        room = entries.scrollable_content_region.width
         options: list[Option] = []
-        listed: list[PresetFile] = []
-        self._ranks = []
-        room = self.query_one("#list", OptionList).scrollable_content_region.width
+        matches: list[Hit[PresetFile]] = []
         for head, hits, note in self._sections():
             if head and (hits or note):
                 options.append(Option(Content.styled(head, "bold $text-primary"), disabled=True))
             width = max((len(hit.item.name) for hit in hits), default=0)
             for hit in hits:
                 line = with_marks(prompt(hit.item, width, room, glyphs_of(self.app)), hit)
-                options.append(Option(line, id=str(len(listed)), disabled=bool(hit.item.other)))
-                listed.append(hit.item)
-                self._ranks.append(hit.rank)
+                options.append(
+                    Option(line, id=None if hit.item.other else str(hit.item.path), disabled=bool(hit.item.other))
+                )
             if note:
                 options.append(Option(Content.styled(f"  {clean(note)}", "$text-warning"), disabled=True))
-        return options, listed
+            matches += hits
+        self.listed = [hit.item for hit in matches]
+        entries.set_options(options)
+        free = [hit for hit in matches if not hit.item.other]
+        at = next((hit for hit in free if hit.item.path == select), min(free, key=lambda hit: hit.rank, default=None))
+        entries.highlighted = entries.get_option_index(str(at.item.path)) if at is not None else None
+        self._placed = self.chosen.path if self.chosen else None
+        if not self._awaited:
+            self._select = None
+        self._preview()
 
     def _sections(self) -> list[tuple[str, list[Hit[PresetFile]], str]]:
         """(heading, files, note): the files of the typed path, or all that match the typed words, the best first."""
@@ -196,9 +189,9 @@ class PresetsScreen(UndoActions):
 
     @property
     def chosen(self) -> PresetFile | None:
-        entries = self.query_one("#list", OptionList)
-        option = entries.highlighted_option
-        return self.listed[int(option.id)] if option is not None and option.id else None
+        option = self.query_one("#list", OptionList).highlighted_option
+        chosen = option.id if option is not None else None
+        return next((file for file in self.listed if str(file.path) == chosen), None)
 
     def action_move(self, action: str) -> None:
         self._select = None

@@ -10,7 +10,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,26 +41,22 @@ async def save(app: BaseApp, state: FormState) -> bool:
         return False
     if state.path is None or state.shipped or state.of_a_run:
         origin = await asyncio.to_thread(_origin, state)
-        return await (save_as(app, state) if origin is None else _save_of_run(app, state, origin))
+        if origin is None or state.path is None:
+            return await save_as(app, state)
+        return await _save_of_run(app, state, state.path, origin)
     with complaining(app):
-        happened = await asyncio.to_thread(saving.changed_since, state.path, state.opened_text)
-        if happened:
+        if happened := await asyncio.to_thread(saving.changed_since, state.path, state.opened_text):
             return await _save_over_changes(app, state, state.path, happened)
-        former = saving.content_of(state.path)
-        saving.save(state.preset, state.path, state.opened_text)
-        return _saved(app, state, state.path, former)
-    return False
+    return await _written(app, state, state.path, partial(saving.save, state.preset, state.path, state.opened_text))
 
 
-async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
+async def _save_of_run(app: BaseApp, state: FormState, record: Path, origin: Path) -> bool:
     """Ask whether to update the preset from which the run was started. True if a file was saved."""
 
     def read() -> tuple[str | None, bool]:
-        try:
-            text = origin.read_text(encoding="utf-8")
-            return text, state.path is not None and origin.stat().st_mtime > state.path.stat().st_mtime
-        except (OSError, UnicodeDecodeError):
-            return None, False  # saving names the fault
+        with contextlib.suppress(OSError):  # saving names the fault
+            return saving.content_of(origin), origin.stat().st_mtime > record.stat().st_mtime
+        return None, False
 
     before, is_newer = await asyncio.to_thread(read)
     changed = ", which was changed after that run began." if is_newer else "."
@@ -67,13 +64,8 @@ async def _save_of_run(app: BaseApp, state: FormState, origin: Path) -> bool:
     answer = await app.push_screen_wait(Ask(question, ("Update that preset", "Save as", "Cancel")))
     if answer == "Save as":
         return await save_as(app, state)
-    if answer != "Update that preset":
-        return False
-    former = await asyncio.to_thread(saving.content_of, origin)
-    with complaining(app):
-        await asyncio.to_thread(saving.save, state.preset, origin, before)
-        return _saved(app, state, origin, former)
-    return False
+    updates = answer == "Update that preset"
+    return updates and await _written(app, state, origin, partial(saving.save, state.preset, origin, before))
 
 
 def _origin(state: FormState) -> Path | None:
@@ -86,8 +78,7 @@ def _origin(state: FormState) -> Path | None:
 
 
 async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happened: str) -> bool:
-    """Ask which version to keep of a file that was changed meanwhile. True if the form's was saved. Raises
-    SaveError."""
+    """Ask which version to keep of a file that was changed meanwhile. True if the form's was saved."""
     gone = not os.path.lexists(path)  # noqa: ASYNC240 - asked once, of a file that is being saved
     answers = ("Write it again", "Save as", "Cancel") if gone else ("Overwrite", "Read again", "Save as", "Cancel")
     answer = await app.push_screen_wait(Ask(f"{short(path)} {happened}.", answers))
@@ -96,13 +87,9 @@ async def _save_over_changes(app: BaseApp, state: FormState, path: Path, happene
     if answer == "Read again":
         with complaining(app):
             app.show_in_form(FormState.open(path))
-    elif answer == "Write it again":
-        saving.save_as(state.preset, path)
-        return _saved(app, state, path)
-    elif answer == "Overwrite":
-        former = await asyncio.to_thread(saving.content_of, path)
-        saving.save(state.preset, path)
-        return _saved(app, state, path, former)
+    elif answer in ("Write it again", "Overwrite"):
+        write = saving.save_as if gone else saving.save
+        return await _written(app, state, path, partial(write, state.preset, path))
     return False
 
 
@@ -127,11 +114,8 @@ async def save_as(app: BaseApp, state: FormState) -> bool:
         question, answer = f"There is no folder {short(folder)}.", "Make it"
     if question and await app.push_screen_wait(Ask(question, (answer, "Cancel"))) != answer:
         return False
-    with complaining(app):
-        former = await asyncio.to_thread(saving.content_of, path)
-        saving.save_as(state.preset, path, source if source and source.exists() else None, overwrite=True)
-        return _saved(app, state, path, former)
-    return False
+    layout = source if source and source.exists() else None
+    return await _written(app, state, path, partial(saving.save_as, state.preset, path, layout, overwrite=True))
 
 
 def _new_folder(path: Path) -> Path | None:
@@ -140,19 +124,23 @@ def _new_folder(path: Path) -> Path | None:
     return None if folder == presets.user_folder() or folder.exists() else folder
 
 
-def _saved(app: BaseApp, state: FormState, path: Path, former: str | None = None) -> bool:
-    """`former` is the former content, None for a new file."""
-    state.saved_as(path)
-    preset_files.note(path)
-    written = saving.content_of(path)
-    if former is not None and written is not None and former != written:
-        replaced = Replaced(path, former, written)
-        done = f"{path.stem} is as it was before it was saved"
-        app.acts["presets"].add(f"saved over {path.stem}", replaced.bring_back, done, str(path))
-    named = path.stem if presets.named_presets().get(path.stem) == path else os.path.relpath(path)
-    starts = "" if former is not None else f"; gputui --preset {shlex.quote(named)} trains it from a shell"
-    app.notify(f"{os.path.abspath(path)}{starts}", title="Saved", markup=False)
-    return True
+async def _written(app: BaseApp, state: FormState, path: Path, write: Callable[[], None]) -> bool:
+    """Write the preset's file by `write`, so that it can be taken back. False after a message if that fails."""
+    with complaining(app):
+        former = await asyncio.to_thread(saving.content_of, path)
+        await asyncio.to_thread(write)
+        state.saved_as(path)
+        preset_files.note(path)
+        written = saving.content_of(path)
+        if former is not None and written is not None and former != written:
+            replaced = Replaced(path, former, written)
+            done = f"{path.stem} is as it was before it was saved"
+            app.acts["presets"].add(f"saved over {path.stem}", replaced.bring_back, done, str(path))
+        named = path.stem if presets.named_presets().get(path.stem) == path else os.path.relpath(path)  # noqa: ASYNC240 - reads no file
+        starts = "" if former is not None else f"; gputui --preset {shlex.quote(named)} trains it from a shell"
+        app.notify(f"{os.path.abspath(path)}{starts}", title="Saved", markup=False)  # noqa: ASYNC240 - the same
+        return True
+    return False
 
 
 async def save_first(app: BaseApp, state: FormState) -> bool:

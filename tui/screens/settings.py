@@ -22,10 +22,8 @@ from ..base.themes import THEMES
 from ..drawing.rows import Row, fitting, wrapped
 from ..widgets.key_footer import KEYS_FROM, KeyFooter
 from ..widgets.row_widgets import Panel
-from . import undoing
 from .base import Header
-from .dialogs import AskText
-from .undoing import UndoActions
+from .dialogs import UNDO_BINDINGS, AskText, UndoActions
 
 # Settings that other screens change by keys of their own.
 ELSEWHERE = {"runs.columns": "columns", "runs.sort": "sort_left", "runs.descending": "invert", "runs.filter": "search"}
@@ -62,7 +60,7 @@ class SettingsScreen(UndoActions):
     PLACE = "settings"
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("delete", "reset", "Default", meaning="back to the default"),
-        *undoing.BINDINGS,
+        *UNDO_BINDINGS,
         *keys.back(),
     ]
 

@@ -9,20 +9,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from ...engine import checks, plan, presets
+from ...engine import checks, plan, presets, runs
 from ...engine.finding import Finding, errors
 from ...engine.job import this_machine
 from ...engine.leases.free_gpus import NotMeasuredError
 from ...engine.leases.lease import NotFree
+from ...engine.plan import LEAST_STEPS
 from ...engine.process import launch
 from ...engine.process import resuming as run_resuming
-from ...engine.proof import folder, proof_start
+from ...engine.proof import folder, proof_start, request
 from ...engine.runs import RunError, code_files
 from ...engine.runs.checkpoint_files import steps_in
+from ...engine.runs.events import Diagnosis
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.runs.titles import with_name
+from ...engine.trials import KEEPS
+from ...engine.units import counted, estimate
 from ..base.errors import clean
-from .dialogs import Ask
+from .dialogs import Ask, complaining, ended
 
 if TYPE_CHECKING:
     import subprocess
@@ -199,3 +203,89 @@ def measurement(app: BaseApp, title: str, request: Callable[[], Request], resume
         return cast("Entry", added)
 
     return Start(title, in_the_way, launch, partial(_queued, add), measures=True)
+
+
+# ---- proofs of a diagnosis, and scaling -----------------------------------------------------------
+
+
+STOP_FIRST = "The run has not ended and would disturb the measurements: it has to end first.\nStop it after this step?"
+WHICH = (
+    "Measure how the speed grows with the number of replicas?\n\n"
+    "Weak scaling keeps the batch of each replica, so that the global batch grows with them; strong scaling keeps the "
+    "global batch."
+)
+WEAK, STRONG, PROVE, SCALE = "Weak", "Strong", "Prove", "Measure"
+
+
+async def prove(app: BaseApp, run: Run, diagnosis: Diagnosis | None) -> None:
+    """Ask, then start the proof of the run's remedies. If the run has not ended, only ask whether to stop it."""
+    state = await asyncio.to_thread(lambda: run.state)
+    if state in runs.ACTIVE_STATES:
+        dialog = Ask(STOP_FIRST, ("Stop it", "Keep it going"), lambda: ended(run))
+        if await app.push_screen_wait(dialog) == "Stop it":
+            with complaining(app):
+                await asyncio.to_thread(runs.request_stop, run)
+                message = f"stopping after this step; press {app.key('prove')} again when the run has ended"
+                app.notify(message, markup=False)
+        return
+    count = sum(bool(remedy["changes"]) for remedy in diagnosis.remedies) if diagnosis else 0
+    if not count:
+        app.notify("there is nothing to prove: the diagnosis proposes no change of options")
+        return
+
+    def asked() -> tuple[Request, float]:
+        from ...engine.proof import duration
+
+        of_run = request.of_run(run)
+        request.refuse(of_run, this_machine.read())
+        return of_run, duration.of_request(of_run) * 2 * of_run.repeats
+
+    with complaining(app, "cannot be proved: "):
+        proof, seconds = await asyncio.to_thread(asked)
+        question = (
+            f"Prove it by measuring? {counted(count, 'changes')} to try, one after the other, each in "
+            f"{counted(proof.repeats, 'pairs')} of trials of {proof.measure_seconds:g} s (at least {LEAST_STEPS} "
+            "steps), with and without it; what is not clearly faster is not kept.\n\n"
+            f"Each change takes about {estimate(seconds)}, all of them about {estimate(count * seconds)}. "
+            "Run nothing else on the machine meanwhile. You may leave the screen of the proof; "
+            f"{app.key('stop')} there stops the proof."
+        )
+        await _begin(app, proof, question, PROVE, f"the proof of {proof.preset_name}")
+
+
+async def _begin(app: BaseApp, request: Request, question: str, yes: str, name: str) -> None:
+    if await app.push_screen_wait(Ask(question, (yes, CANCEL))) != yes:
+        return
+    if (made := await ask_and_launch(app, measurement(app, name, lambda: request))) is not None:
+        open_measurement(app, *made)
+
+
+async def measure_scaling(app: BaseApp, preset: Preset) -> None:
+    """Ask which kind of scaling to measure (weak or strong), then start it."""
+    from ...engine.scaling import rounds
+
+    answer = await app.push_screen_wait(Ask(WHICH, (WEAK, STRONG, CANCEL)))
+    if answer in (WEAK, STRONG):
+        await start_scaling(app, lambda: rounds.requested(preset, (), KEEPS[answer == STRONG]))
+
+
+async def start_scaling(app: BaseApp, asked: Callable[[], Request]) -> None:
+    with complaining(app, "cannot be measured: "):
+        request, question = await asyncio.to_thread(lambda: _checked(asked(), app.key("stop")))
+        await _begin(app, request, question, SCALE, f"the scaling of {request.preset_name}")
+
+
+def _checked(asked: Request, stop: str) -> tuple[Request, str]:
+    """Return what is measured, and in words about how long that takes. Raises as `request.refuse`."""
+    from ...engine.proof import duration as estimates
+
+    request.refuse(asked, this_machine.read())
+    settings = asked.scaling.settings if asked.scaling else ()
+    counts = ", ".join(str(setting.replicas) for setting in settings)
+    times = estimates.times_of(asked)
+    needed = estimates.sure_trials(asked) * times.seconds(asked.measure_seconds)
+    return asked, (
+        f"{asked.preset_name} is trained with {counts} replicas in turn, in {asked.repeats} rounds of trials of "
+        f"{asked.measure_seconds:g} s. This takes about {estimate(needed)} ({times.source}).\n\n"
+        f"Run nothing else on the machine meanwhile. You may leave the screen; {stop} stops the measurement."
+    )

@@ -21,12 +21,12 @@ LEAST = 10  # cells of a column that gets the rest
 @dataclass(frozen=True)
 class TableColumn(Generic[Entry]):
     """A column of `width` cells; of 0 it gets the rest. `cell` returns what it shows of an entry: a text, also with its
-    style (of painted rows, or `bold` with a colour), which is cut so that a blank follows, or a row. A screen of fewer
-    columns than `least` leaves it out."""
+    style (of painted rows, or `bold` with a colour), which is cut so that a blank follows, a row, or a text of Rich. A
+    screen of fewer columns than `least` leaves it out."""
 
     head: str
     width: int
-    cell: Callable[[Entry], str | Piece | Row]
+    cell: Callable[[Entry], str | Piece | Row | Text]
     side: Literal["left", "right"] = "left"
     least: int = 0
 
@@ -61,7 +61,8 @@ class TableScreen(AppScreen, Generic[Entry]):
     def show_table(self) -> None:
         """Fill the table, and paint the panels again."""
         columns = [column for column in self.columns() if self.size.width >= column.least]
-        rest = max(LEAST, self.size.width - sum(column.width for column in columns) - 1)  # a scrollbar may come
+        taken = sum(column.width + 2 * self.table.cell_padding for column in columns)
+        rest = max(LEAST, self.size.width - taken - 1)  # a scrollbar may come
         heads = [
             Column(str(at), Text(column.head, justify=column.side), column.width or rest)
             for at, column in enumerate(columns)
@@ -76,6 +77,8 @@ class TableScreen(AppScreen, Generic[Entry]):
 
     def _cell(self, column: TableColumn[Entry], width: int, entry: Entry) -> Text:
         drawn = column.cell(entry)
+        if isinstance(drawn, Text):
+            return drawn
         if isinstance(drawn, str):
             drawn = drawn, self.style_of(entry)
         if isinstance(drawn, tuple):

@@ -18,12 +18,11 @@ from ...engine.figures import GPU
 from ...engine.units import gibibytes, percent
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
-from ..drawing import gpu_details
-from ..drawing.gpu_details import noteworthy_rows, whole
+from ..drawing.gpu_details import load, noteworthy_rows, whole
 from ..drawing.live.layout import Cards
 from ..drawing.plot.canvas import curve_rows, draw
 from ..drawing.plot.curves import Curve, Plot
-from ..drawing.rows import Row, fit, gauge, headline, length, whole_words
+from ..drawing.rows import Row, fit, gauge, hanging, headline, length, whole_words
 from ..reading.run.gpu_reading import ShownGpu
 from .row_widgets import Painted
 
@@ -174,10 +173,7 @@ def _lost(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     brief = reason if len(reason) <= width - 7 else reason.partition(" (")[0]
     lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [whole_words(brief, width - 7, glyphs)]
     lines += [""] * (height - len(lines))
-    return [
-        fit([*(_number(gpu, glyphs) if number == 0 else [(" " * 7, "")]), (line, "bad")], width)
-        for number, line in enumerate(lines[:height])
-    ]
+    return [fit(row, width) for row in hanging(lines[:height], "bad", _number(gpu, glyphs))]
 
 
 def _number(gpu: ShownGpu, glyphs: Glyphs) -> Row:
@@ -190,13 +186,12 @@ def _throttled(gpu: ShownGpu, glyphs: Glyphs) -> Row:
 
 def _warmth(gpu: ShownGpu) -> Row:
     limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
-    warm, drawn = gpu_details.temperature(gpu.temperature_c), gpu_details.power(gpu.power_w, gpu.power_limit_w)
-    return [*_value(gpu, "temperature_c", 3, style=warm), (" ", "label"), *_value(gpu, "power_w", 4, limit, drawn)]
+    return [*_value(gpu, "temperature_c", 3), (" ", "label"), *_value(gpu, "power_w", 4, limit)]
 
 
-def _value(gpu: ShownGpu, key: str, width: int, limit: str = "", style: str = "value") -> Row:
+def _value(gpu: ShownGpu, key: str, width: int, limit: str = "") -> Row:
     figure = GPU[key]
-    return [(f"{figure.bare(gpu.value(key)):>{width}}{limit}", style), (f" {figure.unit}", "label")]
+    return [(f"{figure.bare(gpu.value(key)):>{width}}{limit}", load(gpu, key)), (f" {figure.unit}", "label")]
 
 
 def _clock(gpu: ShownGpu) -> Row:
@@ -228,14 +223,12 @@ def _line(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
 
 def _short_line(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     """One row with the most important figures for a narrow card, with names if there is room."""
-    taken = gpu_details.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
-    right = [(f" {_gib(gpu.memory_used_bytes)}", taken), (" GiB" if width >= 50 else " G", "label")]
-    right += [(" ", "value"), *_value(gpu, "temperature_c", 3, style=gpu_details.temperature(gpu.temperature_c))]
-    if width >= 42:
-        right += [(" ", "value"), *_value(gpu, "power_w", 3, style=gpu_details.power(gpu.power_w, gpu.power_limit_w))]
+    taken = (f" {_gib(gpu.memory_used_bytes)}", load(gpu, "memory_used_bytes"))
+    right = [taken, (" GiB" if width >= 50 else " G", "label"), (" ", "value"), *_value(gpu, "temperature_c", 3)]
+    right += [(" ", "value"), *_value(gpu, "power_w", 3)] if width >= 42 else []
     right += [(f" {glyphs.warn}" if gpu.throttle else "  ", "warn")]
     left: Row = [(f"{gpu.index:>2}{glyphs.point if gpu.ours else ' '}", "title")]
-    left += [(_BUSY if width >= 50 else "", "label"), (f"{percent(gpu.busy)} ", gpu_details.busy(gpu.busy))]
+    left += [(_BUSY if width >= 50 else "", "label"), (f"{percent(gpu.busy)} ", load(gpu, "busy"))]
     return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
 
 
@@ -243,7 +236,7 @@ def _busy(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
-    style = gpu_details.busy(gpu.busy)
+    style = load(gpu, "busy")
     return [(_BUSY, "label"), *gauge(width, gpu.busy, 1.0, glyphs, style=style), (value, style)]
 
 
@@ -262,7 +255,7 @@ def _history(gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyph
     rows: list[Row] = []
     for number, row in enumerate(curve_rows(plot, max(1, width - 7 - length(clock)), height, glyphs)):
         label = labels[number] if height > 1 else percent(gpu.busy)
-        head = [(f"{label:<6}", gpu_details.busy(gpu.busy) if "%" in label else "label"), (glyphs.axis, "track")]
+        head = [(f"{label:<6}", load(gpu, "busy") if "%" in label else "label"), (glyphs.axis, "track")]
         if gpu.busy is None and number == height // 2 and (why := _why(gpu, "busy")):
             row = [(f" {why}", "warn")]
         rows.append(fit([*head, *row, *(clock if number == height - 1 else [])], width))
@@ -271,7 +264,7 @@ def _history(gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyph
 
 def _memory(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     """A gauge of used and total memory, followed by TensorFlow's own figures if there is room."""
-    taken = gpu_details.memory(gpu.memory_used_bytes, gpu.memory_total_bytes)
+    taken = load(gpu, "memory_used_bytes")
     right: Row = [(" peak", "label")] if gpu.mean else []
     right += [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
     if width >= 56 and gpu.tf_peak_bytes is not None:
@@ -287,12 +280,9 @@ def _memory(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
 
 
 def _gauge(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
-    total = gpu.memory_total_bytes
-    why = _why(gpu, "memory_used_bytes")
-    style = gpu_details.memory(gpu.memory_used_bytes, total)
-    return gauge(
-        width, gpu.memory_used_bytes, total, glyphs, gpu.tf_current_bytes, gpu.tf_peak_bytes, why=why, style=style
-    )
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
+    why, style = _why(gpu, "memory_used_bytes"), load(gpu, "memory_used_bytes")
+    return gauge(width, used, total, glyphs, gpu.tf_current_bytes, gpu.tf_peak_bytes, why=why, style=style)
 
 
 def _gib(value: float | None) -> str:

@@ -3,7 +3,7 @@ changed."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -33,19 +33,19 @@ class KeyFooter(ChosenKeys):
     def chosen_keys(self) -> list[ActiveBinding]:
         """Return the first key of each action for which there is room, those that leave and open the help always, at
         the end. If a field has the focus, Enter is included, which Textual does not show."""
-        without: Container[str] = getattr(self.screen, "keys_without_use", ())
         firsts: dict[str, ActiveBinding] = {}
         for key in self.screen.active_bindings.values():
             if key.binding.action not in firsts and not self._is_written(key):
                 firsts[key.binding.action] = self._labelled(key)
-        offered = [key for key in firsts.values() if (key.binding.id or "") not in without]
         named = any(tabs.with_keys for tabs in self.screen.query(ScreenTabs))
-        visible = [key for key in offered if key.binding.show and not (named and _goes_to_a_place(key))]
+        visible = [key for key in firsts.values() if key.binding.show and not (named and _group(key) == keys.PLACES)]
         shown = {key.binding.id for key in visible}  # of numbered keys only the first is shown
-        more = [key for key in offered if key.binding.id not in shown and key.enabled and _acts(key)]
+        more = [
+            key for key in firsts.values() if key.binding.id not in shown and key.enabled and _group(key) == "Actions"
+        ]
         last = [key for key in visible if key.binding.id in ALWAYS]
         last.sort(key=lambda key: key.binding.id == "help")
-        places = [key for key in visible if _goes_to_a_place(key)]
+        places = [key for key in visible if _group(key) == keys.PLACES]
         first = [key for key in visible if key not in last and key not in places]
         free = self.app.size.width - sum(map(self._width, last)) + 1  # no gap follows the last key
         fitting = []
@@ -74,13 +74,9 @@ class KeyFooter(ChosenKeys):
         return cell_len(f"{self.app.get_key_display(key.binding)} {key.binding.description} ")
 
 
-def _goes_to_a_place(key: ActiveBinding) -> bool:
-    return (verb := keys.VERBS.get(key.binding.id or "")) is not None and verb.group == keys.PLACES
-
-
-def _acts(key: ActiveBinding) -> bool:
+def _group(key: ActiveBinding) -> str:
     verb = keys.VERBS.get(key.binding.id or "")
-    return verb is not None and (verb.group == "Actions" or verb.id == "palette")
+    return "Actions" if verb is not None and verb.id == "palette" else verb.group if verb is not None else ""
 
 
 # ---- tabs of screens ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ...engine.finding import Finding
 from ...engine.units import named
 from ..base.errors import clean
 from ..form.form_state import INFO, FormState, shown, to_text
-from .findings import STYLES
+from .start_bar import STYLES
 
 NAME_WIDTH = 9
 _WITHIN_A_WORD = re.compile(r"(?<=[/.,_=:(])")  # places at which a long word is divided

@@ -1,5 +1,5 @@
 """All options as rows in their groups: moving between rows, folding, and searching by words. A single row is in
-option_row.py, a heading in headings.py, the actions of the form in screens/form/screen.py."""
+option_row.py, the actions of the form are in screens/form/screen.py."""
 
 from __future__ import annotations
 

@@ -85,7 +85,11 @@ class Painted(Widget):
         if not width or not height:
             return
         self._height = height
-        rows = self._all_rows(width, height)[:height]
+        if self.is_edged and any(rows := self.rows(width - 2, height - 1)):
+            rows = edged(rows, width - 2, self.glyphs)
+        else:
+            rows = [fit(row, width) for row in self.rows(width, height)]
+        rows = rows[:height]
         if len(rows) != len(self._rows) or width != self._width:
             self._rows, self._strips, self._width = rows, {}, width
             self.refresh()
@@ -103,11 +107,6 @@ class Painted(Widget):
     def is_edged(self) -> bool:
         """True if the widget has an edge now: it has at least EDGED_FROM rows, and `has_edge` is set."""
         return self.has_edge and self.size.height >= EDGED_FROM
-
-    def _all_rows(self, width: int, height: int) -> list[Row]:
-        if self.is_edged and any(rows := self.rows(width - 2, height - 1)):
-            return edged(rows, width - 2, self.glyphs)
-        return [fit(row, width) for row in self.rows(width, height)]
 
     def on_resize(self) -> None:
         self._rows, self._strips = [], {}

@@ -18,7 +18,7 @@ from ...reading.run.snapshot import UNFINISHED, EpochMean, Snapshot
 from ...wording import run as best_epochs
 from ...wording.run import DOING, ENDED, ENDLESS, compiling, ending, is_early, naming_log, scaled_learning_rate
 from ..plot.curves import style_of
-from ..rows import Piece, Row, fit, kept_items, length, spread, whole_words
+from ..rows import Piece, Row, fit, hanging, kept_items, length, spread, whole_words
 from ..rows import wrapped as whole_lines
 from . import phases
 
@@ -166,8 +166,7 @@ def verdict_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_
         sign, sure = mark(diagnosis, glyphs), confidence(diagnosis, now.diagnosed_before_resume)
         lead, after = length([sign]) + 1, f" ({sure})" if sure else ""
         lines = whole_lines(sentence(diagnosis), width - lead - len(after), glyphs, most)
-        speed: list[Row] = [[(" " * lead, ""), (line, "value")] for line in lines]
-        speed[0][:1] = [sign, (" ", "")]
+        speed = hanging(lines, "value", [sign, (" ", "")])
         speed[-1].append((after, "label"))
         drawn += [fit(row, width) for row in speed]
     elif is_due(now):
@@ -178,10 +177,7 @@ def verdict_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_
 def learning_rows(now: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
     """Return the rows that say that the training has diverged or learns nothing. Empty if neither is known."""
     lines = whole_lines(clean(now.learning), width - 2, glyphs, VERDICT_ROWS) if now.learning else []
-    return [
-        fit([(glyphs.warn if not at else " ", "warn"), (" ", ""), (line, "value")], width)
-        for at, line in enumerate(lines)
-    ]
+    return [fit(row, width) for row in hanging(lines, "value", [(glyphs.warn, "warn"), (" ", "")])]
 
 
 def sentence(diagnosis: Diagnosis) -> str:
@@ -246,10 +242,6 @@ def _name_width(column: list[tuple[str, str]], cell: int) -> int:
     return longest if longest + max([VALUE, *(len(value) for _, value in column)]) < cell else LEAST_NAME
 
 
-def height(now: Snapshot, width: int) -> int:
-    return len(result_rows(now, width)) if now.summary else 0
-
-
 # ---- messages -------------------------------------------------------------------------------------
 
 
@@ -286,9 +278,7 @@ def _message(finding: Finding, width: int, glyphs: Glyphs) -> list[Row]:
     about = "" if finding.what.startswith(key) else f"{key}: "
     rows: list[Row] = []
     for text, sign, look in ((about + finding.what, mark, style), (finding.remedy, glyphs.hint, "value")):
-        for number_, line in enumerate(wrapped(naming_log(text, "l"), width - len(sign) - 2)):
-            lead: Piece = (f"{sign} " if number_ == 0 else " " * (len(sign) + 1), style)
-            rows.append([lead, (line, look)])
+        rows += hanging(wrapped(naming_log(text, "l"), width - len(sign) - 2), look, [(f"{sign} ", style)])
     return rows
 
 

@@ -15,7 +15,7 @@ from ...reading.earlier_starts import EarlierStarts, summed
 from ...reading.queue_places import Waiting
 from ...reading.run.snapshot import Snapshot
 from ...wording.run import ENDED, brief, doing, ending
-from ..rows import Row, fit, length, spread, whole_words
+from ..rows import Row, fit, hanging, length, spread, whole_words
 
 _STARTUP = figures.of_run("startup_seconds").label
 _NAME, _TIME, _BAR = 34, 9, 24
@@ -159,10 +159,7 @@ def _estimate(
     text += f": an estimate from {starts} of this preset on this machine"
     lead = f"    {glyphs.hint} "
     lines = textwrap.wrap(text, max(10, width - len(lead)))
-    return [
-        fit([(lead if number_ == 0 else " " * len(lead), "value"), (line, "label")], width)
-        for number_, line in enumerate(lines)
-    ]
+    return [fit(row, width) for row in hanging(lines, "label", [(lead, "value")])]
 
 
 LABEL = 12  # columns of the names
@@ -185,7 +182,6 @@ def waiting_rows(waiting: Waiting, now: float, width: int, is_new: bool) -> list
     drawn: list[Row] = [[]]
     for name, text in items.items():
         lines = textwrap.wrap(clean(text), max(10, width - LABEL - 2))
-        for at, line in enumerate(lines):
-            drawn.append(fit([(f"{'' if at else name:<{LABEL}}  ", "label"), (line, "value")], width))
+        drawn += [fit(row, width) for row in hanging(lines, "value", [(f"{name:<{LABEL}}  ", "label")])]
     purpose = RELEASE.format(run=waiting.run) if waiting.held else PURPOSE
     return [*drawn, [], *(fit([(line, "label")], width) for line in textwrap.wrap(clean(purpose), max(10, width)))]

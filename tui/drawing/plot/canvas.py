@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from ....engine.units import amount, percent
 from ...base.glyphs import PLAIN, Glyphs
-from ..rows import Row, fit, headline, length
+from ..rows import Row, fit, headline, joined, length
 from .axes import GUTTER, Scale, Stop, column_of, drawable, row_of, strokes, x_labels, x_scale, y_label, y_scale
 from .curves import COLOURS, Curve, Plot
 
@@ -329,19 +329,11 @@ class _Canvas:
         return [self._row(number) for number in range(self._height)]
 
     def _row(self, number: int) -> Row:
-        """Return a row, with neighbouring cells of the same style as one piece."""
-        row: Row = []
-        bits, marks = self._bits[number], self._marks
-        for column, style in enumerate(self._styles[number]):
-            char = " "
-            if style:
-                mark = marks.get((number, column))
-                char = mark if mark is not None else chr(0x2800 + bits[column])
-            if row and row[-1][1] == style:
-                row[-1] = (row[-1][0] + char, style)
-            else:
-                row.append((char, style))
-        return row
+        cells = enumerate(zip(self._styles[number], self._bits[number], strict=True))
+        return joined(
+            ((self._marks.get((number, column)) or chr(0x2800 + bits)) if style else " ", style)
+            for column, (style, bits) in cells
+        )
 
 
 def _widen(columns: Part, column: int, low: int, high: int) -> None:

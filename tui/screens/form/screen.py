@@ -24,12 +24,11 @@ from ...base.errors import clean
 from ...base.keys import keys_of
 from ...drawing.rows import with_short_paths
 from ...form.form_state import Act, FormState, History, Moment, to_text
-from ...widgets.findings import Findings
 from ...widgets.key_footer import KeyFooter, clickable, hints_text
 from ...widgets.option_help import MARKS, ROW_KEYS
 from ...widgets.option_row import OptionRow, ValueInput
 from ...widgets.options_view import OptionsView, PartHeading, Stop
-from ...widgets.start_bar import StartBar
+from ...widgets.start_bar import Findings, StartBar
 from .. import catalogue
 from ..base import AppScreen, Header
 from .side import FILE_ROWS, TINY, WIDE, FormSide
@@ -419,7 +418,7 @@ class FormScreen(AppScreen):
     @work(exclusive=True, group="undo")
     async def action_undo_list(self) -> None:
         """Let the user choose one of the changes, the last first. It is undone, with all changes after it."""
-        from ..undoing import choose
+        from ..dialogs import choose
 
         acts = self.history.done[::-1]
         if not acts:
@@ -587,10 +586,10 @@ class FormScreen(AppScreen):
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
         """Measure how the speed grows with the number of replicas."""
-        from ..proof import actions
+        from .. import starting
 
         if not self._is_refused():
-            await actions.measure_scaling(self.app, self.state.preset)
+            await starting.measure_scaling(self.app, self.state.preset)
 
     @work(exclusive=True, group="sweep")
     async def action_sweep(self) -> None:

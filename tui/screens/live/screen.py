@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from textual import on, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import Input
@@ -36,7 +36,7 @@ from ...drawing.live.layout import HEAD, Cards, Demand, Layout, share_out
 from ...drawing.plot import cursor
 from ...drawing.plot.axes import soon
 from ...drawing.plot.curves import Plot
-from ...drawing.plot.viewport import CLOSER, Viewport, Window
+from ...drawing.plot.viewport import Viewport, Window
 from ...drawing.rows import Row, length, spread
 from ...form.form_state import proposed
 from ...reading import earlier_starts
@@ -47,23 +47,19 @@ from ...reading.run.snapshot import Snapshot
 from ...reading.run_list import description, queue_place
 from ...upstream.partial_updates import send_changed_cells
 from ...upstream.thread_imports import in_background
-from ...widgets.charts import Chart, ChartGrid, PlotArea
+from ...widgets.charts import ChartGrid
 from ...widgets.gpu_cards import GpuCards
 from ...widgets.key_footer import KeyFooter
 from ...widgets.log_view import LogLines, LogPanel
 from ...widgets.row_widgets import Page, Panel
 from ...wording import run as wording
-from .. import catalogue, undoing
+from .. import catalogue
 from ..base import AppScreen, FollowingScreen, Header
-from ..chart import ChartSource
-from ..dialogs import Copyable
+from ..chart import AXIS_BINDINGS, AxisKeys, ChartSource
+from ..dialogs import UNDO_BINDINGS, Copyable
 from ..help import LOSS, NOT_OFFERED, QUEUE
 from ..runs import actions
 from ..runs.actions import NO_CHECKPOINT, RunActions, put_into_form
-
-if TYPE_CHECKING:
-    from ..dialogs import Copyable
-
 
 QUEUE_SECONDS = 1.0  # between two readings of the run's place in the queue
 READ_SECONDS = 0.25  # the head with its spinner is painted with every reading
@@ -91,7 +87,7 @@ NOTHING_BEFORE_IT_BEGINS = (
 )  # fmt: skip
 
 
-class LiveScreen(ChartSource, FollowingScreen[Picture], RunActions):
+class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
     """The live view of the run in the folder `run`, which may be running or finished. With `replay_speed`, its recorded
     events are replayed this many times as fast as they happened. `clock` returns the time in seconds and is replaced
     in tests."""
@@ -106,7 +102,7 @@ class LiveScreen(ChartSource, FollowingScreen[Picture], RunActions):
         keys.bind("edit", "change", "Edit options", meaning="open the options of the run in the form"),
         keys.bind("note", show=False),
         keys.bind("tags", show=False),
-        *undoing.BINDINGS,
+        *UNDO_BINDINGS,
         keys.bind("copy", show=False, meaning="copy the run's id, folder, log or chart values, or the selection"),
         keys.bind("apply", show=False),
         keys.bind("compare", show=False, meaning="compare with the run before"),
@@ -120,9 +116,7 @@ class LiveScreen(ChartSource, FollowingScreen[Picture], RunActions):
         keys.bind("page_back", "page(-1)", "Charts before", show=False, meaning="the page of charts before"),
         keys.bind("cursor_right", "move(1)", "Cursor", show=False, without="l", meaning="the cursor to the right"),
         keys.bind("cursor_left", "move(-1)", show=False, without="h"),
-        keys.bind("zoom_in", "zoom_axis(1)", show=False),
-        keys.bind("zoom_out", "zoom_axis(-1)", show=False),
-        keys.bind("zoom_all", "all", show=False),
+        *AXIS_BINDINGS,
         keys.bind("search", label="Filter the log", show=False, meaning="filter the log"),
         keys.bind("next_match", "found(1)", "Next found", show=False, meaning="the next match in the log"),
         keys.bind("previous_match", "found(-1)", "Found before", show=False, meaning="the match in the log before"),
@@ -321,11 +315,6 @@ class LiveScreen(ChartSource, FollowingScreen[Picture], RunActions):
             self.now, plots, self.view, width, self.glyphs, back, alone=True
         )
 
-    @on(PlotArea.Moved)
-    def _view_moved(self, event: PlotArea.Moved) -> None:
-        event.stop()
-        self.show_view(event.visible)
-
     def show_view(self, visible: bool) -> None:
         if visible:
             self.show_now()
@@ -372,7 +361,7 @@ class LiveScreen(ChartSource, FollowingScreen[Picture], RunActions):
             charts=charts,
             gpus=len(self.now.gpus),
             messages=len(self._messages(width, 1000)),
-            summary=head.height(self.now, width),
+            summary=len(head.result_rows(self.now, width)) if self.now.summary else 0,
             head=HEAD + len(head.verdict_rows(self.now, width, self.glyphs)),
             error=len(self._queue_rows(width)) + len(head.error(self.now, width, self.glyphs, self.app.key("apply"))),
         )
@@ -498,21 +487,6 @@ class LiveScreen(ChartSource, FollowingScreen[Picture], RunActions):
         if shown := self.query_one(ChartGrid).shown:
             self.open_chart(shown[0].key)
 
-    def action_move(self, columns: int) -> None:
-        chart = next((chart for chart in self.query(Chart) if chart.display and chart.size.width), None)
-        if chart is not None:
-            window = self.view.window
-            self.view.move(columns, chart.inner)
-            self.show_view(self.view.window != window)
-
-    def action_zoom_axis(self, closer: int) -> None:
-        self.view.zoom(CLOSER if closer > 0 else 1 / CLOSER)
-        self.show_view(True)
-
-    def action_all(self) -> None:
-        self.view.all()
-        self.show_view(True)
-
     def action_search(self) -> None:
         log = self.query_one(LogPanel)
         if not log.display:  # a small screen shows the log only alone
@@ -569,10 +543,10 @@ class DiagnosisScreen(AppScreen):
     def diagnosis(self) -> Diagnosis | None:
         return self.now.diagnosis or (self._of_folder if self.now.outcome is not None else None)
 
-    @property
-    def keys_without_use(self) -> tuple[str, ...]:
-        """Return the verbs that the footer leaves out: to prove or apply remedies, unless one changes options."""
-        return () if changing(self.diagnosis) else ("prove", "remedy")
+    def can(self, action: str) -> bool | str:
+        """True if the action has an effect now: to prove or apply remedies only if one changes options."""
+        is_possible = action not in ("prove", "remedy") or bool(changing(self.diagnosis))
+        return is_possible or "there is no remedy that changes options"
 
     def compose(self) -> ComposeResult:
         yield Header(Panel(self._title, id="title"))
@@ -618,9 +592,9 @@ class DiagnosisScreen(AppScreen):
 
     @work(exclusive=True, group="prove")
     async def action_prove(self) -> None:
-        from ..proof import actions  # proofs are needed only for this
+        from .. import starting  # proofs are needed only for this
 
-        await actions.prove(self.app, self.run_folder, self.diagnosis)
+        await starting.prove(self.app, self.run_folder, self.diagnosis)
 
     # ---- remedies into the form -------------------------------------------------------------------
 
@@ -628,9 +602,7 @@ class DiagnosisScreen(AppScreen):
     async def action_remedy(self, number: int) -> None:
         """Put a remedy's changes into the form; `number` counts from 1 those that change options."""
         remedies = changing(self.diagnosis)
-        if not remedies:
-            self.app.notify("there is no remedy that changes options")
-        elif number > len(remedies):
+        if number > len(remedies):
             numbers = f"1 to {min(len(remedies), 9)}" if len(remedies) > 1 else "1"
             self.app.notify(f"there is no remedy {number}, only {numbers}")
         else:

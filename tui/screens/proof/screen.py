@@ -1,44 +1,83 @@
-"""The screen of a proof: before and after, every change with its gain, the trials of one change. A thread reads
-proof.json every 0.5 s, and every 3 s after the end. Leaving the screen does not end the proof, which is a process of
-its own."""
+"""The screens of measurements: a proof, scaling, a sweep, a search; and all of them in a table. A thread reads
+proof.json every 0.5 s, every 3 s after the end. A measurement is a process of its own, and goes on without a screen."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Container
 
+from ....engine import figures
 from ....engine.files.places import TRIALS
-from ....engine.runs import Run
+from ....engine.files.writing import write_atomically
+from ....engine.proof import folder as proof_folder
+from ....engine.proof import improved_preset
+from ....engine.runs import Run, runs_folder
 from ....engine.runs.run import WAITING
 from ....engine.text_table import Table as TextTable
-from ....engine.trials import RESUMABLE, report, scaling_sentences
+from ....engine.trials import (
+    RESUMABLE,
+    kinds,
+    proof_sentences,
+    report,
+    scaling_sentences,
+    search_results,
+    sweep_record,
+)
 from ....engine.trials.record import UNREAD, Point, Trial
+from ....engine.trials.report import as_markdown
+from ....engine.trials.search_results import Ranked, limit_seconds, more_minutes, nothing_to_measure, ranked
+from ....engine.trials.sweep_record import PROOF, SweepTrial
+from ....engine.trials.trial_preset import with_changes
+from ....engine.units import size, times
 from ...base import keys
 from ...base.errors import clean
-from ...drawing import interval_bar, rate
+from ...base.settings import Charts
+from ...drawing import interval_bar, rate, tune
 from ...drawing import proof as comparisons
+from ...drawing import sweep as drawing
+from ...drawing.charts import AS_DECLARED, plots
 from ...drawing.interval_bar import NARROW_BAR, WIDE_BAR, scale_of
-from ...drawing.rows import GAP, Piece, Row, TableLayout
-from ...reading.proofs import ProofReading
+from ...drawing.plot.curves import Plot
+from ...drawing.rows import GAP, Piece, Row, TableLayout, fit, fitting
+from ...reading.proofs import ProofEntry, ProofList, ProofReading, SearchReader
+from ...reading.run.series import Line
+from ...reading.run_list import when_text
+from ...reading.sweep_rows import TrialCurves
+from ...widgets.charts import Chart
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
-from ...widgets.table import Table
-from .. import catalogue
+from ...widgets.table import OpeningTable, Table
+from ...wording.run import doing, ending
+from .. import catalogue, starting
 from ..base import FollowingScreen, Header
+from ..chart import ChartSource
+from ..dialogs import UNDO_BINDINGS, Ask, AskText, complaining
+from ..runs.actions import DeletingScreen, request_stop, until_quitting
 from ..table import TableColumn, TableScreen
-from . import actions
 
 if TYPE_CHECKING:
+    from ....engine.options import Options
     from ....engine.proof.folder import Proof
 
 
+STOP = (
+    "Stop the {what}? Its current trial is ended first; results so far and changes that were kept stay.\n"
+    "Stop it a second time to end it at once."
+)
+IMPROVED = "improved.yaml"
+MOST_MINUTES = 100_000
 READ_SECONDS = 0.5
 ENDED_READ_SECONDS = 3.0
 
@@ -48,6 +87,7 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
     process of its own, which continues without the screen."""
 
     FOLLOWS_COVERED = True  # a trial of it is looked at over it
+    LOW = 20  # below this height the large figures are one line
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("copy", label="Copy report", meaning="copy the report as Markdown", show=False),
         *keys.back(),
@@ -82,6 +122,9 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
 
     def show_progress(self) -> None:
         self.query_one("#head", Panel).repaint()
+
+    def _head(self, width: int, _height: int) -> list[Row]:
+        return comparisons.head(self.data, width, self.glyphs, low=self.size.height < self.LOW)
 
     def can(self, action: str) -> bool | str:
         able = self.can_now(action)
@@ -137,29 +180,96 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
         else:
             self.notify("no run of this row is here: none has begun, or they were deleted")
 
+    # ---- acting -----------------------------------------------------------------------------------
+
     @work(exclusive=True, group="stop")
     async def action_stop(self) -> None:
-        await actions.stop(self.app, self.proof, self.data.kind)
+        """Ask the user whether to stop the measurement, then ask its process to stop."""
+        what = kinds.kind(self.data.kind).noun
+
+        def moot() -> str:
+            return "" if self.proof.state == "running" else f"the {what} has ended meanwhile"
+
+        if await self.app.push_screen_wait(Ask(STOP.format(what=what), ("Stop", "Go on"), moot, "stop")) != "Stop":
+            return
+        with complaining(self.app):
+            await asyncio.to_thread(request_stop, self.proof, proof_folder.request_stop)
+            self.app.notify("stopping: the current trial is ended first")
 
     @work(exclusive=True, group="resume")
     async def action_resume(self) -> None:
-        await actions.go_on(self.app, self.proof, self.data)
+        """Resume a search, a sweep or a measurement of scaling; a search whose time is used up with more minutes."""
+        from ....engine.proof import proof_start  # only if one is gone on with
+        from ....engine.tune import tune_request  # the same
+
+        proof, data = self.proof, self.data
+        what = {"scaling": "measurement", "sweep": "sweep"}.get(data.kind, "search")
+        limit, more = limit_seconds(data), None
+        if what == "search" and (data.state == "done" or (limit is not None and data.seconds >= limit)):
+            asking = AskText("How many more minutes?", str(more_minutes(data)), _no_minutes)
+            minutes = await self.app.push_screen_wait(asking)
+            if minutes is None:
+                return
+            more = float(minutes)
+        of_kind = partial(proof_start.resumed, proof, data.kind)
+        resumed = partial(tune_request.resumed, proof, more) if what == "search" else of_kind
+        with complaining(self.app):
+            start = starting.measurement(self.app, f"the {what} {proof.id}", resumed, proof)
+            if (made := await starting.ask_and_launch(self.app, start)) is not None:
+                self.app.engines.append(made[1])
+                self.app.notify(f"the {what} goes on")
         self.read_again()
+
+    async def open_improved(self, preset_yaml: str) -> None:
+        """Open the improved preset, whose text is `preset_yaml`, in the form, where it can be viewed, started and
+        saved."""
+        path = self.proof.path / IMPROVED
+        try:
+            await asyncio.to_thread(write_atomically, path, preset_yaml)
+        except OSError as fault:
+            self.app.complain(f"{path} cannot be written: {fault.strerror or fault}")
+            return
+        self.app.open_form(path)
 
     @work(exclusive=True, group="save")
     async def action_save_report(self) -> None:
-        await actions.save_report(self.app, self.proof, self.data, Path.cwd())
+        name = f"proof-{self.proof.id}.md"
+        if (path := await self.path_to_save("Save the report as Markdown to this path", name)) is None:
+            return
+        try:
+            await asyncio.to_thread(path.write_text, as_markdown(self.data), encoding="utf-8")
+        except (OSError, KeyError, TypeError, ValueError) as fault:
+            self.app.complain(f"{path} cannot be written: {getattr(fault, 'strerror', None) or fault}")
+        else:
+            self.app.notify(str(path), title="Saved", markup=False)
 
-    @work(exclusive=True, group="save")
-    async def action_copy(self) -> None:
-        await actions.copy_report(self.app, self.data)
+    async def path_to_save(self, question: str, name: str) -> Path | None:
+        """Ask for a path, and again before an existing file is replaced. A relative path is in the current folder."""
+        given = await self.app.push_screen_wait(AskText(question, name))
+        if not given or not given.strip():
+            return None
+        path = Path.cwd() / os.path.expanduser(given.strip())  # noqa: ASYNC240 - asked once, of a file to be saved
+        exists = path.exists()
+        if exists and await self.app.push_screen_wait(Ask(f"{path} exists.", ("Overwrite", "Cancel"))) != "Overwrite":
+            return None
+        return path
+
+    def action_copy(self) -> None:
+        try:
+            self.app.copy(as_markdown(self.data), "the report as Markdown")
+        except (KeyError, TypeError, ValueError) as fault:
+            self.app.complain(f"there is no report so far: {fault}")
+
+
+def _no_minutes(text: str) -> str:
+    try:
+        return "" if 0.1 <= float(text) <= MOST_MINUTES else f"give minutes from 0.1 to {MOST_MINUTES:,}"
+    except ValueError:
+        return f"{text!r} is no number of minutes"
 
 
 def latest_run(trials: Sequence[Trial]) -> str:
     return next((trial.run for trial in reversed(trials) if trial.run), "")
-
-
-LOW = 20  # below this height the large figures are one line
 
 
 class _Changes(Table):
@@ -208,9 +318,6 @@ class ProofScreen(ProofView):
             self.table.move_cursor(row=row % max(1, len(entries)), animate=False)
         self.refresh_bindings()
 
-    def _head(self, width: int, _height: int) -> list[Row]:
-        return comparisons.head(self.data, width, self.glyphs, low=self.size.height < LOW)
-
     def _detail(self, width: int, height: int) -> list[Row]:
         if self.data.rate is not None:
             return rate.detail(self.data.rate, width, height, self.glyphs)
@@ -244,7 +351,7 @@ class ProofScreen(ProofView):
 
     @work(exclusive=True, group="open")
     async def action_open(self) -> None:
-        await actions.open_improved(self.app, self.proof, str(self.data.preset_after))
+        await self.open_improved(str(self.data.preset_after))
 
     def on_data_table_row_selected(self) -> None:  # Textual calls it in addition to the method of a derived class
         self.open_picked()
@@ -298,4 +405,409 @@ class ScalingScreen(ProofScreen):
 
     @work(exclusive=True, group="start")
     async def action_again(self) -> None:
-        await actions.start_scaling(self.app, lambda: self.proof.request)
+        await starting.start_scaling(self.app, lambda: self.proof.request)
+
+
+MOST_COMPARED = 12  # runs, the best first
+WIDE, MOST_CURVES = 120, 48  # columns from which on there are curves, and trials that they are read of
+
+
+class SweepScreen(ProofScreen):
+    """Shows a sweep. Each row of its table is a setting with all of its trials, the best setting first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("resume", label="Go on", meaning="continue a sweep that was stopped or killed"),
+        keys.bind("compare", label="Curves", meaning="compare the runs of the best settings, with their curves"),
+        keys.bind(
+            "page_on", "picture", "Other picture", meaning="a line through the options of each setting, or curves"
+        ),
+        keys.bind("page_back", "picture", show=False, meaning="the other picture"),
+    ]
+
+    AT_NEW = 0  # the best setting
+    _curves: TrialCurves | None = None
+    _drawn: Mapping[str, Line] = {}  # the curves as they are shown
+    _shows_curves = False  # also if parallel coordinates could be shown
+
+    def read(self) -> ProofReading:
+        """Also read the curves of the best trials."""
+        reading = super().read()
+        if (sweep := reading.data.sweep) is not None and self.size.width >= WIDE:
+            self._curves = self._curves or TrialCurves(sweep.settings.metric)
+            groups = sweep_record.in_order(sweep.trials, sweep.settings.higher)
+            self._curves.read([trial for group in groups for trial in group][:MOST_CURVES])
+        return reading
+
+    def show_latest(self) -> None:
+        super().show_latest()
+        if self._curves is not None and self._curves.lines is not self._drawn:
+            self._drawn = self._curves.lines
+            self.query_one("#detail", Panel).repaint()
+
+    @property
+    def entries(self) -> Mapping[str, list[SweepTrial]]:
+        if (sweep := self.data.sweep) is None:
+            return {}
+        groups = sweep_record.in_order(sweep.trials, sweep.settings.higher)
+        return {str(number): group for number, group in enumerate(groups)}
+
+    def _fresh(self, group: list[SweepTrial]) -> list[SweepTrial]:
+        trials = self.data.sweep.trials if self.data.sweep is not None else []
+        return sweep_record.groups(trials, PROOF).get(sweep_record.key_of(group[0].changes), [])
+
+    def columns(self) -> list[TableColumn[Any]]:
+        return self.columns_of(report.groups(self.data.sweep)) if self.data.sweep is not None else []
+
+    def _detail(self, width: int, height: int) -> list[Row]:
+        sweep, picked = self.data.sweep, self.current
+        if sweep is None or not picked:
+            return [[("nothing has been trained so far" if self.data.is_read else "reading ...", "label")]]
+        half, trials = width // 2, [*picked, *self._fresh(picked)]
+        if self._has_lines and not self._shows_curves:
+            rows = drawing.about(sweep, trials, width, self.glyphs)[: height // 3]
+            picture = drawing.parallel(sweep, picked, width, height - len(rows) - 1, self.glyphs)
+            return [*rows, [], *picture]
+        wide = self.size.width >= WIDE
+        curves = drawing.curves(sweep, self._drawn, width - half, height, self.glyphs) if wide else []
+        rows = drawing.detail(sweep, trials, half - 2 if curves else width, height, self.glyphs)
+        if not curves:
+            return rows
+        none: Row = []
+        return [[*fit(row, half), *curve] for row, curve in zip_longest(rows, curves, fillvalue=none)]
+
+    @property
+    def _has_lines(self) -> bool:
+        sweep, size = self.data.sweep, self.query_one("#detail").content_size
+        return sweep is not None and drawing.fits(sweep, size.width, size.height - size.height // 3 - 1)
+
+    # ---- keys -------------------------------------------------------------------------------------
+
+    def can_now(self, action: str) -> bool | str:
+        match action:
+            case "resume":
+                return self.data.state in RESUMABLE or ("it goes on" if self.is_measuring else "it has ended")
+            case "picture":
+                return self._has_lines
+            case "compare":
+                return len(self._runs()) > 1 or "there are no two runs to compare"
+        return super().can_now(action)
+
+    def run_of(self, name: str) -> Run:
+        return Run(runs_folder() / name)
+
+    def open_picked(self) -> None:
+        started = [trial for trial in (self.current or ()) if Run(runs_folder() / trial.run).path.is_dir()]
+        self.open_trial(started[-1].run if started else "")
+
+    def _runs(self) -> list[Run]:
+        runs = [Run(runs_folder() / trial.run) for group in self.entries.values() for trial in group]
+        return [run for run in runs if run.path.is_dir()][:MOST_COMPARED]
+
+    def action_picture(self) -> None:
+        self._shows_curves = not self._shows_curves
+        self.query_one("#detail", Panel).repaint()
+
+    def action_compare(self) -> None:
+        self.app.open_compare(self._runs())
+
+
+SPEED, LOSS = figures.of_run("samples_per_second").label, figures.metric("loss").label
+MARKS = (
+    ("*", "measured without its input, on one repeated batch"),
+    ("~", "memory that is predicted, and not yet measured"),
+    ("▲", "the best settings so far"),
+)
+
+
+class _Candidates(Table):
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("open", "select_cursor", "Open run", meaning="open the run of the latest trial of these settings")
+    ]
+
+
+class TuneScreen(ProofView, ChartSource):
+    """Shows one search for the fastest settings."""
+
+    CSS_PATH = "tune.tcss"
+    LOW = 30
+    HELP_SECTIONS = (("Marks", MARKS),)
+    EXPLAINED = ("prove",)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("stop", meaning="stop the search and its current trial"),
+        keys.bind("resume", label="Go on", meaning="continue a stopped search, or give an ended one more minutes"),
+        keys.bind("apply", meaning="put the best settings into the form, as changes that are not saved"),
+        keys.bind("save", label="Save preset", meaning="save the preset with the best settings"),
+        keys.bind("save_as", "save_report", "Save report", meaning="save the report as Markdown", show=False),
+        keys.bind("zoom", "chart", "Chart", meaning="a chart alone, with a cursor", show=False),
+        catalogue.left_out("live"),  # room for the keys of this screen
+    ]
+
+    def __init__(self, proof: Proof) -> None:
+        super().__init__(proof)
+        self._reader = SearchReader(proof)
+        self._memory = tune.plot(self.data)
+
+    @property
+    def entries(self) -> Mapping[str, Ranked]:
+        return {str(candidate.number): candidate for candidate in ranked(self.data)}
+
+    def read(self) -> ProofReading:
+        return self._reader.read()
+
+    @property
+    def reading(self) -> ProofReading:
+        return self.latest or ProofReading()
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield Panel(self._head, id="head")
+        yield _Candidates(cursor_type="row", cell_padding=0)
+        yield Panel(self._detail, id="detail")
+        yield Panel(self._lines, id="lines")
+        with Container(id="charts"):
+            yield Chart(id="speed")
+            yield Panel(lambda width, height: tune.pairs(self.data, width, height, self.glyphs), id="pairs")
+            yield Chart(id="loss")
+            yield Chart(id="memory")
+            yield Panel(lambda width, height: tune.options(self.data, width, height, self.glyphs), id="options")
+        yield KeyFooter()
+
+    def show_progress(self) -> None:
+        for name in ("#head", "#lines"):
+            self.query_one(name, Panel).repaint()
+        self._show_charts()
+
+    # ---- what is seen -----------------------------------------------------------------------------
+
+    def show_table(self) -> None:
+        """The cursor stays on its candidate, or in the first row."""
+        self._memory = tune.plot(self.data)
+        at_top, layout = self.table.cursor_row == 0, self._layout
+        for name in ("head", "detail", "lines", "charts"):
+            part, rows = self.query_one(f"#{name}"), getattr(layout, name)
+            part.display = rows > 0
+            part.styles.height = rows
+        grid = self.query_one("#charts")
+        grid.styles.grid_size_columns = max(1, layout.chart_columns)
+        grid.set_class(layout.edges, "-edges")
+        for chart in (*grid.query(Chart), *grid.query(Panel)):
+            chart.has_edge = layout.edges
+        # Pairs are in place of the loss while they are measured, and at the end of the speed and the loss.
+        ended, deciding = self.data.is_read and not self.is_measuring, tune.is_deciding(self.data)
+        pairs = self.query_one("#pairs")
+        pairs.styles.column_span = 2 if ended else 1
+        pairs.display = ended or deciding
+        self.query_one("#speed").display, self.query_one("#loss").display = not ended, not (ended or deciding)
+        super().show_table()
+        if at_top and self.table.row_count:
+            self.table.move_cursor(row=0, animate=False)
+        self._show_charts()
+        self.refresh_bindings()
+
+    @property
+    def _layout(self) -> tune.SearchLayout:
+        width, height = self.size.width - 2, self.size.height - 2
+        return tune.share_out(width, height, len(self._head(max(1, width), height)), len(self.entries))
+
+    def _show_charts(self) -> None:
+        if self.query_one("#charts").display:
+            shown = {plot.key: plot for plot in self.charts(self.app.settings.charts)}
+            for name, key in (("speed", SPEED), ("loss", LOSS), ("memory", tune.KEY)):
+                self.query_one(f"#{name}", Chart).show(shown.get(key, Plot(key, "", ())))
+
+    def _detail(self, width: int, height: int) -> list[Row]:
+        if (candidate := self.current) is None:
+            return [[("nothing has been measured so far" if self.data.is_read else "reading the proof ...", "label")]]
+        return tune.detail(candidate, width, height, self.glyphs)
+
+    def _lines(self, width: int, _height: int) -> list[Row]:
+        now, data, glyphs = self.reading, self.data, self.glyphs
+        trial = tune.trial_line(now.run.id if now.run else "", now.trial, width)
+        memory, pairs = tune.memory_line(data, width, glyphs), tune.pairs_line(data, width, glyphs)
+        middle = pairs if tune.is_deciding(data) else memory
+        return [tune.options_line(data, width, glyphs), middle, trial if self.is_measuring else pairs]
+
+    # ---- the candidates ---------------------------------------------------------------------------
+
+    def columns(self) -> list[TableColumn[Any]]:
+        data, glyphs, entries = self.data, self.glyphs, [*self.entries.values()]
+        _, *columns = self.columns_of(search_results.leaderboard(data))
+        place = TableColumn[Any]("", 5, lambda of: f"{entries.index(of) + 1:>2}{tune.mark(of, data, glyphs)}")
+        return [place, *columns]
+
+    def style_of(self, entry: Ranked) -> str:
+        return tune.style_of(entry, self.data)
+
+    def on_data_table_row_selected(self) -> None:
+        """Open the candidate's latest or running trial."""
+        picked, run = self.current, self.reading.run
+        if picked is not None:
+            is_measured = picked.decision == "running"
+            self.open_trial(run.id if run is not None and is_measured else latest_run(picked.trials))
+
+    # ---- its charts -------------------------------------------------------------------------------
+
+    @property
+    def about(self) -> str:
+        return self.proof.id
+
+    def charts(self, drawn: Charts = AS_DECLARED) -> list[Plot]:
+        """Return the charts of the running trial, if there is one, and the chart of memory over batch size, if it has
+        values."""
+        now, run = self.reading.trial, self.reading.run
+        memory = [self._memory] if self._memory.curves else []
+        if now is None or run is None or not self.is_measuring:
+            return memory
+        note = "" if now.progress else doing(now.phase, now.phase_detail)
+        of_trial = [replace(plot, title=f"{plot.title} of {run.id}", note=plot.note or note)
+                    for plot in plots(now, drawn)]  # fmt: skip
+        return [*of_trial, *memory]
+
+    def axes(self) -> tuple[str, ...]:
+        return self.reading.trial.pace.axes() if self.reading.trial is not None else ()
+
+    def foot(self, width: int) -> Row:
+        return tune.memory_line(self.data, width, self.glyphs)
+
+    def action_chart(self) -> None:
+        self.open_chart(self.charts()[0].key)
+
+    # ---- keys -------------------------------------------------------------------------------------
+
+    def can_now(self, action: str) -> bool | str:
+        match action:
+            case "prove":
+                return f"a search proves its best settings by itself; {self.app.key('resume')} gives it more minutes"
+            case "chart":
+                return bool(self.charts()) or "there is no chart now"
+            case "stop":
+                return self.is_measuring or "the search has ended"
+            case "resume" if self.is_measuring:
+                return "the search goes on"
+            case "resume":
+                why = nothing_to_measure(self.data)
+                return self.data.state in RESUMABLE or (self.data.state == "done" and not why) or why or False
+            case "apply" | "save":
+                ended = f"no settings to take: {comparisons.conclusion(self.data)}"
+                why = "the search has not ended: nothing can be taken yet" if self.is_measuring else ended
+                return bool(proof_sentences.to_take(self.data)) or why
+        return super().can_now(action)
+
+    @work(exclusive=True, group="apply")
+    async def action_apply(self) -> None:
+        """Put the kept changes into the form with the preset, marked if not proved; without a file, the improved
+        preset."""
+        proof, kept = self.proof, proof_sentences.to_take(self.data)
+        mark = " (not proved)" if proof_sentences.unproved(self.data) else ""
+
+        def settings() -> tuple[Path, Options] | str:
+            request = proof.request
+            options = with_changes(request.baseline(), kept).options
+            if request.source and (source := Path(request.source)).is_file():
+                return source, options
+            return improved_preset.preset(proof).to_yaml()
+
+        with complaining(self.app):
+            source = await asyncio.to_thread(settings)
+            if isinstance(source, str):
+                await self.open_improved(source)
+                return
+            changes = proof_sentences.changes(kept)
+            self.app.apply(source[0], kept, changes + mark, source[1])
+            if mark:
+                text = clean(f"{changes}: {proof_sentences.not_proved(self.data)}")
+                self.app.notify(text, markup=False)
+
+    @work(exclusive=True, group="save")
+    async def action_save(self) -> None:
+        name = f"{Path(str(self.data.preset_name or 'preset')).stem}-fast.yaml"
+        path = await self.path_to_save("Save the preset with the best settings to this path", name)
+        if path is not None:
+            with complaining(self.app):
+                await asyncio.to_thread(improved_preset.save, self.proof, path)
+                self.app.notify(str(path), title="Saved", markup=False)
+
+
+REFRESH_SECONDS = 2.0
+ROOMY = 96  # columns from which on sizes are shown
+OPEN_STYLES = {"running": "curve1", "waiting": "label"}
+
+
+class ProofsScreen(TableScreen[ProofEntry], DeletingScreen[list[ProofEntry]]):
+    """The table of proofs. Enter opens the proof under the cursor."""
+
+    DEFAULT_CSS = """
+    ProofsScreen { layout: vertical; background: $background; }
+    ProofsScreen #detail { padding: 0 1; }
+    """
+    PLACE = "proofs"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("delete", meaning="delete the proof under the cursor, with its trials"),
+        *UNDO_BINDINGS,
+        *keys.back(),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._list = ProofList()
+
+    @property
+    def entries(self) -> Mapping[str, ProofEntry]:
+        return {entry.proof.id: entry for entry in self.latest or ()}
+
+    @work
+    async def action_delete(self) -> None:
+        if (at := self.current) is None:
+            return
+        if at.is_active:
+            self.notify("the proof goes on; stop it before deleting it", severity="error")
+            return
+        name, undo = at.proof.id, self.app.key("undo")
+        question = f"Delete this proof with all its trials?\n  {name}\n"
+        await self.ask_to_delete([at.proof], lambda used: question + until_quitting(1, used, undo))
+
+    def compose(self) -> ComposeResult:
+        yield Header()
+        yield OpeningTable(cursor_type="row", cell_padding=0)
+        yield Panel(self._status_line, id="detail")
+        yield KeyFooter()
+
+    def readings(self, leaving: threading.Event) -> Iterator[list[ProofEntry]]:
+        while not leaving.is_set():
+            yield self._list.read()
+            if not self._list.measure():
+                leaving.wait(REFRESH_SECONDS)
+
+    def columns(self) -> list[TableColumn[ProofEntry]]:
+        return [
+            TableColumn(" preset", 18, lambda entry: f" {clean(entry.data.preset_name or entry.proof.id)}"),
+            TableColumn(" state", 13, self._state),
+            TableColumn(" kind", 10, lambda entry: f" {clean(entry.data.kind)}"),
+            TableColumn(" gain", 12, lambda entry: times(entry.data.gain_total), "right"),
+            TableColumn(" size", 9, lambda entry: "" if entry.size is None else size(entry.size), "right", least=ROOMY),
+            TableColumn(" when", 7, lambda entry: when_text(entry.when), "right"),
+            TableColumn(" result", 0, lambda entry: f"  {_result(entry)}"),
+        ]
+
+    def _state(self, entry: ProofEntry) -> Piece:
+        is_open = entry.is_active or entry.state == "waiting"
+        opened = self.glyphs.more, OPEN_STYLES.get(entry.state, "curve1")
+        sign, style = opened if is_open else ending(entry.state, self.glyphs)
+        return f" {sign} {comparisons.STATES.get(entry.state, clean(entry.state))}", style
+
+    def _status_line(self, width: int, _height: int) -> list[Row]:
+        if not self.entries:
+            tune, prove = self.app.key("tune"), self.app.key("prove")
+            empty = f"no proofs so far: {tune} in the form starts a search, {prove} in a diagnosis a proof"
+            return [[("reading ..." if self.latest is None else empty, "label")]]
+        at = self.current
+        text = "" if at is None else _result(at)
+        return [[(fitting(text, width, self.glyphs), "label")]]
+
+    def on_data_table_row_selected(self) -> None:
+        if self.current is not None:
+            self.app.open_proof(self.current.proof)
+
+
+def _result(entry: ProofEntry) -> str:
+    return clean(entry.data.doing if entry.is_active else comparisons.conclusion(entry.data))

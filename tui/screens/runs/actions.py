@@ -18,7 +18,7 @@ from ....engine.figures import at
 from ....engine.files import typed
 from ....engine.files.writing import used_bytes
 from ....engine.presets import PresetError
-from ....engine.runs import ACTIVE_STATES, Run, RunError, code_files, titles
+from ....engine.runs import Run, RunError, code_files, titles
 from ....engine.runs.launched_with import options_of
 from ....engine.runs.run import WAITING
 from ....engine.runs.titles import FILE, Notes, Origin, name_of, title_of, with_name
@@ -29,10 +29,8 @@ from ...base.base_app import Act
 from ...base.errors import clean
 from ...form.form_state import to_text
 from ...reading.run_list import entry_of
-from ...wording.run import ENDED
 from ..base import FollowingScreen
-from ..dialogs import Ask, AskText, Copyable, CopyScreen
-from ..undoing import UndoActions
+from ..dialogs import Ask, AskText, Copyable, CopyScreen, UndoActions, ended
 
 if TYPE_CHECKING:
     from ....engine.proof.folder import Proof
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from ....engine.runs.trash import Deletable
     from ...base.base_app import BaseApp
     from ...reading.queue_places import Waiting
-    from ..dialogs import Copyable
     from ..starting import Start
 
 
@@ -363,12 +360,6 @@ def why(run: Run, fault: Exception) -> str:
 
 def _gone(run: Run) -> str:
     return f"{run.name} has been deleted meanwhile"
-
-
-def ended(run: Run) -> str:
-    """Return a message that says how the run has ended. Empty while it has not ended."""
-    state = run.state
-    return "" if state in ACTIVE_STATES else f"{with_name(run)} has ended meanwhile: {ENDED.get(state, state)}"
 
 
 Started = TypeVar("Started", bound="Run | Proof")

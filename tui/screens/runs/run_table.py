@@ -14,7 +14,6 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
@@ -34,7 +33,7 @@ from ...widgets.table import Column, OpeningTable
 from ...word_search import Hit, best_first
 from ...wording.comparison import moments_of
 from ...wording.run import ASKED_FOR
-from ..dialogs import LIST_BOX
+from ..dialogs import ListDialog
 
 if TYPE_CHECKING:
     from ....engine.trials.record import Record
@@ -46,11 +45,10 @@ KEYS = (
 )  # fmt: skip
 
 
-class ColumnsScreen(ModalScreen[list[str] | None]):
+class ColumnsScreen(ListDialog[list[str]]):
     """Lets the user choose columns. The result is their names in order, an empty list for the usual columns, or None
     for no change."""
 
-    DEFAULT_CSS = LIST_BOX.format(name="ColumnsScreen", most="90%")
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("mark", "show_or_hide", "Show or hide", meaning="show or hide the column"),
         *keys.moves("move(1)", "move(-1)", "edge(0)", "edge(-1)", "edge(-1)", "edge(0)"),

@@ -27,7 +27,7 @@ from ...drawing.charts import plots
 from ...drawing.live import head, phases
 from ...drawing.live.phases import CATCHING_UP
 from ...drawing.plot.cursor import named_last
-from ...drawing.rows import Row, fitting, length, spread, wrapped
+from ...drawing.rows import Row, fitting, hanging, length, spread, wrapped
 from ...reading.run.reader import Picture, RunReader
 from ...reading.run.snapshot import Snapshot
 from ...reading.run_columns import COLUMNS, ordered
@@ -37,8 +37,9 @@ from ...widgets.charts import EMPTY as NO_PLOT
 from ...widgets.charts import Chart
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
-from .. import catalogue, undoing
+from .. import catalogue
 from ..base import Header
+from ..dialogs import UNDO_BINDINGS
 from ..help import LOSS, QUEUE
 from . import actions
 from .actions import NO_CHECKPOINT, DeletingScreen, RunActions, listed, until_quitting
@@ -81,7 +82,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         keys.bind("side_view", show=False),
         keys.bind("sort_left", "sort(-1)", show=False),
         keys.bind("sort_right", "sort(1)", show=False),
-        *undoing.BINDINGS,
+        *UNDO_BINDINGS,
         keys.bind("invert", show=False),
         keys.bind("start", "again", "Run again", show=False, meaning="run the same preset again"),
         keys.bind("edit", "change", "Edit options", show=False, meaning="open the options of the run in the form"),
@@ -167,13 +168,6 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         """The run under the cursor, also if other runs are marked. None if there is none, and for a sweep."""
         return self.current.run if self.current and not self.current.group else None
 
-    @property
-    def keys_without_use(self) -> tuple[str, ...]:
-        """Also those that stop a run that has ended, or resume one that cannot be resumed."""
-        at = None if self.current_sweep is not None else self.current
-        useless = {"stop": at is None or not at.is_active, "resume": at is None or not at.resumable}
-        return (*super().keys_without_use, *(verb for verb in useless if useless[verb] and self.waiting_now is None))
-
     def can(self, action: str) -> bool | str:
         at = self.current
         match action:
@@ -183,7 +177,9 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
                 return (action == "sweep") == bool(at and at.group)
             case "side_view" if self.size.width < FROM:
                 return f"there is room for it from {FROM} columns on"
-            case "resume" if at is not None and (at.group or not at.resumable):
+            case "stop" if at is None or not (at.is_active or at.waiting):
+                return "no run that goes on is under the cursor"
+            case "resume" if at is None or at.group or not at.resumable:
                 return NO_CHECKPOINT
         return not (at and at.group and action in OF_A_RUN) and super().can(action)
 
@@ -233,7 +229,8 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.query_one(SideView).show(self.current)
         now = self.waiting_now
         is_sweep = self.current is not None and bool(self.current.group)
-        self.offer_by(now is not None, now is not None and now.held, is_sweep, bool(self.marked), self.keys_without_use)
+        able = [self.can(action) for action in ("stop", "resume", "undo_list")]
+        self.offer_by(now is not None, now is not None and now.held, is_sweep, bool(self.marked), *able)
 
     @property
     def _needs_all(self) -> bool:
@@ -594,7 +591,7 @@ class SideView(Vertical):
         if head.is_due(self.now) and self.now.diagnosis:
             sign = head.mark(self.now.diagnosis, self._glyphs)
             lines = wrapped(head.sentence(self.now.diagnosis), width - 2, self._glyphs, 3)
-            rows += [[sign if not at else (" ", ""), (" ", ""), (line, "value")] for at, line in enumerate(lines)]
+            rows += hanging(lines, "value", [sign, (" ", "")])
         return [*rows, *head.error(self.now, width, self._glyphs)[:4]]
 
     def _foot(self, width: int) -> list[Row]:
@@ -612,5 +609,5 @@ class SideView(Vertical):
         for name, text in texts.items():
             lead = f"{name:<9}" if name else ""
             lines = wrapped(clean(text), width - len(lead), self._glyphs, 3) if text.strip() else []
-            rows += [[(lead if not at else " " * len(lead), "label"), (line, "value")] for at, line in enumerate(lines)]
+            rows += hanging(lines, "value", [(lead, "label")])
         return [*rows, *(head.result_rows(self.now, width) if self.now.summary else [])]
