@@ -19,7 +19,7 @@ import pytest
 from benchmarks import advice
 from tests.doors.engine import EVENT_FILES, GROUPS, OPTIONS, presets, resolve_key
 from tests.doors.tui import cli_cli as cli
-from tests.doors.tui import settings
+from tests.doors.tui import settings, tui_cli
 from tests.support import recorded
 
 ROOT = Path(__file__).parent.parent
@@ -104,6 +104,11 @@ def test_every_option_stands_once_in_each_table_of_options() -> None:
 def test_the_schema_of_runs_is_that_of_the_code() -> None:
     made = tables()
     assert json.loads(made.RUN_SCHEMA.read_text()) == made.run_schema(), "run `make docs`"
+
+
+def test_the_schema_of_presets_is_that_of_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tui_cli.run(["presets", "schema"]) == 0
+    assert capsys.readouterr().out == (presets.SHIPPED / "schema.json").read_text(), "run `make docs`"
 
 
 def test_the_schema_names_and_describes_all_that_a_run_has_written(tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ async def test_a_chart_alone_has_a_cursor_axes_zoom_and_smoothing_and_follows_th
         await pilot.click(BigChart, offset=(20, 5))
         await wait_for(pilot, lambda: big(pilot).view.cursor is not None and big(pilot).view.cursor < 10)  # type: ignore[operator]
         await pilot.press("end", "plus")
-        append(run, t=recorded.BEGAN + 102, type="progress", step=12000, steps=12000, epoch=40, loss=1, window_loss=1)
-        await wait_for(pilot, lambda: big(pilot).view.window == (25.0, 40.0))  # it follows the end of the axis
+        append(run, t=recorded.BEGAN + 102, type="progress", step=11400, steps=11400, epoch=38, loss=1, window_loss=1)
+        await wait_for(pilot, lambda: big(pilot).view.window == (23.0, 38.0))  # it follows the newest point
         await pilot.press("0", "escape")
         assert "GPU 0" in await wait_for(pilot, "EMA 0.6")
         await pilot.click(next(chart for chart in app.screen.query(Chart) if chart.plot.key == "loss"))

@@ -38,11 +38,12 @@ def holding(window: Window | None, whole: Window, place: float) -> Window | None
     return low + by, high + by
 
 
-def followed(window: Window | None, before: float, now: float) -> Window | None:
-    """Return the window of an axis whose end has moved: moved with the end if it reached to the end, else unchanged."""
-    if window is None or now == before or window[1] < before:
+def followed(window: Window | None, whole: Window, before: float, now: float) -> Window | None:
+    """Return the window moved with the newest point, from `before` to `now`, if it shows that; else unchanged."""
+    if window is None or not window[0] <= before <= window[1]:
         return window
-    return window[0] + now - before, now
+    by = min(now - before, whole[1] - window[1])
+    return window[0] + by, window[1] + by
 
 
 class Viewport:
@@ -56,21 +57,20 @@ class Viewport:
         self.hovers = False
         self.dragged: Window | None = None
         self.axis, self.whole = "", (0.0, 1.0)
-        self._follows = False  # a window at the end of the axis moves with the end
+        self._follows = False  # a window that shows the newest point moves with it
         self._lines: list[Line] = []
 
     def suit(self, plots: Sequence[Plot]) -> None:
         """Take the axis of the plots. If it has another unit than before, or ends before the visible part, all is
         shown."""
-        end = self.whole[1]
-        across = x_scale(replace(plots[0], window=None), 1)
+        newest, across = self.last, x_scale(replace(plots[0], window=None), 1)
         self.whole = across.low, across.high
         self._lines = [curve.line for plot in plots for curve in plot.curves if len(curve.line)]
         if plots[0].x_unit != self.axis or (self.window is not None and self.window[0] >= self.whole[1]):
             self.axis = plots[0].x_unit
             self.all()
         elif self._follows:
-            self.window = followed(self.window, end, self.whole[1])
+            self.window = followed(self.window, self.whole, newest, self.last)
 
     @property
     def visible(self) -> Scale:
