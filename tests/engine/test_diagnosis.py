@@ -187,6 +187,8 @@ def test_the_slowest_stage_is_named_with_its_time() -> None:
     stage = next(row for row in found.evidence if row["signal"] == "stage")
     assert stage["value"] == 40.0
     assert "load" in stage["text"]
+    parallel = [stage | {"parallelism": 200.0} if stage["name"] == "load" else stage for stage in STAGES]
+    assert "load" not in diagnose(measured(**waits(0.6), stages=parallel)).sentence, "200 of its calls run at a time"
 
 
 @pytest.mark.parametrize(

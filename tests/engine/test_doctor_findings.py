@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 from collections import namedtuple
 from collections.abc import Sequence
+from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -229,6 +232,18 @@ def test_processors_are_counted_as_this_process_may_use_them(
     monkeypatch.setattr(resource_limits, "cpus", lambda: quota)
     remedy = "at least two are needed to prepare input while the model trains" if level == "note" else ""
     assert host("CPU") == [Finding(level, "CPU", what, remedy)]
+
+
+def test_a_logout_that_ends_processes_is_warned_of_unless_the_user_lingers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(host_findings, "LOGIND", tmp_path)
+    monkeypatch.setattr(host_findings, "LINGER", tmp_path)
+    for line, levels in (("#KillUserProcesses=yes", []), ("KillUserProcesses=yes", ["warning"])):
+        (tmp_path / "logind.conf").write_text(f"[Login]\n{line}\n")
+        assert [finding.level for finding in host("logout")] == levels
+    (tmp_path / pwd.getpwuid(os.geteuid()).pw_name).touch()
+    assert host("logout") == []
 
 
 def test_memory_and_room_have_their_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,6 +101,9 @@ def test_only_the_gpus_of_the_run_count_and_only_while_it_trains() -> None:
     assert found.throttled == pytest.approx(0.25)
     assert found.throttle == ("hardware thermal",)
     assert found.memory_peak == pytest.approx(0.95)
+    owners = (("mine", True), ("another", False), ("unknown", None))
+    processes = [{"pid": 7, "name": name, "own": own, "memory_used_bytes": 2 * 1024**3} for name, own in owners]
+    assert _fed(started, training, *[reading(0.8, processes=processes)] * 5).gpu_neighbours == ("another",)
 
 
 def test_a_gpu_that_is_lost_is_not_idle_and_its_readings_dilute_nothing() -> None:

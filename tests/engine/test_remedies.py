@@ -65,6 +65,8 @@ def test_where_no_option_is_left_the_slowest_stage_is_named_with_advice() -> Non
         assert advice["changes"] == {}
         assert advice["reason"].startswith("all CPU cores are busy; no option is left")
         assert words in advice["reason"]
+    (advice,) = diagnose(measured(used, **waits(0.7), cpu=0.97, others_cpu=0.08)).remedies
+    assert advice["reason"].startswith("no option is left"), "the training itself does not use all cores"
     batched = {"input.parallel_calls": BATCHED, "input.cache": BATCHED}
     slow = ({"name": "Map of load (train.py:12)", "ms_per_batch": 30.0},)
     figures: dict[str, Any] = {**waits(0.7), "cpu": 0.99, "others_cpu": 0.84, "inapplicable": batched}

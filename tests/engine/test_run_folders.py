@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -274,6 +274,8 @@ def test_the_summary_of_a_lost_trainer_has_all_that_its_events_say(run: Run) -> 
         not_restored=[],
     )  # fmt: skip
     assert asdict(summary) == asdict(expected)
+    told(run, (8.0, Started(**STARTED | {"resumed_at_step": 28})), (9.0, replace(late, step=30, input_wait=0.75)))
+    assert summary_of(run, Ending("crashed", "crash", "", ""), -11, 1.0).input_wait == 0.75, "of its last launch"
 
 
 # ---- what is kept of each launch -----------------------------------------------------------------

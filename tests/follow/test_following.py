@@ -16,6 +16,7 @@ import pytest
 
 from tests.doors.engine import (
     AboutRun,
+    BackgroundCalls,
     Following,
     MemoryAnswer,
     Point,
@@ -132,7 +133,7 @@ def test_no_row_is_lost_or_doubled_by_kills_at_any_moment(
     monkeypatch.setattr(Following, "_save", save_or_die)
     monkeypatch.setattr(TensorBoard, "write", undisturbed_write)
     # Kills come out of the calls as they are: no thread, as a BaseException would end that alone.
-    monkeypatch.setattr(Following, "_call", lambda _self, call: call())
+    monkeypatch.setattr(BackgroundCalls, "result", lambda _self, call, _seconds: call())
     name, kills, step = ("kept", "kept", "tensorboard")[seed % 3], 0, 0
     while True:
         written.train(range(step + 1, step := step + chance.randrange(1, 9)), is_late=name == "kept")

@@ -66,6 +66,8 @@ def loss(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
         ("optimizer=adam,sgd", ["adam", "sgd"]),
         ("weight_decay=0..0.1", [0.0, 0.05, 0.1]),
         ("learning_rate=1e-4..1e-2", [1e-4, 1e-3, 1e-2]),
+        ("learning_rate=1e-3..1e-2", [1e-3, 0.003162, 1e-2]),
+        ("learning_rate=1e-3..9e-3", [1e-3, 5e-3, 9e-3]),
         ("args.units=8..16:2", [8, 16]),
     ],
 )

@@ -173,6 +173,11 @@ def test_an_execution_of_several_steps_counts_as_several() -> None:
     assert clock.measured_steps == 20
 
 
+def test_the_95th_percentile_is_the_time_that_one_step_in_twenty_exceeds() -> None:
+    clock = fed(StepClock(warmup=0), (9.0, 1), *((step / 1000, 1) for step in range(100, 201)))
+    assert clock.overall_ms() == pytest.approx((150, 195))
+
+
 def test_pauses_between_executions_are_nobodys_step_time() -> None:
     clock = fed(StepClock(warmup=0), (1.0, 1), (0.1, 1))
     fed(clock, (0.1, 1), (0.1, 1), begin=5000.0)

@@ -132,6 +132,13 @@ def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:
     assert [gpu.training for gpu in now.gpus] == [False, False, False, True]
 
 
+def test_lines_of_several_gpus_are_of_those_that_train() -> None:
+    busy = [{"index": index, "uuid": f"GPU-{index}", "busy": share} for index, share in enumerate((0.9, 0.7, 0.0))]
+    now = fed({"type": "started", "gpus": ["GPU-0", "GPU-1"]}, {"type": "gpu", "gpus": busy})
+    shown = {name: now.line(f"gpus {name}").y[-1] for name in ("mean", "lowest", "highest")}
+    assert shown == {"mean": pytest.approx(0.8), "lowest": 0.7, "highest": 0.9}
+
+
 def test_the_two_files_are_merged_by_time_and_a_half_line_waits(tmp_path: Path) -> None:
     run = Run(tmp_path)
     line = json.dumps({"t": 3.0, "type": "host"})

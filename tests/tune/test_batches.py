@@ -151,6 +151,8 @@ def test_two_batches_predict_the_next_and_one_predicts_nothing() -> None:
     assert [point.predicted_bytes for point in state.points] == [None, None, 2920 * MB]
     assert largest_error(typed(Memory, asdict(state))) == pytest.approx(80 / 3000)
     assert state.fits == 256
+    found.add(400, None)
+    assert found.largest() == 399, "400 has run out of memory"
 
 
 def test_the_limit_is_that_of_the_device_or_the_host_or_the_users(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -387,6 +387,7 @@ def test_pairs_that_leave_it_undecided_are_followed_by_as_many_more_as_their_spr
         (Data(batch=32, per_pass=1000, passes=6), 1.6, Length(1000, 1)),  # a pass takes 1 s and 0.6 s beside it
         (Data(batch=32, per_pass=1000, passes=6), 1.5, None),  # 1,472 samples are more than a pass
         (Data(batch=32, per_pass=1000, passes=1), 1.6, Length(1000, 1)),
+        (Data(batch=32, per_pass=320, passes=1), 1.0, Length(320, 1)),  # the whole training has 20 updates
         (Data(batch=32, per_pass=None, passes=2), 0.64, Length(640, None)),  # 40 updates of 16
         (Data(batch=32, per_pass=None, passes=2), 0.63, None),
     ],
