@@ -166,6 +166,14 @@ def test_the_loop_keeps_what_helps_rejects_what_does_not_and_outlives_what_dies(
     assert told["ended_because"] == "no remedy is left"
 
 
+def test_advice_without_an_option_is_no_comparison(tmp_path: Path) -> None:
+    has = ("cache=memory", "parallel_calls=auto", "parallel_reads=auto", "prefetch=auto")
+    told = looped(tmp_path, lambda o, n: Planted(5000.0 if o.input.one_batch else 1000.0, 0.8), *has).written
+    assert [advice["changes"] for advice in told["advice"]] == [{}]
+    assert told["comparisons"] == []
+    assert told["ended_because"] == "no remedy is left"
+
+
 def test_a_loop_gains_no_more_than_its_first_and_last_pair_show(tmp_path: Path) -> None:
     """The machine gets half as fast between two comparisons, so that the product of their gains is too large."""
 

@@ -26,6 +26,9 @@ from tests.doors.engine import (
     Record,
     Stop,
     Stopped,
+    Sweep,
+    SweepSettings,
+    SweepTrial,
     Trial,
     TrialRunner,
     create_at,
@@ -190,7 +193,14 @@ def test_a_proof_ends_with_a_state_and_a_reason(
 
 @pytest.mark.parametrize(
     ("key", "repeat", "seed", "goes_on"),
-    [("", 1, 5, True), ("", 1, 6, False), ("a:1:", 2, 6, True), ("a:1:", 2, 5, False)],
+    [
+        ("", 1, 5, True),
+        ("", 1, 6, False),
+        ("a:1:", 2, 6, True),
+        ("a:1:", 2, 5, False),
+        ("sweep", 0, 5, True),
+        ("sweep", 0, 6, False),
+    ],
 )
 def test_a_resumed_proof_refuses_another_seed_than_its_trials_have(
     proof: folder.Proof, key: str, repeat: int, seed: int, goes_on: bool
@@ -198,6 +208,11 @@ def test_a_resumed_proof_refuses_another_seed_than_its_trials_have(
     create_at(proof.path / "trials" / "01-a", presets.defaults([f"train.seed={seed}"]).to_yaml())
     record = folder.read_record(proof.path)
     record.state, record.earlier = "stopped", [Trial(side="a", repeat=repeat, run="01-a", outcome="ok", key=key)]
+    if key == "sweep":
+        record.set_process(Process.current())
+        settings = SweepSettings(axes=[], metric="val_loss")
+        sweep = Sweep(settings=settings, trials=[SweepTrial(run="01-a", changes={}, seed=seed)])
+        record.sweep, record.earlier = sweep, []
     record.put()
     assert process.main(proof.path, lambda _site: None) == (0 if goes_on else 1)
     record = folder.read_record(proof.path)
@@ -205,7 +220,8 @@ def test_a_resumed_proof_refuses_another_seed_than_its_trials_have(
     if not goes_on:
         assert "train.seed=" in (record.error or "")
         assert "the request now has 5: what is resumed keeps its seed" in (record.error or "")
-        assert [trial.run for trial in record.earlier] == ["01-a"], "nothing is lost"
+        kept = record.sweep.trials if record.sweep else record.earlier
+        assert [trial.run for trial in kept] == ["01-a"], "nothing is lost"
 
 
 def test_a_proof_that_another_process_carries_out_is_left_alone(proof: folder.Proof) -> None:

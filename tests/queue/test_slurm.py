@@ -207,7 +207,7 @@ def test_jobs_that_end_without_their_run_leave_none_waiting(
     slurm: FakeSlurm, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Cancelled, failed on their nodes, forgotten, or not submitted: each run has a result that says so."""
-    cancelled, failed, forgotten, lost, never, old = (queued(said)[0] for _ in range(6))
+    cancelled, failed, forgotten, lost, never, old, late = (queued(said)[0] for _ in range(7))
     failed.file("slurm.log").write_text("something\npython: not found\n\n")
     runner = Runner()
     follow(runner, lambda: why(never.id))
@@ -218,10 +218,19 @@ def test_jobs_that_end_without_their_run_leave_none_waiting(
     (slurm.folder / "accounts").write_text("105|TIMEOUT\n")
     slurm.is_now("103", "NODE_FAIL")
     with entries.locked():
-        for run, changed in ((lost, {"state": "running"}), (never, {"slurm_job": "", "queued_at": 1.0})):
+        for run, changed in (
+            (lost, {"state": "running"}),
+            (late, {"state": "running"}),
+            (never, {"slurm_job": "", "queued_at": 1.0}),
+        ):
             entry = entries.read(run.id)
             assert entry is not None
             entries.write(replace(entry, **changed))
+    slurm.is_now("106", "COMPLETED")
+    follow(runner, lambda: len(entries.all_entries()) == 2)
+    late.file("result.json").write_text('{"outcome": "ok"}')  # the file system of the node shows it only now
+    follow(runner, lambda: late.id not in states())
+    assert (late.result or {})["outcome"] == "ok"
     monkeypatch.setattr(slurm_queue, "RESULT_SECONDS", 0.0)
     follow(runner, lambda: not entries.all_entries())
     results = {run.id: run.result or {} for run in (cancelled, failed, forgotten, lost, never, old)}

@@ -234,6 +234,12 @@ def test_one_batch_comes_again_and_again_and_is_prepared_once(settings: tuple[st
     np.testing.assert_array_equal(next(iter(plain.stream()))[0], x)
 
 
+def test_one_batch_is_one_for_each_replica() -> None:
+    first, second, *again = labels(numbered("one_batch=true", "shuffle=7", replicas=2).stream(), 6)
+    assert first != second
+    assert again == [first, second] * 2
+
+
 # ---- prefetch and parallel calls ---------------------------------------------------------------
 
 
