@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -262,24 +261,18 @@ async def test_a_question_is_answered_by_the_first_key_after_it_could_be_read(mo
         assert answers == ["Measure anyway"]
 
 
-async def test_keys_that_could_not_be_used_are_named_and_let_nothing_else_act(
-    started_of_tui_bursts: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_keys_that_were_held_too_long_are_dropped_and_it_is_said(
+    started_of_tui_bursts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key of the palette is dropped, as what went on before it took too long: the word for it saves nothing."""
     async with opened() as pilot:
         with monkeypatch.context() as short:
             short.setattr(typeahead, "LIMIT_SECONDS", 0.3)
-            short.setattr(typeahead, "PAUSE_SECONDS", 60.0)  # as the burst may come late
             form(pilot).call_later(asyncio.sleep, 1.0)
-            await burst(pilot, DOWN, PALETTE)
-            await wait_for(pilot, lambda: "was not used" in told(pilot))
-            await burst(pilot, *"scaling", ENTER)
+            await burst(pilot, DOWN, PALETTE, *"scaling", ENTER)
             await wait_for(pilot, lambda: "were not used" in told(pilot))
         await answered(pilot)
         assert pilot.app.screen is form(pilot)
-        assert told(pilot) == '8 keys were not used ("scaling enter") - press again'
         assert not started_of_tui_bursts
-        assert not (tmp_path / "config/gputui/presets").exists()
         await pilot.press("ctrl+p")  # again
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
 
@@ -291,22 +284,6 @@ async def test_keys_of_one_packet_act_in_their_order_each_where_the_keys_before_
         assert pilot.app.screen.query_one("#filter", Input).value == "cnn"
 
 
-async def test_a_key_that_is_held_down_acts_again_soon_after_it_had_no_effect() -> None:
-    async with opened() as pilot:
-        driver, place = pilot.app._driver, form(pilot).focused
-        assert driver is not None
-        for number in range(16):
-            (event,) = XTermParser().feed(DOWN)
-            event.time += number * 0.05  # as a terminal repeats it
-            if number == 0:
-                pilot.app.typeahead.refuse(event)  # type: ignore[attr-defined]
-            else:
-                driver.process_message(event)
-        await answered(pilot)
-        assert form(pilot).focused is not place
-        assert "keys were not used" in told(pilot)
-
-
 async def test_a_value_that_was_started_is_not_taken_back(started_of_tui_bursts: list[str]) -> None:
     async with opened() as pilot:
         await go(pilot, "input.batch_size")
@@ -315,24 +292,6 @@ async def test_a_value_that_was_started_is_not_taken_back(started_of_tui_bursts:
         await pilot.press("escape")
         await answered(pilot)
         assert form(pilot).state.texts["input.batch_size"] == "128"
-
-
-def test_keys_without_effect_are_named_together_soon_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, waits, cancelled = [0.0], list[float](), list[int]()
-    monkeypatch.setattr(typeahead, "time", SimpleNamespace(monotonic=lambda: now[0]))
-
-    def call_later(seconds: float, _: Callable[[], None]) -> Any:
-        waits.append(round(seconds, 3))
-        number = len(waits)
-        return SimpleNamespace(cancel=lambda: cancelled.append(number))
-
-    monkeypatch.setattr(asyncio, "get_running_loop", lambda: SimpleNamespace(call_later=call_later))
-    keys: Any = typeahead.Typeahead(*[None] * 4)  # type: ignore[arg-type]
-    for now[0] in (100.0, 101.0, 101.4, 103.0):
-        event = events.Key("x", "x")
-        event.time = now[0]
-        keys.refuse(event)
-    assert (waits, cancelled) == ([0.3, 0.3, 0.1, 0.0], [1, 2, 3])
 
 
 KEYS = [

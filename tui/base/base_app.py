@@ -11,7 +11,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -156,7 +155,7 @@ class BaseApp(UpstreamApp):
         self._trashes: dict[str, Trash] = {}
         super().__init__()
         self._acted_at = 0.0  # when the latest key or click took effect, as `time.time`
-        self.typeahead = Typeahead(self, self._act, partial(keys.starts, self), self._name_unused)
+        self.typeahead = Typeahead(self, self._act)
         ScrollBar.renderer = ScrollBarRender if glyphs_of(self).braille else PlainBar
 
     def is_stopping(self, run: Run) -> bool:
@@ -189,11 +188,7 @@ class BaseApp(UpstreamApp):
         return own_colours(self.current_theme)
 
     def on_mount(self) -> None:
-        self.screen_change_signal.subscribe(self, self._comes_to_the_front)
-
-    def _comes_to_the_front(self, screen: Screen[Any]) -> None:
-        self.typeahead.comes_to_the_front(screen)
-        self.withdraw(self._acted_at)
+        self.screen_change_signal.subscribe(self, lambda _: self.withdraw(self._acted_at))
 
     def on_unmount(self) -> None:
         for trash in self._trashes.values():
@@ -216,9 +211,6 @@ class BaseApp(UpstreamApp):
     async def hand_over(self, event: events.Event) -> None:
         """Pass a key or a click to Textual. It is called when all earlier keys and clicks have had their effect."""
         await super().on_event(event)
-
-    def _name_unused(self, unused: list[events.Key]) -> None:
-        self.notify(keys.unused(unused), markup=False)
 
     # ---- unexpected exceptions -------------------------------------------------------------------
 

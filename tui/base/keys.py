@@ -6,12 +6,11 @@ give a verb other keys."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.events import Key
 from textual.keys import REPLACED_KEYS, Keys, key_to_character
 
 from ...engine.files.values import brief
@@ -146,10 +145,6 @@ def numbered(verb: str, action: str = "") -> list[BindingType]:
     ]
 
 
-def starts(app: App[Any], key: str) -> bool:
-    return any(key in keys_of(app, verb) for verb in ("start", "queue", "resume"))
-
-
 def back(action: str = "back") -> list[BindingType]:
     """Return the bindings of the two keys that leave a screen by `action`, of which the footer shows only the first."""
     return [bind("back", action), bind("leave", action, show=False)]
@@ -197,14 +192,6 @@ def shown(key: str) -> str:
     letter = key_to_character(REPLACED_KEYS.get(name, name)) if len(name) > 1 else name
     word = letter if letter and letter.isprintable() and letter != " " else SHORT.get(name, name)
     return "+".join([*modifiers, word.upper() if re.fullmatch(r"f\d+", word) else word])
-
-
-def unused(events: Sequence[Key]) -> str:
-    text = "".join(key.character or "" if key.is_printable else f" {shown(key.key)} " for key in events).strip()
-    many = (
-        f'{len(events)} keys were not used ("{text}")' if len(events) > 1 else f"the key {text or 'space'} was not used"
-    )
-    return f"{many} - press again"
 
 
 def key_of(app: App[Any], verb: str) -> str:

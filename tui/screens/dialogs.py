@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,16 @@ class Dialog(ModalScreen[Result | None]):
         #complaint { color: $text-error; display: none; }
     }
     """
+    seen_after_seconds = SEEN_AFTER_SECONDS
+    _opened_at = math.inf
+
+    def on_mount(self) -> None:  # Textual calls it in addition to the method of a derived class
+        self._opened_at = time.monotonic()
+
+    @property
+    def can_have_been_read(self) -> bool:
+        """False for so short a time that a key was pressed before the dialog could be read."""
+        return time.monotonic() >= self._opened_at + self.seen_after_seconds
 
 
 class ListDialog(Dialog[Result]):
@@ -91,9 +102,8 @@ def ended(run: Run) -> str:
 
 class Ask(Dialog[str]):
     """Asks a question; the result is None if the dialog was left. The first letter of an answer is its key; the last
-    answer changes nothing, and Enter chooses it unless another has the focus. Keys within `seen_after_seconds` do not
-    answer. `moot`, called in a thread about once per second, returns the reason why the dialog may close, or an empty
-    text."""
+    answer changes nothing, and Enter chooses it unless another has the focus. `moot`, called in a thread about once per
+    second, returns the reason why the dialog may close, or an empty text."""
 
     AUTO_FOCUS = ""
     BINDINGS = [
@@ -101,8 +111,6 @@ class Ask(Dialog[str]):
         Binding("left", "move(-1)", "Previous answer", show=False),
         Binding("right", "move(1)", "Next answer", show=False),
     ]
-
-    seen_after_seconds = SEEN_AFTER_SECONDS
 
     def __init__(
         self, question: str, answers: Sequence[str], moot: Callable[[], str] | None = None, verb: str = ""
@@ -144,6 +152,8 @@ class Ask(Dialog[str]):
         if event.character and event.character.isalpha():
             # The key must not reach the screen below, which may ask again for the same letter.
             event.stop()
+            if not self.can_have_been_read:
+                return
             asked_again = self._verb and event.key in keys.keys_of(self.app, self._verb)
             letter = self.answers[0] if asked_again else event.character
             if answer := next((each for each in self.answers if each.lower().startswith(letter.lower())), ""):

@@ -42,7 +42,7 @@ from ..upstream.thread_imports import in_background
 from ..widgets.key_footer import KeyHints
 from ..widgets.option_row import NOT_GIVEN
 from . import starting
-from .dialogs import SEEN_AFTER_SECONDS, Dialog
+from .dialogs import Dialog
 
 if TYPE_CHECKING:
     from ...engine.job.machine_gpus import Machine
@@ -77,8 +77,6 @@ class LimitInput(Input):
 class Words(Static, can_focus=True):
     """Words that can each be switched on or off, or of which exactly one is on. A cursor marks the word for the
     keys."""
-
-    app: BaseApp
 
     @dataclass
     class Switched(Message):
@@ -142,13 +140,6 @@ class Words(Static, can_focus=True):
 
     def action_step(self, by: int) -> None:
         self.post_message(Step(by))
-
-    def on_key(self, event: events.Key) -> None:
-        """Record a letter or digit without an action as a key without effect: it was meant as text for another
-        field."""
-        if event.is_printable and event.key not in self.screen.active_bindings:
-            event.stop()
-            self.app.typeahead.refuse(event)
 
     def action_move(self, by: int) -> None:
         self._at = (self._at + by) % len(self._words)
@@ -228,7 +219,6 @@ class LimitDialog(Dialog[tuple[Any, Any]]):
         #buys { color: $foreground-muted; }
     }
     """
-    seen_after_seconds = SEEN_AFTER_SECONDS  # an earlier key starts nothing
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("open", "start", "Start", meaning="start it"),  # and no letter: text is typed here
         *keys.back("dismiss(None)"),
@@ -275,7 +265,7 @@ class LimitDialog(Dialog[tuple[Any, Any]]):
     @on(Input.Submitted)
     def action_start(self) -> None:
         """Start with the limits in the fields, or show the first invalid one."""
-        if self._starts:
+        if self._starts or not self.can_have_been_read:
             return
         self.take()
         try:
