@@ -1,4 +1,4 @@
-"""One study of Optuna, with its samplers (TPE, Bergstra et al. 2011) and pruners: known trials, proposals and results.
+"""One study of Optuna, with its sampler (TPE, Bergstra et al. 2011): known trials, proposals and results.
 Settings that cannot be trained, or would need too much memory, violate a constraint, so that similar ones are avoided.
 A failed trial teaches a sampler nothing, which is right for settings that were not measured.
 Deferred imports: Optuna is an optional extra, and takes a second.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,17 +19,16 @@ from ...job import machine_gpus
 from ...job.machine_gpus import Machine
 from ...proof.process import processor
 from ...proof.request import Request
-from ...system.identity import Place, Process
+from ...system.identity import Place
 from ...trials import SCREENING_SECONDS
 from ...trials.record import Limits
-from ...trials.trial_runner import LEAST_REPORTS, SLOWER, Judge
+from ...trials.trial_runner import LEAST_REPORTS
 from . import storage
 from .search_axes import Axis, Params
 from .storage import StudyError
 
 COMMON, AXES = "gputui", "gputui_axes"  # attributes of a study
 MEMBER, SETTINGS, FOUND = "member", "settings", "found"  # attributes of a trial
-LEAST_PATIENCE_SECONDS, PATIENCE = 300.0, 10.0  # another machine's trial may last so long, or so many times a trial
 
 
 @dataclass(frozen=True)
@@ -52,9 +50,8 @@ class SettingsResult:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A combination to measure: its number in the study, its settings, and Optuna's trial."""
+    """A combination to measure: its settings, and Optuna's trial."""
 
-    number: int
     settings: dict[str, Any]
     trial: Any
 
@@ -74,9 +71,9 @@ class Study:
     """
 
     def __init__(self, location: str, name: str, folder: Path, common: Mapping[str, Any]) -> None:
-        self.location, self.name, self.folder = location, name, folder
+        self.location, self.name, self._common = location, name, common
         self._study: Any = None
-        self.member, self._common = name_of(folder), common
+        self.member = f"{Place.here().host}:{folder}"  # the same if the search is resumed
 
     @classmethod
     def of(cls, request: Request, machine: Machine, folder: Path) -> Study:
@@ -87,15 +84,21 @@ class Study:
         return cls(location, limits.study_name or request.preset_name, folder, common)
 
     def join(self) -> None:
-        """Open the study, or create it. Raises StudyError if its members have other common properties."""
+        """Open the study, or create it, and give up trials of this search that were not measured to their end. Raises
+        StudyError if its members have other common properties.
+        """
         import optuna
+        from optuna.trial import TrialState
 
         with storage.faults_of(self.location):
             self._study = storage.study(self.location, self.name, "maximize")
             self._study.sampler = optuna.samplers.TPESampler(seed=self.seed())
             if COMMON not in self._study.user_attrs:
                 self._study.set_user_attr(COMMON, dict(self._common))
-        self.fail_abandoned_trials()
+            self._refuse()
+            for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+                if trial.user_attrs.get(MEMBER) == {"search": self.member}:
+                    self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
     def seed(self) -> int:
         """Return a seed that differs for each member and after each trial, so that no proposals are repeated."""
@@ -135,16 +138,6 @@ class Study:
                 self._study.set_user_attr(AXES, [asdict(axis) for axis in mine])
             return [Axis(**fields) for fields in self._study.user_attrs[AXES]]
 
-    def fail_abandoned_trials(self) -> None:
-        """Mark trials of members that have ended as failed. Raises StudyError for other common properties."""
-        from optuna.trial import TrialState
-
-        with storage.faults_of(self.location):
-            self._refuse()
-            for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-                if has_ended(trial.user_attrs.get(MEMBER) or {}):
-                    self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
-
     def known(self) -> list[Known]:
         with storage.faults_of(self.location):
             attributes = [trial.user_attrs for trial in self._study.get_trials(deepcopy=False)]
@@ -175,7 +168,7 @@ class Study:
 
         good, slower = result.outcome == "ok", result.outcome == "slower"
         with storage.faults_of(self.location):
-            member, plain = measuring(self.folder, 0.0), json.loads(json.dumps(vars(result)))
+            plain = json.loads(json.dumps(vars(result)))
             self._study.add_trial(create_trial(
                 state=TrialState.COMPLETE if good else TrialState.PRUNED,
                 value=result.speed if good else None,
@@ -183,15 +176,11 @@ class Study:
                 distributions=_distributions(space),
                 intermediate_values={LEAST_REPORTS: result.speed} if slower and result.speed else {},
                 constraints=_constraints(result),
-                user_attrs={MEMBER: member, SETTINGS: dict(result.settings), FOUND: plain},
+                user_attrs={MEMBER: {"search": self.member}, SETTINGS: dict(result.settings), FOUND: plain},
             ))  # fmt: skip
 
     def ask(
-        self,
-        space: Sequence[Axis],
-        settings_of: Callable[[Params], Mapping[str, Any]],
-        trial_seconds: float,
-        params: Params | None = None,
+        self, space: Sequence[Axis], settings_of: Callable[[Params], Mapping[str, Any]], params: Params | None = None
     ) -> Proposal:
         """Return the next combination, that of `params` or a proposal, which others then see as measured. `space` has
         the axes. If another member asks at the same moment, it may get `params`, and this one the model's proposal.
@@ -200,26 +189,10 @@ class Study:
             if params is not None:
                 self._study.enqueue_trial(dict(params))
             trial = self._study.ask(_distributions(space))
-            patience = max(LEAST_PATIENCE_SECONDS, PATIENCE * trial_seconds)
-            trial.set_user_attr(MEMBER, measuring(self.folder, patience))
-            proposal = Proposal(trial.number, dict(settings_of(trial.params)), trial)
+            trial.set_user_attr(MEMBER, {"search": self.member})
+            proposal = Proposal(dict(settings_of(trial.params)), trial)
             trial.set_user_attr(SETTINGS, proposal.settings)
             return proposal
-
-    def judge(self, proposal: Proposal, best_speed: float) -> Judge:
-        """Return a judge by Optuna's pruner, which ends trials below a share of `best_speed`."""
-        from optuna.pruners import ThresholdPruner
-
-        def judge(speeds: Sequence[float]) -> bool:
-            try:
-                with storage.faults_of(self.location):
-                    self._study.pruner = ThresholdPruner(lower=SLOWER * best_speed, n_warmup_steps=LEAST_REPORTS)
-                    proposal.trial.report(speeds[-1], step=len(speeds))
-                    return bool(proposal.trial.should_prune())
-            except StudyError:
-                return False
-
-        return judge
 
     def tell(self, proposal: Proposal, result: SettingsResult, excess: float = 1.0) -> None:
         """Report the result of a proposal; `excess` is by how much the limit is violated (0.5: 50 %)."""
@@ -231,20 +204,15 @@ class Study:
             for name, value in _constraints(result, excess).items():
                 proposal.trial.set_constraint(name, value)
             proposal.trial.set_user_attr(FOUND, json.loads(json.dumps(vars(result))))
-            self._study.tell(proposal.number, result.speed if good else None, state, skip_if_finished=True)
-
-    def tell_twin(self, proposal: Proposal, result: SettingsResult) -> None:
-        """Report the known `result` for a proposal whose settings were measured before."""
-        if result.outcome == "slower" and result.speed:
-            with storage.faults_of(self.location):
+            if result.outcome == "slower" and result.speed:  # by which the sampler ranks what was ended early
                 proposal.trial.report(result.speed, step=LEAST_REPORTS)
-        self.tell(proposal, result)
+            self._study.tell(proposal.trial.number, result.speed if good else None, state, skip_if_finished=True)
 
     def give_back(self, proposal: Proposal) -> None:
         from optuna.trial import TrialState
 
         with storage.faults_of(self.location):
-            self._study.tell(proposal.number, state=TrialState.FAIL, skip_if_finished=True)
+            self._study.tell(proposal.trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
 
 def _constraints(result: SettingsResult, excess: float = 1.0) -> dict[str, float]:
@@ -270,7 +238,6 @@ NAMES = {
     "only": "--only", "leave": "--leave", "memory_bytes": "--memory-gb", "largest_batch": "--largest-batch",
     "precisions": "--precision", "seconds": "measured seconds of a trial",
 }  # fmt: skip
-LATE_SECONDS = 120.0  # clocks of machines may differ by this before a member counts as ended
 
 
 def common_properties(request: Request, machine: Machine, seconds: float) -> dict[str, Any]:
@@ -306,27 +273,3 @@ def _value_text(value: Any) -> str:
         counts = {str(item): list(value).count(item) for item in value}
         return ", ".join(item if count == 1 else f"{count} x {item}" for item, count in counts.items()) or "none"
     return "none" if value is None else units.count(value) if isinstance(value, int) else str(value)
-
-
-# ---- who measures a trial --------------------------------------------------------------------------
-
-
-def name_of(folder: Path) -> str:
-    """Return the name of a search in a study, which stays the same if it is resumed: the host and its folder."""
-    return f"{Place.here().host}:{folder}"
-
-
-def measuring(folder: Path, most_seconds: float) -> dict[str, Any]:
-    """Return the entries that name the search, its process, and the latest time at which its present trial ends."""
-    process = Process.current()
-    place = process.place.as_fields() if process.place else {}
-    return {"search": name_of(folder), "until_t": time.time() + most_seconds, **process.as_fields(), **place}
-
-
-def has_ended(member: Mapping[str, Any]) -> bool:
-    """Return True if a member no longer measures: by its process, or elsewhere by its trial's end + LATE_SECONDS."""
-    process = Process.read(member)
-    if process is not None and process.place is not None and process.place.is_here:
-        return not process.alive()
-    until_t = member.get("until_t")
-    return isinstance(until_t, (int, float)) and time.time() > until_t + LATE_SECONDS

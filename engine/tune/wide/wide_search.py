@@ -18,7 +18,7 @@ from ...trials.comparing import Stopped
 from ...trials.record import Candidate, StudyState, Trial
 from ...trials.significance import LEAST_GAIN
 from ...trials.trial_preset import with_changes
-from ...trials.trial_runner import Judge
+from ...trials.trial_runner import SLOWER, Judge, below
 from ..memory_model import MemoryModel
 from ..screening import Screening, TrialRequest, speed
 from ..search_space import BATCH, POLICY, XLA, Settings
@@ -102,18 +102,15 @@ class WideSearch:
 
     def _try_next(self) -> None:
         """If the time ends or a stop is requested, the proposals that were not measured are given back."""
-        self._study.fail_abandoned_trials()
         proposals: list[Proposal] = []
         try:
             while len(proposals) < self._places.count and not self._ended():
                 proposals += self._new_proposal([proposal.settings for proposal in proposals])
             if len(proposals) > 1:
-                self._places.measure_ahead(
-                    [(self._combined(proposal.settings), self._judge(proposal)) for proposal in proposals]
-                )
+                self._places.measure_ahead([self._combined(proposal.settings) for proposal in proposals], self._judge)
             while proposals:
-                reason = f"proposal {proposals[0].number} of the study"
-                candidate = self._attempt(proposals[0].settings, reason, self._judge(proposals[0]))
+                reason = f"proposal {proposals[0].trial.number} of the study"
+                candidate = self._attempt(proposals[0].settings, reason, self._judge)
                 self._study.tell(proposals.pop(0), self._settings_result(candidate))
         except (OutOfTime, Stopped):
             for proposal in proposals:
@@ -133,13 +130,12 @@ class WideSearch:
             else:
                 self._exhausted = True
                 return []
-        seconds = self._screening.measurement.trial_seconds
-        proposal = study.ask(self._axes, self._combinations.settings, seconds, params)
+        proposal = study.ask(self._axes, self._combinations.settings, params)
         settings = proposal.settings
         twin = next((result for result in study.settings_results() if result.settings == settings), None)
         self._repeats += 1
         if twin is not None:
-            study.tell_twin(proposal, twin)
+            study.tell(proposal, twin)
         elif settings in taken:
             study.give_back(proposal)
         elif (excess := self._excess(settings)) is not None:
@@ -151,9 +147,10 @@ class WideSearch:
             return [proposal]
         return []
 
-    def _judge(self, proposal: Proposal) -> Judge:
+    @property
+    def _judge(self) -> Judge:
         speeds = [result.speed or 0.0 for result in self._study.settings_results()[:1]]
-        return self._study.judge(proposal, max(self._screening.best.speed, *speeds, 0.0))
+        return below(SLOWER * max(self._screening.best.speed, *speeds, 0.0))
 
     def _attempt(self, settings: Settings, reason: str, judge: Judge | None = None) -> Candidate:
         # options that the best settings change and `settings` do not are set to the preset's values
@@ -268,9 +265,9 @@ class Places:
         of_one = len(machine_gpus.training_gpus(preset.options, self._machine)) == 1
         return of_one and preset.options.strategy.kind == "single"
 
-    def measure_ahead(self, proposals: Sequence[tuple[Mapping[str, Any], Judge]]) -> None:
+    def measure_ahead(self, proposals: Sequence[Settings], judge: Judge) -> None:
         """Measure the first trials of proposals at once, each on a GPU, so that the screening then knows them."""
-        trials = [self._screening.first_trial(tried, judge) for tried, judge in proposals]
+        trials = [self._screening.first_trial(tried, judge) for tried in proposals]
         alone = [trial for trial in trials if trial is not None and self._trains_on_one(trial.preset)]
         if len(alone) > 1:
             measure_at_once(self._screening.measurement, alone, self._gpus)
