@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gputui.engine import presets
-from gputui.engine.leases import free_gpus, lease
+from gputui.engine.leases import devices, records
 from gputui.engine.queue import adding, entries, entry_changes
 from gputui.engine.runs import Run
 
@@ -92,7 +92,7 @@ def environment(folder: Path, gpus: int) -> dict[str, str]:
     site.mkdir()
     (site / "sitecustomize.py").write_text(TRAINER)
     return {
-        FOLDER: str(folder), "GPUTUI_LEASES": str(folder / "leases"), free_gpus.IDLE_VARIABLE: "0",
+        FOLDER: str(folder), "GPUTUI_LEASES": str(folder / "leases"), devices.IDLE_VARIABLE: "0",
         "LD_LIBRARY_PATH": str(compiled(folder)), "FAKE_NVML": f"gpus={gpus} use={folder / 'use'}",
         "PYTHONPATH": str(site),
     }  # fmt: skip
@@ -171,7 +171,7 @@ def emptied(homes: Sequence[Path], disturb: Callable[[], None]) -> bool:
 
 def left_behind(folder: Path) -> list[str]:
     """Return a line for each lease that is still held, and for each process of the benchmark that still runs."""
-    leases = [f"{name} is leased by {who}" for name, who in lease.holders().items()]
+    leases = [f"{name} is leased by {who}" for name, who in records.holders().items()]
     modules = (*MODULES.values(), b"gputui.engine.trainer")
     return leases + [f"process {pid} is left" for module in modules for pid in processes(module, folder)]
 

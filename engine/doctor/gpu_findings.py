@@ -14,7 +14,7 @@ from ..gpu import TAKEN_BYTES, VISIBLE, EccErrors, GpuProcess, is_taken, sole_ho
 from ..interpreter import compatibility, installed
 from ..interpreter.compatibility import dotted
 from ..job import gpu_faults
-from ..job.machine_gpus import allocation_from, hides_all
+from ..job.machine_gpus import allocation_from, hides_all, least_multiprocessors
 from ..system import proc
 from ..telemetry import chips, resource_limits
 from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
@@ -127,7 +127,7 @@ def findings(seen: NvmlAnswers, cuda_works: bool | None = None) -> Iterator[Find
     usable = [gpu for gpu in there if gpu.usable]
     lanes = [gpu.pcie_lanes for gpu in there]
     box = Box(
-        seen.driver, seen.cuda, cuda_works, chips.least_multiprocessors(gpu.multiprocessors for gpu in there),
+        seen.driver, seen.cuda, cuda_works, least_multiprocessors(gpu.multiprocessors for gpu in there),
         same_lanes=len(lanes) > 1 and len(set(lanes)) == 1, all_held=all(map(held, usable)),
         newer_beside=any(not compatibility.too_old(gpu.compute_capability) for gpu in usable),
     )  # fmt: skip

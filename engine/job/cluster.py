@@ -59,9 +59,32 @@ def of_tf_config(text: str) -> Cluster:
         raise ClusterError(f"{VARIABLE} is not JSON ({why}{place}); correct it, {_UNSET}") from None
     if not isinstance(fields, dict):
         raise ClusterError(f"{VARIABLE} must be an object with cluster and task; correct it, {_UNSET}")
-    if isinstance(source := fields.get(SOURCE), str):  # which gputui itself has written
-        return _of_fields(fields, source)
-    return _of_fields(fields, VARIABLE)
+    own = fields.get(SOURCE)  # in what gputui itself has written
+    source = own if isinstance(own, str) else VARIABLE
+    members, task = fields.get("cluster"), fields.get("task")
+    if not isinstance(members, dict) or not members:
+        raise ClusterError(f"{VARIABLE} names no cluster; correct it, {_UNSET}")
+    if "ps" in members:
+        raise ClusterError(f"{VARIABLE} has ps tasks: multi_worker has no parameter servers; remove them")
+    kind, index = (task.get("type"), task.get("index", 0)) if isinstance(task, dict) else (None, None)
+    if kind == "evaluator":
+        raise ClusterError(
+            "this task is the evaluator: gputui evaluates in its workers (train.validation); leave the evaluator out"
+        )
+    numbers = {name: _addresses(name, members[name]) for name in _KINDS if name in members}
+    index = int(index) if isinstance(index, str) and index.isdigit() else index
+    if kind not in numbers or not isinstance(index, int) or isinstance(index, bool):
+        raise ClusterError(f"{VARIABLE} does not say which of its tasks this is; give task type and index, {_UNSET}")
+    if not 0 <= index < len(numbers[kind]):
+        message = f"{VARIABLE} says that this is {kind} {index}, but it names {len(numbers[kind])}, counted from 0"
+        raise ClusterError(f"{message}; correct the index of the task")
+    before = 0
+    for name, addresses in numbers.items():
+        if name == kind:
+            break
+        before += len(addresses)
+    addresses = tuple(address for listed in numbers.values() for address in listed)
+    return _sound(addresses, before + index, source, "correct the index of the task")
 
 
 def of_slurm(environment: Mapping[str, str]) -> Cluster:
@@ -92,36 +115,6 @@ def of_slurm(environment: Mapping[str, str]) -> Cluster:
             "use srun --distribution=block, or name the workers with --cluster"
         )
     return cluster
-
-
-# ---- TF_CONFIG ----------------------------------------------------------------------------------
-
-
-def _of_fields(fields: Mapping[str, Any], source: str) -> Cluster:
-    members, task = fields.get("cluster"), fields.get("task")
-    if not isinstance(members, dict) or not members:
-        raise ClusterError(f"{VARIABLE} names no cluster; correct it, {_UNSET}")
-    if "ps" in members:
-        raise ClusterError(f"{VARIABLE} has ps tasks: multi_worker has no parameter servers; remove them")
-    kind, index = (task.get("type"), task.get("index", 0)) if isinstance(task, dict) else (None, None)
-    if kind == "evaluator":
-        raise ClusterError(
-            "this task is the evaluator: gputui evaluates in its workers (train.validation); leave the evaluator out"
-        )
-    numbers = {name: _addresses(name, members[name]) for name in _KINDS if name in members}
-    index = int(index) if isinstance(index, str) and index.isdigit() else index
-    if kind not in numbers or not isinstance(index, int) or isinstance(index, bool):
-        raise ClusterError(f"{VARIABLE} does not say which of its tasks this is; give task type and index, {_UNSET}")
-    if not 0 <= index < len(numbers[kind]):
-        message = f"{VARIABLE} says that this is {kind} {index}, but it names {len(numbers[kind])}, counted from 0"
-        raise ClusterError(f"{message}; correct the index of the task")
-    before = 0
-    for name, addresses in numbers.items():
-        if name == kind:
-            break
-        before += len(addresses)
-    addresses = tuple(address for listed in numbers.values() for address in listed)
-    return _sound(addresses, before + index, source, "correct the index of the task")
 
 
 def _addresses(kind: str, listed: Any) -> tuple[str, ...]:

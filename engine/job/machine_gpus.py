@@ -35,7 +35,7 @@ from ..options import Options
 from ..options.gpu_choice import GpuChoice
 from ..plan import SEVERAL_REPLICAS
 from ..runs.run_cluster import Cluster
-from ..telemetry import chips, resource_limits
+from ..telemetry import resource_limits
 from ..units import size
 from . import cluster as clusters
 from . import slurm
@@ -117,21 +117,14 @@ class Machine:
     fault: Finding | None = None  # of the driver, on a machine that has GPUs
 
     @classmethod
-    def here(
-        cls,
-        gpus: tuple[Gpu, ...] = (),
-        no_gpu_reason: str = "",
-        missing: str = "",
-        cuda: tuple[int, int] | None = None,
-        driver: str = "",
-        fault: Finding | None = None,
-    ) -> Machine:
+    def here(cls, gpus: tuple[Gpu, ...] = (), no_gpu_reason: str = "", **of_driver: Any) -> Machine:
         """The machine of what NVML reports (the arguments) and of this process' environment and limits."""
         cluster, cluster_fault = clusters.read_or_reason(os.environ)
         return cls(
             gpus, no_gpu_reason, resource_limits.usable_cpus(), resource_limits.memory().total, slurm.read(os.environ),
-            missing, cuda, os.environ.get(VISIBLE), allocation_from(os.environ, len(gpus)), driver,
-            slurm.job_of(os.environ), slurm.left_by_variables(os.environ), cluster, cluster_fault, fault,
+            visible_devices=os.environ.get(VISIBLE), allocation=allocation_from(os.environ, len(gpus)),
+            job_id=slurm.job_of(os.environ), job_ends=slurm.left_by_variables(os.environ), cluster=cluster,
+            cluster_fault=cluster_fault, **of_driver,
         )  # fmt: skip
 
     @property
@@ -253,12 +246,26 @@ def _whole(gpu: Gpu) -> Gpu | None:
 
 # ---- which train -------------------------------------------------------------------------------
 
+# TensorFlow leaves out GPUs with fewer multiprocessors than this, unless the best one has fewer itself
+# (gpu_device.cc, GetMinGPUMultiprocessorCount).
+_LEAST_MULTIPROCESSORS = 8
+_LEAST_MULTIPROCESSORS_VARIABLE = "TF_MIN_GPU_MULTIPROCESSOR_COUNT"
+
+
+def least_multiprocessors(of_all: Iterable[int | None]) -> int:
+    """The least that TensorFlow uses: 8, or fewer if no GPU has 8, unless TF_MIN_GPU_MULTIPROCESSOR_COUNT is set."""
+    given = os.environ.get(_LEAST_MULTIPROCESSORS_VARIABLE, "")
+    if given.isascii() and given.isdigit():
+        return int(given)
+    counts = [count for count in of_all if count is not None]
+    return min(_LEAST_MULTIPROCESSORS, max(counts, default=0))
+
 
 def used_by_tensorflow(gpus: Sequence[Gpu]) -> list[Gpu]:
     """Those of the GPUs that CUDA shows that TensorFlow uses: it ignores chips that are older than all for which it was
     built, and chips with few multiprocessors if there is a larger one (gpu_device.cc, GetValidDeviceIds).
     """
-    least = chips.least_multiprocessors(gpu.multiprocessors for gpu in gpus)
+    least = least_multiprocessors(gpu.multiprocessors for gpu in gpus)
     oldest = min(installed.capabilities(), default=(0, 0))
     return [
         gpu

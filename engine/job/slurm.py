@@ -57,7 +57,8 @@ def tasks_in_step(environment: Mapping[str, str]) -> int:
 
 def hosts_of_tasks(environment: Mapping[str, str]) -> list[str]:
     """The node of each task of the step, in the order of SLURM_PROCID. Raises SlurmError."""
-    nodes = nodes_of(_first(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"))
+    lists = (environment.get(f"SLURM_{name}", "").strip() for name in ("STEP_NODELIST", "JOB_NODELIST", "NODELIST"))
+    nodes = nodes_of(next(filter(None, lists), ""))
     tasks = tasks_in_step(environment)
     text = environment.get("SLURM_STEP_TASKS_PER_NODE", "")
     counts = tasks_of_nodes(text) if text else [tasks // len(nodes)] * len(nodes)
@@ -110,10 +111,6 @@ def tasks_of_nodes(text: str) -> list[int]:
     if not all(parts):
         raise SlurmError(f"SLURM_STEP_TASKS_PER_NODE={text[:80]!r} cannot be read")
     return [int(part[1]) for part in parts if part for _ in range(int(part[2] or 1))]
-
-
-def _first(environment: Mapping[str, str], *names: str) -> str:
-    return next((value for name in names if (value := environment.get(name, "").strip())), "")
 
 
 def _outside_brackets(text: str) -> Iterator[str]:

@@ -21,8 +21,7 @@ from ..files.places import runs_folder
 from ..files.writing import write_atomically
 from ..interpreter import interpreter
 from ..job import cluster as clusters
-from ..leases.free_gpus import Devices, lease_devices
-from ..leases.lease import environment
+from ..leases.devices import Devices, lease_devices
 from ..options import OPTIONS, Options, is_private, options_json
 from ..plan import MULTI_WORKER
 from ..presets import Preset, PresetError, paths
@@ -58,7 +57,7 @@ def start(preset: Preset, tell: Callable[[str], None] = lambda _text: None) -> t
     with lease_devices(settled.options, settled.name, tell) as devices:
         run = create(settled, origin_of(preset), joins, devices.options)
         with starting(run) as lock:
-            return run, spawn(run, lock, clock, devices)
+            return run, spawn(run, lock, clock, devices, joins)
 
 
 class Warm:
@@ -103,8 +102,7 @@ class Warm:
         with contextlib.suppress(OSError), self._line as line:
             line.settimeout(ANSWER_SECONDS)
             names = ",".join(lease.key for lease in devices.leases)
-            descriptors = [lock.fd, *(lease.lock.fd for lease in devices.leases)]
-            socket.send_fds(line, [os.fsencode(f"{addressed(clock, run.path)}\n{names}")], descriptors)
+            socket.send_fds(line, [os.fsencode(f"{addressed(clock, run.path)}\n{names}")], [lock.fd, *devices.fds])
             if line.recv(1):
                 devices.hand_over(self.process.pid, str(run.path))
                 return True
@@ -145,7 +143,7 @@ class ForkServer:
                 self._servers[python] = _Server(python, self._folder, self._in_a_hurry)
             if (forked := self._servers[python].fork(run, lock, clock)) is not None:
                 return run, forked.alive
-            process = spawn(run, lock, clock)
+            process = spawn(run, lock, clock, Devices(settled.options, ()))
             return run, lambda: process.poll() is None
 
     def close(self) -> None:
@@ -266,19 +264,19 @@ def starting(run: Run) -> Iterator[Lock]:
         raise
 
 
-def spawn(run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None) -> subprocess.Popen[bytes]:
+def spawn(
+    run: Run, lock: Lock, clock: RunClock, devices: Devices, joins: Cluster | None = None
+) -> subprocess.Popen[bytes]:
     """The engine holds the lock and the leases from its start: the caller may release the lock. Raises OSError."""
-    leases, joined = devices.leases if devices else (), run_cluster.of_run(run)
-    as_worker = {run_cluster.VARIABLE: joined.as_tf_config()} if joined else {}
+    as_worker = {run_cluster.VARIABLE: joins.as_tf_config()} if joins else {}
     process = child_process.start_session(
         run.file("engine.log"),
         "gputui.engine",
         str(run.path),
-        env=os.environ | {LOCK: str(lock.fd), VARIABLE: clock.as_text()} | as_worker | environment(leases),
-        pass_fds=[lock.fd, *(lease.lock.fd for lease in leases)],
+        env=os.environ | {LOCK: str(lock.fd), VARIABLE: clock.as_text()} | as_worker | devices.environment,
+        pass_fds=[lock.fd, *devices.fds],
     )
-    if devices is not None:
-        devices.hand_over(process.pid, str(run.path))
+    devices.hand_over(process.pid, str(run.path))
     return process
 
 

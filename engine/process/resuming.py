@@ -17,7 +17,7 @@ from ..files import reading
 from ..files.writing import write_atomically
 from ..job import cluster as clusters
 from ..job import start_worker
-from ..leases.free_gpus import lease_devices
+from ..leases.devices import lease_devices
 from ..options import options_json
 from ..presets import Preset, PresetError
 from ..runs import ACTIVE_STATES, Run, RunError, checkpoint_files, code_copy, code_files, run_cluster, waiting_error
@@ -75,7 +75,7 @@ def resume(
         if new_code:  # last: after a resume that fails, the code must be accepted again
             code_copy.make(run, preset.options)
             code_files.accept(run, code_copy.trained(run, preset.options))
-        return launch.spawn(run, lock, clock, devices)
+        return launch.spawn(run, lock, clock, devices, joins or run_cluster.of_run(run))
 
 
 def preset_to_resume(run: Run) -> Preset:

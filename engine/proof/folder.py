@@ -22,9 +22,8 @@ from ..files.places import proofs_folder as proofs_folder
 from ..files.reading import read_object
 from ..files.values import LATEST_T
 from ..files.writing import write_atomically
-from ..leases import lease
-from ..leases.free_gpus import Devices, lease_devices
-from ..leases.lease import NotFree
+from ..leases.devices import Devices, lease_devices
+from ..leases.records import NotFree
 from ..options import Options
 from ..presets import PresetError
 from ..process.spawn import LOCK
@@ -182,13 +181,13 @@ def start(
     """
     request = proof.request
     with locks.take(proof.path / PROOF_LOCK) as lock, _leased(request, among) as devices:
-        of_process = {LOCK: str(lock.fd)} | lease.environment(devices.leases)
+        of_process = {LOCK: str(lock.fd)} | devices.environment
         process = child_process.start_session(
             proof.path / "proof.log",
             "gputui.engine.proof",
             str(proof.path),
             env={**(os.environ if environment is None else environment)} | of_process,
-            pass_fds=[lock.fd, *(each.lock.fd for each in devices.leases)],
+            pass_fds=[lock.fd, *devices.fds],
             cwd=directory,
         )
         devices.hand_over(process.pid, str(proof.path))

@@ -20,7 +20,7 @@ from ..files.places import TRIALS
 from ..files.writing import write_atomically
 from ..job import this_machine
 from ..job.machine_gpus import Machine, training_gpus, visible_gpus
-from ..leases import free_gpus
+from ..leases import devices
 from ..options import Options
 from ..presets import PresetError
 from ..runs import Run
@@ -71,7 +71,7 @@ def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
     if request.sweep is not None:  # its trials wait in the queue
         return ""
     if request.chooses_gpus:
-        return free_gpus.why_not(request.baseline().options, here)
+        return devices.why_not(request.baseline().options, here)
     return other_training(of_request(request, here), here, but)
 
 

@@ -22,7 +22,7 @@ from ..files.reading import read_object
 from ..files.writing import write_atomically
 from ..gpu import VISIBLE, Gpu, GpuProcess
 from ..job import slurm
-from ..leases.lease import CPU
+from ..leases.records import CPU
 from ..options import gpu_choice, options_json
 from ..runs import Run, RunError, titles
 from ..runs.run import LaunchOptions
@@ -297,9 +297,9 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
         gpus = [gpu.name for gpu in this_machine.read().gpus]
         return replace(entry, prediction=rounds.measured(run, entry.per_gpu, gpus))
     if needs.startswith("fits:"):
-        from ..leases import free_gpus  # only for a run that shares a GPU
+        from ..leases import devices  # only for a run that shares a GPU
 
-        need = free_gpus.memory_need(options_json.read(run.path))
+        need = devices.memory_need(options_json.read(run.path))
         return replace(entry, bytes=need.bytes, prediction=need.prediction)
     return entry
 

@@ -15,8 +15,8 @@ from statistics import median
 
 from ..files import typed
 from ..files.reading import written_at
-from ..leases import lease
-from ..leases.lease import Ticket
+from ..leases import records
+from ..leases.records import Ticket
 from ..runs import Run, titles
 from ..system.descendants import descends
 from ..system.identity import Process
@@ -170,7 +170,7 @@ class FairShare:
     """Decides the turns of this user's queue by the user's own ticket and the tickets of the others."""
 
     def __init__(self) -> None:
-        self._me = lease.user_name(os.geteuid())
+        self._me = records.user_name(os.geteuid())
         self._ours: Ticket | None = None
         self._others: Sequence[Ticket] = ()
         self._held: Counter[str] = Counter()
@@ -183,16 +183,16 @@ class FairShare:
         if waiting:
             first, on_cpu = waiting[0], waiting[0].needs == CPU or not gpus
             ours = Ticket(self._me, len(waiting), free_devices.count(first, gpus), first.waits_since, on_cpu)
-        if ours != self._ours or (ours and not lease.has_ticket()):  # another home's runner may have removed it
-            lease.write_ticket(ours) if ours else lease.remove_ticket()
-        self._ours, self._others = ours, lease.tickets_of_others()
+        if ours != self._ours or (ours and not records.has_ticket()):  # another home's runner may have removed it
+            records.write_ticket(ours) if ours else records.remove_ticket()
+        self._ours, self._others = ours, records.tickets_of_others()
         self._held = (
-            Counter(who.user for who in lease.holders().values() if not who.stuck) if self._others else Counter()
+            Counter(who.user for who in records.holders().values() if not who.stuck) if self._others else Counter()
         )
 
     def close(self) -> None:
         if self._ours is not None:
-            lease.remove_ticket()
+            records.remove_ticket()
 
     def turn_of(self, free: Collection[str], number: int) -> str:
         """The user to whom the free devices (all in `free`) are left, for at most 60 s after another became free; empty
@@ -202,11 +202,11 @@ class FairShare:
             self._released_at = time.monotonic()
         self._released = frozenset(free)
         if self._ours is not None and not number:
-            waiting = lease.before(self._ours, self._others, self._held)
+            waiting = records.before(self._ours, self._others, self._held)
             return next((each.user for each in waiting if each.devices > len(free)), "")
         if self._ours is None or time.monotonic() - self._released_at >= TURN_SECONDS:
             return ""
-        first = lease.before(self._ours, self._others, self._held)
+        first = records.before(self._ours, self._others, self._held)
         return next((each.user for each in first if each.devices <= len(free) < each.devices + number), "")
 
     def to_give_way(self, running: Sequence[Entry], seen: Sequence[Device], free: int) -> dict[str, str]:

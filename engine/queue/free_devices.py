@@ -12,16 +12,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..gpu import Gpu
-from ..leases import lease
-from ..leases.lease import CPU as CPU
-from ..leases.lease import Holder, NotFree
+from ..leases import records
+from ..leases.records import CPU as CPU
+from ..leases.records import Holder, NotFree
 from ..options import gpu_choice
 from ..units import size
 from .entries import Device, Entry
 from .queue_settings import Settings
 
 if TYPE_CHECKING:
-    from ..leases.free_gpus import GpuWatch, IdleNotes
+    from ..leases.devices import GpuWatch, IdleNotes
 
 
 class DeviceReader:
@@ -36,16 +36,16 @@ class DeviceReader:
 
     def __call__(self) -> tuple[Device, ...]:
         """The GPUs by number, and the CPU last. If GPUs cannot be read, the last ones are returned as not free."""
-        from ..leases import free_gpus
+        from ..leases import devices
 
-        self._watch = self._watch or free_gpus.GpuWatch()
-        self._notes = self._notes or free_gpus.IdleNotes()
+        self._watch = self._watch or devices.GpuWatch()
+        self._notes = self._notes or devices.IdleNotes()
         try:
             uses = self._notes.of(self._watch.read())
         except NotFree as fault:  # also if there is no driver
             return (*(replace(device, holder=str(fault), shut=str(fault)) for device in self._last), _cpu())
         now, least = time.monotonic(), self.idle_seconds
-        least = free_gpus.idle_seconds() if least is None else least
+        least = devices.idle_seconds() if least is None else least
         self._last = ()
         for use in uses:
             why = use.why_not_free()
@@ -67,12 +67,12 @@ class DeviceReader:
 
 
 def _cpu() -> Device:
-    who = lease.holder(CPU)
+    who = records.holder(CPU)
     return Device(holder=f"used by {who}" if who else "", shut=str(who or ""), run=_own_run(who))
 
 
 def _own_run(who: Holder | None) -> str:
-    is_own = who is not None and not who.stuck and who.user == lease.user_name(os.geteuid())
+    is_own = who is not None and not who.stuck and who.user == records.user_name(os.geteuid())
     return who.run if who is not None and is_own else ""
 
 

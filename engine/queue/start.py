@@ -17,9 +17,9 @@ from ..finding import errors
 from ..job import start_worker, this_machine
 from ..job.cluster import ClusterError
 from ..job.machine_gpus import Machine
-from ..leases import free_gpus, lease
-from ..leases.free_gpus import NotMeasuredError
-from ..leases.lease import NotFree
+from ..leases import devices, records
+from ..leases.devices import NotMeasuredError
+from ..leases.records import NotFree
 from ..presets import Preset, PresetError
 from ..process import launch, resuming
 from ..proof import folder, proof_start
@@ -50,10 +50,10 @@ def start(name: str, started_at: float, among: Sequence[str]) -> None:
     preset = presets.resolve(str(run.file("preset.yaml")))
     here = refuse_options(run, preset)
     if preset.options.device.choice is None:
-        on_cpu = free_gpus.names_of(preset.options, here) == [lease.CPU]
+        on_cpu = devices.names_of(preset.options, here) == [records.CPU]
         if not (on_cpu and entry.anyway):
-            cpu = lease.holder(lease.CPU) if on_cpu else None
-            busy = f"the CPU is used by {cpu}" if cpu else free_gpus.in_use(preset.options, here)
+            cpu = records.holder(records.CPU) if on_cpu else None
+            busy = f"the CPU is used by {cpu}" if cpu else devices.in_use(preset.options, here)
             if busy := busy or proof_start.in_the_way(preset.options, here, run.path):
                 raise NotNowError(busy)
     with entries.locked():  # a process that reads the entry later sees the lock of the engine
@@ -75,7 +75,7 @@ def launch_run(entry: Entry, preset: Preset, among: Sequence[str] | None) -> sub
 
 
 def _to_lease(entry: Entry, among: Sequence[str] | None) -> Sequence[str] | None:
-    return None if entry.anyway and among is not None and list(among) == [lease.CPU] else among
+    return None if entry.anyway and among is not None and list(among) == [records.CPU] else among
 
 
 def _start_proof(entry: Entry, among: Sequence[str]) -> None:
@@ -84,7 +84,7 @@ def _start_proof(entry: Entry, among: Sequence[str]) -> None:
     requests.refuse(request, here)
     if not (request.chooses_gpus or request.sweep is not None or entry.anyway):
         options = request.baseline().options
-        if busy := free_gpus.why_not(options, here) or proof_start.blocks(request, here, proof.path):
+        if busy := devices.why_not(options, here) or proof_start.blocks(request, here, proof.path):
             raise NotNowError(busy)
     with entries.locked():
         entry = _still(entry.run, entry.started_at or 0.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..files.places import home, user_home
 from ..files.writing import write_atomically
-from ..leases import lease
+from ..leases import records
 
 CONFIG = "XDG_CONFIG_HOME"
 NAME = "gputui-queue.service"
@@ -26,7 +26,7 @@ def text() -> str:
     """The unit has the variables that lead to this home, its settings and leases. `KillMode=process` lets trainings
     continue after the runner, which ends with an empty queue.
     """
-    given = {name: value for name in (CONFIG, lease.FOLDER) if (value := os.environ.get(name, "").strip())}
+    given = {name: value for name in (CONFIG, records.FOLDER) if (value := os.environ.get(name, "").strip())}
     variables = {"GPUTUI_HOME": str(home())} | given
     return (
         "[Unit]\n"

@@ -27,10 +27,6 @@ FLOAT16_CAPABILITY = (7, 0)
 BFLOAT16_CAPABILITY = (8, 0)
 # float32 units in a multiprocessor, from the same table; a chip that is newer than the last has as many as that.
 _CORES_OF_A_MULTIPROCESSOR = {(5, 0): 128, (6, 0): 64, (6, 1): 128, (7, 0): 64, (8, 0): 64, (8, 6): 128}
-# TensorFlow leaves out GPUs with fewer multiprocessors than this, unless the best one has fewer itself
-# (gpu_device.cc, GetMinGPUMultiprocessorCount).
-_LEAST_MULTIPROCESSORS = 8
-_LEAST_MULTIPROCESSORS_VARIABLE = "TF_MIN_GPU_MULTIPROCESSOR_COUNT"
 # Without tensor cores, and yet with float16 products at twice the rate of float32: P100, and Jetson TX1 and TX2.
 FAST_FLOAT16_WITHOUT_TENSOR_CORES = ((5, 3), (6, 0), (6, 2))
 _CPU_INFO = Path("/proc/cpuinfo")
@@ -124,15 +120,6 @@ def multiprocessors(cores: int | None, capability: Sequence[int] | None) -> int 
     """By the number of CUDA cores that NVML reports; None if it or the capability is not known, or too old."""
     kinds = [kind for kind in _CORES_OF_A_MULTIPROCESSOR if capability is not None and kind <= tuple(capability)]
     return cores // _CORES_OF_A_MULTIPROCESSOR[max(kinds)] if cores and kinds else None
-
-
-def least_multiprocessors(of_all: Iterable[int | None]) -> int:
-    """The least that TensorFlow uses: 8, or fewer if no GPU has 8, unless TF_MIN_GPU_MULTIPROCESSOR_COUNT is set."""
-    given = os.environ.get(_LEAST_MULTIPROCESSORS_VARIABLE, "")
-    if given.isascii() and given.isdigit():
-        return int(given)
-    counts = [count for count in of_all if count is not None]
-    return min(_LEAST_MULTIPROCESSORS, max(counts, default=0))
 
 
 def cpu_multiplies_bfloat16() -> bool:

@@ -45,11 +45,11 @@ from gputui.engine.job.cluster import ClusterError
 from gputui.engine.gpu import VISIBLE, EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
 from gputui.engine.job.machine_gpus import Allocation, Machine, allocation_from, candidates
 from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
-from gputui.engine.leases import free_gpus, lease
-from gputui.engine.leases.free_gpus import GpuUse
-from gputui.engine.leases.lease import Holder, NotFree, Ticket, CPU as lease_CPU
-from gputui.engine.leases.free_gpus import NotMeasuredError, Wish
-from gputui.engine.leases.free_gpus import Devices
+from gputui.engine.leases import devices, records
+from gputui.engine.leases.devices import GpuUse
+from gputui.engine.leases.records import Holder, NotFree, Ticket, CPU as lease_CPU
+from gputui.engine.leases.devices import NotMeasuredError, Wish
+from gputui.engine.leases.devices import Devices
 from gputui.engine.notify import sending, targets
 from gputui.engine.notify.sending import Notice
 from gputui.engine.notify.targets import Targets

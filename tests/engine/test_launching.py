@@ -41,14 +41,13 @@ from tests.support.standing_in import stand_in as stand_in
 class Spawned:
     """Stands for the start of an engine, and keeps what it was given."""
 
-    calls: list[tuple[Run, Lock, RunClock, Devices | None]] = field(default_factory=list)
+    calls: list[tuple[Run, Lock, RunClock, Devices]] = field(default_factory=list)
     held: list[bool | None] = field(default_factory=list)  # whether the run's lock was held
 
-    def __call__(self, run: Run, lock: Lock, clock: RunClock, devices: Devices | None = None) -> Any:
+    def __call__(self, run: Run, lock: Lock, clock: RunClock, devices: Devices, joins: object = None) -> Any:
         self.calls.append((run, lock, clock, devices))
         self.held.append(locks.held(run.file(ENGINE_LOCK)))
-        if devices is not None:
-            devices.release()
+        devices.release()
         return "an engine"
 
 

@@ -26,9 +26,9 @@ from tests.doors.engine import (
     Wish,
     allocation_from,
     candidates,
-    free_gpus,
+    devices,
     gpu_choice,
-    lease,
+    records,
 )
 from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import places_runs_folder as runs_folder
@@ -41,18 +41,18 @@ STARTS = """
 import os, random, sys, time
 import msgspec  # before another user, who may not be able to read it
 from gputui.engine.job import this_machine
-from gputui.engine.leases import free_gpus
-from gputui.engine.leases.free_gpus import Wish
-from gputui.engine.leases.lease import NotFree
+from gputui.engine.leases import devices
+from gputui.engine.leases.devices import Wish
+from gputui.engine.leases.records import NotFree
 from gputui.engine.options import gpu_choice
 from gputui.engine.system.identity import Place
 folder, starts, user = sys.argv[1], int(sys.argv[2]), int(sys.argv[4])
 wish = Wish.of(gpu_choice.parse(sys.argv[3]), this_machine.read())
-free_gpus.read(), Place.here()  # loads what another user may not be able to read
+devices.read(), Place.here()  # loads what another user may not be able to read
 os.setuid(user)
 for _ in range(starts):
     try:
-        gpus, leases = free_gpus.choose(wish, "a training")
+        gpus, leases = devices.choose(wish, "a training")
     except NotFree:
         print("not free", flush=True)
         continue
@@ -72,17 +72,17 @@ for _ in range(starts):
 HOLDS = """
 import json, os, sys, time
 from gputui.engine.job import this_machine
-from gputui.engine.leases import free_gpus
-from gputui.engine.leases.free_gpus import Wish
+from gputui.engine.leases import devices
+from gputui.engine.leases.devices import Wish
 from gputui.engine.options import gpu_choice
-gpus, leases = free_gpus.choose(Wish.of(gpu_choice.parse(sys.argv[1]), this_machine.read()), "digits")
+gpus, leases = devices.choose(Wish.of(gpu_choice.parse(sys.argv[1]), this_machine.read()), "digits")
 print(json.dumps([gpu.index for gpu in gpus]), flush=True)
 time.sleep(600)
 """
 LOOKS = """
 import json
-from gputui.engine.leases import free_gpus
-print(json.dumps([gpu.why_not_free() for gpu in free_gpus.read()]))
+from gputui.engine.leases import devices
+print(json.dumps([gpu.why_not_free() for gpu in devices.read()]))
 """
 
 
@@ -124,7 +124,7 @@ def test_starts_at_once_of_two_users_never_get_the_same_gpu(
         outputs = [process.communicate(timeout=120)[0].splitlines() for process in processes]
         assert {line for lines in outputs for line in lines} <= {"trained", "not free"}, outputs
         assert all("trained" in lines for lines in outputs)
-        assert lease.holders() == {}
+        assert records.holders() == {}
 
 
 @pytest.mark.needs("cc")
@@ -150,7 +150,7 @@ def test_a_lease_ends_with_its_process_and_names_it_before(nvml: FakeNvml, tmp_p
     end(process)
     assert [bool(why) for why in looks(nvml, gpus)] == [index == second for index in range(2)]
     end(other)
-    assert lease.holders() == {}
+    assert records.holders() == {}
 
 
 def use(index: int, used: int) -> GpuUse:
@@ -171,11 +171,11 @@ def test_a_process_that_appears_between_the_look_and_the_start_keeps_its_gpu(
     free = use(0, 0)
     taken = replace(free, processes=(GpuProcess(1, "bob", "python"),))
     looks = iter([[taken]] if is_queued else [[free], [taken]])
-    monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "0")
-    monkeypatch.setattr(free_gpus, "read", lambda: next(looks))
+    monkeypatch.setenv(devices.IDLE_VARIABLE, "0")
+    monkeypatch.setattr(devices, "read", lambda: next(looks))
     with pytest.raises(NotFree, match="bob's python"):
-        free_gpus.choose(Wish(wish("free:1").choice, 0, (free.key,)), "digits", idle_known=is_queued)
-    assert lease.holder(free.key) is None
+        devices.choose(Wish(wish("free:1").choice, 0, (free.key,)), "digits", idle_known=is_queued)
+    assert records.holder(free.key) is None
     assert not list(looks)
 
 
@@ -184,7 +184,7 @@ def test_a_process_that_appears_between_the_look_and_the_start_keeps_its_gpu(
 
 def record(name: str = "GPU-1", **changes: object) -> Path:
     """A record of this user about a lease, as this process would write it, with some fields changed."""
-    path = lease.folder() / f"{name}.{os.geteuid()}.json"
+    path = records.folder() / f"{name}.{os.geteuid()}.json"
     fields = Process.current().as_fields() | Place.here().as_fields() | {"what": "digits", "since": 5.0}
     path.write_text(json.dumps(fields | changes))
     return path
@@ -193,30 +193,30 @@ def record(name: str = "GPU-1", **changes: object) -> Path:
 def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (taken,) = lease.take(["GPU-1"], "digits")
+    (taken,) = devices.take(["GPU-1"], "digits")
     taken.release(stuck="its memory is in use")
-    who = lease.holder("GPU-1")
+    who = records.holder("GPU-1")
     assert who is not None
-    assert (who.stuck, who.what, lease.holders()) == ("its memory is in use", "digits", {"GPU-1": who})
+    assert (who.stuck, who.what, records.holders()) == ("its memory is in use", "digits", {"GPU-1": who})
     record(stuck="its memory is in use", boot_id="another start")
-    assert lease.holder("GPU-1") is None
+    assert records.holder("GPU-1") is None
     record(stuck="its memory is in use")
-    (again,) = lease.take(["GPU-1"], "more")
-    who = lease.holder("GPU-1")
+    (again,) = devices.take(["GPU-1"], "more")
+    who = records.holder("GPU-1")
     assert who is not None
     assert (who.stuck, who.what) == ("", "more")
     again.release(stuck="once more")
-    (slot,) = lease.take(["GPU-1"], "digits", per_gpu=2)
+    (slot,) = devices.take(["GPU-1"], "digits", per_gpu=2)
     slot.release()
-    assert lease.holders() == {}
-    (slot,) = lease.take(["GPU-1"], "digits", per_gpu=2)
+    assert records.holders() == {}
+    (slot,) = devices.take(["GPU-1"], "digits", per_gpu=2)
     own = f".{os.geteuid()}.json"
-    assert {path.name for path in lease.folder().glob("*.json")} == {f"GPU-1~1{own}"}
+    assert {path.name for path in records.folder().glob("*.json")} == {f"GPU-1~1{own}"}
     slot.release(stuck="of a slot")
-    assert {path.name for path in lease.folder().glob("*.json")} == {f"GPU-1{own}"}, "the whole GPU is stuck"
-    records = [(Holder("GPU-1", since=at, stuck=why), None) for at, why in ((2.0, "b"), (3.0, ""), (1.0, "a"))]
-    monkeypatch.setattr(lease, "_records_of", lambda _: iter(records))
-    assert lease.holder("GPU-1") == records[0][0], "the newest of several users"
+    assert {path.name for path in records.folder().glob("*.json")} == {f"GPU-1{own}"}, "the whole GPU is stuck"
+    made = [(Holder("GPU-1", since=at, stuck=why), None) for at, why in ((2.0, "b"), (3.0, ""), (1.0, "a"))]
+    monkeypatch.setattr(records, "_records_of", lambda _: iter(made))
+    assert records.holder("GPU-1") == made[0][0], "the newest of several users"
 
 
 def test_slots_are_taken_in_their_order_up_to_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,24 +224,24 @@ def test_slots_are_taken_in_their_order_up_to_the_number(monkeypatch: pytest.Mon
 
     made = []
     for number in (1, 2, 3):
-        (slot,) = lease.take(["GPU-1"], "digits", {"GPU-1": 100 * number}, per_gpu=3)
+        (slot,) = devices.take(["GPU-1"], "digits", {"GPU-1": 100 * number}, per_gpu=3)
         slot.write("digits", str(runs_folder() / str(number)))
         made.append(slot)
-    assert [(slot.slot, slot.key, slot.used_bytes, slot.is_shared_now()) for slot in made] == [
-        (1, "GPU-1~1", 100, True), (2, "GPU-1~2", 100, True), (3, "GPU-1~3", 100, True)
-    ]  # fmt: skip
+    keys = [(1, "GPU-1~1", 100), (2, "GPU-1~2", 100), (3, "GPU-1~3", 100)]
+    assert [(slot.slot, slot.key, slot.used_bytes) for slot in made] == keys
+    assert records.held_slots("GPU-1") == [1, 2, 3]
     assert not Holder("GPU-1", "me", run=str(runs_folder() / "1")).can_be_joined(2), "it has the whole GPU"
     with pytest.raises(NotFree, match="3 of 3 runs: "):
-        lease.take(["GPU-1"], "digits", per_gpu=3)
+        devices.take(["GPU-1"], "digits", per_gpu=3)
     made.pop(1).release()
-    who = lease.holder("GPU-1")
+    who = records.holder("GPU-1")
     assert who is not None
     assert (who.places, [Path(each.run).name for each in who.sharers]) == ("2 of 3 runs", ["1", "3"])
-    (again,) = lease.take(["GPU-1"], "digits", per_gpu=3)
+    (again,) = devices.take(["GPU-1"], "digits", per_gpu=3)
     assert again.slot == 2
     for slot in (*made, again):
         slot.release()
-    assert lease.holder("GPU-1") is None
+    assert records.holder("GPU-1") is None
 
 
 # ---- places on a shared GPU ----------------------------------------------------------------------
@@ -254,25 +254,25 @@ import json, os, sys, time
 from pathlib import Path
 from gputui.engine.files.places import runs_folder
 from gputui.engine.job import this_machine
-from gputui.engine.leases import free_gpus
-from gputui.engine.leases.lease import NotFree
+from gputui.engine.leases import devices
+from gputui.engine.leases.records import NotFree
 from gputui.engine.options import Options
 from dataclasses import replace
 per_gpu, user, home = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 options = replace(
     Options(), device=replace(Options().device, visible="free:1"), run=replace(Options().run, per_gpu=per_gpu)
 )
-free_gpus.read(), free_gpus.wish_of(options, this_machine.read())  # loads what another user may not be able to read
+devices.read(), devices.wish_of(options, this_machine.read())  # loads what another user may not be able to read
 os.setuid(user)
 os.environ["GPUTUI_HOME"] = home
 try:
-    devices = free_gpus.lease_devices(options, "digits", among=["GPU-0000-0"])
+    leased = devices.lease_devices(options, "digits", among=["GPU-0000-0"])
 except NotFree as fault:
     print(json.dumps(str(fault)), flush=True)
     sys.exit()
-for each in devices.leases:
+for each in leased.leases:
     each.write("digits", str(runs_folder() / "20261127-010101-digits"))
-print(json.dumps(devices.options.device.memory_limit_mb), flush=True)
+print(json.dumps(leased.options.device.memory_limit_mb), flush=True)
 time.sleep(600)
 """
 
@@ -312,10 +312,10 @@ def test_only_runs_of_one_home_with_one_number_share_a_gpu_and_a_kill_frees_one_
         box = Box(nvml, folder)
         try:
             assert box.share() == int(0.95 * 8192 / 2 - 768), "the part of each"
-            (who,) = lease.holders().values()
+            (who,) = records.holders().values()
             assert who.places == "1 of 2 runs"
             with pytest.raises(NotFree, match=r"is used by 1 of 2 runs: .*'s digits since \d\d:\d\d$"):
-                lease.take(["GPU-0000-0"], "a run for itself")
+                devices.take(["GPU-0000-0"], "a run for itself")
             assert "used by 1 of 2 runs: " in str(box.share(per_gpu=3))
             assert "used by 1 of 2 runs: " in str(box.share(home=name))
             if os.geteuid() == 0:
@@ -323,12 +323,12 @@ def test_only_runs_of_one_home_with_one_number_share_a_gpu_and_a_kill_frees_one_
             assert isinstance(box.share(), int)
             assert re.search(r"used by 2 of 2 runs: .* and 1 more$", str(box.share()))
             box.end(box.processes[0])
-            (who,) = lease.holders().values()
+            (who,) = records.holders().values()
             assert who.places == "1 of 2 runs"
             assert isinstance(box.share(), int), "its place is free again"
             box.end(*box.processes)
-            assert lease.holders() == {}
-            (whole,) = lease.take(["GPU-0000-0"], "a run for itself")
+            assert records.holders() == {}
+            (whole,) = devices.take(["GPU-0000-0"], "a run for itself")
             assert "'s a run for itself" in str(box.share())
             whole.release()
         finally:
@@ -338,22 +338,22 @@ def test_only_runs_of_one_home_with_one_number_share_a_gpu_and_a_kill_frees_one_
 def test_a_place_is_given_back_at_once_and_the_whole_gpu_only_when_its_memory_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (first,) = lease.take(["GPU-1"], "digits", {"GPU-1": 0}, per_gpu=2)
+    (first,) = devices.take(["GPU-1"], "digits", {"GPU-1": 0}, per_gpu=2)
     first.write("digits", str(runs_folder() / "a"))
-    (second,) = lease.take(["GPU-1"], "digits", {"GPU-1": 4 << 30}, per_gpu=2)
+    (second,) = devices.take(["GPU-1"], "digits", {"GPU-1": 4 << 30}, per_gpu=2)
     assert second.used_bytes == 0, "that of the GPU before all of them"
-    monkeypatch.setattr(free_gpus, "read", lambda: [GpuUse(1, "GPU-1", "A100", None, 24 << 30, 4 << 30)])
-    monkeypatch.setattr(free_gpus, "GIVE_BACK_SECONDS", 0.0)
-    assert free_gpus.give_back([first]) == []
-    assert [line.partition(":")[0] for line in free_gpus.give_back([second])] == ["GPU 1 is stuck"]
-    assert "4.0 GiB" in lease.holders()["GPU-1"].stuck
-    (third,) = lease.take(["GPU-1"], "digits", {"GPU-1": 0}, per_gpu=2)
+    monkeypatch.setattr(devices, "read", lambda: [GpuUse(1, "GPU-1", "A100", None, 24 << 30, 4 << 30)])
+    monkeypatch.setattr(devices, "GIVE_BACK_SECONDS", 0.0)
+    assert devices.give_back([first]) == []
+    assert [line.partition(":")[0] for line in devices.give_back([second])] == ["GPU 1 is stuck"]
+    assert "4.0 GiB" in records.holders()["GPU-1"].stuck
+    (third,) = devices.take(["GPU-1"], "digits", {"GPU-1": 0}, per_gpu=2)
     third.release()
-    (whole,) = lease.take(["GPU-1"], "digits")
+    (whole,) = devices.take(["GPU-1"], "digits")
     with pytest.raises(NotFree, match="digits"):
-        lease.take(["GPU-1"], "digits", per_gpu=2)
+        devices.take(["GPU-1"], "digits", per_gpu=2)
     whole.release()
-    assert lease.holders() == {}
+    assert records.holders() == {}
 
 
 # ---- MIG instances -------------------------------------------------------------------------------
@@ -365,17 +365,17 @@ BOX = "gpus=2 mig=2@0 mem_used=20"
 CHOOSES = """
 import json, os, sys
 from gputui.engine import presets
-from gputui.engine.leases import free_gpus
-from gputui.engine.leases.lease import NotFree
+from gputui.engine.leases import devices
+from gputui.engine.leases.records import NotFree
 got = []
 for visible in sys.argv[1:]:
     options = presets.resolve("quickstart", [f"device.visible={visible}"]).options
     try:
-        devices = free_gpus.lease_devices(options, "digits")
+        leased = devices.lease_devices(options, "digits")
     except NotFree as fault:
         got.append(str(fault))
     else:
-        got.append([devices.options.device.visible, sorted(each.name for each in devices.leases)])
+        got.append([leased.options.device.visible, sorted(each.name for each in leased.leases)])
 print(json.dumps(got))
 """
 

@@ -20,10 +20,10 @@ from tests.doors.engine import (
     ProofError,
     RunError,
     adding,
+    devices,
     entries,
     entry_changes,
     folder,
-    free_gpus,
     jobs,
     part_of_sweep,
     presets,
@@ -178,10 +178,8 @@ def test_the_gpus_are_shown_with_what_the_queue_starts_next(
     queued_first = entries.read(of_slurm.id)
     assert queued_first is not None
     entries.write(replace(queued_first, slurm_job="7"))
-    boxes = [
-        free_gpus.GpuUse(index, f"GPU-{index}", "NVIDIA A100", None, 40 * 1024**3, 0, 0.0, ()) for index in range(2)
-    ]
-    monkeypatch.setattr(free_gpus, "read", lambda: boxes)
+    boxes = [devices.GpuUse(index, f"GPU-{index}", "NVIDIA A100", None, 40 * 1024**3, 0, 0.0, ()) for index in range(2)]
+    monkeypatch.setattr(devices, "read", lambda: boxes)
     assert cli.run(("gpus", "--json")) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["next"] for line in lines] == [any_one.id, named.id]

@@ -32,9 +32,9 @@ from tests.doors.engine import (
     Settings,
     adding,
     checks,
+    devices,
     entries,
     entry_changes,
-    free_gpus,
     launch,
     locks,
     presets,
@@ -299,7 +299,7 @@ def test_the_code_that_a_queued_run_trains_is_checked_in_its_copy(
     monkeypatch.setattr(launch, "begin", lambda *_: None)
     monkeypatch.setattr(checks, "of_preset", check)
     monkeypatch.setattr(proof_start, "in_the_way", lambda *_: "")
-    monkeypatch.setattr(free_gpus, "in_use", lambda *_: "")
+    monkeypatch.setattr(devices, "in_use", lambda *_: "")
     (tmp_path / "train.py").write_text("x = 1\n")
     run = launch.create_queued(presets.defaults(["visible=none", f"entry={tmp_path}/train.py:build"]), tmp_path)
     change(entries.add_entry(entries.entry_of(run)).run, state="starting", started_at=1.0, code="new")

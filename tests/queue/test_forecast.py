@@ -18,11 +18,11 @@ from tests.doors.engine import (
     Limits,
     Run,
     adding,
+    devices,
     entries,
     events,
     free_devices,
-    free_gpus,
-    lease,
+    records,
     runs,
     start_times,
     titles,
@@ -186,12 +186,12 @@ def test_a_run_that_was_not_queued_counts_if_it_is_ones_own(capsys: pytest.Captu
     progress(alone, 25.0)
     made = waiting("fast", visible=[0])
     add(made)
-    me, other = lease.user_name(os.geteuid()), "somebody else"
+    me, other = records.user_name(os.geteuid()), "somebody else"
     for user, expected in ((me, 25), (other, None)):
-        use = free_gpus.GpuUse(0, "GPU-a", "T4", holder=lease.Holder("GPU-a", user, run=str(alone.path)))
+        use = devices.GpuUse(0, "GPU-a", "T4", holder=records.Holder("GPU-a", user, run=str(alone.path)))
         reader = free_devices.DeviceReader()
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(free_gpus.GpuWatch, "read", lambda _watch, use=use: [use])
+            patched.setattr(devices.GpuWatch, "read", lambda _watch, use=use: [use])
             seen = reader()
         Trainings(seen).runner().tick()
         assert shown(capsys)[made.id][1] == expected

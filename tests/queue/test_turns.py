@@ -20,10 +20,11 @@ from tests.doors.engine import (
     Holder,
     Process,
     Ticket,
+    devices,
     entries,
     entry_changes,
     forecast,
-    lease,
+    records,
 )
 from tests.doors.engine import free_devices_CPU as CPU
 from tests.doors.engine import free_devices_Device as Device
@@ -59,11 +60,11 @@ def turns(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Turns:
     """The turns of this user, with the tickets of others and the number of devices of each user; `me` is this user."""
 
     def made(waiting: list[Entry], *others: Ticket, gpus: int = 4, **devices: int) -> FairShare:
-        monkeypatch.setattr(lease, "user_name", lambda _uid: "me")
+        monkeypatch.setattr(records, "user_name", lambda _uid: "me")
         holders = {f"{user}{at}": Holder(f"{user}{at}", user) for user in devices for at in range(devices[user])}
         holders["stuck"] = Holder("stuck", "me", stuck="its memory is in use")
-        monkeypatch.setattr(lease, "holders", lambda: holders)
-        monkeypatch.setattr(lease, "tickets_of_others", lambda: list(others))
+        monkeypatch.setattr(records, "holders", lambda: holders)
+        monkeypatch.setattr(records, "tickets_of_others", lambda: list(others))
         share = FairShare()
         share.exchange_tickets(waiting, gpus)
         return share
@@ -92,9 +93,9 @@ def test_the_ticket_of_a_user_is_that_of_the_first_waiting_run(
     turns: Turns, monkeypatch: pytest.MonkeyPatch, needs: str, gpus: int, ticket: Ticket
 ) -> None:
     written: list[Ticket | None] = []
-    monkeypatch.setattr(lease, "write_ticket", written.append)
-    monkeypatch.setattr(lease, "remove_ticket", lambda: written.append(None))
-    monkeypatch.setattr(lease, "has_ticket", lambda: bool(written and written[-1]))
+    monkeypatch.setattr(records, "write_ticket", written.append)
+    monkeypatch.setattr(records, "remove_ticket", lambda: written.append(None))
+    monkeypatch.setattr(records, "has_ticket", lambda: bool(written and written[-1]))
     share = turns([entry(needs), entry("free:1", NOW)], gpus=gpus)
     share.exchange_tickets([entry(needs), entry("free:1", NOW)], gpus)
     assert written == [ticket], "it is written once"
@@ -167,7 +168,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> list[Ticket]:
     """The tickets of other users, as a test puts them here."""
     shown: list[Ticket] = []
     monkeypatch.setattr(forecast, "LEAST_RUNNING_SECONDS", 0.0)
-    monkeypatch.setattr(lease, "tickets_of_others", lambda: list(shown))
+    monkeypatch.setattr(records, "tickets_of_others", lambda: list(shown))
     return shown
 
 
@@ -201,7 +202,7 @@ def test_a_run_gives_way_to_a_user_with_fewer_devices_and_goes_on_later(
 ) -> None:
     stopped: list[str] = []
     monkeypatch.setattr(entry_changes, "request_stop", lambda run, _numbers: stopped.append(run.id))
-    (mine,) = lease.take([CPU], "mine")
+    (mine,) = devices.take([CPU], "mine")
     trainings = Trainings((Device(),))
     gives, keeps = waiting(visible="none", give_way=True, checkpoint="epoch"), waiting(visible="none")
     add(gives, keeps)
@@ -227,7 +228,7 @@ def test_a_run_gives_way_to_a_user_with_fewer_devices_and_goes_on_later(
     for _ in range(3):
         runner.tick()
     others.append(Ticket("bob", 1, 1, time.time() - 60, on_cpu=True))
-    (mine,) = lease.take([CPU], "mine")
+    (mine,) = devices.take([CPU], "mine")
     runner.tick()
     assert stopped == [gives.id], "the other does not give way"
     mine.release()
@@ -261,7 +262,7 @@ def test_a_held_run_asks_nothing_of_other_users() -> None:
     add(held, first)
     entry_changes.hold(held.id)
     trainings.runner().tick()
-    (path,) = lease.folder().glob("ticket.*.json")
+    (path,) = records.folder().glob("ticket.*.json")
     ticket = json.loads(path.read_text())
     assert (ticket["entries"], ticket["devices"]) == (1, 1)
 
@@ -269,18 +270,18 @@ def test_a_held_run_asks_nothing_of_other_users() -> None:
 @pytest.mark.needs("root")
 def test_a_ticket_counts_while_its_owner_s_runner_is_alive() -> None:
     process = subprocess.Popen(["sleep", "600"])
-    path = lease.folder() / "ticket.65534.json"
+    path = records.folder() / "ticket.65534.json"
     about = {"entries": 2, "devices": 1, "since": 1.0, "on_cpu": False}
     path.write_text(json.dumps(about | Process.of(process.pid).as_fields() | Place.here().as_fields()))
-    assert lease.tickets_of_others() == [], "it belongs to another user than the one in its name"
+    assert records.tickets_of_others() == [], "it belongs to another user than the one in its name"
     os.chown(path, 65534, 65534)
-    (theirs,) = lease.tickets_of_others()
+    (theirs,) = records.tickets_of_others()
     assert (theirs.entries, theirs.devices, theirs.since) == (2, 1, 1.0)
     before = os.umask(0o077)
-    lease.write_ticket(Ticket("me", 1, 1, 2.0))
+    records.write_ticket(Ticket("me", 1, 1, 2.0))
     os.umask(before)
-    assert len(lease.tickets_of_others()) == 1, "one's own is not another's"
-    assert (lease.folder() / f"ticket.{os.geteuid()}.json").stat().st_mode & 0o777 == 0o644, "others can read it"
+    assert len(records.tickets_of_others()) == 1, "one's own is not another's"
+    assert (records.folder() / f"ticket.{os.geteuid()}.json").stat().st_mode & 0o777 == 0o644, "others can read it"
     process.kill()
     process.wait()
-    assert lease.tickets_of_others() == []
+    assert records.tickets_of_others() == []

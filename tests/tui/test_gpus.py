@@ -124,12 +124,12 @@ def test_the_lease_of_each_gpu_is_shown_and_what_others_have_written_moves_no_cu
     looked: Look, tmp_path: Path
 ) -> None:
     does = """
-        from gputui.engine.leases import free_gpus, lease
+        from gputui.engine.leases import devices, records
         await wait_for(pilot, "lease  free")
-        first, second = (use.key for use in free_gpus.read())
-        held = lease.take([first], "a night's work" + chr(27) + "[2J")
+        first, second = (use.key for use in devices.read())
+        held = devices.take([first], "a night's work" + chr(27) + "[2J")
         told["shown"] = await wait_for(pilot, "night")
-        lease.take([second], "gone")[0].release(stuck="its run has ended")
+        devices.take([second], "gone")[0].release(stuck="its run has ended")
         await pilot.press("P"); told["above"] = await wait_for(pilot, "GPU 1: stuck: its run has ended")
         held[0].release()
         await wait_for(pilot, "GPU 0: free")

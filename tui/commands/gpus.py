@@ -26,9 +26,9 @@ if is_called():
     from ...engine.gpu import VISIBLE
     from ...engine.interpreter import interpreter
     from ...engine.job import this_machine
-    from ...engine.leases import free_gpus
-    from ...engine.leases.free_gpus import HOW_IDLE, GpuUse, IdleNotes, Wish
-    from ...engine.leases.lease import Lease, NotFree
+    from ...engine.leases import devices
+    from ...engine.leases.devices import HOW_IDLE, GpuUse, IdleNotes, Lease, Wish
+    from ...engine.leases.records import NotFree
     from ...engine.options import gpu_choice
     from ...engine.queue import entry_names
     from ...engine.text_table import Table
@@ -48,7 +48,7 @@ def gpus(as_json: bool) -> None:
     leased it.
     """
     try:
-        listed = IdleNotes().of(free_gpus.read())
+        listed = IdleNotes().of(devices.read())
     except NotFree as fault:
         if as_json:
             print("[]")
@@ -168,7 +168,7 @@ def lease(gpus: str, command: Sequence[str], wait: bool) -> int:
     last = ""
     while True:
         try:
-            chosen, leases = free_gpus.choose(wish, os.path.basename(command[0]), tell=complain)
+            chosen, leases = devices.choose(wish, os.path.basename(command[0]), tell=complain)
             break
         except NotFree as fault:
             if not wait:
@@ -181,7 +181,7 @@ def lease(gpus: str, command: Sequence[str], wait: bool) -> int:
     try:
         return _run(command, ",".join(gpu.key for gpu in chosen), leases)
     finally:
-        for line in free_gpus.give_back(leases):
+        for line in devices.give_back(leases):
             complain(line)
 
 

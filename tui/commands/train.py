@@ -40,9 +40,9 @@ if is_called():
     from ...engine.gpu import Gpu
     from ...engine.job import slurm, start_worker
     from ...engine.job.machine_gpus import Machine
-    from ...engine.leases import free_gpus
-    from ...engine.leases.free_gpus import NotMeasuredError
-    from ...engine.leases.lease import NotFree
+    from ...engine.leases import devices
+    from ...engine.leases.devices import NotMeasuredError
+    from ...engine.leases.records import NotFree
     from ...engine.options import Options
     from ...engine.presets import Preset
     from ...engine.process import launch, resuming
@@ -93,7 +93,7 @@ def run_preset(
             complain(f"{run.name} is resumed")
             return _resume(run, as_json, detach, code, wait)
         complain(f"{reason}: a new run is started")
-    others = free_gpus.in_use(preset.options, here) if here.gpus and sys.stderr.isatty() else ""
+    others = devices.in_use(preset.options, here) if here.gpus and sys.stderr.isatty() else ""
     if others and not wait and not anyway:
         complain(f"warning: {others}\n--wait starts when they are free, device.visible=free:1 takes another GPU")
 
@@ -195,7 +195,7 @@ def _trained(
     training: Begun | None = None
     while training is None:
         if wait:
-            free_gpus.wait(options, complain, lambda: presses.count > 0)
+            devices.wait(options, complain, lambda: presses.count > 0)
         if presses.count:
             raise KeyboardInterrupt
         try:

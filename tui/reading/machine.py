@@ -12,7 +12,7 @@ from itertools import groupby
 from queue import SimpleQueue
 
 from ...engine.gpu import GpuProcess
-from ...engine.leases.free_gpus import GpuUse, IdleNotes, uses_of
+from ...engine.leases.devices import GpuUse, IdleNotes, uses_of
 from ...engine.runs import Run
 from ...engine.runs.events import Event
 from ...engine.runs.parsing import dated

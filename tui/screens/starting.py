@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ...engine import checks, plan, presets, runs
 from ...engine.finding import Finding, errors
 from ...engine.job import this_machine
-from ...engine.leases.free_gpus import NotMeasuredError
-from ...engine.leases.lease import NotFree
+from ...engine.leases.devices import NotMeasuredError
+from ...engine.leases.records import NotFree
 from ...engine.plan import LEAST_STEPS
 from ...engine.process import launch
 from ...engine.process import resuming as run_resuming

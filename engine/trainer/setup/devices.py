@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from ...gpu import TrainingGpu
 from ...interpreter import installed
-from ...job.machine_gpus import Machine, used_by_tensorflow
+from ...job.machine_gpus import Machine, least_multiprocessors, used_by_tensorflow
 from ...options import Options
 from ...plan import MULTI_WORKER
-from ...telemetry import chips, resource_limits
+from ...telemetry import resource_limits
 from ..cluster import rendezvous
 from ..cluster.rendezvous import Joined
 from ..common.training_errors import TrainerError
@@ -143,7 +143,7 @@ def usable_gpus(gpus: Sequence[tf.config.PhysicalDevice], machine: Machine) -> l
             count = gpu_identity.driver_multiprocessors(place)
             in_nvml = None if count is not None else gpu_identity.before_opening(place, machine)
             counts[place] = in_nvml.multiprocessors if in_nvml else count
-    least = chips.least_multiprocessors(counts.values())
+    least = least_multiprocessors(counts.values())
     return [place for place, count in counts.items() if count is None or count >= least]
 
 

@@ -1,4 +1,4 @@
-"""Which GPUs are free, which devices a start gets, and their release. A GPU is free if no process computes on it, less
+"""Which GPUs are free, what a start leases, and its release. A GPU is free if no process computes on it, less
 than 1 GiB of its memory is used, it was idle in each reading of idle_seconds (20 s by default), it works, and nobody
 has leased it. If the driver does not report the processes of others (in a container, or in WSL), only the other
 conditions decide. A GPU with a display (processes draw on it, or Windows does, in WSL) may be in use for a quarter of
@@ -11,8 +11,8 @@ import contextlib
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -24,33 +24,28 @@ from ..files.reading import read_object
 from ..files.values import plain
 from ..gpu import Gpu, GpuProcess, extended
 from ..job import this_machine
-from ..job.machine_gpus import (
-    CONTEXT_BYTES,
-    Machine,
-    TooSmall,
-    candidates,
-    part_of_each,
-    training_gpus,
-    visible_gpus,
-)  # fmt: skip
+from ..job.machine_gpus import CONTEXT_BYTES, Machine, TooSmall, candidates, part_of_each, training_gpus, visible_gpus
 from ..options import Options
 from ..options.gpu_choice import GpuChoice
 from ..runs import Run, RunError
 from ..runs.launched_with import trained_with
+from ..system import locks
 from ..system.child_process import BackgroundCalls
 from ..system.descendants import descends
 from ..system.identity import Place, Process
+from ..system.locks import Lock
 from ..telemetry import chips
 from ..telemetry.nvml import connection
 from ..telemetry.nvml.connection import PATIENCE_SECONDS, Nvml
 from ..telemetry.nvml.reasons import NvmlUnavailable
 from ..units import share, size
-from . import lease
-from .lease import CPU, Holder, Lease, NotFree
+from . import records
+from .records import CPU, FOLDER, Holder, NotFree, holder, key_of
 
 IDLE_SECONDS = 20.0  # for which a GPU must have been idle: a program may pause between two trainings
 IDLE_VARIABLE = "GPUTUI_IDLE_SECONDS"  # environment variable: another number of seconds
 LOOK_SECONDS = 2.0  # between two looks
+_CHOOSING_ATTEMPTS = 1000  # of 10 ms: choosing takes some milliseconds
 SLOW_SECONDS = 10.0  # between two looks that ask again what the driver has refused
 BUSY, DISPLAY_BUSY = 0.02, 0.3  # share of the time in which a free GPU may be in use; with a display
 DRIVER_BYTES = 1024**3  # a driver, and a display without a desktop, use less
@@ -176,7 +171,7 @@ class GpuWatch:
 def uses_of(gpu: Gpu) -> list[GpuUse]:
     """The GPU or its MIG instances, with their leases; one in MIG mode without an instance cannot be used."""
     parts = gpu.parts or (replace(gpu, missing=gpu.missing or "in MIG mode without an instance"),)
-    return [extended(GpuUse, part, holder=lease.holder(part.key)) for part in parts]
+    return [extended(GpuUse, part, holder=holder(part.key)) for part in parts]
 
 
 def idle_seconds() -> float:
@@ -199,6 +194,16 @@ class Devices:
 
     options: Options  # for the trainer: the chosen GPUs replace `free:N`
     leases: Sequence[Lease]
+
+    @property
+    def fds(self) -> list[int]:
+        return [lease.lock.fd for lease in self.leases]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variable that names the leases to a process that inherits `fds`."""
+        names = ",".join(f"{lease.lock.fd} {lease.key}" for lease in self.leases)
+        return {locks.LEASED: names} if names else {}
 
     def hand_over(self, pid: int, run: str) -> None:
         """Leave the leases to the process `pid`, which has inherited them, for the run in the folder `run`."""
@@ -247,10 +252,10 @@ def lease_devices(
         used = {gpu.key: gpu.memory_used_bytes for gpu in (*machine.gpus, *machine.parts)}
         names, taken = names_of(options, machine, all_visible), list[Lease]()
         if among is not None:
-            return Devices(options, lease.take(names, what, used))
+            return Devices(options, take(names, what, used))
         for name in names:
             with contextlib.suppress(NotFree, OSError):
-                taken += lease.take([name], what, used)
+                taken += take([name], what, used)
         return Devices(options, taken)
     if among is not None:
         wish = replace(wish, names=tuple(name for name in wish.names if name in among), per_gpu=options.run.per_gpu)
@@ -302,9 +307,114 @@ def why_not(options: Options, machine: Machine) -> str:
     if wish is not None:
         return wish.missing(read())
     if names_of(options, machine) == [CPU]:
-        who = lease.holder(CPU)
+        who = holder(CPU)
         return f"the CPU is used by {who}" if who is not None else ""
     return in_use(options, machine)
+
+
+# ---- leases ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Lease:
+    """A lease that this process holds."""
+
+    name: str
+    lock: Lock
+    used_bytes: int | None = None  # before it, or before the first of the runs that share the GPU
+    fields: dict[str, object] = field(default_factory=dict)  # as recorded
+    slot: int = 0  # from 1, among those of `per_gpu` runs; 0 is the device
+    per_gpu: int = 1
+
+    @property
+    def key(self) -> str:
+        """The name of the lease, which of a slot has its number: it names the files, and the lease to an engine."""
+        return key_of(self.name, self.slot)
+
+    def write(self, what: str, run: str = "", pid: int | None = None) -> None:
+        """Record as holder the process `pid`, by default this one."""
+        process = Process.of(pid or os.getpid())
+        about = {"what": what, "run": run, "since": time.time(), "used_bytes": self.used_bytes, "per_gpu": self.per_gpu}
+        self.fields = about | process.as_fields() | Place.here().as_fields()
+        records.write_record(self.key, self.fields)
+
+    def release(self, stuck: str = "") -> None:
+        """Give the device back; `stuck` is recorded as the reason why others still cannot use it."""
+        if stuck:  # also of a slot: the whole GPU is stuck
+            records.write_record(self.name, self.fields | {"stuck": stuck})
+        if self.slot or not stuck:
+            records.remove_record(self.key)
+        self.lock.release()
+
+
+def take(
+    names: Iterable[str], what: str, used: Mapping[str, int | None] | None = None, per_gpu: int = 1
+) -> list[Lease]:
+    """The leases of devices, or with `per_gpu` of a slot of each; call it inside `choosing` if they were chosen as
+    free. NotFree if one cannot be leased: then none is taken. `used` are the bytes of memory in use now.
+    """
+    taken: list[Lease] = []
+    for name in sorted(set(names)):
+        try:
+            taken.append(_taken(name, per_gpu, (used or {}).get(name)))
+        except (locks.Taken, OSError) as fault:
+            for lease in taken:
+                lease.release()
+            device = "the CPU" if name == CPU else name
+            if isinstance(fault, OSError):
+                raise NotFree(f"{device} cannot be leased: {fault.strerror}: {fault.filename}") from None
+            raise NotFree(f"{device} is used by {holder(name) or 'another process'}") from None
+    for lease in taken:
+        lease.write(what)
+    return taken
+
+
+def _taken(name: str, per_gpu: int, used_bytes: int | None) -> Lease:
+    """The lease of the device, or with `per_gpu` that of its first free slot. Raises Taken or OSError."""
+    # A process locks its own lease first and then looks at the others, so that one of two at least sees the other.
+    slot = 0
+    if per_gpu > 1:
+        free = set(range(1, per_gpu + 1)).difference(records.held_slots(name))
+        if not free:
+            raise locks.Taken
+        slot = min(free)
+    lock = locks.take(records.lock_file(name, slot), records.LOOK_ATTEMPTS, of_all_users=True)
+    others = [held for held in records.held_slots(name) if held != slot]
+    who = records.holder_of(name, others) if others else None
+    if who is not None and not (slot and who.can_be_joined(per_gpu)):
+        lock.release()
+        raise locks.Taken
+    if slot:
+        records.remove_record(name)  # it says that the GPU was stuck
+    return Lease(name, lock, used_bytes if who is None else who.used_bytes, slot=slot, per_gpu=per_gpu)
+
+
+@contextlib.contextmanager
+def choosing() -> Iterator[None]:
+    """A context that holds the lock under which devices are read, chosen and leased. Only one process of the machine
+    can hold it. Raises NotFree if others hold it for ten seconds, or if the folder of the leases cannot be used.
+    """
+    try:
+        lock = locks.take(records.folder() / records.CHOOSING, _CHOOSING_ATTEMPTS, of_all_users=True)
+    except locks.Taken:
+        raise NotFree("another process has been choosing GPUs for 10 s; try again") from None
+    except OSError as fault:
+        raise NotFree(f"GPUs cannot be leased: {fault.strerror}: {fault.filename}; {FOLDER} names a folder") from None
+    with lock:
+        yield
+
+
+def inherited(variable: str | None) -> list[Lease]:
+    """The leases that LEASED names, which children do not inherit. One that cannot be taken over is left out."""
+    leases = []
+    for entry in (variable or "").split(","):
+        number, _, key = entry.partition(" ")
+        with contextlib.suppress(ValueError, locks.Taken, OSError):
+            name, _, slot = key.partition(records.SLOT)
+            fields = dict(typed.read_entries(records.record_file(key), records.HolderRecord).value)
+            used_bytes, per_gpu = fields.get("used_bytes"), fields.get("per_gpu") or 1
+            leases.append(Lease(name, locks.inherited(int(number)), used_bytes, fields, int(slot or 0), per_gpu))
+    return leases
 
 
 # ---- choosing -------------------------------------------------------------------------------------
@@ -377,10 +487,10 @@ def choose(
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOOK_SECONDS))
             able()
-    with lease.choosing():
+    with choosing():
         chosen = able()[: wish.choice.count]
         used = {gpu.key: gpu.memory_used_bytes for gpu in chosen}
-        return chosen, lease.take(used, what, used, wish.per_gpu)
+        return chosen, take(used, what, used, wish.per_gpu)
 
 
 # ---- the memory that a run needs ----------------------------------------------------------------
@@ -493,8 +603,9 @@ def give_back(leases: Sequence[Lease]) -> list[str]:
 
 
 def _is_back(of: Lease, use: GpuUse | None) -> bool:
-    # The memory of a shared GPU is also that of the other runs.
-    if use is None or use.memory_used_bytes is None or of.used_bytes is None or of.is_shared_now():
+    if use is None or use.memory_used_bytes is None or of.used_bytes is None:
+        return True
+    if of.slot and records.held_slots(of.name) != [of.slot]:  # its memory is also that of other runs
         return True
     is_display = use.has_display and not use.computing and use.memory_used_bytes < use.limit_bytes
     return is_display or use.memory_used_bytes <= of.used_bytes + LEFT_BYTES
@@ -549,7 +660,7 @@ class IdleNotes:
         works = (note.idle_since - before[name].idle_since for name, note in self._notes.items() if name in before)
         if is_due or self._notes.keys() != before.keys() or max(works, default=0.0) >= NOTED_SECONDS:
             plain = {name: asdict(note) for name, note in self._notes.items()}
-            lease.write_record(_RECORD, Place.here().as_fields() | {"notes": plain})
+            records.write_record(_RECORD, Place.here().as_fields() | {"notes": plain})
         idle = {pid: now - self._notes[name].idle_since for pid, name in names.items()}
         return [
             replace(gpu, processes=gpu.processes and tuple(
@@ -569,8 +680,8 @@ def _is_idle(gpu: GpuUse, process: GpuProcess) -> bool | None:
 def _read_notes() -> dict[str, _Note]:
     """By the names of the processes, which are valid in the place of the file."""
     with contextlib.suppress(OSError, typed.Damaged):
-        path = lease.record_file(_RECORD)
-        if lease.belongs_to(path, os.geteuid()):
+        path = records.record_file(_RECORD)
+        if records.belongs_to(path, os.geteuid()):
             content = read_object(path).value
             if (place := Place.read(content)) is not None and place.is_here:
                 return typed.convert(content.get("notes", {}), dict[str, _Note])

@@ -1,8 +1,6 @@
-"""Leases: which process of which user of a machine has a GPU, or the CPU, for itself, and which runs of a queue share a
-GPU. A lease is a lock on a file in a folder that all users can write; a second file, whose owner must be the user in
-its name, says who holds it. A shared lease is that of one of the GPU's slots (1, 2 ...): a process locks its own lease
-first and then looks at the others, so that one of two at least sees the other. Leases are a courtesy between users of
-gputui.
+"""By what the users of a machine tell each other who has which GPU, or the CPU, and who waits. A lease is a lock on a
+file in a folder that all users can write; a second file, whose owner must be the user in its name, says who holds it.
+The runs of a queue that share a GPU lease one of its slots (1, 2 ...) each. All this is a courtesy between users.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -23,7 +21,6 @@ from ..files.writing import write_atomically
 from ..runs import RunError
 from ..system import locks
 from ..system.identity import Place, Process
-from ..system.locks import Lock
 from ..system.proc import user_name as user_name
 from ..units import since
 
@@ -32,15 +29,14 @@ FOLDER = "GPUTUI_LEASES"  # environment variable: the folder of the leases, such
 _FOLDERS = ("/dev/shm/gputui", "/tmp/gputui-leases")  # the first is emptied when the machine is started
 _ALL_USERS = 0o1777  # everyone may add files, and remove only their own
 _LOCK, _RECORD = ".lock", ".json"
-_SLOT = "~"  # between the name of a GPU and the number of a slot
+SLOT = "~"  # between the name of a GPU and the number of a slot
 MOST_SHARING = 16  # runs on one GPU
-_CHOOSING = "choosing.lock"
+CHOOSING = "choosing.lock"
 LONGEST_WHAT = 80  # characters that another user's text may take in a line
-_LOOK_ATTEMPTS = 20  # whoever looks at a lease holds its lock for some microseconds
-_CHOOSING_ATTEMPTS = 1000  # of 10 ms: choosing takes some milliseconds
+LOOK_ATTEMPTS = 20  # whoever looks at a lease holds its lock for some microseconds
 
 
-class _HolderRecord(TypedDict, total=False):
+class HolderRecord(TypedDict, total=False):
     pid: int
     start_ticks: int
     since: float
@@ -88,122 +84,35 @@ class Holder:
         return 0 < len(self.sharers) < per_gpu and are_ours
 
 
-@dataclass
-class Lease:
-    """A lease that this process holds."""
-
-    name: str
-    lock: Lock
-    used_bytes: int | None = None  # before it, or before the first of the runs that share the GPU
-    fields: dict[str, object] = field(default_factory=dict)  # as recorded
-    slot: int = 0  # from 1, among those of `per_gpu` runs; 0 is the device
-    per_gpu: int = 1
-
-    @property
-    def key(self) -> str:
-        """The name of the lease, which of a slot has its number: it names the files, and the lease to an engine."""
-        return _key(self.name, self.slot)
-
-    def is_shared_now(self) -> bool:
-        """Return True if another process holds another slot of the GPU."""
-        return bool(self.slot) and any(slot != self.slot for slot, _ in _sharers(self.name))
-
-    def write(self, what: str, run: str = "", pid: int | None = None) -> None:
-        """Record as holder the process `pid`, by default this one."""
-        process = Process.of(pid or os.getpid())
-        about = {"what": what, "run": run, "since": time.time(), "used_bytes": self.used_bytes, "per_gpu": self.per_gpu}
-        self.fields = about | process.as_fields() | Place.here().as_fields()
-        write_record(self.key, self.fields)
-
-    def release(self, stuck: str = "") -> None:
-        """Give the device back; `stuck` is recorded as the reason why others still cannot use it."""
-        if stuck:  # also of a slot: the whole GPU is stuck
-            write_record(self.name, self.fields | {"stuck": stuck})
-        if self.slot or not stuck:
-            remove_record(self.key)
-        self.lock.release()
-
-
-def take(
-    names: Iterable[str], what: str, used: Mapping[str, int | None] | None = None, per_gpu: int = 1
-) -> list[Lease]:
-    """The leases of devices, or with `per_gpu` of a slot of each; call it inside `choosing` if they were chosen as
-    free. NotFree if one cannot be leased: then none is taken. `used` are the bytes of memory in use now.
-    """
-    taken: list[Lease] = []
-    for name in sorted(set(names)):
-        try:
-            taken.append(_taken(name, per_gpu, (used or {}).get(name)))
-        except (locks.Taken, OSError) as fault:
-            for lease in taken:
-                lease.release()
-            if isinstance(fault, OSError):
-                raise NotFree(f"{_device(name)} cannot be leased: {fault.strerror}: {fault.filename}") from None
-            raise NotFree(f"{_device(name)} is used by {holder(name) or 'another process'}") from None
-    for lease in taken:
-        lease.write(what)
-    return taken
-
-
-def _taken(name: str, per_gpu: int, used_bytes: int | None) -> Lease:
-    """The lease of the device, or with `per_gpu` that of its first free slot. Raises Taken or OSError."""
-    for slot in range(1, per_gpu + 1) if per_gpu > 1 else (0,):
-        path = _file(_key(name, slot), _LOCK)
-        if slot and locks.held(path):
-            continue
-        lock = locks.take(path, _LOOK_ATTEMPTS, of_all_users=True)
-        others = tuple(holder for number, holder in _sharers(name) if number != slot)
-        joins = slot and (not others or replace(others[0], sharers=others).can_be_joined(per_gpu))
-        if (others and not joins) or (slot and locks.held(_file(name, _LOCK))):
-            lock.release()
-            break
-        if slot:
-            remove_record(name)  # it says that the GPU was stuck
-        return Lease(name, lock, others[0].used_bytes if others else used_bytes, slot=slot, per_gpu=per_gpu)
-    raise locks.Taken
-
-
-@contextlib.contextmanager
-def choosing() -> Iterator[None]:
-    """A context that holds the lock under which devices are read, chosen and leased. Only one process of the machine
-    can hold it. Raises NotFree if others hold it for ten seconds, or if the folder of the leases cannot be used.
-    """
-    try:
-        lock = locks.take(folder() / _CHOOSING, _CHOOSING_ATTEMPTS, of_all_users=True)
-    except locks.Taken:
-        raise NotFree("another process has been choosing GPUs for 10 s; try again") from None
-    except OSError as fault:
-        raise NotFree(f"GPUs cannot be leased: {fault.strerror}: {fault.filename}; {FOLDER} names a folder") from None
-    with lock:
-        yield
-
-
 def holder(name: str) -> Holder | None:
     """Who holds the lease or its slots (perhaps only a name), or whose ended run has left the device `stuck`."""
     try:
-        is_held = locks.held(_file(name, _LOCK))
-        sharers = () if is_held else tuple(holder for _, holder in _sharers(name))
+        slots = held_slots(name)
     except OSError:
         return None
-    if is_held:
-        return _recorded(name, name)
-    if sharers:
-        return replace(sharers[0], sharers=sharers)
+    if slots:
+        return holder_of(name, slots)
     return max((about for about, _ in _records_of(name) if about.stuck), key=lambda each: each.since, default=None)
 
 
-def _sharers(name: str) -> Iterator[tuple[int, Holder]]:
+def held_slots(name: str) -> list[int]:
+    """The leased slots of a device; 0 is the device itself. Raises OSError."""
+    held = [0] if locks.held(lock_file(name)) else []
     for slot in range(1, MOST_SHARING + 1):
-        is_held = locks.held(_file(_key(name, slot), _LOCK))
+        is_held = locks.held(lock_file(name, slot))
         if is_held is None:  # slots are made in their order
-            return
-        if is_held:
-            yield slot, _recorded(name, _key(name, slot))
+            break
+        held += [slot] * is_held
+    return held
 
 
-def _recorded(name: str, key: str) -> Holder:
-    alive = (about for about, process in _records_of(key) if process is None or process.alive())
-    return replace(max(alive, key=lambda each: each.since, default=Holder(name)), name=name)
+def holder_of(name: str, slots: Sequence[int]) -> Holder:
+    """Who holds these slots of a device: the first holder, with all as `sharers`, or who holds the device itself."""
+    holders = []
+    for slot in slots:
+        alive = (about for about, process in _records_of(key_of(name, slot)) if process is None or process.alive())
+        holders.append(replace(max(alive, key=lambda each: each.since, default=Holder(name)), name=name))
+    return replace(holders[0], sharers=tuple(holders) if slots[0] else ())
 
 
 def holders() -> dict[str, Holder]:
@@ -212,27 +121,9 @@ def holders() -> dict[str, Holder]:
         names = [entry.name.removesuffix(_LOCK) for entry in os.scandir(folder()) if entry.name.endswith(_LOCK)]
     except OSError:
         return {}
-    devices = dict.fromkeys(name.partition(_SLOT)[0] for name in names if f"{name}{_LOCK}" != _CHOOSING)
+    devices = dict.fromkeys(name.partition(SLOT)[0] for name in names if f"{name}{_LOCK}" != CHOOSING)
     all_of = {name: holder(name) for name in devices}
     return {name: who for name, who in all_of.items() if who is not None}
-
-
-def environment(leases: Sequence[Lease]) -> dict[str, str]:
-    """The variable that names the leases to a process that inherits them."""
-    return {locks.LEASED: ",".join(f"{lease.lock.fd} {lease.key}" for lease in leases)} if leases else {}
-
-
-def inherited(variable: str | None) -> list[Lease]:
-    """The leases that LEASED names, which children do not inherit. One that cannot be taken over is left out."""
-    leases = []
-    for entry in (variable or "").split(","):
-        number, _, key = entry.partition(" ")
-        with contextlib.suppress(ValueError, locks.Taken, OSError):
-            name, _, slot = key.partition(_SLOT)
-            fields = dict(typed.read_entries(record_file(key), _HolderRecord).value)
-            used_bytes, per_gpu = fields.get("used_bytes"), fields.get("per_gpu") or 1
-            leases.append(Lease(name, locks.inherited(int(number)), used_bytes, fields, int(slot or 0), per_gpu))
-    return leases
 
 
 # ---- the folder -----------------------------------------------------------------------------------
@@ -259,7 +150,7 @@ def _verify(path: Path) -> None:
     if not stat.S_ISDIR(about.st_mode):
         raise OSError(20, "is no folder", str(path))
     # Another process may have made it at this moment, and not set its mode yet.
-    for _ in range(_LOOK_ATTEMPTS):
+    for _ in range(LOOK_ATTEMPTS):
         if stat.S_IMODE(path.lstat().st_mode) == _ALL_USERS:
             return
         time.sleep(locks.RETRY_SECONDS)
@@ -268,8 +159,13 @@ def _verify(path: Path) -> None:
     path.chmod(_ALL_USERS)
 
 
-def _key(name: str, slot: int) -> str:
-    return f"{name}{_SLOT}{slot}" if slot else name
+def key_of(name: str, slot: int) -> str:
+    return f"{name}{SLOT}{slot}" if slot else name
+
+
+def lock_file(name: str, slot: int = 0) -> Path:
+    """Of a device, or of one of its slots. Raises OSError."""
+    return _file(key_of(name, slot), _LOCK)
 
 
 def _file(name: str, suffix: str) -> Path:
@@ -278,7 +174,7 @@ def _file(name: str, suffix: str) -> Path:
 
 def _records_of(name: str) -> Iterator[tuple[Holder, Process | None]]:
     """Each holder on record, with its process if it is not in another container; none from before the last boot."""
-    for user, fields in records(name, _HolderRecord):
+    for user, fields in records(name, HolderRecord):
         place = Place.read(fields)
         process = Process.read(fields) if place is not None and place.is_here else None
         if place is not None and not place.shares_kernel:
@@ -334,12 +230,7 @@ def belongs_to(path: Path, user_id: int) -> bool:
     return about.st_uid == user_id and stat.S_ISREG(about.st_mode)
 
 
-def _device(name: str) -> str:
-    return "the CPU" if name == CPU else name
-
-
 # ---- tickets --------------------------------------------------------------------------------------
-
 
 # Which users of this machine wait for devices, so that the queues of several users take turns. A ticket counts only
 # while the process that has written it is alive. Tickets are a courtesy: nothing enforces the turns.

@@ -25,13 +25,13 @@ from tests.doors.engine import (
     RunError,
     Ticket,
     adding,
+    devices,
     entries,
     events,
-    free_gpus,
-    lease,
     options_json,
     presets,
     proofs_folder,
+    records,
     runs,
     this_machine,
 )
@@ -95,7 +95,7 @@ def test_a_run_fits_on_a_gpu_that_has_the_memory_and_is_not_leased(changes: dict
 
 
 def test_a_run_joins_runs_of_its_home_with_the_same_number_while_there_is_a_place() -> None:
-    me, folder = lease.user_name(os.geteuid()), str(runs_folder() / "a")
+    me, folder = records.user_name(os.geteuid()), str(runs_folder() / "a")
     ours = Holder("GPU-1", me, 1, run=folder, per_gpu=3)
     others = [replace(ours, user="eve"), replace(ours, run="/elsewhere/runs/a"), replace(ours, per_gpu=4)]
     shared = {"none": (), "one": (ours,), "two": (ours,) * 2, "full": (ours,) * 3}
@@ -112,10 +112,10 @@ def test_the_turn_is_of_users_with_fewer_devices_then_of_those_who_wait_longer()
         "fewer": Ticket("d", 1, 1, 101.0), "more": Ticket("e", 1, 1, 99.0), "on the CPU": Ticket("f", 1, 1, 99.0, True),
     }  # fmt: skip
     held = {"me": 2, "a": 2, "b": 2, "c": 2, "d": 1, "e": 3}
-    before = list(lease.before(ours, list(kinds.values()), held))
+    before = list(records.before(ours, list(kinds.values()), held))
     assert [name for name, ticket in kinds.items() if ticket in before] == ["longer", "fewer"]
-    assert list(lease.before(ours, [kinds["shorter"]], {"me": 1})) == [kinds["shorter"]], "it has none"
-    assert list(lease.before(ours, [kinds["longer"]], {"a": 1})) == [], "we have none"
+    assert list(records.before(ours, [kinds["shorter"]], {"me": 1})) == [kinds["shorter"]], "it has none"
+    assert list(records.before(ours, [kinds["longer"]], {"a": 1})) == [], "we have none"
 
 
 # ---- the devices of a start ----------------------------------------------------------------------
@@ -138,48 +138,48 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GpuUse]]:
     """The use of three GPUs, as a test changes it; none is leased after it."""
     made = list(THREE_FREE)
     monkeypatch.setattr(this_machine, "read", lambda: box(*GPUS))
-    monkeypatch.setattr(free_gpus, "read", lambda: made)
-    monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "0")
+    monkeypatch.setattr(devices, "read", lambda: made)
+    monkeypatch.setenv(devices.IDLE_VARIABLE, "0")
     yield made
-    assert lease.holders() == {}
+    assert records.holders() == {}
 
 
 def test_named_gpus_are_used_even_if_another_has_leased_one_unless_the_run_is_queued(uses: list[GpuUse]) -> None:
-    (held,) = lease.take(["GPU-1"], "words")
+    (held,) = devices.take(["GPU-1"], "words")
     named = options("visible=[2,1,0]", "strategy.kind=mirrored")
-    devices = free_gpus.lease_devices(named, "digits")
-    assert devices.options == named
-    assert [each.name for each in devices.leases] == ["GPU-2", "GPU-0"]
-    assert [each.used_bytes for each in devices.leases] == [2 * MIB, 0]
-    devices.release()
+    leased = devices.lease_devices(named, "digits")
+    assert leased.options == named
+    assert [each.name for each in leased.leases] == ["GPU-2", "GPU-0"]
+    assert [each.used_bytes for each in leased.leases] == [2 * MIB, 0]
+    leased.release()
     with pytest.raises(NotFree, match=r"GPU-1 is used by .*words"):
-        free_gpus.lease_devices(named, "digits", among=["GPU-0", "GPU-1", "GPU-2"])
+        devices.lease_devices(named, "digits", among=["GPU-0", "GPU-1", "GPU-2"])
     held.release()
     single = options("visible=[2,1]")
     for all_visible, names in ((False, ["GPU-2"]), (True, ["GPU-1", "GPU-2"])):
-        devices = free_gpus.lease_devices(single, "digits", all_visible=all_visible)
-        assert sorted(each.name for each in devices.leases) == names
-        devices.release()
+        leased = devices.lease_devices(single, "digits", all_visible=all_visible)
+        assert sorted(each.name for each in leased.leases) == names
+        leased.release()
 
 
 def test_a_run_that_shares_its_gpu_gets_its_part_of_memory_and_threads_in_the_queue_alone(
     uses: list[GpuUse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = options("visible=free:1", "per_gpu=2")
-    devices = free_gpus.lease_devices(asked, "digits", among=["GPU-1"])
-    assert devices.options.device == replace(
+    leased = devices.lease_devices(asked, "digits", among=["GPU-1"])
+    assert leased.options.device == replace(
         asked.device, visible=["GPU-1"], memory_limit_mb=int(0.95 * 40 * 1024 / 2 - 768), intra_op_threads=4,
         inter_op_threads=4,
     )  # fmt: skip
-    assert [each.key for each in devices.leases] == ["GPU-1~1"]
-    devices.release()
-    devices = free_gpus.lease_devices(asked, "digits")
-    assert devices.options.device == replace(asked.device, visible=["GPU-0"])
-    assert [each.key for each in devices.leases] == ["GPU-0"]
-    devices.release()
+    assert [each.key for each in leased.leases] == ["GPU-1~1"]
+    leased.release()
+    leased = devices.lease_devices(asked, "digits")
+    assert leased.options.device == replace(asked.device, visible=["GPU-0"])
+    assert [each.key for each in leased.leases] == ["GPU-0"]
+    leased.release()
     monkeypatch.setattr(this_machine, "read", lambda: box(replace(GPUS[0], memory_total_bytes=1700 * MIB)))
     with pytest.raises(RunError, match=r"leave each less than 64\.0 MiB of .*: set run\.per_gpu to less than 2$"):
-        free_gpus.lease_devices(asked, "digits", among=["GPU-0"])
+        devices.lease_devices(asked, "digits", among=["GPU-0"])
 
 
 # ---- looking at them for some seconds ------------------------------------------------------------
@@ -190,10 +190,9 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *looks: dict[int, dict[str, Any]] | None) -> None:
         self.now, self.slept, self._looks = 100.0, list[float](), list(looks)
-        monkeypatch.setattr(free_gpus, "read", self.read)
-        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
-        monkeypatch.setattr(free_gpus, "time", clock)
-        monkeypatch.setattr(free_gpus, "time", clock)
+        monkeypatch.setattr(devices, "read", self.read)
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep, time=lambda: 1e9)
+        monkeypatch.setattr(devices, "time", clock)
         monkeypatch.setattr(this_machine, "read", lambda: box(*GPUS))
 
     def read(self) -> list[GpuUse]:
@@ -208,16 +207,16 @@ class Looks:
 
 
 def test_a_gpu_is_chosen_if_it_was_idle_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(free_gpus.IDLE_VARIABLE, "5")
+    monkeypatch.setenv(devices.IDLE_VARIABLE, "5")
     busy = {"busy": 0.5}
     looks = Looks(monkeypatch, {}, {0: busy}, {}, {})
     told: list[str] = []
-    devices = free_gpus.lease_devices(options("visible=free:2"), "digits", told.append)
-    assert devices.options.device.visible == ["GPU-1", "GPU-2"], "the first was in use in between"
+    leased = devices.lease_devices(options("visible=free:2"), "digits", told.append)
+    assert leased.options.device.visible == ["GPU-1", "GPU-2"], "the first was in use in between"
     assert (told, looks.slept) == (["looking for 5 s whether GPU 0, 1, 2 stay idle"], [2.0, 2.0, 1.0])
-    devices.release()
+    leased.release()
     Looks(monkeypatch, {0: busy, 1: busy}, {0: busy, 1: busy}, {}, {})
-    free_gpus.lease_devices(options("visible=free:1"), "digits", told.append).release()
+    devices.lease_devices(options("visible=free:1"), "digits", told.append).release()
     assert told.pop() == "looking for 5 s whether GPU 2 stays idle"
     for seen, slept, words in (
         (({}, {0: busy, 1: busy}, {}), [2.0], "needs 2 GPUs, and 1 can be had: GPU 0: busy for 50 % of the time; "
@@ -228,13 +227,13 @@ def test_a_gpu_is_chosen_if_it_was_idle_at_each_look(monkeypatch: pytest.MonkeyP
     ):  # fmt: skip
         looks = Looks(monkeypatch, *seen)
         with pytest.raises(NotFree) as refusal:
-            free_gpus.lease_devices(options("visible=free:2"), "digits")
+            devices.lease_devices(options("visible=free:2"), "digits")
         assert (str(refusal.value), looks.slept) == (words, slept)
     looks = Looks(monkeypatch, {})
-    devices = free_gpus.lease_devices(options("visible=free:1"), "digits", told.append, among=["GPU-2"])
-    assert (devices.options.device.visible, looks.slept, len(told)) == (["GPU-2"], [], 1), "the queue has looked"
-    devices.release()
-    assert lease.holders() == {}
+    leased = devices.lease_devices(options("visible=free:1"), "digits", told.append, among=["GPU-2"])
+    assert (leased.options.device.visible, looks.slept, len(told)) == (["GPU-2"], [], 1), "the queue has looked"
+    leased.release()
+    assert records.holders() == {}
 
 
 def test_gpus_are_given_back_when_their_memory_is_free_and_one_that_stays_full_is_stuck(
@@ -242,29 +241,29 @@ def test_gpus_are_given_back_when_their_memory_is_free_and_one_that_stays_full_i
 ) -> None:
     full = {"memory_used_bytes": 5 * GIB}
     looks = Looks(monkeypatch, {0: full, 1: full}, {0: full, 1: full}, {1: full | {"processes": (BOB,)}})
-    leases = lease.take(["GPU-0", "GPU-1", CPU], "digits", {"GPU-0": 0, "GPU-1": 4 * GIB})
+    leases = devices.take(["GPU-0", "GPU-1", CPU], "digits", {"GPU-0": 0, "GPU-1": 4 * GIB})
     held: list[list[str]] = []
     sleep = looks.sleep
 
     def noted(seconds: float) -> None:
-        held.append(sorted(lease.holders()))
+        held.append(sorted(records.holders()))
         sleep(seconds)
 
-    monkeypatch.setattr(free_gpus.time, "sleep", noted)  # type: ignore[attr-defined]
+    monkeypatch.setattr(devices.time, "sleep", noted)  # type: ignore[attr-defined]
     reason = "its run has ended, and 5.0 GiB of its memory are still in use, by bob's python"
-    assert free_gpus.give_back(leases) == [f"GPU 1 is stuck: {reason}"]
+    assert devices.give_back(leases) == [f"GPU 1 is stuck: {reason}"]
     assert (looks.slept, held) == ([0.5] * 20, [["GPU-0", "GPU-1"]] * 2 + [["GPU-1"]] * 18)
-    who = lease.holder("GPU-1")
+    who = records.holder("GPU-1")
     assert who is not None
     assert (who.stuck, who.what) == (reason, "digits")
-    (again,) = lease.take(["GPU-1"], "words", {"GPU-1": 5 * GIB - free_gpus.LEFT_BYTES})
-    assert (free_gpus.give_back([again]), lease.holders()) == ([], {}), "it had as much before"
+    (again,) = devices.take(["GPU-1"], "words", {"GPU-1": 5 * GIB - devices.LEFT_BYTES})
+    assert (devices.give_back([again]), records.holders()) == ([], {}), "it had as much before"
     looks = Looks(monkeypatch, None)
-    assert free_gpus.give_back(lease.take(["GPU-0"], "words", {"GPU-0": 0})) == []
-    assert (looks.slept, lease.holders()) == ([], {}), "nobody knows whether it is free"
-    unknown = lease.take(["GPU-2"], "words")
+    assert devices.give_back(devices.take(["GPU-0"], "words", {"GPU-0": 0})) == []
+    assert (looks.slept, records.holders()) == ([], {}), "nobody knows whether it is free"
+    unknown = devices.take(["GPU-2"], "words")
     Looks(monkeypatch, {2: full})
-    assert (free_gpus.give_back(unknown), free_gpus.give_back([])) == ([], [])
+    assert (devices.give_back(unknown), devices.give_back([])) == ([], [])
 
 
 # ---- the memory that a run needs -----------------------------------------------------------------
@@ -302,13 +301,13 @@ def test_two_other_batch_sizes_predict_the_memory_also_if_only_trials_have_measu
     """As `gputui fit-batch --dry-run` measures a quarter and half of the batch."""
     ended(in_trials("01-s"), 64, 1000, "train.steps_per_epoch=30", "train.decay_steps=100", "seed=3")
     with pytest.raises(NotMeasuredError, match=r"no run with these settings.*\ngputui fit-batch --dry-run"):
-        free_gpus.memory_need(in_batches(256))
+        devices.memory_need(in_batches(256))
     ended(in_trials("02-s"), 128, 1640)
-    need = free_gpus.memory_need(in_batches(256))
+    need = devices.memory_need(in_batches(256))
     assert need.bytes == with_margin(2920)
     assert need.prediction == "predicted from batch sizes 64 and 128"
     ended(in_trials("03-s"), 32, 680)
-    assert free_gpus.memory_need(in_batches(256)).prediction == "predicted from batch sizes 32, 64 and 128"
+    assert devices.memory_need(in_batches(256)).prediction == "predicted from batch sizes 32, 64 and 128"
 
 
 def test_other_settings_and_trainings_that_ran_out_of_memory_predict_nothing() -> None:
@@ -321,12 +320,12 @@ def test_other_settings_and_trainings_that_ran_out_of_memory_predict_nothing() -
     runs.Run(in_runs("00006")).path.mkdir()
     for batch in (128, 256):
         with pytest.raises(NotMeasuredError):
-            free_gpus.memory_need(in_batches(batch))
+            devices.memory_need(in_batches(batch))
 
 
-def gpu(index: int, free_mb: int) -> free_gpus.GpuUse:
+def gpu(index: int, free_mb: int) -> devices.GpuUse:
     total = 24_000 * MB
-    return free_gpus.GpuUse(index, f"GPU-{index}", "NVIDIA A10", None, total, total - free_mb * MB, 0.0, ())
+    return devices.GpuUse(index, f"GPU-{index}", "NVIDIA A10", None, total, total - free_mb * MB, 0.0, ())
 
 
 def test_a_start_and_the_queue_say_from_what_the_memory_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,15 +336,15 @@ def test_a_start_and_the_queue_say_from_what_the_memory_is_predicted(monkeypatch
     uses = [gpu(0, 3000), gpu(1, 3000)]
     gpus = tuple(Gpu(use.index, use.uuid, use.name, (8, 6), use.memory_total_bytes) for use in uses)
     box = Machine(gpus, "", 8, 64 * 1024**3)
-    monkeypatch.setattr(free_gpus, "read", lambda: uses)
+    monkeypatch.setattr(devices, "read", lambda: uses)
     needs = "needs a GPU with 3.9 GiB free (predicted from batch sizes 64 and 128); "
-    why = free_gpus.why_not(asked, box)
+    why = devices.why_not(asked, box)
     assert why.startswith(f"{needs}GPU 0: 2.9 GiB are free of the 3.9 GiB needed")
     uses[:] = [gpu(0, 20_000), gpu(1, 5000)]
     monkeypatch.setattr(this_machine, "read", lambda: box)
-    devices = free_gpus.lease_devices(asked, "quickstart", said.append)
-    assert [each.name for each in devices.leases] == ["GPU-1"]
-    devices.release()
+    leased = devices.lease_devices(asked, "quickstart", said.append)
+    assert [each.name for each in leased.leases] == ["GPU-1"]
+    leased.release()
     assert said == ["needs 3.9 GiB on each GPU, predicted from batch sizes 64 and 128"]
     entry = adding.queue_preset(presets.resolve("quickstart", ["batch_size=256", "visible=fits:1"]))
     trainings = Trainings((Device(Gpu(0, "GPU-0", memory_total_bytes=3000 * MB), "bob's python"),))
