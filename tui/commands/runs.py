@@ -20,18 +20,15 @@ if is_called():
 
     from ...engine import runs as run_folders
     from ...engine.compare import comparison as comparisons
-    from ...engine.compare.comparison import Comparison
     from ...engine.files.values import to_json
     from ...engine.files.writing import used_bytes
     from ...engine.runs import Run, run_cluster, titles, trash
     from ...engine.runs.events import fields_of
     from ...engine.runs.run import STATE_LABELS, WAITING
     from ...engine.runs.trash import Deletable, Reserve
-    from ...engine.text_table import Bars
     from ...engine.text_table import Table as DrawnTable
-    from ...engine.units import NONE, counted, size
+    from ...engine.units import counted, size
     from ..base.glyphs import takes_keys
-    from ..drawing import interval_bar
     from ..printing.plain_tables import show_table
     from ..reading.run_columns import COLUMNS, ONLY_GOING_ON, SPEED, STEP_TIME
     from ..reading.run_list import Entry, entry_of, folded, measured
@@ -293,23 +290,11 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
         if form is None:
             head, *rows = wording.table_rows(comparison)
             show_table(DrawnTable(head, rows, right=range(1, len(head))))
-            _show_bars(comparison)
+            names = wording.distinct_names(comparison.titles, comparison.names)
+            if (speeds := wording.speeds(comparison, names)) is not None:
+                print()
+                show_table(speeds)
+                print()
             print("\n".join(wording.remarks(comparison)))
         else:
             print({"markdown": as_markdown, "csv": as_csv, "json": as_json}[form](comparison))
-
-
-def _show_bars(comparison: Comparison) -> None:
-    """Print the speeds as bars. Nothing is printed if no speed can be compared."""
-    row = interval_bar.speeds(comparison)
-    if row is None:
-        return
-    places = range(1, len(comparison.runs))
-    moments, short = wording.moments_of(comparison.runs), wording.short_names(comparison)
-    names = wording.distinct_names(comparison.titles, moments, short)
-    cells = [[clean(names[at]), wording.change_text(row, at) or NONE, interval_bar.word(row, at)] for at in places]
-    last = "" if row.noise else interval_bar.NO_SPREAD
-    bars = Bars([interval_bar.interval(row, at) for at in places], after=1)
-    print()
-    show_table(DrawnTable(["", interval_bar.HEAD, last], cells, right=[1], bars=bars))
-    print()

@@ -24,8 +24,8 @@ from ..base.errors import clean
 from ..base.settings import Charts
 from ..base.themes import colour, painted_colour
 from ..drawing import charts as drawn_charts
-from ..drawing import interval_bar
 from ..drawing.charts import MOST_COMPARED
+from ..drawing.interval_bar import table_rows
 from ..drawing.plot.curves import Plot, colour_of, in_one_chart
 from ..drawing.rows import Row
 from ..reading.run.reader import RunReader
@@ -169,7 +169,6 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
         changes."""
         titles = wording.distinct(comparison.titles)
         pinned = comparison.baseline if comparison.choice == "pinned" else ""
-        short = wording.short_names(comparison)
         marks = [" (baseline)" if run == pinned else "" for run in comparison.runs]
         least = max(HEAD_WIDTH, (self.size.width - LABEL_WIDTH) // max(1, len(comparison.runs)) - BESIDE)
         longest = max((len(title.whole) for title in titles), default=0)
@@ -182,20 +181,19 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
             return taken + 2 * (len(widths) - (noise == [""])) + scrollbar <= self.size.width
 
         def cut(names: Sequence[str], room: int) -> list[str]:
-            return [clean(name if len(name) <= room else f"{name[: room - 2]}..") for name in names]
+            return [name if len(name) <= room else f"{name[: room - 2]}.." for name in names]
 
         def marked(names: Sequence[str]) -> list[str]:
             return [name + mark for name, mark in zip(names, marks, strict=True)]
 
-        names = wording.distinct_names(titles, wording.moments_of(comparison.runs), short)
+        names, named = wording.distinct_names(titles, comparison.names), [*zip(comparison.names, titles, strict=True)]
         whole = [
-            marked([clean(f"{name} {title.within(room)}".strip()) for name, title in zip(short, titles, strict=True)])
+            marked([clean(f"{name} {title.within(room)}") for name, title in named])
             for room in range(max(least, longest), least - 1, -1)
         ]
         brief = [cut(names, room) for room in range(least, LEAST_HEAD - 1, -1)]
         candidates = [*whole, *(marked(heads) for heads in brief if len(set(heads)) == len(heads))]
-        fallback = marked(list(map(clean, names))) if all(short) else whole[-1]
-        return next(((heads, True) for heads in candidates if fits(heads)), (fallback, False))
+        return next(((heads, True) for heads in candidates if fits(heads)), (marked(names), False))
 
     def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
         """Each column is as wide as its widest cell. The cursor stays in its row and moves to the first run."""
@@ -236,8 +234,8 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
             remarked.append(f"{short}; {zoom}, {first} and {self.app.key('zoom_in')} zoom in on it")
         bars: list[Row] = []
         if self.comparison is not None and self.size.height >= HIGH:
-            names = self.names_of(self.comparison)[1][:MOST_COMPARED]
-            bars = interval_bar.rows(self.comparison, names, width, self.glyphs)
+            speeds = wording.speeds(self.comparison, self.names_of(self.comparison)[1][:MOST_COMPARED])
+            bars = table_rows(speeds, width, self.glyphs) if speeds is not None else []
         # The table needs the room if they would take more than a BARS-th of the screen.
         drawn = [[], *bars] if bars and len(bars) < self.size.height // BARS else []
         return [*drawn, *([(line, "label")] for text in remarked for line in textwrap.wrap(text, max(1, width)))]
@@ -311,11 +309,8 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
     @staticmethod
     def names_of(comparison: Comparison) -> tuple[list[str], list[str]]:
         """Return the names of the compared runs, made of their differences, and the same in SHORT_NAME characters."""
-        moments, titles = wording.moments_of(comparison.runs), wording.distinct(comparison.titles)
-        first = wording.short_names(comparison)
-        names = wording.distinct_names(titles, moments, first)
-        short = wording.in_brief(names, titles, moments, SHORT_NAME, first)
-        return list(map(clean, names)), list(map(clean, short))
+        titles = wording.distinct(comparison.titles)
+        return wording.distinct_names(titles, comparison.names), wording.in_brief(titles, comparison.names, SHORT_NAME)
 
     def colours(self) -> list[int]:
         """Return the number of the colour of each run, from 0; no two of the first MOST_COMPARED have the same."""

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 
-from ...engine import units
+from ...engine import figures, units
 from ...engine.compare.comparison import Comparison, FigureRow, OptionRow, SeedFigure, SeedGroup
 from ...engine.files.values import to_json
 from ...engine.runs.titles import Title
-from ...engine.text_table import Table, escaped
+from ...engine.text_table import Bars, Table, around, escaped
 from ..base.errors import clean
 
 WITHIN = "~ is within the spread of repeats"
+NO_SPREAD = "no repeats: spread not known"
 NO_EFFECT = "options in parentheses did nothing in that run"
 
 
@@ -71,52 +69,22 @@ def distinct(titles: Sequence[Title]) -> list[Title]:
     return [replace(title, changes=tuple(word for word in title.changes if word not in common)) for title in titles]
 
 
-def distinct_names(titles: Sequence[Title], moments: Sequence[str], short: Sequence[str] = ()) -> list[str]:
-    """Return different names: short name and changes, the preset if presets differ, else the start time."""
+def distinct_names(titles: Sequence[Title], names: Sequence[str]) -> list[str]:
+    """Return the names of runs with their changes, or with the preset too if presets differ."""
     alike = len({title.preset for title in titles}) == 1
-    names = [" ".join(title.changes) or title.preset if alike else title.whole for title in titles]
-    return [
-        f"{first} {name}" if first else f"{name} {moment}" if names.count(name) > 1 else name
-        for first, name, moment in zip(short or [""] * len(names), names, moments, strict=True)
-    ]
+    about = (" ".join(title.changes) or title.preset if alike else title.whole for title in titles)
+    return [clean(f"{name} {text}") for name, text in zip(names, about, strict=True)]
 
 
-def short_names(comparison: Comparison) -> list[str]:
-    return [name if name != run else "" for name, run in zip(comparison.names, comparison.runs, strict=True)]
-
-
-def in_brief(
-    names: Sequence[str], titles: Sequence[Title], moments: Sequence[str], width: int, short: Sequence[str]
-) -> list[str]:
-    """Return the names in `width` characters: if one is longer, its short name and what of it fits, else the time."""
+def in_brief(titles: Sequence[Title], names: Sequence[str], width: int) -> list[str]:
+    """Return what `distinct_names` returns in `width` characters: of a longer one the name and what of it fits."""
     alike = len({title.preset for title in titles}) == 1
     brief = []
-    for name, first, title, moment in zip(names, short, titles, moments, strict=True):
-        room = width - len(first) - 1
+    for whole, name, title in zip(distinct_names(titles, names), names, titles, strict=True):
+        room = max(0, width - len(name) - 1)
         about = title.changes_within(room) if alike else title.preset[:room]
-        brief.append(name if len(name) <= width else f"{first} {about}".strip() if first else moment)
+        brief.append(whole if len(whole) <= width else clean(f"{name} {about}")[:width].strip())
     return brief
-
-
-def moments_of(ids: Sequence[str]) -> list[str]:
-    """Return the start times from ids, as short as they differ: `14:05`, `14:05:07` or `Sep 21 14:05`."""
-    matches = [re.match(r"\d{8}-\d{6}(?=-)", id_) for id_ in ids]
-    times = [datetime.strptime(match[0], "%Y%m%d-%H%M%S") if match else None for match in matches]
-    one_day = len({time.date() for time in times if time}) <= 1
-    day = "" if one_day else "%b %d " if len({time.year for time in times if time}) <= 1 else "%Y-%m-%d "
-    candidates = [
-        [time.strftime(day + clock) if time else id_ for time, id_ in zip(times, ids, strict=True)]
-        for clock in ("%H:%M", "%H:%M:%S")
-    ]
-    candidates.append([name + number for name, number in zip(candidates[-1], _numbers(ids), strict=True)])
-    return next((names for names in candidates if len(set(names)) == len(names)), list(ids))
-
-
-def _numbers(ids: Sequence[str]) -> list[str]:
-    # Such as `-2` for a run of the same second as another, else empty. A number in the preset's name is left out.
-    stems = [re.sub(r"-\d{1,3}$", "", id_) for id_ in ids]
-    same = Counter([*set(ids), *(stem for stem, id_ in zip(stems, ids, strict=True) if stem != id_)])
-    return [id_[len(stem) :] if same[stem] > 1 else "" for stem, id_ in zip(stems, ids, strict=True)]
 
 
 def value_text(row: FigureRow, value: float | None) -> str:
@@ -140,6 +108,20 @@ def noise_text(row: FigureRow, *, short: bool = False) -> str:
 
 def _unit_of_change(row: FigureRow, short: bool) -> str:
     return ("pts" if short else "points") if row.unit == "share" else "%"
+
+
+def speeds(comparison: Comparison, names: Sequence[str]) -> Table | None:
+    """Return the differences of the speeds from the baseline with bars, one row for each of `names` but the first;
+    None if no speed can be compared."""
+    row = next((row for row in comparison.figures if row.key == "samples_per_second"), None)
+    if row is None or all(change is None for change in row.changes[1:]):
+        return None
+    places = range(1, len(names))
+    chances = {at: "may be chance" if row.exceeds_noise(at) is False else "" for at in places}
+    cells = [[names[at], change_text(row, at) or units.NONE, chances[at]] for at in places]
+    head = f"{figures.of_run(row.key).head}, difference"
+    bars = Bars([around(row.changes[at], row.noise) for at in places], after=1)
+    return Table(["", head, "" if row.noise else NO_SPREAD], cells, right=[1], bars=bars)
 
 
 def option_text(row: OptionRow, position: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -26,12 +26,11 @@ from ...base.themes import colour, painted_colour
 from ...drawing.plot.curves import style_of
 from ...drawing.rows import fitting
 from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
-from ...reading.run_list import Entry, folded, queue_first, when_text
+from ...reading.run_list import Entry, folded, queue_first
 from ...widgets.key_footer import KeyHints
 from ...widgets.search_marks import mark_cell
 from ...widgets.table import Column, OpeningTable
 from ...word_search import Hit, best_first
-from ...wording.comparison import moments_of
 from ...wording.run import ASKED_FOR
 from ..dialogs import ListDialog
 
@@ -166,7 +165,6 @@ class RunsTable(OpeningTable):
         self._entries: Mapping[str, Entry] = {}  # the rows
         self.matching = 0  # runs that match the filter
         self.in_closed = ""  # how many of them are in closed sweeps, in words; empty for none
-        self._times: Mapping[str, str] = {}  # by the run's id: of runs with equal title and date
         self._one_preset = False  # of all shown runs: titles that are too long leave it out
 
     def show(
@@ -202,7 +200,6 @@ class RunsTable(OpeningTable):
         rows = dict(islice(shown.items(), most))  # thousands of rows take a second
         by_id = {hit.item.run.id: hit for hit in hits if hit.item.run.id in rows}
         searched = hits[0].words if hits else ()
-        self._times = _times(rows.values())
         self._one_preset = len({entry.title.preset for entry in rows.values()}) == 1
         scrolls = len(shown) > self.size.height - self.header_height
         width = columns - MARK - scrolls * self.styles.scrollbar_size_vertical
@@ -260,7 +257,7 @@ class RunsTable(OpeningTable):
         entry = hit.item
         runs = [trial.run for trial in entry.trials] if entry.group else [entry.run]
         marked = all(run.id in all_marked for run in runs)
-        made_of = (entry, marked, widths, self._times.get(entry.run.id), self._one_preset, hit.words, self.app.theme)
+        made_of = (entry, marked, widths, self._one_preset, hit.words, self.app.theme)
         former = self._rows.get(entry.run.id)
         if former is not None and former.made_of == made_of:
             return former
@@ -279,7 +276,6 @@ class RunsTable(OpeningTable):
             style = painted_colour(self.app, style_of(entry.number)) if entry.number else ""
             return Text(column.show(entry), style=style, no_wrap=True)
         if name == "run":
-            time = self._times.get(entry.run.id, "")
             name = f"{entry.name} " if entry.number and "name" not in self.names else ""
             colour_of_run = painted_colour(self.app, "label" if entry.group else style_of(entry.number))
             if entry.group:
@@ -287,29 +283,16 @@ class RunsTable(OpeningTable):
             elif entry.sweep:
                 name = f"  {name}"
             room = width - len(name)
-            title = entry.title.within(room - len(time) - 1 if time else room)
+            title = entry.title.within(room)
             if entry.number and (self._one_preset or entry.sweep) and len(entry.title.whole) > room:
                 title = entry.title.changes_within(room) or title
-            return Text.assemble((name, colour_of_run), clean(f"{title} {time}".rstrip()), no_wrap=True)
+            return Text.assemble((name, colour_of_run), clean(title), no_wrap=True)
         if name == "state":
             sign, style = _state(entry, self._glyphs)
             text = fitting(f"{sign} {entry.state_word}", width, self._glyphs)
             return Text(text, style=colour(self.app, style), no_wrap=True)
         text = fitting(clean(column.show(entry)), width, self._glyphs)
         return Text(f"{text:>{width}}" if column.right else text, no_wrap=True)
-
-
-def _times(entries: Collection[Entry]) -> dict[str, str]:
-    """The start time, by id, of each run without a short name that has the same title and date as another."""
-    alike: dict[tuple[str, str], list[Entry]] = {}
-    for entry in (entry for entry in entries if entry.number is None):
-        alike.setdefault((entry.title.whole, when_text(entry.when)), []).append(entry)
-    times: dict[str, str] = {}
-    for group in alike.values():
-        if len(group) > 1:
-            ids = [entry.run.id for entry in group]
-            times |= zip(ids, moments_of(ids), strict=True)
-    return times
 
 
 def _widths(columns: Sequence[RunColumn], entries: Sequence[Entry], width: int, scrolls: bool) -> dict[str, int]:
