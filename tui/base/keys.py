@@ -61,7 +61,7 @@ GRAMMAR = (
     Verb("tune", "T", "Tune", "search for the fastest settings of this preset"),
     Verb("why", "w", "Why", "the diagnosis: what limits the speed"),
     Verb("gpus_of_run", "v", "GPUs", "the GPUs of this run"),
-    Verb("processes", "P", "Processes", "who uses the GPUs: a tree of each user's processes"),
+    Verb("processes", "P", "Processes", "who uses the GPUs: the processes of each user"),
     Verb("log", "l", "Log", "the log"),
     Verb("messages", "m", "Messages", "errors, warnings and messages"),
     Verb("zoom", "z", "Charts", "the charts on the whole screen"),

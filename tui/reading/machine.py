@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from queue import SimpleQueue
 
 from ...engine.gpu import GpuProcess
@@ -16,7 +15,6 @@ from ...engine.leases.devices import GpuUse, IdleNotes, uses_of
 from ...engine.runs import Run
 from ...engine.runs.events import Event
 from ...engine.runs.parsing import dated
-from ...engine.telemetry.gpu_processes import Branch, trees
 from .queue_places import newest_runs
 from .run.gpu_reading import FREE, ShownGpu, numbers
 from .run.snapshot import Snapshot, Store
@@ -26,72 +24,44 @@ UNKNOWN = "not visible"
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the tree: a process, or a user above the user's processes. For a user, `process` is None and `count` is
-    the number of the user's processes on GPUs. `gpus` are the numbers of the GPUs that the process or the user uses,
-    and `memory_bytes` is the memory on all of them."""
+    """A line about the users of GPUs: a process, or a user above the user's processes (then `process` is None, and
+    `count` their number), with the numbers of the used GPUs and the memory on all of them."""
 
     key: str
     text: str
-    edges: tuple[bool, ...] = ()
     process: GpuProcess | None = None
     gpus: tuple[int, ...] = ()
     memory_bytes: float | None = None
-    count: int = 0
-    alike: int = 1
+    count: int = 1
 
 
-@dataclass(frozen=True)
-class Users:
-    """The lines of the tree of users and processes. `unknown` names the GPUs whose processes the driver does not list,
-    with the reason; empty if there are none."""
-
-    lines: tuple[Line, ...] = ()
-    unknown: str = ""
-
-
-@dataclass(frozen=True)
-class _Holder:
-    process: GpuProcess
-    gpus: tuple[int, ...]
-    memory_bytes: float | None
-
-
-def read(gpus: Sequence[ShownGpu]) -> Users:
-    """Return the users and the processes in the readings as a tree, with the present parents and children of the
-    processes."""
-    held = _holders(gpus)
-    lines: list[Line] = []
-    visible = [pid for pid, holder in held.items() if not holder.process.hidden]
-    without_user: list[Line] = []
-    for user, branches in groupby(trees(visible), key=lambda branch: branch.user):
-        below = [_line(branch, held) for branch in branches]
-        if user:
-            lines += [_user(user, below), *below]
-        else:
-            without_user += below
-    placed = {line.process.pid for line in (*lines, *without_user) if line.process is not None}
-    for pid, holder in sorted(held.items()):
-        if pid not in placed:
-            text = holder.process.hidden or holder.process.program or UNKNOWN
-            without_user.append(Line(f"process {pid}", text, (), holder.process, holder.gpus, holder.memory_bytes))
-    if without_user:
-        lines += [_user(UNKNOWN, without_user), *without_user]
-    reasons: dict[str, list[int]] = {}
-    for gpu in gpus:
-        if gpu.processes is None:
-            reasons.setdefault(gpu.missing or gpu.why("processes"), []).append(gpu.index)
-    texts = (f"GPU {numbers(indices)}: {why}" for why, indices in reasons.items())
-    return Users(tuple(lines), "; ".join(texts))
-
-
-def _holders(gpus: Sequence[ShownGpu]) -> dict[int, _Holder]:
+def users_of(gpus: Sequence[ShownGpu]) -> list[Line]:
+    """Return the users, with their processes that use a GPU below each; last the processes of users not known."""
     by_pid: dict[int, list[tuple[int, GpuProcess]]] = {}
     for gpu in gpus:
         for process in gpu.processes or ():
             by_pid.setdefault(process.pid, []).append((gpu.index, process))
-    return {pid: _Holder(_together([process for _, process in on]), tuple(index for index, _ in on),
-                         _sum(process.memory_used_bytes for _, process in on))
-            for pid, on in by_pid.items()}  # fmt: skip
+    by_user: dict[str, list[Line]] = {}
+    for pid, on in by_pid.items():
+        process, memory = _together([each for _, each in on]), _sum(each.memory_used_bytes for _, each in on)
+        text = process.hidden or process.program or UNKNOWN
+        line = Line(f"process {pid}", text, process, tuple(index for index, _ in on), memory)
+        by_user.setdefault(process.user or UNKNOWN, []).append(line)
+    lines: list[Line] = []
+    for user, below in sorted(by_user.items(), key=lambda item: (item[0] == UNKNOWN, item[0])):
+        used = tuple(sorted({index for line in below for index in line.gpus}))
+        memory = _sum(line.memory_bytes for line in below)
+        lines += [Line(f"user {user}", user, None, used, memory, len(below)), *below]
+    return lines
+
+
+def not_known(gpus: Sequence[ShownGpu]) -> str:
+    """Name the GPUs whose processes the driver does not list, with the reason; empty if there are none."""
+    reasons: dict[str, list[int]] = {}
+    for gpu in gpus:
+        if gpu.processes is None:
+            reasons.setdefault(gpu.missing or gpu.why("processes"), []).append(gpu.index)
+    return "; ".join(f"GPU {numbers(indices)}: {why}" for why, indices in reasons.items())
 
 
 def _together(processes: Sequence[GpuProcess]) -> GpuProcess:
@@ -105,26 +75,6 @@ def _together(processes: Sequence[GpuProcess]) -> GpuProcess:
 def _sum(values: Iterator[float | None]) -> float | None:
     present = [value for value in values if value is not None]
     return sum(present) if present else None
-
-
-def _line(branch: Branch, held: Mapping[int, _Holder]) -> Line:
-    holder = held.get(branch.pid)
-    alike = f"{branch.alike} x " if branch.alike > 1 else ""
-    process = GpuProcess(branch.pid, user=branch.user, command=branch.command, started=branch.started)
-    line = Line(
-        f"process {branch.pid}", f"{alike}{branch.command or UNKNOWN}", branch.edges, process, alike=branch.alike
-    )
-    if holder is None:
-        return line
-    process = replace(holder.process, command=branch.command or holder.process.command, started=branch.started)
-    return replace(line, process=process, gpus=holder.gpus, memory_bytes=holder.memory_bytes)
-
-
-def _user(name: str, below: Sequence[Line]) -> Line:
-    holding = [line for line in below if line.gpus]
-    on = tuple(sorted({index for line in holding for index in line.gpus}))
-    return Line(f"user {name}", name, gpus=on, memory_bytes=_sum(line.memory_bytes for line in holding),
-                count=len(holding))  # fmt: skip
 
 
 # ---- the machine ----------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ SCREENS = (
     ScreenEntry("proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proof.screen",
                 place="runs"),
     ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus", verb="gpus"),
-    ScreenEntry("processes", "Processes", "Who uses the GPUs: a tree of each user's processes", "ProcessesScreen",
+    ScreenEntry("processes", "Processes", "Who uses the GPUs: the processes of each user", "ProcessesScreen",
                 "gpus", "the GPUs", place="gpus"),
     ScreenEntry("doctor", "Doctor", "Checks GPUs, driver, TensorFlow and host for problems", "DoctorScreen",
                 "doctor", verb="doctor"),

@@ -27,7 +27,7 @@ from ..drawing.live.phases import CATCHING_UP
 from ..drawing.plot.axes import soon
 from ..drawing.plot.curves import Plot
 from ..drawing.rows import Row, fitting, spread, whole_words
-from ..reading.machine import Line, MachineReader, Users, overview, read
+from ..reading.machine import Line, MachineReader, not_known, overview, users_of
 from ..reading.run.gpu_reading import numbers
 from ..reading.run.snapshot import Snapshot
 from ..reading.run_list import when_text
@@ -41,12 +41,10 @@ from .chart import ChartSource
 from .help import NOT_OFFERED
 from .table import TableColumn, TableScreen
 
-READ_SECONDS = 2.0
 LEASE_ROWS = 3
-RICH_EDGES, PLAIN_EDGES = ("│ ", "  ", "├ ", "└ "), ("| ", "  ", "|-", "`-")
 
 
-class ProcessesScreen(TableScreen[Line], FollowingScreen[Users]):
+class ProcessesScreen(TableScreen[Line]):
     """Shows the processes that use the GPUs of `source`, the screen below it, which continues to read."""
 
     DEFAULT_CSS = """
@@ -84,34 +82,29 @@ class ProcessesScreen(TableScreen[Line], FollowingScreen[Users]):
         yield Panel(self._status, id="detail")
         yield KeyFooter()
 
-    def readings(self, leaving: threading.Event) -> Iterator[Users]:
-        while not leaving.is_set():
-            yield read(self.source.now.gpus)
-            leaving.wait(READ_SECONDS)
+    def on_mount(self) -> None:
+        self.watch(self.source, "latest", self.show_table)
 
     @property
     def entries(self) -> Mapping[str, Line]:
-        return {line.key: line for line in self.latest.lines} if self.latest else {}
+        return {line.key: line for line in users_of(self.source.now.gpus)}
 
     def columns(self) -> list[TableColumn[Line]]:
         return [
             TableColumn(" process", 0, self._process),
-            TableColumn("pid", 8, lambda row: str(row.process.pid) if row.process and row.alike == 1 else "", "right"),
+            TableColumn("pid", 8, lambda row: str(row.process.pid) if row.process else "", "right"),
             TableColumn("GPU", 6, lambda row: numbers(row.gpus), "right"),
-            TableColumn("memory", 9, lambda row: size(row.memory_bytes) if row.gpus else "", "right"),
+            TableColumn("memory", 9, lambda row: size(row.memory_bytes), "right"),
             TableColumn("since", 7, _since, "right"),
-            TableColumn("  use", 22, lambda row: f"  {doing(row.process)}" if row.process and row.gpus else ""),
+            TableColumn("  use", 22, lambda row: f"  {doing(row.process)}" if row.process else ""),
         ]
 
     def style_of(self, line: Line) -> str:
-        return "bold" if line.process is None else "" if line.gpus else "label"
+        return "bold" if line.process is None else ""
 
     def _process(self, line: Line) -> str:
-        on, none, more, last = RICH_EDGES if self.glyphs.braille else PLAIN_EDGES
-        edges = [on if continues else none for continues in line.edges[:-1]]
-        edges += [more if continues else last for continues in line.edges[-1:]]
         own = f"{self.glyphs.point} this run  " if line.process is not None and line.process.own else ""
-        return f" {'' if line.process is None else ' '}{''.join(edges)}{own}{clean(line.text)}"
+        return f" {'' if line.process is None else '  '}{own}{clean(line.text)}"
 
     def show_table(self) -> None:
         leases, rows = self.query_one("#leases"), len(self._leases(self.size.width - 2, LEASE_ROWS))
@@ -127,12 +120,11 @@ class ProcessesScreen(TableScreen[Line], FollowingScreen[Users]):
     def _status(self, width: int, height: int) -> list[Row]:
         """The GPUs whose processes are not known, then the process' whole command or the reason why there is none."""
         rows: list[Row] = []
-        users = self.latest or Users()
-        if users.unknown:
-            rows.append([(fitting(f"processes not known of {clean(users.unknown)}", width, self.glyphs), "warn")])
+        if unknown := not_known(self.source.now.gpus):
+            rows.append([(fitting(f"processes not known of {clean(unknown)}", width, self.glyphs), "warn")])
         line = self.current
         text = "" if line is None else clean(line.text)
-        if line is None and not users.unknown:
+        if line is None and not unknown:
             now = self.source.now
             text = now.no_gpu_reason or ("no process uses a GPU" if now.gpus else "asking the NVIDIA driver ...")
         if line is not None and line.process is None:
