@@ -1,6 +1,6 @@
 """The list of runs and their comparison: what is shown, filtered, noted, deleted and brought back."""
 
-from __future__ import annotations
+from __future__ import re
 
 import os
 from dataclasses import replace
@@ -271,10 +271,10 @@ def three(home: Path) -> list[Run]:
 
 
 def shown_runs(pilot: Pilot[None]) -> list[str]:
-    """The heads of the columns that are runs, without their ids."""
+    """The heads of the columns that are runs, with the last word of their ids in place of id and title."""
     table = pilot.app.screen.query_one(DataTable)
     heads = [str(column.label) for column in table.ordered_columns]
-    return [head.partition(" ")[2] for head in heads if head and not head.startswith("spread")]
+    return [re.sub(r"^[\d-]{16}(\w+)( \w+)?", r"\1", head) for head in heads if head and not head.startswith("spread")]
 
 
 async def test_a_key_pins_the_selected_run_and_unpins_it_and_the_cursor_stays(three: list[Run]) -> None:
