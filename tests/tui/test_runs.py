@@ -1,6 +1,6 @@
 """The list of runs and their comparison: what is shown, filtered, noted, deleted and brought back."""
 
-from __future__ import re
+from __future__ import annotations
 
 import os
 from dataclasses import replace
@@ -261,32 +261,34 @@ async def test_of_thousands_of_runs_only_the_newest_are_read_until_more_are_need
 def three(home: Path) -> list[Run]:
     """Two of one kind, and one with a batch twice as large."""
     kinds = {"cnn": 3000.0, "mlp": 3100.0, "vit": 4500.0}
-    return [
+    runs = [
         recorded.write(
             home, name=f"20260921-1{number}0000-{name}", gpus=0, seconds=40, samples_per_second=speed,
             settings=("input.batch_size=128",) if name == "vit" else (),
         )
         for number, (name, speed) in enumerate(kinds.items())
     ]  # fmt: skip
+    (home / "run-numbers").write_text("".join(f"{run.id}\n" for run in runs))
+    return runs
 
 
 def shown_runs(pilot: Pilot[None]) -> list[str]:
-    """The heads of the columns that are runs, with the last word of their ids in place of id and title."""
+    """The heads of the columns that are runs."""
     table = pilot.app.screen.query_one(DataTable)
     heads = [str(column.label) for column in table.ordered_columns]
-    return [re.sub(r"^[\d-]{16}(\w+)( \w+)?", r"\1", head) for head in heads if head and not head.startswith("spread")]
+    return [head for head in heads if head and not head.startswith("spread")]
 
 
 async def test_a_key_pins_the_selected_run_and_unpins_it_and_the_cursor_stays(three: list[Run]) -> None:
     async with Tiny(lambda: CompareScreen(three)).run_test(size=(120, 40), notifications=True) as pilot:
         await wait_for(pilot, "differences are from the first run")
-        assert shown_runs(pilot) == ["cnn", "mlp", "vit"]
+        assert shown_runs(pilot) == ["r1 cnn", "r2 mlp", "r3 vit"]
         await pilot.press("down", "right", "b")
-        await wait_for(pilot, f"differences are from the pinned baseline, {three[1].id}")
+        await wait_for(pilot, f"differences are from the pinned baseline, {three[1].name}")
         assert comparison.pinned().run == three[1]
         pinned = f"{three[1].name} is the baseline of all comparisons from now on; b unpins it"
         await wait_for(pilot, lambda: told(pilot) == pinned)
-        assert shown_runs(pilot) == ["mlp (baseline)", "cnn", "vit"]
+        assert shown_runs(pilot) == ["r2 mlp (baseline)", "r1 cnn", "r3 vit"]
         assert pilot.app.screen.query_one(DataTable).cursor_coordinate == (1, 1)  # still on the run that was chosen
         await pilot.press("b")
         await wait_for(pilot, "differences are from the first run")
@@ -295,7 +297,7 @@ async def test_a_key_pins_the_selected_run_and_unpins_it_and_the_cursor_stays(th
         await pilot.press("left", "b")
         assert told(pilot) == "move the cursor to the column of a run first"
         await pilot.press("right")
-        assert shown_runs(pilot) == ["mlp", "cnn", "vit"]
+        assert shown_runs(pilot) == ["r2 mlp", "r1 cnn", "r3 vit"]
         screen = pilot.app.screen
         await pilot.press("right", "right")
         assert screen.query_one(DataTable).cursor_coordinate == (1, 3)
