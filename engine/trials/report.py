@@ -19,7 +19,6 @@ from ..profile import reports
 from ..text_table import Bars, Code, Table, escaped
 from ..units import NONE, amount, change, count, counted, seconds, share, size, spread, times
 from . import (
-    memory_sentences,
     proof_sentences,
     rate_sentences,
     scaling_sentences,
@@ -406,8 +405,8 @@ def _search(data: Record) -> Iterator[Chapter]:
         options, about = search_results.options(data), search_results.ABOUT_BROUGHT
         yield Chapter("What each option brought", [options, about])
     blocks: list[Block] = []
-    if words := memory_sentences.in_words(data):
-        blocks.append(f"{words} ({memory_sentences.kind_of_memory(memory)})")
+    if words := search_results.memory_in_words(data):
+        blocks.append(f"{words} ({search_results.kind_of_memory(memory)})")
     if memory.points:
         rows = [
             [
@@ -418,8 +417,6 @@ def _search(data: Record) -> Iterator[Chapter]:
             for point in memory.points
         ]
         blocks.append(Table(["batch size", "predicted", "measured"], rows))
-    if list(search.limits.only) == ["batch_size"] and (fitted := memory_sentences.fitted(data)):
-        blocks.append(fitted)
     if blocks:
         yield Chapter("Memory", blocks)
     facts = [*filter(None, (search_results.ceiling_in_words(data), search_results.study_in_words(data)))]

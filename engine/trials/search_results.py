@@ -258,6 +258,103 @@ def memory_of(data: Record) -> Memory:
     return search_of(data).memory or Memory(of="")
 
 
+FAR = 8  # factor; beyond it from the measured batches a prediction is a guess
+NEAR = 1.1  # factor; a larger batch within it counts as the batch that was trained
+_LIMITS_OF = {
+    "allocator": "that TensorFlow may take of a device",
+    "process": "that the host has free",
+    "address_space": "that ulimit -v allows of address space",
+}
+_KINDS_OF = {
+    "allocator": "of TensorFlow's allocator", "process": "of the process", "address_space": "of the address space",
+}  # fmt: skip
+
+
+def predicted(memory: Memory, batch: float) -> float | None:
+    """Return the bytes that this batch size (of one replica) is expected to take. None if it cannot be predicted."""
+    base, each = memory.base_bytes, memory.bytes_per_sample
+    return None if base is None or each is None else base + each * batch
+
+
+def largest_error(memory: Memory) -> float | None:
+    """Return the largest error of predictions as a share of the measured memory (0.1: 10 %), None without any."""
+    errors = (
+        abs(point.predicted_bytes - point.peak_bytes) / point.peak_bytes
+        for point in memory.points
+        if point.peak_bytes and point.predicted_bytes is not None
+    )
+    return max(errors, default=None)
+
+
+def prediction(memory: Memory) -> str:
+    """Return the memory of a preset and the largest batch that fits: `batch 256 will take 11.3 GiB of ...`."""
+    batch, failed, limit, largest = memory.batch_size, memory.too_large, memory.limit_bytes, memory.largest_batch
+    if batch is None:
+        taken = max((point.peak_bytes for point in memory.points if point.peak_bytes), default=None)
+        own = "your code makes its own batches, so that other sizes are not predicted"
+        return f"it takes {size(taken)}{_of_limit(memory)}; {own}"
+    each = f" on each of {count(memory.replicas)} devices" if memory.replicas > 1 else ""
+    what, takes, first = f"batch {count(batch)}{each}", memory.predicted_bytes, memory.first_step_bytes
+    fitting = largest_in_words(memory)
+    most = f"; {fitting} with a tenth left free" if fitting else ""
+    if failed is not None and failed <= batch:
+        return f"{what} does not fit: {count(failed)} has run out of memory{most}"
+    if takes is None:
+        return f"{what} cannot be predicted from one batch size{most}"
+    verb, warning = "will take", ""
+    if limit is not None and takes > limit:
+        would = "will run out of memory: it would take"
+        verb = "is above your limit: it takes" if memory.limit_is_asked else would
+    elif largest is not None and largest < batch and not memory.at_least:
+        verb = "may run out of memory: it will take"
+    if limit is not None and first is not None and takes <= limit < first:
+        warning = (
+            f"; its first step, in which cuDNN tries its algorithms, would take {size(first)}: it may run out of "
+            "memory, or take slower ones"
+        )
+    return f"{what} {verb} {size(takes)}{_of_limit(memory)}{warning}{most}"
+
+
+def _of_limit(memory: Memory) -> str:
+    whose = "that you allow" if memory.limit_is_asked else _LIMITS_OF.get(memory.of, "that there are")
+    return "" if memory.limit_bytes is None else f" of the {size(memory.limit_bytes)} {whose}"
+
+
+def largest_in_words(memory: Memory) -> str:
+    """Return the largest batch that should fit into the memory, or that was trained in it. Empty if it is unknown."""
+    fits, largest, into = memory.fits, memory.largest_batch, size(memory.limit_bytes)
+    if memory.limit_bytes is None or largest is None:
+        return ""
+    if largest < 1:
+        return f"not even batch 1 fits into {into}"
+    if largest == memory.most_batch:
+        fit = "fits" if fits is not None and fits >= largest else "should fit"
+        return f"batch {count(largest)}, the largest that can be tried, {fit} into {into}"
+    if fits is not None and largest <= NEAR * fits and not memory.at_least:
+        return f"batch {count(fits)} fits into {into}"
+    measured = max((point.batch_size for point in memory.points if point.peak_bytes is not None), default=0)
+    guess = f" (a guess from batches up to {count(measured)})" if 0 < FAR * measured < largest else ""
+    trained = f"; batch {count(fits)} was trained" if fits is not None else ""
+    return f"{'at least ' * memory.at_least}batch {count(largest)} should fit into {into}{guess}{trained}"
+
+
+def kind_of_memory(memory: Memory) -> str:
+    return _KINDS_OF.get(memory.of, "")
+
+
+def memory_in_words(data: Record) -> str:
+    """Return the largest batch that should fit, the predicted memory and the error of predictions, as far as known."""
+    memory = memory_of(data)
+    base, each, facts = memory.base_bytes, memory.bytes_per_sample, [largest_in_words(memory)]
+    if memory.limit_bytes is not None and memory.largest_batch is None:
+        facts = [f"{size(memory.limit_bytes)} may be taken"]
+    if base is not None and each is not None and not memory.at_least:
+        facts.append(f"{size(base)} + {size(each)} a sample")
+    if (off := largest_error(memory)) is not None:
+        facts.append(f"predictions were off by {units.share(off, 1)} at most")
+    return "; ".join(filter(None, facts))
+
+
 # ---- speeds ---------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from .. import checks, plan, units
 from ..job.machine_gpus import Machine
 from ..presets import Preset, PresetError
 from ..proof.measurement import Measurement, OutOfTime
-from ..trials import SCREENING_SECONDS, comparing, memory_sentences, proof_sentences, significance
+from ..trials import SCREENING_SECONDS, comparing, proof_sentences, search_results, significance
 from ..trials.comparing import BaselineFailed, Comparing
 from ..trials.record import Candidate, Comparison, Limits, Search, medians
 from ..trials.trial_preset import PROBE_SECONDS, with_changes
@@ -24,7 +24,7 @@ from .losses import Losses
 from .memory_model import model_of
 from .screening import Best, Screening
 from .search_space import BATCH, Space
-from .stages import STEPS_OF_A_PROBE, InputStage, in_order, ran_out, rounded
+from .stages import STEPS_OF_A_PROBE, BatchSize, InputStage, in_order, ran_out, rounded
 from .time_plan import TimePlan
 from .wide import storage
 from .wide.storage import StudyError
@@ -355,62 +355,46 @@ SECONDS = 15.0  # for the steps of the second probe
 
 def _dry_run(measurement: Measurement) -> None:
     """Measure the probes and predict. Raises Stopped, and BaselineFailed if a probe fails or there is no time."""
-    record, limits = measurement.record, measurement.request.search or Limits()
+    record, preset, limits = measurement.record, measurement.preset, measurement.request.search or Limits()
     search = record.search = Search(limits=limits, stage="batch_size")
     measurement.end_after(limits.minutes)
     screening = Screening(measurement, lambda doing: record.write(doing or None), PROBE_SECONDS)
+    size, probes = int(preset.options.value(BATCH)), dict[int, Candidate]()
+
+    def probe(batch: int) -> Candidate:
+        return screening.probe("batch_size", {BATCH: batch}, "a few steps, for their memory")
+
     try:
-        _predict(measurement, screening, limits)
+        for small in dict.fromkeys(max(1, size // divided) for divided in (SMALLER, SMALLER**2)):
+            first = probes[small] = probe(small)
+            if not ran_out(first):
+                break
+        if not first.good:
+            raise BaselineFailed(f"even batch size {small} cannot be trained: {first.why}")
+        started = measurement.started(first.good[-1])
+        memory = screening.memory = model_of(started, preset.options, first.good[-1], limits.memory_bytes)
+        screening.space = Space(limits, measurement.machine, started)
+        memory.most_batch = screening.space.most_samples(preset)
+        sizes = BatchSize(screening, memory.most_batch)
+        for batch, candidate in probes.items():
+            sizes.note(batch, candidate)
+        # the option of the batch size has no effect if the user's code makes the batches
+        follows = BATCH not in started.inapplicable
+        if follows and len(probes) == 1:
+            batch = max(2, size // 2) if memory.of == "allocator" else _larger(screening, first, small)
+            second = probe(batch)
+            sizes.note(batch, second)
+            follows = not second.good or BATCH not in measurement.started(second.good[-1]).inapplicable
     except OutOfTime:
         minutes = f"{limits.minutes:g} min"
         raise BaselineFailed(f"{minutes} do not allow the trials of a prediction: give more --minutes") from None
-    assert search.memory is not None
-    record.ended_because = memory_sentences.prediction(search.memory)
-
-
-def _predict(measurement: Measurement, screening: Screening, limits: Limits) -> None:
-    preset, size = measurement.preset, int(measurement.preset.options.value(BATCH))
-    failed: list[int] = []
-    for small in dict.fromkeys(max(1, size // divided) for divided in (SMALLER, SMALLER**2)):
-        candidate = _probe(screening, small)
-        if not ran_out(candidate):
-            break
-        failed.append(small)
-    if not candidate.good:
-        raise BaselineFailed(f"even batch size {small} cannot be trained: {candidate.why}")
-    trial = candidate.good[-1]
-    started = measurement.started(trial)
-    memory = screening.memory = model_of(started, preset.options, trial, limits.memory_bytes)
-    space = screening.space = Space(limits, measurement.machine, started)
-    memory.most_batch = space.most_samples(preset)
-    for batch in failed:
-        memory.add(batch, None)
-    candidate.peak_bytes = memory.peak(candidate.trials)
-    memory.add(small, candidate.peak_bytes, candidate.trials)
-    follows = BATCH not in started.inapplicable
-    if follows and not failed:
-        second = _second(screening, candidate, small, size)
-        # the option of the batch size has no effect if the user's code makes the batches
-        follows = not second.good or BATCH not in measurement.started(second.good[-1]).inapplicable
-    state = screening.search.memory = memory.state()
+    search.memory = memory.state()
     if follows:
-        screening.search.memory = replace(
-            state, batch_size=size, predicted_bytes=memory.predict(size),
+        search.memory = replace(
+            search.memory, batch_size=size, predicted_bytes=memory.predict(size),
             first_step_bytes=memory.predict_first_step(size), replicas=started.replicas,
         )  # fmt: skip
-
-
-def _probe(screening: Screening, batch: int) -> Candidate:
-    return screening.probe("batch_size", {BATCH: batch}, "a few steps, for their memory")
-
-
-def _second(screening: Screening, first: Candidate, small: int, size: int) -> Candidate:
-    memory = screening.memory
-    batch = max(2, size // 2) if memory.of == "allocator" else _larger(screening, first, small)
-    candidate = _probe(screening, batch)
-    if candidate.peak_bytes is not None or ran_out(candidate):
-        memory.add(batch, candidate.peak_bytes, candidate.trials)
-    return candidate
+    record.ended_because = search_results.prediction(search.memory)
 
 
 def _larger(screening: Screening, first: Candidate, small: int) -> int:

@@ -167,7 +167,7 @@ from gputui.engine.tune.losses import Data, Length, affordable
 from gputui.engine.tune.memory_model import MemoryModel, ROOM
 from gputui.engine.tune.rate_test import rate_at, suggest
 from gputui.engine.trials import search_results
-from gputui.engine.trials.memory_sentences import largest_error
+from gputui.engine.trials.search_results import largest_error
 from gputui.engine.trials.search_results import brought
 from gputui.engine.tune.screening import Screening, TrialRequest, Best as judgement_Best
 from gputui.engine.tune.search import Searcher

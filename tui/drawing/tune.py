@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...engine import figures
-from ...engine.trials import memory_sentences, proof_sentences
+from ...engine.trials import proof_sentences
 from ...engine.trials import search_results as results
-from ...engine.trials.memory_sentences import kind_of_memory, predicted
 from ...engine.trials.record import Candidate, Record
-from ...engine.trials.search_results import unproven
+from ...engine.trials.search_results import kind_of_memory, predicted, unproven
 from ...engine.units import GIB, NONE, amount, change, seconds, size
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
@@ -131,7 +130,7 @@ def options_line(data: Record, width: int, glyphs: Glyphs) -> Row:
 
 
 def memory_line(data: Record, width: int, glyphs: Glyphs) -> Row:
-    text = clean(memory_sentences.in_words(data)) or "not predicted so far"
+    text = clean(results.memory_in_words(data)) or "not predicted so far"
     return [("memory  ", "label"), (fitting(text, max(0, width - 8), glyphs), "value")]
 
 
