@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import codecs
-import math
 import re
 import sys
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import click
@@ -20,16 +17,17 @@ from . import completion, is_called
 if is_called():
     from ...engine import runs as run_folders
     from ...engine.files.reading import open_regular
-    from ...engine.process.known_failures import RESUMED
     from ...engine.runs import Run
+    from ...engine.runs.event_reading import Tail
+    from ...engine.runs.events import EVENTS_FILE
     from ...engine.runs.run import WAITING
-    from ...engine.runs.run_state import Epoch
-    from ..drawing.log_rows import epoch_text, judged
-    from ..reading.run.reader import EpochTail
+    from ...engine.runs.run_state import RunState
+    from ..base.glyphs import RICH
+    from ..drawing import log_rows
     from .stopping import code_of
 
 POLL_SECONDS = 0.2
-BLOCK_BYTES = 1 << 16
+LEAST_BYTES = 1 << 16  # that are read for the last lines
 # Lines that are written over one another come one below the other; the last character may be half an end of a line.
 _LINE_END = re.compile(r"\r\n|\n|\r(?!\Z)")
 
@@ -51,82 +49,36 @@ def logs(run: str, follow: bool, last: int | None) -> int:
 
 
 def _texts(run: Run, follow: bool, last: int | None) -> Iterator[str]:
-    """Yield the present lines and, with `follow`, the new ones until the run ends. Each text ends with a line break."""
+    """Yield the present lines (of which only the `last`) with ended epochs among them by time, then with `follow` the
+    new ones until the run ends. A line that arrives while the log is followed has the time of its arrival."""
     stream = _opened(run, follow)
     if stream is None:
         return
-    lines = _InOrder(run)
+    events, state, epoch_t, arrived = Tail(run.file(EVENTS_FILE)), RunState(), 0.0, 0.0
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # what is read may end within a character
+    begun = ""  # a line whose end is still to come
     with stream:
-        if last is None:
-            yield from lines.with_epochs(iter(partial(stream.read, BLOCK_BYTES), b""))
-        else:
-            yield from _last_of(lines, stream, last, follow)
-        while follow:
-            ended = not _goes_on(run)
-            yield from lines.with_epochs([stream.read()], arrived=time.time())
+        if last is not None:
+            stream.seek(max(0, stream.seek(0, 2) - max(LEAST_BYTES, last * 1000)))
+            if stream.tell():
+                stream.readline()
+        while True:
+            ended = not follow or (arrived > 0 and not _goes_on(run))  # not before the present lines are told
+            for event in events.read():
+                state.fold(event)
+            *whole, begun = _LINE_END.split(begun + decoder.decode(stream.read()))
+            epochs = [epoch for epoch in state.epochs if epoch.t > epoch_t]
+            epoch_t = max([epoch_t, *(epoch.t for epoch in epochs)])
+            times = [arrived] * len(whole)
+            rows = log_rows.rows([*map(_shown, whole)], times, epochs, RICH, fold=False, resumes=state.resumes)
+            texts = [f"{row.text}\n" for row in rows]
+            if ended and begun:
+                texts.append(_shown(begun.rstrip("\r")))
+            yield from texts if last is None else texts[max(0, len(texts) - last) :]
             if ended:
-                break
+                return
+            last, arrived = None, time.time()
             time.sleep(POLL_SECONDS)
-    yield from lines.rest()
-
-
-def _last_of(lines: _InOrder, stream: BinaryIO, last: int, follow: bool) -> Iterator[str]:
-    """Yield the last lines, ended epochs among them. `stream` is then at its end; with `follow` an incomplete line is
-    left."""
-    stream.seek(max(0, stream.seek(0, 2) - max(BLOCK_BYTES, last * 1000)))
-    cut = stream.tell() > 0
-    block = stream.read()
-    block = block[block.find(b"\n") + 1 :] if cut else block
-    present = list(lines.with_epochs([block], cut=cut))
-    if not follow:
-        present += lines.rest()
-    yield from present[max(0, len(present) - last) :]
-
-
-class _InOrder:
-    """The lines of the log and of the epochs, in the order of time. A line without a time follows the line before it in
-    the log. A line that arrives while the log is followed has the time of its arrival."""
-
-    def __init__(self, run: Run) -> None:
-        self._events = EpochTail(run)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a block may end within a character
-        self._begun = ""  # a line whose end is still to come
-        self._epoch_t = 0.0
-        self._resumes: tuple[float, ...] = ()
-        self._resumes_told = 0
-
-    def with_epochs(self, blocks: Iterable[bytes], arrived: float = 0.0, cut: bool = False) -> Iterator[str]:
-        """Yield the complete lines in `blocks` and, by time, a line for each new epoch. `arrived` is the Unix time of
-        lines that have no time; with 0 such a line follows the one before it. `cut` is True if the beginning of the log
-        is missing."""
-        now = self._events.read()
-        epochs = deque(epoch for epoch in now.epochs if epoch.t > self._epoch_t)
-        self._resumes = now.resumes
-        for block in blocks:
-            *whole, self._begun = _LINE_END.split(self._begun + self._decoder.decode(block))
-            if cut:
-                self._resumes_told = max(0, len(now.resumes) - whole.count(RESUMED))
-            for line in whole:
-                t = self._time(line) or arrived
-                while epochs and epochs[0].t < t:
-                    yield self._epoch_line(epochs.popleft())
-                yield f"{_shown(line)}\n"
-        yield from map(self._epoch_line, epochs)
-
-    def _time(self, line: str) -> float:
-        if line != RESUMED:
-            return judged(line).t
-        self._resumes_told += 1
-        return self._resumes[self._resumes_told - 1] if self._resumes_told <= len(self._resumes) else math.inf
-
-    def _epoch_line(self, epoch: Epoch) -> str:
-        self._epoch_t = epoch.t
-        return f"{epoch_text(epoch)}\n"
-
-    def rest(self) -> Iterator[str]:
-        if self._begun:
-            yield _shown(self._begun.rstrip("\r"))
-            self._begun = ""
 
 
 def _opened(run: Run, follow: bool) -> BinaryIO | None:

@@ -51,13 +51,10 @@ def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
     return [arranged(replace(plot, key=plot.title), now, drawn) for plot in charts]
 
 
-def on_one_axis(
-    now: Snapshot, drawn: Charts, window: Window | None = None, closer: Mapping[str, Line] = EMPTY
-) -> list[Plot]:
+def on_one_axis(now: Snapshot, drawn: Charts, window: Window | None = None) -> list[Plot]:
     """Return the charts of a run, all from 0 to its newest reading on the axis of the settings, by default time.
-    `closer` are lines that have more points in the visible part `window`."""
+    `window` is the visible part."""
     axis = drawn.x_axis if drawn.x_axis in now.pace.axes() else "time"
-    shown = replace(now, lines={**now.lines, **closer}) if closer else now
     end = max((now.pace.place(axis, *line.end) for line in now.lines.values() if len(line)), default=0.0)
     final = _is_final(now, axis, end)
     seen = (window[1] - window[0]) / end if window and end else 1.0
@@ -67,7 +64,7 @@ def on_one_axis(
         for each in now.spells
         if each.end - each.begin >= least
     )
-    charts = plots(shown, replace(drawn, x_axis=axis))
+    charts = plots(now, replace(drawn, x_axis=axis))
     return [replace(plot, x_end=max(end, 0.0), final=final, window=window, spells=spells) for plot in charts]
 
 

@@ -28,7 +28,7 @@ DROPPED = "gputui was busy, and the keys pressed meanwhile were not used - press
 FLUSH_SECONDS = 0.25  # a message pump that takes longer is asked again
 AT_ONCE = "ctrl+q"  # leaving is always possible
 # groups of workers that no key waits for
-GOING_ON = {"reading", "machine", "checks", "offer", "warm", "sweeping", "copying", "running", "waiting", "closer"}
+GOING_ON = {"reading", "machine", "checks", "offer", "warm", "sweeping", "copying", "running", "waiting"}
 
 
 class Moment(NamedTuple):

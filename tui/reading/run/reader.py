@@ -7,37 +7,33 @@ from __future__ import annotations
 import heapq
 import re
 import time
-from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 
 from ....engine.files.reading import GrowingFile, bytes_of, why
-from ....engine.files.values import EMPTY
 from ....engine.runs import Follower, Run
 from ....engine.runs.event_reading import Damage, Tail
-from ....engine.runs.events import EVENT_FILES, EVENTS_FILE, Event
-from ....engine.runs.parsing import parse_line, recalled
+from ....engine.runs.events import EVENT_FILES, Event
+from ....engine.runs.parsing import parse_line
 from ...base.errors import clean
-from .series import Line, along
-from .snapshot import LEFT_OUT, Snapshot, Store
+from .snapshot import Snapshot, Store
 
 EVENTS_A_READ = 4000
 PARSED_BYTES = 3_000_000  # of a backlog larger than this, only part of the frequent readings is used
 FRESH_BYTES = 200_000  # the end of a file is always read completely
 LONGEST_PAUSE = 30.0
-_DENSE = re.compile(rb'\{"t":([0-9.]+),"type":"(gpu|host|allocator|progress|input_stages)"')
+_DENSE = re.compile(rb'\{"t":[0-9.]+,"type":"(gpu|host|allocator|progress|input_stages)"')
 
 
 class _ThinnedTail(Tail):
-    """Reads the new events of one file. If very many are unread, it leaves out most of the frequent readings. With
-    `span`, two Unix times, it reads all frequent readings between them, and of the others only their times."""
+    """Reads the new events of one file. If very many are unread, it leaves out most of the frequent readings."""
 
-    def __init__(self, path: Path, thin: bool, span: tuple[float, float] | None = None) -> None:
+    def __init__(self, path: Path, thin: bool) -> None:
         super().__init__(path)
-        self._thin, self._span = thin and span is None, span
+        self._thin = thin
         self._seen: Counter[bytes] = Counter()
 
     def events(self) -> Iterator[Event]:
@@ -46,15 +42,12 @@ class _ThinnedTail(Tail):
             for line in file.lines():
                 begin = file.offset - len(line)
                 every = every or (1 + (file.size - begin) // PARSED_BYTES if self._thin else 1)
-                dense = _DENSE.match(line) if every > 1 or self._span is not None else None
-                if dense is not None and every > 1 and file.size - file.offset >= FRESH_BYTES:
-                    self._seen[dense[2]] += 1
-                    if self._seen[dense[2]] % every:
+                dense = _DENSE.match(line) if every > 1 else None
+                if dense is not None and file.size - file.offset >= FRESH_BYTES:
+                    self._seen[dense[1]] += 1
+                    if self._seen[dense[1]] % every:
                         continue
-                t = float(dense[1]) if dense is not None and line.endswith(b"}\n") else None
-                if t is not None and self._span is not None and not self._span[0] <= t <= self._span[1]:
-                    yield recalled({"t": t, "type": LEFT_OUT})
-                elif (event := parse_line(line)) is not None:
+                if (event := parse_line(line)) is not None:
                     yield event
                 elif line.strip():
                     self.damage.add(begin)
@@ -68,8 +61,8 @@ class _ThinnedTail(Tail):
 class MergedTail(Tail):
     """Reads both event files of a run as one, ordered by time. Each call reads a limited number of events."""
 
-    def __init__(self, run: Run, *, thin: bool = True, span: tuple[float, float] | None = None) -> None:
-        self._files = [_ThinnedTail(run.file(name), thin, span) for name in EVENT_FILES]
+    def __init__(self, run: Run, *, thin: bool = True) -> None:
+        self._files = [_ThinnedTail(run.file(name), thin) for name in EVENT_FILES]
         self._running: Iterator[Event] = iter(())
         self.behind = False  # the files hold more than the last reading gave
 
@@ -128,15 +121,9 @@ class Picture:
 
 class RunReader:
     """Reads one run for one viewer. One thread calls `poll`. Any thread may read `picture`, the newest data for the
-    screen. With `span`, only the frequent readings between these two Unix times are read."""
+    screen."""
 
-    def __init__(
-        self,
-        run: Run,
-        replay_speed: float | None = None,
-        clock: Callable[[], float] | None = None,
-        span: tuple[float, float] | None = None,
-    ) -> None:
+    def __init__(self, run: Run, replay_speed: float | None = None, clock: Callable[[], float] | None = None) -> None:
         self.run = run
         self._newest_t, self._seen_at = 0.0, time.monotonic()  # of the newest event, and when it was read
         self._clock = clock or (lambda: self._newest_t + time.monotonic() - self._seen_at)
@@ -145,7 +132,7 @@ class RunReader:
         self._store = Store()
         self._log = LogTail(run.file("engine.log"))
         self._replay = Replay(run, replay_speed, clock or time.monotonic) if replay_speed else None
-        self._merged = MergedTail(run, span=span)
+        self._merged = MergedTail(run)
         self._follower = Follower(run, tails=[self._merged])
 
     @property
@@ -219,86 +206,3 @@ class LogTail:
             self.count += len(fresh)
             self._arrived.extend([now] * len(fresh))
             self.lines, self.arrived = tuple(self._kept), tuple(self._arrived)
-
-
-_KINDS = (b'"type":"epoch"', b'"type":"started"', b'"type":"phase"')
-
-
-class EpochTail:
-    """Reads only the events `epoch`, `started` and `phase` of a growing run, for its epochs and the times at which it
-    was resumed."""
-
-    def __init__(self, run: Run) -> None:
-        self._file, self._store = GrowingFile(run.file(EVENTS_FILE)), Store()
-
-    def read(self) -> Snapshot:
-        """Return the present snapshot of the run, made only from the events `epoch`, `started` and `phase`. Empty if
-        there are none."""
-        try:
-            for line in self._file.lines():
-                if any(kind in line for kind in _KINDS) and (event := parse_line(line)):
-                    self._store.feed([event])
-        except OSError:
-            pass  # the log is shown without them
-        return self._store.snapshot()
-
-
-Span = tuple[float, float]
-_MARGIN, _MARGIN_SECONDS = 0.1, 5.0  # of a part, and at least: so that lines come from its left and leave to its right
-_PACE_LINE = "samples_per_second"  # has a point for each event of the training
-
-
-@dataclass(frozen=True)
-class Closer:
-    """The lines of a run between the Unix times `span`, by their names, with more points than those of the run."""
-
-    span: Span = (0.0, 0.0)
-    lines: Mapping[str, Line] = field(default_factory=lambda: EMPTY)
-
-    def of(self, now: Snapshot, axis: str, window: Span | None) -> dict[str, Line]:
-        """Return the lines with more points than those of `now` in the part `window`, if it is within `span`."""
-        if window is None or not self.lines:
-            return {}
-        begin, end = seconds_of(now, axis, window)
-        if not self.span[0] <= now.unix_time(begin) <= now.unix_time(end) <= self.span[1]:
-            return {}
-
-        def points(line: Line) -> int:
-            return bisect_right(line.x, end) - bisect_left(line.x, begin)
-
-        return {
-            name: replace(line, last=now.line(name).last, lost=now.line(name).lost, made={})
-            for name, line in self.lines.items()
-            if points(line) > points(now.line(name))
-        }
-
-
-def seconds_of(now: Snapshot, axis: str, window: Span) -> Span:
-    """Return the first and the last moment of the part `window` of an axis, in seconds since the run began."""
-    if axis == "time":
-        return window[0] + now.pace.begin, window[1] + now.pace.begin
-    line = now.line(_PACE_LINE)
-    places = along(line, axis, now.pace).x
-    inside = [at for at, place in enumerate(places) if window[0] <= place <= window[1]] or [
-        min(bisect_left(places, window[0]), max(0, len(places) - 1))
-    ]
-    if not len(places):
-        return 0.0, now.elapsed
-    return line.x[max(0, inside[0] - 1)], line.x[min(len(places) - 1, inside[-1] + 1)]
-
-
-def read(run: Run, now: Snapshot, axis: str, window: Span, is_due: Callable[[], bool]) -> Iterator[Closer]:
-    """Yield the lines of a part of the axis, again after each reading of a running run, while `is_due`. Nothing if the
-    run's history is complete."""
-    size = sum(bytes_of(run.file(name)) or 0 for name in EVENT_FILES)
-    if size < PARSED_BYTES and all(line.each == 1 for line in now.lines.values()):
-        return
-    begin, end = seconds_of(now, axis, window)
-    margin = max(_MARGIN_SECONDS, _MARGIN * (end - begin))
-    span = now.unix_time(begin) - margin, now.unix_time(end) + margin
-    reader = RunReader(run, span=span)
-    while is_due():
-        if not reader.poll():
-            yield Closer(span, reader.picture.snapshot.lines)
-            if reader.ended or end < now.elapsed - margin:
-                return

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-CAPACITY = 1024
+CAPACITY = 2048
 
 
 def _none() -> array[float]:

@@ -53,11 +53,6 @@ class Snapshot(RunState):
     host_is_mean: bool = False
     tf_host: Mapping[str, float] = field(default_factory=lambda: EMPTY)  # TensorFlow's allocator on the host
 
-    def unix_time(self, seconds: float) -> float:
-        """Return the Unix time of a moment of the run, which is given in seconds since the run began."""
-        paused = max((paused for at, paused in self.pauses if at <= seconds), default=0.0)
-        return (self.begun or 0.0) + seconds + paused
-
     def epoch_mean(self, name: str = "loss") -> EpochMean:
         """Return the mean of the loss or of a metric: that of the result, else that of the newest progress."""
         ended = self.summary if self.outcome is not None else None
@@ -73,7 +68,6 @@ class Snapshot(RunState):
 # ---- made from the events --------------------------------------------------------------------------
 
 
-LEFT_OUT = "left_out"  # the type of an event of which only the time was read
 # The lines of a GPU: what follows its number in their names, and the figure of its readings.
 GPU_LINES = {"": "busy", " memory": "memory_used_bytes", " power": "power_w", " temperature": "temperature_c"}
 _HOST_FIGURES = tuple(info.name for info in fields(events.HostReading))
@@ -98,9 +92,6 @@ class Store:
     def feed(self, fresh: Iterable[events.Event]) -> None:
         state = self.state
         for event in fresh:
-            if event.type == LEFT_OUT:  # a crashed run lasted until its last reading
-                state.pass_time(event.t)
-                continue
             state.fold(event)
             at, trains = state.moment(event.t), state.phase == "training"
             match event:

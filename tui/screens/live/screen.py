@@ -14,7 +14,6 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import Input
-from textual.worker import get_current_worker
 
 from ....engine import figures
 from ....engine.diagnosis import of_run
@@ -36,12 +35,11 @@ from ...drawing.live.layout import HEAD, Cards, Demand, Layout, share_out
 from ...drawing.plot import cursor
 from ...drawing.plot.axes import soon
 from ...drawing.plot.curves import Plot
-from ...drawing.plot.viewport import Viewport, Window
+from ...drawing.plot.viewport import Viewport
 from ...drawing.rows import Row, length, spread
 from ...form.form_state import proposed
 from ...reading import earlier_starts
 from ...reading.queue_places import Waiting
-from ...reading.run import reader as closer_lines
 from ...reading.run.reader import Picture, RunReader
 from ...reading.run.snapshot import Snapshot
 from ...reading.run_list import description, queue_place
@@ -65,7 +63,6 @@ QUEUE_SECONDS = 1.0  # between two readings of the run's place in the queue
 READ_SECONDS = 0.25  # the head with its spinner is painted with every reading
 ENDED_READ_SECONDS = 2.5
 FULL_EVERY = 2  # of the readings; the rest is repainted no faster than figures can be read
-CLOSER_SECONDS = 0.2  # until the visible part is read, which a turn of the wheel changes several times
 LINES_OF_HOST = 2  # more rows show its history too
 PANELS = ("head", "messages", "summary", "host")
 NOTHING_READ = Picture(Snapshot(phase=phases.READING))
@@ -152,8 +149,6 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         self._earlier, self._earlier_due = earlier_starts.NONE, True
         self.page = 0
         self.view: Viewport = Viewport()  # of all charts
-        self._window_read: Window | None = None
-        self._closer = closer_lines.Closer()  # the lines of its visible part
         self._layout_now: Layout | None = None
         self._charts_count = 0
         self._times_shown = -1
@@ -233,7 +228,6 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
 
     def show_again(self) -> None:
         self._times_shown = -1  # the next picture is painted whole
-        self._window_read = None
         self.show_now()
 
     def show_now(self) -> None:
@@ -253,28 +247,6 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         if layout.log:
             self.query_one(LogPanel).show(self.picture)
         self._offer()
-
-    @work(thread=True, exclusive=True, group="closer")
-    def _read_closer(self, window: Window | None) -> None:
-        """Read the visible part of the charts with all its readings, while it stays the same and the run goes on."""
-        worker, axis = get_current_worker(), self.view.axis
-
-        def is_due() -> bool:
-            return not worker.is_cancelled and self.view.window == window and not self._leaving.is_set()
-
-        time.sleep(CLOSER_SECONDS)
-        if window is None or self.replay_speed or not is_due():
-            return
-
-        def show(read: closer_lines.Closer) -> None:
-            self._closer = read
-            self.latest = self.latest  # a chart alone over this screen shows it, too
-            if self.in_front:
-                self.show_now()
-
-        for read in closer_lines.read(self.run_folder, self.now, axis, window, is_due):
-            self.app.call_from_thread(show, read)
-            time.sleep(READ_SECONDS)
 
     @property
     def can_show_all(self) -> bool:
@@ -297,13 +269,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
     def charts(self, drawn: Charts) -> list[Plot]:
         whole = on_one_axis(self.now, drawn)
         self.view.suit(whole)
-        window = self.view.window
-        if window != self._window_read:
-            self._window_read = window
-            self._read_closer(window)
-        return (
-            on_one_axis(self.now, drawn, window, self._closer.of(self.now, self.view.axis, window)) if window else whole
-        )
+        return on_one_axis(self.now, drawn, self.view.window) if self.view.window else whole
 
     def axes(self) -> tuple[str, ...]:
         return self.now.pace.axes()
