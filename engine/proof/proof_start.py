@@ -172,23 +172,6 @@ def _kind(record: Record) -> str:
 # ---- resuming a proof that has ended early -------------------------------------------------------
 
 
-def latest_to_resume(is_meant: Callable[[Request], bool], passed_over: Collection[str], nothing: str) -> Proof:
-    """Return the newest resumable proof whose request `is_meant`, or the newest with a state in `passed_over` for a
-    later refusal. Raises ProofError with the text `nothing`.
-    """
-    newest = None
-    for proof in proofs():
-        with contextlib.suppress(ProofError, PresetError):  # a proof that cannot be read is skipped
-            if not is_meant(proof.request):
-                continue
-            if proof.state not in passed_over:
-                return proof
-            newest = newest or proof
-    if newest is None:
-        raise ProofError(nothing)
-    return newest
-
-
 def resumed(proof: Proof, kind: str, minutes: float | None = None) -> Request:
     """Return the request of a resumed measurement, with `minutes` more if given. Raises ProofError if the proof has
     another kind, runs, has ended (unless more minutes may change something), or cannot be read.

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from ..runs.event_reading import events_of
 from ..runs.events import Progress
 from ..runs.launched_with import trained_with
 from ..trials import KEEPS, proof_sentences, scaling_sentences
-from ..trials.comparing import BaselineFailed
+from ..trials.comparing import BaselineFailed, value_at
 from ..trials.record import Point, Record, Scaling, ScalingSettings, Setting, Trial, medians
 from ..trials.trial_preset import with_changes
 from ..trials.trial_runner import TrialRunner
@@ -231,21 +230,13 @@ def together(runs: Sequence[Run]) -> tuple[float, float, float, float]:
     if end <= begin:
         return begin, end, 0.0, 0.0
     samples, steps = (
-        sum(_at(curve, end) - _at(curve, begin) for curve in curves) / (end - begin)
+        sum((value_at(curve, end) or 0.0) - (value_at(curve, begin) or 0.0) for curve in curves) / (end - begin)
         for curves in (
             [[(report.t, float(report.samples or 0)) for report in reports] for reports in of_runs],
             [[(report.t, float(report.step)) for report in reports] for reports in of_runs],
         )
     )
     return begin, end, samples, steps
-
-
-def _at(curve: Sequence[tuple[float, float]], moment: float) -> float:
-    for (before, count), (after, next_count) in pairwise(curve):
-        if moment <= after:
-            share = (moment - before) / (after - before) if after > before else 1.0
-            return count + share * (next_count - count)
-    return curve[-1][1]
 
 
 # ---- the request ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..trials import sweep_record
 from ..trials.change_texts import changes as changed
+from ..trials.significance import student
 from ..trials.sweep_record import DONE, FAILED, PAUSED, PROOF, RISK, SEARCH, Rival, Sweep, SweepTrial
 from .trainings import NOT_FINITE
 
@@ -75,30 +76,6 @@ def half_width(differences: Sequence[float], risk: float) -> float:
     """Return half of the confidence interval of the mean of at least two differences, in their unit."""
     count = len(differences)
     return student(count - 1, risk) * statistics.stdev(differences) / math.sqrt(count)
-
-
-def student(degrees: int, risk: float) -> float:
-    """Return the t that Student's t exceeds in absolute value with the probability `risk`, by bisection."""
-    low, high = 0.0, 1.0
-    while two_sided(high, degrees) > risk:
-        low, high = high, 2 * high
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if two_sided(middle, degrees) > risk else (low, middle)
-    return (low + high) / 2
-
-
-def two_sided(t: float, degrees: int) -> float:
-    """Return the probability that |Student's t| exceeds `t` (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
-    angle = math.atan(t / math.sqrt(degrees))
-    square = math.cos(angle) ** 2
-    is_odd = degrees % 2
-    term = total = 0.0 if degrees == 1 else math.cos(angle) if is_odd else 1.0
-    for step in range(3 if is_odd else 2, degrees - 1, 2):
-        term *= square * (step - 1) / step
-        total += term
-    inside = 2 / math.pi * (angle + math.sin(angle) * total) if is_odd else math.sin(angle) * total
-    return 1 - inside
 
 
 # Asynchronous successive halving (ASHA; Li et al., arXiv:1810.05934, algorithm 2): of every `factor` settings that

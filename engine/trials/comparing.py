@@ -138,11 +138,11 @@ def losses(written: RunEvents) -> list[tuple[float, float]]:
     return [(float(event.samples), event.loss) for event in reports if event.samples and event.loss is not None]
 
 
-def loss_at(curve: Sequence[tuple[float, float]], samples: float) -> float | None:
-    """Return the loss after `samples`, interpolated between two points of `curve`. None outside."""
-    for (n0, loss0), (n1, loss1) in itertools.pairwise(curve):
-        if n0 <= samples <= n1:
-            return loss0 if n1 == n0 else loss0 + (loss1 - loss0) * (samples - n0) / (n1 - n0)
+def value_at(curve: Sequence[tuple[float, float]], place: float) -> float | None:
+    """Return the value at a place, such as the loss after so many samples, interpolated in `curve`. None outside."""
+    for (before, value), (after, following) in itertools.pairwise(curve):
+        if before <= place <= after:
+            return value if after == before else value + (following - value) * (place - before) / (after - before)
     return None
 
 
@@ -153,7 +153,7 @@ def compare(words: str, trials: Sequence[Trial], folder: Path) -> Learning:
         return Learning(note=words)
     samples = min(curve[-1][0] for curve in curves.values())
     for trial in trials:
-        trial.loss_at_samples = loss_at(curves[trial.run], samples)
+        trial.loss_at_samples = value_at(curves[trial.run], samples)
     medians: dict[str, float | None] = {}
     for side in "ab":
         reached = [t.loss_at_samples for t in trials if t.side == side and t.loss_at_samples is not None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from functools import cache
 
 from .. import units
 from ..text_table import Interval
@@ -17,8 +18,6 @@ from . import LEAST_REPEATS
 LEAST_GAIN = 0.02  # a smaller gain is not worth an option, however certain it is
 RISK = 0.01  # of calling the median of pairs of two equal sides a gain
 NORMAL = statistics.NormalDist().inv_cdf(1 - RISK)
-# Quantiles of Student's t for 1 to 4 degrees of freedom and RISK (NIST/SEMATECH e-Handbook, 1.3.6.7.2).
-QUANTILES = (31.821, 6.965, 4.541, 3.747)
 WORSE = 0.05  # a loss that is higher by this share counts as worse
 FEW = 2  # pairs are enough if they agree by far
 LEAST_SPREAD = 0.04  # the smallest that two pairs are taken to have (shared two-core machine)
@@ -49,22 +48,32 @@ def gain_and_spread(values: Sequence[float]) -> tuple[float | None, float | None
 
 def spreads(count: int) -> float:
     """Return the number of spreads that log(1 + gain) must exceed, with `count` pairs (at least 2)."""
-    return _quantile(count - 1) * math.sqrt(math.pi / (2 * count + math.pi))
+    return student(count - 1, 2 * RISK) * math.sqrt(math.pi / (2 * count + math.pi))
 
 
-def _quantile(degrees: int) -> float:
-    """From 5 on the expansion 26.7.5 of Abramowitz and Stegun, to within 0.002."""
-    if degrees <= len(QUANTILES):
-        return QUANTILES[degrees - 1]
-    z = NORMAL
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return sum(term / math.pow(degrees, power) for power, term in enumerate(terms))
+@cache
+def student(degrees: int, risk: float) -> float:
+    """Return the t that Student's t exceeds in absolute value with the probability `risk`, by bisection."""
+    low, high = 0.0, 1.0
+    while two_sided(high, degrees) > risk:
+        low, high = high, 2 * high
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if two_sided(middle, degrees) > risk else (low, middle)
+    return (low + high) / 2
+
+
+def two_sided(t: float, degrees: int) -> float:
+    """Return the probability that |Student's t| exceeds `t` (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle = math.atan(t / math.sqrt(degrees))
+    square = math.cos(angle) ** 2
+    is_odd = degrees % 2
+    term = total = 0.0 if degrees == 1 else math.cos(angle) if is_odd else 1.0
+    for step in range(3 if is_odd else 2, degrees - 1, 2):
+        term *= square * (step - 1) / step
+        total += term
+    inside = 2 / math.pi * (angle + math.sin(angle) * total) if is_odd else math.sin(angle) * total
+    return 1 - inside
 
 
 def detectable_gain(spread: float, count: int) -> float:

@@ -220,35 +220,29 @@ def name(trial: SweepTrial) -> str:
 
 
 def plan(settings: SweepSettings) -> str:
-    count = _count(settings)
-    seeds = f" with {settings.seeds} seeds" if settings.seeds > 1 else ""
-    proof = (
-        f", then the best {settings.finalists} with {settings.proof_seeds} fresh seeds" if settings.proof_seeds else ""
-    )
-    return (
-        f"{count} settings{seeds}, at most {settings.parallel} at once{proof}; at most {settings.minutes:g} min; "
-        "Ctrl-C ends it, gputui sweep --resume goes on with it"
-    )
+    most = f"at most {settings.minutes:g} min; Ctrl-C ends it, gputui sweep --resume goes on with it"
+    return f"{_trainings(settings)[0]}; {most}"
 
 
 def cost(settings: SweepSettings, seconds: float | None) -> str:
     """Return how many trainings of `seconds` (None: unknown) a sweep needs, and about how long they take."""
-    count = _count(settings)
+    text, counts = _trainings(settings)
+    if seconds is None:
+        return f"{text}; how long is not known, as no run here had these options"
+    whole = sum(math.ceil(part / settings.parallel) for part in counts) * seconds
+    most = "at most " if settings.rungs else "about "
+    more = f", more than {settings.minutes:g} min" if whole > 60 * settings.minutes else ""
+    return f"{text}; {most}{units.estimate(whole)}{more}"
+
+
+def _trainings(settings: SweepSettings) -> tuple[str, tuple[int, int]]:
+    # in words, and how many are of the search and of the proof
+    count = settings.most_trials or math.prod(len(axis.values) for axis in settings.axes)
     search, proof = count * settings.seeds, min(count, settings.finalists) * settings.proof_seeds
     seeds = f" with {settings.seeds} seeds" if settings.seeds > 1 else ""
     later = f", then {proof} for the proof" if proof else ""
     once = f"; {settings.parallel} at once" if settings.parallel > 1 else ""
-    text = f"{counted(count, 'settings')}{seeds}: {counted(search, 'trainings')}{later}{once}; "
-    if seconds is None:
-        return f"{text}how long is not known, as no run here had these options"
-    whole = sum(math.ceil(part / settings.parallel) for part in (search, proof)) * seconds
-    most = "at most " if settings.rungs else "about "
-    more = f", more than {settings.minutes:g} min" if whole > 60 * settings.minutes else ""
-    return f"{text}{most}{units.estimate(whole)}{more}"
-
-
-def _count(settings: SweepSettings) -> int:
-    return settings.most_trials or math.prod(len(axis.values) for axis in settings.axes)
+    return f"{counted(count, 'settings')}{seeds}: {counted(search, 'trainings')}{later}{once}", (search, proof)
 
 
 def doing(sweep: Sweep, part: str, problem: str = "", waits_for: str = "") -> str:

@@ -149,10 +149,12 @@ class TrialRunner:
     ) -> Trial:
         """Train for the loss, `length` epochs and steps (None: a pass). Raises OSError for a full disk."""
         seed = self.seed + repeat - 1
-        return self._carried_out(
+        trial = self._carried_out(
             lambda: as_trial(preset, seed, None, self.machine, most_seconds=most_seconds, length=length),
             side, repeat, timed=False,
         )  # fmt: skip
+        trial.disturbed = ""  # other programs change the speed and not the loss
+        return trial
 
     def _carried_out(
         self, prepare: Callable[[], Preset], side: str, repeat: int, judge: Judge | None = None, timed: bool = True

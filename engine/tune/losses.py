@@ -211,7 +211,7 @@ def note_losses(
     for trial in trials:
         loss = last[trial.run].get("val_loss" if made.of == "validation" else "loss")
         if made.of == "training" and made.passes is None and loss is not None:  # the mean since the half of the samples
-            until = comparing.loss_at(comparing.losses(events[trial.run]), FALL_IS_OVER * (made.samples or 0))
+            until = comparing.value_at(comparing.losses(events[trial.run]), FALL_IS_OVER * (made.samples or 0))
             loss = loss if until is None else (loss - FALL_IS_OVER * until) / (1 - FALL_IS_OVER)
         trial.loss_at_samples = loss
     return events

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import units
-from ..presets import Preset
 from ..proof import duration
-from ..proof.measurement import Length, Measurement, OutOfTime
+from ..proof.measurement import Measurement, OutOfTime
 from ..runs.events import Progress, Started
 from ..trials import rate_sentences, significance
 from ..trials.comparing import BaselineFailed
@@ -161,7 +160,7 @@ def _measure_ramp(measurement: Measurement, test: RateTest) -> Started:
         },
     )
     most_seconds = RAMP_SHARE * measurement.limit_seconds
-    trial = _trained(measurement, preset, RAMP, 1, (1, steps), most_seconds, test.ramp)
+    trial = measurement.learn(preset, RAMP, 1, (1, steps), most_seconds, test.ramp)
     written = measurement.events_of(trial)
     started = written.last(Started)
     if started is None or not (counts(trial) or _diverged(measurement, trial)):
@@ -214,7 +213,7 @@ def _compare(measurement: Measurement, test: RateTest, data: Data) -> None:
                 rate = test.before if side == "a" else test.suggested
                 words = f"pair {repeat - 1} of {repeats}: {test.samples:,} samples at rate {rate:g}"
                 measurement.record.write(words)
-                trial = _trained(measurement, preset, side, repeat, length_of_each, seconds, test.trials)
+                trial = measurement.learn(preset, side, repeat, length_of_each, seconds, test.trials)
                 if not (counts(trial) or _diverged(measurement, trial)):
                     whose = "the preset's rate" if side == "a" else "the suggestion"
                     test.decision, test.why = "not judged", f"{whose} ended with {trial.outcome}: {trial.error}"
@@ -225,16 +224,6 @@ def _compare(measurement: Measurement, test: RateTest, data: Data) -> None:
     if note_losses(measurement, test, [trial for trial in test.trials if counts(trial)]) is not None:
         losses = {(trial.side, trial.repeat): trial.loss_at_samples for trial in test.trials}
         decide(test, [(losses["a", repeat], losses["b", repeat]) for repeat in pairs])
-
-
-def _trained(
-    measurement: Measurement, preset: Preset, side: str, repeat: int, length: Length, seconds: float, rows: list[Trial]
-) -> Trial:
-    trial = measurement.learn(preset, side, repeat, length, seconds, rows)
-    for row in rows:
-        row.disturbed = ""  # other programs change the speed and not the loss
-    measurement.record.write()
-    return trial
 
 
 def decide(test: RateTest, pairs: Sequence[tuple[float | None, float | None]]) -> None:

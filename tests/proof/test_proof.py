@@ -67,8 +67,8 @@ def test_losses_are_compared_after_the_same_number_of_samples(tmp_path: Path) ->
     assert found["loss_a"] == pytest.approx(0.0)
     assert found["loss_b"] == pytest.approx(1.5, abs=0.02)
     assert "batch size" in found["note"]
-    assert comparing.loss_at([(10, 2.0), (20, 1.0)], 15) == pytest.approx(1.5)
-    assert comparing.loss_at([(10, 2.0), (20, 1.0)], 25) is None
+    assert comparing.value_at([(10, 2.0), (20, 1.0)], 15) == pytest.approx(1.5)
+    assert comparing.value_at([(10, 2.0), (20, 1.0)], 25) is None
 
 
 def ab(path: Path, figures: Any, *settings: str, name: str = "quickstart") -> Proving:

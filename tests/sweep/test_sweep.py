@@ -38,6 +38,7 @@ from tests.doors.engine import (
     presets,
     runner,
     saving,
+    significance,
     spawn,
     sweep_decision,
     sweep_record,
@@ -504,12 +505,12 @@ def test_a_rival_is_compared_on_the_seeds_of_both_from_three_on() -> None:
     assert better.differences == pytest.approx([1.0, 1.1, 0.9])
     assert better.decision == "better"
     assert [better.mean, better.mean_of_rival] == pytest.approx([1.0, 2.1])
-    assert better.half_width == pytest.approx(decision.student(2, 0.03) * 0.1 / math.sqrt(3))
+    assert better.half_width == pytest.approx(significance.student(2, 0.03) * 0.1 / math.sqrt(3))
     worse = compared({1: 2.0, 2: 2.2, 3: 2.1}, higher=True)
     assert worse.decision == "worse"
     assert worse.differences == pytest.approx([-1.0, -1.1, -0.9])
     half = compared({1: 2.0, 2: 2.2, 3: 2.1}, rivals=2).half_width
-    assert half == pytest.approx(decision.student(2, 0.015) * 0.1 / math.sqrt(3)), "the risk is divided"
+    assert half == pytest.approx(significance.student(2, 0.015) * 0.1 / math.sqrt(3)), "the risk is divided"
     assert compared({1: 1.0, 2: 1.2, 3: 1.1}).decision == "undecided"
     same = compared({1: 1.0, 2: 1.1, 3: 1.2})
     assert (same.why, same.mean, same.half_width, same.decision) == ("", 0.0, 0.0, "undecided")

@@ -4,6 +4,7 @@ Ctrl-C requests it to stop and shows its results so far; a second ends it at onc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ if is_called():
     from ...engine.job import this_machine
     from ...engine.job.machine_gpus import Machine
     from ...engine.plan import LEAST_STEPS
+    from ...engine.presets import PresetError
     from ...engine.proof import duration, folder, improved_preset, proof_start, request
     from ...engine.proof.folder import Proof
     from ...engine.proof.request import ProofError, Request
@@ -43,14 +45,21 @@ MOST_WIDTH = 100  # of a printed chart
 
 
 def to_resume(name: str, kind: str, noun: str, asks_for: str, any_ended: bool = False) -> Proof:
-    """The proof of this name; `latest` is one that has not done its work or, with `any_ended`, may have."""
+    """The proof of this name; `latest` is one that has not done its work or, with `any_ended`, may have. If there is
+    none, it is the newest one, which is refused later."""
     if name != "latest":
         return folder.find(name)
-    return proof_start.latest_to_resume(
-        lambda asked: asked.kind == kind and not (asked.search and asked.search.dry_run),
-        ("running", "waiting") if any_ended else ("done", "running", "waiting"),
-        f"there is no {noun} to go on with; gputui {kind} {asks_for} starts one",
-    )
+    newest, passed_over = None, ("running", "waiting") if any_ended else ("done", "running", "waiting")
+    for proof in folder.proofs():
+        with suppress(ProofError, PresetError):  # a proof that cannot be read is skipped
+            asked = proof.request
+            if asked.kind == kind and not (asked.search and asked.search.dry_run):
+                if proof.state not in passed_over:
+                    return proof
+                newest = newest or proof
+    if newest is None:
+        raise ProofError(f"there is no {noun} to go on with; gputui {kind} {asks_for} starts one")
+    return newest
 
 
 def measure(asked: Request, how: FollowOptions, resumes: Proof | None = None, trains_on: Machine | None = None) -> int:
