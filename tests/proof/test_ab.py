@@ -91,12 +91,13 @@ def training(proof: Proof, number: int) -> Run:
     return proof.trials[number - 1]
 
 
+@pytest.mark.usefixtures("forked_trials")
 def test_a_faster_change_is_proved_with_what_it_learns_although_one_of_its_trials_is_killed(
     sleepy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = ("--set", "parallel_calls=16", "--set", "learning_rate=0.05")
+    changes = ("--set", "parallel_calls=16", "--set", "learning_rate=0.05", "--repeats", "4")
     (sleepy / "sleepy.yaml").write_text(SLEEPY.replace(":build", ":build_but_second"))
-    # Sixteen times as fast: of three pairs one may be disturbed for seconds, and the gain is certain nevertheless.
+    # Sixteen times as fast: of four pairs one may be disturbed for seconds, and the gain is certain nevertheless.
     (sleepy / "train.py").write_text(SLEEPY_CODE.replace("0.004", "0.01") + SECOND_WAITS)
     with opened("ab", "--preset", "sleepy.yaml", *changes, *ANYWAY, "--json", cwd=sleepy) as viewer:
         proof = the_proof()
@@ -109,7 +110,7 @@ def test_a_faster_change_is_proved_with_what_it_learns_although_one_of_its_trial
     comparison = told["comparisons"][0]
     assert comparison["decision"] == "faster", comparison
     assert comparison["gain"] > 1
-    assert [trial["outcome"] for trial in comparison["trials"]] == ["ok", "crashed", *["ok"] * 5]
+    assert [trial["outcome"] for trial in comparison["trials"]] == ["ok", "crashed", *["ok"] * 7]
     assert "killed" in comparison["trials"][1]["error"]
     assert runs.all_runs() == [], "trials do not clutter the list of runs"
     for trial in comparison["trials"]:
