@@ -36,9 +36,11 @@ from ..runs.launched_with import options_of
 from ..runs.run_state import RunState
 from ..telemetry.gpu_totals import GpuTotals
 from . import stragglers
-from .measurements import IDLE_BUSY, IDLE_MEMORY_SHARE, SCREEN_BYTES, WINDOW_MS, Measurements, mean, numbers
+from .measurements import SCREEN_BYTES, Measurements, mean, numbers
 from .stragglers import SLOWING, neighbours
 
+WINDOW_MS = 50.0  # the shortest time that a reading of the step time covers (trainer/measure/clock.py)
+IDLE_BUSY, IDLE_MEMORY_SHARE = 0.05, 0.05  # a GPU below this use, and with less memory in use, is free
 RECENT = 20  # progress events for the present speed: 5 s at first, 20 s later
 
 

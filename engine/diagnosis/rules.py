@@ -13,25 +13,13 @@ from ..figures import Figure
 from ..runs.events import Remedy, Step
 from . import remedies as making
 from . import stragglers
-from .measurements import (
-    BUSY_APART,
-    CLOCK_APART,
-    COMPUTES,
-    COPIES_ALL_THE_TIME,
-    CORES_BUSY,
-    DISK_WAITED,
-    ENOUGH_WINDOWS,
-    GPU_WORKS,
-    LONG_PAUSE_SECONDS,
-    MUCH_PYTHON,
-    POWER_EXPLAINS,
-    SM_FEW,
-    TENSOR_FULL,
-    WAITS_APART,
-    Measurements,
-)
+from .measurements import COMPUTES, CORES_BUSY, DISK_WAITED, GPU_WORKS, MUCH_PYTHON, SM_FEW, Measurements
 from .remedies import computing, for_input, for_transfer, precision
 
+ENOUGH_WINDOWS = 200  # SageMaker requires more than 10 slow steps, which are 5 % of this many readings
+LONG_PAUSE_SECONDS = 10.0  # a pause that counts even if it happened only once
+COPIES_ALL_THE_TIME = 0.90  # share of the step: with copies ahead of the steps, the longer of both decides
+TENSOR_FULL = 0.50  # share of the time: from here on computing limits the speed at least as much as memory
 FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 
 
@@ -161,15 +149,15 @@ _VERDICTS = (
              "gputui (an all-reduce of their size), XProf (collectives: 3 and 15 %)", LOST_TIME),
     ), step="gpus"),
     Verdict("imbalance", "GPUs are not equally busy", stragglers.gpu_remedies, (
-        Rule("busy_gap", BUSY_APART, 0.50, "the most and the least busy GPU differ by {value} of the time",
+        Rule("busy_gap", stragglers.BUSY_APART, 0.50, "the most and the least busy GPU differ by {value} of the time",
              "SageMaker (0.5), gputui", UNUSED, when=lambda s: s.gpus > 1),
         # Each step waits for the slowest GPU; kernels of NCCL count as busy while they wait, and hide the gap above.
-        Rule("clock_gap", CLOCK_APART, 0.20, "one GPU's clock is {value} below that of the others",
+        Rule("clock_gap", stragglers.CLOCK_APART, 0.20, "one GPU's clock is {value} below that of the others",
              "gputui", UNUSED, when=lambda s: s.gpus > 1),
     ), step="gpus"),
     Verdict("slow_worker", "Slow worker", stragglers.worker_remedies, (
         # Each step waits for the slowest worker; only the chief's run has the figures of all.
-        Rule("worker_gap", WAITS_APART, 0.30,
+        Rule("worker_gap", stragglers.WAITS_APART, 0.30,
              "one waits {value} of its steps longer for input than the others",
              "gputui", LOST_TIME),
     ), endings=lambda s: [f": {s.slow_worker}", f": {s.slow_worker.partition(' (')[0]}"], step="input"),
@@ -191,7 +179,7 @@ _VERDICTS = (
     Verdict("low_clocks", "Low clocks", stragglers.clock_remedies, (
         Rule("clock_share", 0.75, 0.60, "the GPU runs at {value} of its highest clock",
              "gputui", UNUSED, below=True, when=stragglers.clock_is_held),
-        Rule("power_capped", 0.30, POWER_EXPLAINS,
+        Rule("power_capped", 0.30, stragglers.POWER_EXPLAINS,
              "a lowered power limit holds the GPU's clock down {value} of the time",
              "gputui", UNUSED, when=lambda s: s.on_gpu and s.gpu_works and stragglers.limit_is_low(s)),
     ), endings=lambda s: [f" ({why})"] if (why := stragglers.clock_cause(s)) else []),

@@ -16,28 +16,20 @@ from ..plan import MULTI_WORKER
 from ..runs.events import GradientExchange, Remedy, Started, WorkerReadings
 from ..telemetry.gpu_totals import GpuTotals
 from ..units import rate, share, size
-from .measurements import (
-    BUSY_APART,
-    CAUSE_APART,
-    CLOCK_APART,
-    CLOCK_COUNTS,
-    HOT,
-    LEAST_CLOCKS,
-    LOWERED,
-    POWER_EXPLAINS,
-    ROOM_FOR_BATCH,
-    SCREEN_BYTES,
-    WAITS_APART,
-    Measurements,
-    mean,
-    numbers,
-)
+from .measurements import HOT, ROOM_FOR_BATCH, SCREEN_BYTES, Measurements, mean, numbers
 from .remedies import gain, larger_batch
 
 # Throttle reasons (telemetry/nvml/queries.py) whose cause can be removed; the power cap is the chip's normal limit at
 # full load.
 SLOWING = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
 POWER_CAP = "power cap"
+BUSY_APART, CLOCK_APART = 0.20, 0.10  # differences between GPUs, of the busy time and of the clock
+CAUSE_APART = 0.10  # a throttle reason that a GPU has in more of its readings than the others is a cause of its own
+CLOCK_COUNTS = 0.5  # busy share of a reading from which its clock counts: an idle GPU lowers its clock
+LEAST_CLOCKS = 5  # readings for a mean clock
+WAITS_APART = 0.10  # share of the step by which one worker waits longer for its input than the others
+POWER_EXPLAINS = 0.50  # share of the time at the power limit, from which the limit explains a low clock
+LOWERED = 0.95  # of the default power limit; a limit below it was set by a person
 
 
 # ---- GPUs -------------------------------------------------------------------------------------

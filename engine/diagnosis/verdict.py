@@ -15,10 +15,14 @@ from ..runs.events import Diagnosis, Evidence, Remedy, Step
 from ..units import counted, seconds
 from . import stragglers
 from .collector import read
-from .measurements import AGREES, COMPUTES, ENOUGH_SECONDS, LEAST_SECONDS, SURE_SECONDS, Measurements, stage_ms
+from .measurements import COMPUTES, Measurements, stage_ms
 from .remedies import SINGLE_SAMPLES_CODE, in_the_data
 from .rules import LIMIT, LOST_TIME, SUPPORTING, VERDICTS, Symptom, device_works, symptoms
 
+LEAST_SECONDS = 0.5  # of a run that has ended: a delay of 20 ms is then 4 %, so only deciding thresholds count
+ENOUGH_SECONDS = 2.0  # of measured steps: below it small shares may be chance
+SURE_SECONDS = 10.0  # from here on more time adds no confidence
+AGREES = 0.10  # ablation and input wait measure the same thing in two ways
 # The order of trying is that of TensorFlow's guide to GPU performance. For a GPU that has too little to do XLA comes
 # early: it makes few kernels of many small ones, and changes nothing that is learnt.
 ORDER: tuple[Step, ...] = ("input", "device", "precision", "xla", "gpus")
