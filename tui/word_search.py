@@ -1,10 +1,8 @@
 """Searches options, commands, presets and runs by words. A word matches the beginning of a word of an item; if no item
-matches all so, any part of the texts, and at last the letters in their order, as `mxp` in `mixed_precision`. Ten
-thousand runs are searched at each key."""
+matches all so, any part of the texts. Ten thousand runs are searched at each key."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import attrgetter
@@ -12,13 +10,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 NAME = "name"
-LEAST_LETTERS = 2
-_PART, _LETTERS = 1000, 2000  # the least ranks of a match with a part of a text, and with single letters
+_PART = 1000  # the least rank of a match with a part of a text
 
 
 class Place(NamedTuple):
-    """A text of an item that is searched, made by `place`. `order` is 0 for the most important text of the item. Only
-    names are searched by letters. `label` says what the text is."""
+    """A text of an item that is searched, made by `place`. `order` is 0 for the most important text of the item, and
+    `label` says what the text is."""
 
     text: str
     lower: str
@@ -57,7 +54,7 @@ class Hit(NamedTuple, Generic[Item]):
 
     def marks(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield start and end of each part of `text` to mark as found."""
-        return marked(text, self.words, by_letters=self.rank >= _LETTERS)
+        return marked(text, self.words)
 
 
 def search(
@@ -69,8 +66,8 @@ def search(
     if not words:
         return [Hit(item) for item in items]
     items = list(items)
-    for match in (_by_parts, _by_letters) if with_parts else (_by_words, _by_parts, _by_letters):
-        if hits := [hit for item in items if (hit := _hit(item, words, places(item), match)) is not None]:
+    for parts in (True,) if with_parts else (False, True):
+        if hits := [hit for item in items if (hit := _hit(item, words, places(item), parts)) is not None]:
             return hits
     return []
 
@@ -79,61 +76,22 @@ def best_first(hits: Iterable[Hit[Item]]) -> list[Hit[Item]]:
     return sorted(hits, key=attrgetter("rank"))
 
 
-def _hit(
-    item: Item, words: tuple[str, ...], places: Sequence[Place], match: Callable[[str, Sequence[Place]], Match | None]
-) -> Hit[Item] | None:
-    matches, rank = [], 0
+def _hit(item: Item, words: tuple[str, ...], places: Sequence[Place], with_parts: bool) -> Hit[Item] | None:
+    matches = []
     for word in words:
-        best = match(word, places)
-        if best is None:
+        if (best := _match(word, places, with_parts)) is None:
             return None
         matches.append(best)
-        rank = max(rank, best.rank)
-    return Hit(item, words, tuple(matches), rank)
+    return Hit(item, words, tuple(matches), max(match.rank for match in matches))
 
 
-def marked(text: str, words: Iterable[str], *, by_letters: bool = False) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each place of the words, beginnings of words first; `by_letters` of single letters."""
+def marked(text: str, words: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each place of the words: of the beginnings of words or, without one, of all."""
     lower = _lower(text)
     for word in words:
         places = list(_places(word, lower))
         begins = [at for at in places if _begins(text, at)]
         yield from ((at, at + len(word)) for at in begins or places)
-        if not places and by_letters:
-            yield from ((at, at + 1) for at in letters(word, text))
-
-
-@lru_cache(maxsize=4096)
-def letters(word: str, name: str) -> tuple[int, ...]:
-    """Return the positions of a word's letters in `name`: the first begins a word, each other is in the same or begins
-    one."""
-    lower, lost = _lower(name), set[tuple[int, int]]()
-
-    def rest(number: int, last: int) -> tuple[int, ...] | None:
-        if number == len(word):
-            return ()
-        if (number, last) in lost:
-            return None
-        same = True
-        for at in range(last + 1, len(lower)):
-            same = same and (at == last + 1 or lower[at - 1].isalnum())
-            if lower[at] == word[number] and (same or _begins(name, at)):
-                following = rest(number + 1, at)
-                if following is not None:
-                    return (at, *following)
-        lost.add((number, last))
-        return None
-
-    for at in _places(word[0], lower):
-        if _begins(name, at) and (following := rest(1, at)) is not None:
-            return (at, *following)
-    return ()
-
-
-@lru_cache(maxsize=64)
-def _in_order(word: str) -> re.Pattern[str]:
-    first, *others = map(re.escape, word)
-    return re.compile(first + "".join(f"[^{letter}]*{letter}" for letter in others), re.DOTALL)
 
 
 def _lower(text: str) -> str:
@@ -160,7 +118,7 @@ def _forms(word: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((word, word.strip("-").replace("-", "_") or word)))
 
 
-def _by_words(word: str, places: Sequence[Place], with_parts: bool = False) -> Match | None:
+def _match(word: str, places: Sequence[Place], with_parts: bool) -> Match | None:
     """A whole name is better than the beginning of a name, and that better than a later word of it; names come
     first."""
     best: Match | None = None
@@ -184,17 +142,3 @@ def _by_words(word: str, places: Sequence[Place], with_parts: bool = False) -> M
             if rank < highest:
                 best, highest = Match(rank, label, text), rank
     return best
-
-
-def _by_parts(word: str, places: Sequence[Place]) -> Match | None:
-    return _by_words(word, places, with_parts=True)
-
-
-def _by_letters(word: str, places: Sequence[Place]) -> Match | None:
-    if (best := _by_parts(word, places)) is not None or len(word) < LEAST_LETTERS:
-        return best
-    in_order = _in_order(word)
-    for text, lower, order, is_name, label in places:
-        if is_name and in_order.search(lower) and letters(word, text):
-            return Match(_LETTERS + order, label, text)
-    return None

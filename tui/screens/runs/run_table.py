@@ -50,7 +50,6 @@ class ColumnsScreen(ListDialog[list[str]]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("mark", "show_or_hide", "Show or hide", meaning="show or hide the column"),
-        *keys.moves("move(1)", "move(-1)", "edge(0)", "edge(-1)", "edge(-1)", "edge(0)"),
         keys.bind("sort_left", "carry(-1)", "Further left", meaning="move the column to the left"),
         keys.bind("sort_right", "carry(1)", "Further right", meaning="move the column to the right"),
         keys.bind("delete", "dismiss([])", "The usual columns", meaning="back to the usual columns"),
@@ -90,13 +89,6 @@ class ColumnsScreen(ListDialog[list[str]]):
         self.chosen ^= {self.order[self._at]}
         self._fill(self._at)
 
-    def action_move(self, by: int) -> None:
-        self.query_one(OptionList).highlighted = (self._at + by) % len(self.order)
-
-    def action_edge(self, number: int) -> None:
-        """Move the cursor to the first column (0) or the last (-1). The page keys do this, too: the list is short."""
-        self.query_one(OptionList).highlighted = number % len(self.order)
-
     def action_carry(self, by: int) -> None:
         """Move the column under the cursor one place up (-1) or down (1)."""
         at, to = self._at, self._at + by
@@ -113,7 +105,9 @@ class ColumnsScreen(ListDialog[list[str]]):
 
 
 class _Names(OptionList, inherit_bindings=False):
-    """The list of columns. It has no keys of its own, so that the screen's keys work."""
+    """The list of columns, in which Enter is a key of the screen."""
+
+    BINDINGS = keys.moves()
 
 
 MARK = 2  # cells of the mark before the first column
