@@ -48,9 +48,7 @@ HIGH = 30  # from here on the chart has a third of the rows
 
 NOISE, NARROW_NOISE = "spread of repeats", "spread"
 BARS = 8
-HEAD_WIDTH = 28  # at least, if the names of runs are whole titles
-LEAST_HEAD = 12
-LABEL_WIDTH, BESIDE = 34, 14  # of the labels with the spread of repeats, and of the other text next to a title
+HEAD_WIDTH, LEAST_HEAD = 28, 12  # from the first on a title is shortened by whole changes
 
 
 class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
@@ -165,35 +163,21 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
         return body
 
     def _heads(self, comparison: Comparison, body: list[list[Text]]) -> tuple[list[str], bool]:
-        """The headings of the columns, and True if all columns fit with them. If titles are too long, runs are named by
-        changes."""
+        """The headings of the columns, of which each has an equal part of the width, and True if all columns fit."""
         titles = wording.distinct(comparison.titles)
-        pinned = comparison.baseline if comparison.choice == "pinned" else ""
-        marks = [" (baseline)" if run == pinned else "" for run in comparison.runs]
-        least = max(HEAD_WIDTH, (self.size.width - LABEL_WIDTH) // max(1, len(comparison.runs)) - BESIDE)
-        longest = max((len(title.whole) for title in titles), default=0)
         widths = [max((row[at].cell_len for row in body if at < len(row)), default=0) for at in range(len(titles) + 2)]
-        noise = [self._noise] if wording.has_noise(comparison) else [""]
-        scrollbar = self.size.height < HIGH
-
-        def fits(heads: list[str]) -> bool:
-            taken = sum(max(len(head), width) for head, width in zip(["", *heads, *noise], widths, strict=True))
-            return taken + 2 * (len(widths) - (noise == [""])) + scrollbar <= self.size.width
-
-        def cut(names: Sequence[str], room: int) -> list[str]:
-            return [name if len(name) <= room else f"{name[: room - 2]}.." for name in names]
-
-        def marked(names: Sequence[str]) -> list[str]:
-            return [name + mark for name, mark in zip(names, marks, strict=True)]
-
-        names, named = wording.distinct_names(titles, comparison.names), [*zip(comparison.names, titles, strict=True)]
-        whole = [
-            marked([clean(f"{name} {title.within(room)}") for name, title in named])
-            for room in range(max(least, longest), least - 1, -1)
-        ]
-        brief = [cut(names, room) for room in range(least, LEAST_HEAD - 1, -1)]
-        candidates = [*whole, *(marked(heads) for heads in brief if len(set(heads)) == len(heads))]
-        return next(((heads, True) for heads in candidates if fits(heads)), (marked(names), False))
+        noise = max(len(self._noise), widths[-1]) + 2 if wording.has_noise(comparison) else 0
+        left = self.size.width - widths[0] - 2 - noise - (self.size.height < HIGH)  # perhaps a scrollbar
+        room = max(LEAST_HEAD, left // max(1, len(titles)) - 2)
+        heads = []
+        for at, whole in enumerate(wording.distinct_names(titles, comparison.names)):
+            mark = " (baseline)" if comparison.choice == "pinned" and comparison.runs[at] == comparison.baseline else ""
+            free, name = room - len(mark), comparison.names[at]
+            if room >= HEAD_WIDTH:
+                whole = clean(f"{name} {titles[at].within(max(0, free - len(name) - 1))}")
+            heads.append((whole if len(whole) <= free else f"{whole[: max(len(name), free - 2)]}..") + mark)
+        taken = sum(max(len(head), width) + 2 for head, width in zip(heads, widths[1:-1], strict=True))
+        return heads, taken <= left
 
     def _fill(self, head: list[Text], body: list[list[Text]]) -> None:
         """Each column is as wide as its widest cell. The cursor stays in its row and moves to the first run."""
