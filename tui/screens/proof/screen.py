@@ -418,16 +418,11 @@ class SweepScreen(ProofScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("resume", label="Go on", meaning="continue a sweep that was stopped or killed"),
         keys.bind("compare", label="Curves", meaning="compare the runs of the best settings, with their curves"),
-        keys.bind(
-            "page_on", "picture", "Other picture", meaning="a line through the options of each setting, or curves"
-        ),
-        keys.bind("page_back", "picture", show=False, meaning="the other picture"),
     ]
 
     AT_NEW = 0  # the best setting
     _curves: TrialCurves | None = None
     _drawn: Mapping[str, Line] = {}  # the curves as they are shown
-    _shows_curves = False  # also if parallel coordinates could be shown
 
     def read(self) -> ProofReading:
         """Also read the curves of the best trials."""
@@ -463,10 +458,6 @@ class SweepScreen(ProofScreen):
         if sweep is None or not picked:
             return [[("nothing has been trained so far" if self.data.is_read else "reading ...", "label")]]
         half, trials = width // 2, [*picked, *self._fresh(picked)]
-        if self._has_lines and not self._shows_curves:
-            rows = drawing.about(sweep, trials, width, self.glyphs)[: height // 3]
-            picture = drawing.parallel(sweep, picked, width, height - len(rows) - 1, self.glyphs)
-            return [*rows, [], *picture]
         wide = self.size.width >= WIDE
         curves = drawing.curves(sweep, self._drawn, width - half, height, self.glyphs) if wide else []
         rows = drawing.detail(sweep, trials, half - 2 if curves else width, height, self.glyphs)
@@ -475,19 +466,12 @@ class SweepScreen(ProofScreen):
         none: Row = []
         return [[*fit(row, half), *curve] for row, curve in zip_longest(rows, curves, fillvalue=none)]
 
-    @property
-    def _has_lines(self) -> bool:
-        sweep, size = self.data.sweep, self.query_one("#detail").content_size
-        return sweep is not None and drawing.fits(sweep, size.width, size.height - size.height // 3 - 1)
-
     # ---- keys -------------------------------------------------------------------------------------
 
     def can_now(self, action: str) -> bool | str:
         match action:
             case "resume":
                 return self.data.state in RESUMABLE or ("it goes on" if self.is_measuring else "it has ended")
-            case "picture":
-                return self._has_lines
             case "compare":
                 return len(self._runs()) > 1 or "there are no two runs to compare"
         return super().can_now(action)
@@ -502,10 +486,6 @@ class SweepScreen(ProofScreen):
     def _runs(self) -> list[Run]:
         runs = [Run(runs_folder() / trial.run) for group in self.entries.values() for trial in group]
         return [run for run in runs if run.path.is_dir()][:MOST_COMPARED]
-
-    def action_picture(self) -> None:
-        self._shows_curves = not self._shows_curves
-        self.query_one("#detail", Panel).repaint()
 
     def action_compare(self) -> None:
         self.app.open_compare(self._runs())
