@@ -214,7 +214,7 @@ def _functions(script: Script, options: Options, form: Form) -> None:
     pipeline = tuple(name for name, kind in zip(pipeline, kinds, strict=True) if kind in ("arrays", "mapped"))
     script.define("trainer/data/batching.py", *pipeline, options=options, constants=constants)
     if _augments(options, form):
-        script.define("trainer/own/streams.py", "augmented_batches", options=options, constants=constants)
+        script.define("trainer/data/batching.py", "augmented_batches", options=options, constants=constants)
 
 
 def _known(form: Form, cache: str) -> Partly:

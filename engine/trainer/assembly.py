@@ -18,7 +18,8 @@ from .cluster.rendezvous import Joined
 from .common.stopping import StopSwitch
 from .common.versions import DTYPE_POLICY, set_global_attribute
 from .data import pipeline as pipelines
-from .data.batches import Batches, Share
+from .data.batches import Share
+from .data.pipeline import Samples
 from .fit import micro_batches
 from .fit.epoch_rules import Built
 from .fit.training_loop import TrainingLoop
@@ -57,7 +58,6 @@ def build(
     distribution = device_setup.build_strategy(options, devices)
     share = Share(len(joined.cluster.workers), joined.cluster.index) if joined else None
     own: Own | None = None
-    pipeline: Batches
     if options.workload.entry is not None:
         from .own import building  # only needed for a user's code
 
@@ -68,12 +68,13 @@ def build(
         report.phase("building", "data")
         stop.check()
         replicas = distribution.num_replicas_in_sync if distribution else 1
-        pipeline = of_gputui = pipelines.build(options, replicas, share)
+        pipeline = pipelines.build(options, replicas, share)
+        assert isinstance(pipeline.train, Samples)
         per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
         report.phase("building", "model")
         stop.check()
         with distribution.scope() if distribution else contextlib.nullcontext():
-            model = models.build(options, of_gputui.source.shape, of_gputui.source.classes)
+            model = models.build(options, pipeline.train.source.shape, pipeline.train.source.classes)
             compiler = xla.choose(options, model)
             model.compile(
                 optimizer=optimizer.build(options, per_epoch * options.train.epochs, per_epoch, replicas),

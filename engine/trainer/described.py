@@ -57,8 +57,8 @@ def _described(own: Own) -> dict[str, Any]:
 
     from .data.batching import is_small
     from .data.finishing import fits_devices
+    from .data.pipeline import Samples
     from .own.iterated import passes_of
-    from .own.streams import Samples
 
     returned, pipeline = own.returned, own.pipeline
     single = pipeline.train.kind in ("arrays", "mapped")
@@ -89,7 +89,7 @@ def _described(own: Own) -> dict[str, Any]:
         "samples": pipeline.train.samples,
         "validation_samples": pipeline.validation_samples,
         "plain": all(_is_plain(getattr(returned, name)) for name in arrays if name == "train" or not is_split),
-        "small": all(is_small(part.source.train.elements.element_spec, part.batch_size) for part in arrays.values()),
+        "small": all(is_small(each.part.elements.element_spec, each.batch_size) for each in arrays.values()),
         "is_split": is_split,
         "given": [key for key, value in given.items() if value and (key, value) != ("validation_freq", 1)],
         "compiled": own.own_compile,
@@ -108,13 +108,14 @@ def _described(own: Own) -> dict[str, Any]:
 
 def _opened(own: Own, name: str, stream: Any) -> str:
     """Return the expression that opens data which is read by iterating over it as a Dataset. Empty for other data."""
+    from .data.pipeline import Samples
     from .own.iterated import passes_of
-    from .own.streams import LOOKED_AT, Samples
+    from .own.streams import LOOKED_AT
 
     data = getattr(own.returned, name)
     if (passes := passes_of(data)) is None:
         return ""
-    spec = stream.source.train.elements.element_spec if isinstance(stream, Samples) else stream.spec
+    spec = stream.part.elements.element_spec if isinstance(stream, Samples) else stream.spec
     begin = name if not hasattr(data, "__iter__") else f"{name}.__iter__"
     if passes.once and name == "validation":
         begin, first = f'first_again({name}, made["validation_steps"])', stream.passes.peek(LOOKED_AT)

@@ -159,16 +159,16 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
 
 def _announce(loop: Any, report: RunReport, resume_at: int | None, prepared: Prepared = NOTHING) -> None:
     from .common import versions
-    from .data.batches import full_batch
-    from .measure import flops
+    from .measure import flops, run_report
     from .setup import actual_settings
 
     built = loop.built
     options, model, pipeline, own = built.options, built.model, built.pipeline, built.own
     gpus = built.devices.gpus
-    unapplied = (own or pipeline).not_applied(options)
+    inapplicable = own.inapplicable if own else pipeline.train.inapplicable
+    unapplied = run_report.unapplied(inapplicable, options)
     peak = flops.peak(options, gpus, pipeline.replicas)
-    batch = full_batch(pipeline)
+    batch = pipeline.full_batch
     per_step = flops.per_step(model, batch) if peak else None
     report.speed.samples_per_second_at_peak = batch * peak / per_step if per_step and peak else None
     capabilities = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
@@ -202,9 +202,9 @@ def _announce(loop: Any, report: RunReport, resume_at: int | None, prepared: Pre
             cpus=resource_limits.usable_cpus(),
             cpu_bfloat16=chips.cpu_multiplies_bfloat16(),
             compute_capability=min(capabilities, default=None),
-            sample_bytes=pipeline.sample_bytes,
+            sample_bytes=pipeline.train.sample_bytes,
             not_applied=unapplied,
-            inapplicable=(own or pipeline).inapplicable,
+            inapplicable=inapplicable,
             worker=built.joined.cluster.index if built.joined else None,
             workers=workers,
         )

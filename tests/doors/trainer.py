@@ -36,7 +36,7 @@ from gputui.engine.trainer.own import (
 from gputui.engine.trainer.own.iterated import Anew, Passes, Positions
 from gputui.engine.trainer.own.returned import Returned, checked
 from gputui.engine.trainer.own.user_code import UserError
-from gputui.engine.trainer.own.user_pipeline import OwnPipeline, opened
+from gputui.engine.trainer.own.user_pipeline import opened
 from gputui.engine.trainer.prepare import work
 from gputui.engine.trainer.prepare.work import Broken, Request, Samples
 from gputui.engine.trainer.setup import (

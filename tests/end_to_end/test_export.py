@@ -555,10 +555,10 @@ def compared(wanted: Options, replicas: int, whole: bool) -> str:
 
 def differing_batches(script: dict[str, Any], ours: Any) -> str:
     more = ours.batches_per_pass + 2
-    if labels(script["train"], more) != labels(ours.global_batches(0), more):
+    if labels(script["train"], more) != labels(ours.train.global_batches(0), more):
         return "other batches"
     validated = [] if script["validation"] is None else labels(script["validation"], 99)
-    if validated != labels(ours.global_validation_batches(), ours.validation_batches):
+    if validated != (labels(ours.held_out.global_batches(0), ours.validation_batches) if ours.held_out else []):
         return "other validation batches"
     return ""
 

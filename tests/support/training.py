@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tests.doors.engine import EventWriter, Options, Run, presets
 
 if TYPE_CHECKING:
-    from tests.doors.trainer import Devices, Pipeline, TrainingLoop
+    from tests.doors.trainer import Devices, Pipeline, Source, TrainingLoop
+
+
+def source_of(pipe: Pipeline) -> Source:
+    """The source of data of gputui's."""
+    return cast("Any", pipe.train).source  # type: ignore[no-any-return]
+
+
+def with_source(pipe: Pipeline, source: Source) -> Pipeline:
+    streams: dict[str, Any] = {"train": pipe.train, "held_out": pipe.held_out}
+    return replace(pipe, **{name: each and replace(each, source=source) for name, each in streams.items()})
 
 
 def options(*settings: str) -> Options:
@@ -28,10 +38,6 @@ class Training:
 
     @property
     def pipeline(self) -> Pipeline:
-        """The pipeline of a training with a model and data of gputui's."""
-        from tests.doors.trainer import Pipeline
-
-        assert isinstance(self.loop.built.pipeline, Pipeline)
         return self.loop.built.pipeline
 
     def events(self, kind: str) -> list[dict[str, Any]]:

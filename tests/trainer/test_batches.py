@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ from tests.doors.trainer import pipeline as pipelines
 from tests.doors.trainer import sources as file_sources
 from tests.support.front_door import until
 from tests.support.planted import SLEEP, gated, slow_load, slow_read
-from tests.support.training import Build, options
+from tests.support.training import Build, options, source_of, with_source
 from tests.trainer.test_data import FLOATS, GOOD, image, records
 
 pytestmark = pytest.mark.usefixtures("cpus")
@@ -133,8 +132,8 @@ def test_a_cache_file_is_another_for_another_way_to_read_or_to_hold_out(tmp_path
 
     def file(*settings: str, stamp: str = "") -> str:
         pipe = pipelines.build(options(*base, *settings), 1)
-        pipe = replace(pipe, source=replace(pipe.source, stamp=stamp))
-        return pipe._cache_file("train")
+        pipe = with_source(pipe, replace(source_of(pipe), stamp=stamp))
+        return str(cast("Any", pipe.train)._cache_file("train"))
 
     plain = file()
     assert plain == file("width=0.5", "model=cnn", "batch_size=8", "shuffle=9", "epochs=9", "augment=off")
@@ -246,7 +245,7 @@ DATA = ("data=synthetic", "shape=[8, 8, 1]", "samples=200", "validation_split=0"
 
 def piped(*settings: str, replicas: int = 1, plant: Callable[[Source], Source] | None = None) -> Pipeline:
     pipe = pipelines.build(options(*DATA, *settings), replicas)
-    return dataclasses.replace(pipe, source=plant(pipe.source)) if plant else pipe
+    return with_source(pipe, plant(source_of(pipe))) if plant else pipe
 
 
 def measured(pipe: Pipeline, batches: int = 30, looks: int = 5, declared: Any = None) -> tuple[list[Timed], Any]:
@@ -344,7 +343,7 @@ def test_a_training_says_its_stages_while_it_runs(build: Build) -> None:
     )
     training = build(*DATA, *settings, "measure_seconds=1.5")
     pipe = training.pipeline
-    training.loop.built.pipeline = dataclasses.replace(pipe, source=slow_load(pipe.source))
+    training.loop.built.pipeline = with_source(pipe, slow_load(source_of(pipe)))
     told = training.train().events("input_stages")
     assert told
     (stage,) = (stage for stage in told[-1]["stages"] if stage["name"] == "load")

@@ -19,12 +19,12 @@ import pytest
 import tensorflow as tf
 
 from tests.doors.engine import EventWriter, Run, checkpoint_files, presets
-from tests.doors.trainer import OwnPipeline, Pipeline, Returned, RunReport, Share, opened
+from tests.doors.trainer import Pipeline, Returned, RunReport, Share, opened
 from tests.doors.trainer import pipeline as pipelines
 from tests.support.cluster import connected, epochs, program, workers_of
 from tests.support.forking import Forks, trainer_of
 from tests.support.front_door import happened, until
-from tests.support.training import options
+from tests.support.training import options, source_of
 
 pytestmark = pytest.mark.usefixtures("cpus")
 
@@ -203,7 +203,7 @@ def in_order(batches: tf.data.Dataset, count: int) -> list[list[int]]:
     return [batch[1].numpy().tolist() for batch in batches.take(count)]
 
 
-def joined(parts: Sequence[Pipeline | OwnPipeline], batches: int, validation: bool = False) -> list[list[int]]:
+def joined(parts: Sequence[Pipeline], batches: int, validation: bool = False) -> list[list[int]]:
     """The global batches that the workers make together, from what each of their replicas gets."""
     found = []
     for part in parts:
@@ -230,13 +230,13 @@ def test_workers_train_together_what_one_machine_trains(
     batches = one.batches_per_pass
     beyond = 2 * batches + 1
     together = joined(parts, beyond)
-    assert sorted_in(together) == sorted_in(in_order(one.global_batches(0), beyond))
+    assert sorted_in(together) == sorted_in(in_order(one.train.global_batches(0), beyond))
     seen = sorted(itertools.chain(*together[:batches]))
     assert len(set(seen)) == len(seen), "none twice"
     if not wanted.input.drop_remainder:
-        assert seen == list(range(one.train_samples))
+        assert seen == list(range(one.train_samples or 0))
     held_out = sorted(itertools.chain(*joined(parts, one.validation_batches, validation=True)))
-    assert held_out == list(range(one.train_samples, samples))
+    assert held_out == list(range(one.train_samples or 0, samples))
 
 
 def test_a_resumed_worker_goes_on_with_its_next_rows() -> None:
@@ -249,7 +249,7 @@ def test_a_worker_loads_only_its_own_samples() -> None:
     wanted = options(*NUMBERED, "samples=48", "validation_split=0", "prefetch=off", "parallel_calls=off")
     part = pipelines.build(wanted, 2, Share(2, 1))
     loads: list[int] = []
-    load = part.source.load
+    load = source_of(part).load
     assert load is not None
 
     def noted(index: np.int64) -> np.int64:
@@ -261,7 +261,7 @@ def test_a_worker_loads_only_its_own_samples() -> None:
         number.set_shape([])
         return load(number)
 
-    object.__setattr__(part.source, "load", counting)
+    object.__setattr__(source_of(part), "load", counting)
     trained = list(itertools.chain(*in_order(part.stream(), part.batches_per_pass)))
     assert len(trained) == 24
     assert loads[:24] == trained

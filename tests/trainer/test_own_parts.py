@@ -14,14 +14,14 @@ import tensorflow as tf
 
 from tests.doors.trainer import (
     FitArguments,
-    OwnPipeline,
+    Pipeline,
     Returned,
     Share,
     UserError,
     building,
     checked,
     model_checks,
-    streams,
+    pipeline,
     user_pipeline,
 )
 from tests.doors.trainer import returned as fit_arguments
@@ -183,7 +183,7 @@ def batched(*shape: int | None) -> Any:
 
 
 def samples(*shape: int | None, kind: str = "mapped") -> Any:
-    made = object.__new__(streams.Samples)
+    made = object.__new__(pipeline.Samples)
     vars(made).update(spec=tf.TensorSpec((None, *shape)), kind=kind)
     return made
 
@@ -237,7 +237,7 @@ def report() -> Any:
 
 def opened(
     tmp_path: Path, report: Any, *settings: str, replicas: int = 1, share: Share | None = None, **given: Any
-) -> OwnPipeline:
+) -> Pipeline:
     returned = Returned(**{"model": keras.Sequential(), "train": (ROWS, LABELS), **given})
     return user_pipeline.opened(options(*SMALL, *settings), replicas, returned, tmp_path / "train.py", report, share)
 

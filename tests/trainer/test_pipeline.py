@@ -18,7 +18,7 @@ from tests.doors.trainer import Pipeline, TrainerError
 from tests.doors.trainer import pipeline as pipelines
 from tests.support.cases import all_hold
 from tests.support.front_door import until
-from tests.support.training import options
+from tests.support.training import options, source_of, with_source
 
 pytestmark = pytest.mark.usefixtures("cpus")
 
@@ -37,7 +37,7 @@ def labels(dataset: tf.data.Dataset, number: int) -> list[list[int]]:
 
 def watched(pipe: Pipeline, seen: Callable[[int], None]) -> Pipeline:
     """The pipeline with `seen` called in Python for each sample that is loaded."""
-    load = pipe.source.load
+    load = source_of(pipe).load
     assert load is not None
 
     def tell(index: np.int64) -> np.int64:
@@ -49,7 +49,7 @@ def watched(pipe: Pipeline, seen: Callable[[int], None]) -> Pipeline:
         number.set_shape([])
         return load(number)
 
-    return dataclasses.replace(pipe, source=dataclasses.replace(pipe.source, load=calling))
+    return with_source(pipe, dataclasses.replace(source_of(pipe), load=calling))
 
 
 def settled(loaded: list[int]) -> int:

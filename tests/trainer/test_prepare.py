@@ -21,7 +21,7 @@ from tests.doors.trainer import Broken, Request, Samples, TrainerError, work
 from tests.doors.trainer import pipeline as pipelines
 from tests.support.class_folders import class_folders
 from tests.support.own import Write
-from tests.support.training import options
+from tests.support.training import options, source_of
 
 
 class InProcess:
@@ -148,7 +148,8 @@ def test_a_training_on_prepared_data_gets_the_same_batches(
     if given.get("format") != "npz":
         stored = dataset(other)
         first = next(iter(stored.train()))
-        expected = next(iter(pipelines.build(read_back(folder).options, 1).source.train.elements.map(stored.parse)))
+        pipe = pipelines.build(read_back(folder).options, 1)
+        expected = next(iter(source_of(pipe).train.elements.map(stored.parse)))
         assert same([each.numpy() for each in first], [each.numpy() for each in expected])
         assert len(list(stored.validation())) == manifest.good("validation")
 

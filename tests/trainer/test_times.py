@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests.doors.trainer import Devices, StepClock, progress_reports
-from tests.support.training import Build, Training, built, options
+from tests.support.training import Build, Training, built, options, source_of, with_source
 
 TINY = ("model=mlp", "width=0.05", "optimizer=sgd", "batch_size=32", "validation_split=0", "epochs=1")
 ENDLESS = (*TINY, "steps_per_epoch=1000000")
@@ -51,11 +51,10 @@ def warm_steps(training: Training) -> int:
 def test_what_is_measured_with_a_cache_comes_from_the_cache(build: Build) -> None:
     slow = ("data=synthetic", "shape=[4]", "samples=320", "batch_size=8", "shuffle=off", "parallel_calls=off")
     training = build(*ENDLESS, *slow, "cache=memory", "measure_seconds=0.3")
-    source = training.pipeline.source
+    source = source_of(training.pipeline)
     assert source.load is not None
-    training.loop.built.pipeline = dataclasses.replace(
-        training.pipeline, source=dataclasses.replace(source, load=_sleeping(source.load, 0.003))
-    )
+    planted = dataclasses.replace(source, load=_sleeping(source.load, 0.003))
+    training.loop.built.pipeline = with_source(training.pipeline, planted)
     told = result(training.train())
     assert training.loop.built.report.speed.clock.warmup == 40  # a pass
     assert told["step_ms"]["p50"] < 8 * 3  # a step that waits for its samples takes longer
@@ -114,12 +113,12 @@ def test_input_wait_and_python_are_told_apart(
     wanted = options(*ENDLESS, *data, "measure_seconds=1")
     training = built(tmp_path / kind, dataclasses.replace(cpus, kind=kind), wanted)
     monkeypatch.setattr(progress_reports, "PULSE_SECONDS", 0.1)
-    source = training.pipeline.source
+    source = source_of(training.pipeline)
     assert source.load is not None
     loading: list[float] = []
     between: list[float] = []
     planted = dataclasses.replace(source, load=_sleeping(source.load, 0.002, loading))
-    training.loop.built.pipeline = dataclasses.replace(training.pipeline, source=planted)
+    training.loop.built.pipeline = with_source(training.pipeline, planted)
     told = result(planted_between(training, 0.02, between).train())
     training.loop.built.report.writer.close()
     steps, measured = told["measured_steps"], told["measured_seconds"]  # the last of all

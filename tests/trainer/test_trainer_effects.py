@@ -19,7 +19,7 @@ from tests.support.forking import ENVIRONMENT, Forks, Program
 from tests.support.front_door import events as printed
 from tests.support.front_door import gputui, happened
 from tests.support.own import Write
-from tests.support.training import Build, Training
+from tests.support.training import Build, Training, source_of, with_source
 from tests.trainer import test_own_steps
 
 ROOT = Path(__file__).parents[2]
@@ -164,15 +164,14 @@ def pulses(monkeypatch: pytest.MonkeyPatch) -> None:
 def poisoned(training: Training, index: int, value: float) -> Training:
     """One sample of the data has only this value."""
     pipe = training.pipeline
-    load = pipe.source.load
+    load = source_of(pipe).load
     assert load is not None
 
     def load_poison(number: Any) -> Any:
         x, y = load(number)
         return tf.where(number == index, tf.fill(tf.shape(x), value), x), y
 
-    source = dataclasses.replace(pipe.source, load=load_poison)
-    training.loop.built.pipeline = dataclasses.replace(pipe, source=source)
+    training.loop.built.pipeline = with_source(pipe, dataclasses.replace(source_of(pipe), load=load_poison))
     return training
 
 

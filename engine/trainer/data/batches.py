@@ -1,17 +1,19 @@
-"""The interface between data and the training loop, and this worker's share of the data of several machines. All
+"""The training or validation data as a stream of batches, and this worker's share of the data of several machines. All
 have the same order of samples. Of each global batch every worker takes its own rows, so that together they train the
 very batches of one machine, before samples are read or decoded, wherever they are still numbers, names or records.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
-from ...options import Options
+from ...options.own_code import Data
+from ..common.training_errors import TrainerError
 from .stages import Stage
 
 BY_ELEMENT = (
@@ -19,6 +21,7 @@ BY_ELEMENT = (
     "train each sample once in a pass"
 )
 BY_ROW = "by element: every worker loads each global batch and takes its own rows of it"
+ENDLESS = 2**62  # the length of data without an end, as Grain gives it
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,73 @@ class FitArguments:
 NO_ARGUMENTS = FitArguments()
 
 
-class Drawn(Protocol):
-    """What happens around the steps of a training. By default the data keeps nothing but its batches."""
+@dataclass(frozen=True)
+class Nature:
+    """What the batches of a user's data follow."""
+
+    depends: str = ""  # why they may depend on the training
+    draws: bool = False  # its functions draw from TensorFlow's random state, which begins again with each iterator
+    reads: tuple[tf.Variable, ...] = ()  # variables that its functions only read
+    writes: tuple[tf.Variable, ...] = ()  # and those that they change
+
+
+INDEPENDENT = Nature()
+
+
+class Stream:
+    """The training or validation data as global batches, by default those that a user's code has batched, which keep
+    nothing. The numbers in a pass are None if they are unknown.
+    """
+
+    kind: Data = "batched"
+    smaller_last_batch: bool = True  # a pass may end with one
+    nature: Nature = INDEPENDENT
+    as_in_fit: bool = True  # if epochs are apart, batches are made as Keras' fit makes them
+    at_their_step: bool = False  # each batch is then made when its step needs it
+    begins_anew: bool = True  # each epoch can have an iterator of its own
+    endless: bool = False  # as in Keras' fit, one iterator reads it for all epochs
+    draws: bool = False  # an iterator of its own is needed for the draws of tf.random
+    follows: str = ""  # why single samples may depend on the training, so that none is cached
+    device_scale: float | None = None  # scales bytes to floats on the device; None: inputs are unchanged
+    inapplicable: Mapping[str, str] = {}  # options that have no effect, each with the reason
+    fault: TrainerError | None = None  # TensorFlow hands on only its text
+    samples: int | None
+    batches: int | None
+    batch_size: int
+    spec: Any
+
+    @property
+    def sample_bytes(self) -> int | None:
+        """The bytes of a sample as the model gets it, without its label. None if samples differ in size."""
+        total = 0
+        for part in tf.nest.flatten(self.spec[0] if isinstance(self.spec, tuple) else self.spec):
+            if not isinstance(part, tf.TensorSpec) or part.shape.rank is None or None in part.shape[1:]:
+                return None
+            total += part.dtype.size * math.prod(part.shape[1:])
+        return total
+
+    def stages(self) -> tuple[Stage, ...]:
+        return ()
+
+    def global_batches(self, first_step: int) -> tf.data.Dataset:
+        """Return the batches from step `first_step` on, which may end with the epoch if that lies within one."""
+        raise NotImplementedError
+
+    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
+        """Return the batches of the `steps` steps from `first_step` on that an epoch still has."""
+        return self.global_batches(first_step).take(steps)
+
+    def of_evaluation(self, count: int, depends: bool) -> tf.data.Dataset:
+        """Return the first `count` batches, without an end, or for one evaluation if they depend on the training."""
+        batches = self.global_batches(0)
+        if depends:
+            return batches.take(count).apply(tf.data.experimental.assert_cardinality(count))
+        return batches if count == self.batches else batches.take(count).repeat()
 
     def find_fault(self) -> None:
-        """Raise the TrainerError for which drawing has failed, if it is known: TensorFlow hands on only a text."""
-        return
+        """Raise the TrainerError for which drawing has failed, if it is known."""
+        if self.fault is not None:
+            raise self.fault
 
     def place(self, step: int) -> Any:  # noqa: ARG002
         """Return the place in the data after `step` steps, for JSON. None if it follows from the step."""
@@ -85,7 +149,7 @@ class Drawn(Protocol):
         return
 
     def evaluation_begins(self, before: int) -> None:  # noqa: ARG002
-        """To be called before an evaluation: `before` is the number of earlier ones (of a pipeline: of epochs)."""
+        """To be called before an evaluation: `before` is the number of earlier ones."""
         return
 
     def epoch_trained(self) -> None:
@@ -95,41 +159,3 @@ class Drawn(Protocol):
     def close(self) -> None:
         """End the processes and threads that load the data. No further batch is drawn."""
         return
-
-
-class Batches(Drawn, Protocol):
-    """Endless training and validation batches. Counts are None if they are unknown."""
-
-    options: Options
-    replicas: int
-    share: Share | None  # None unless several machines train together
-    fit: FitArguments = NO_ARGUMENTS
-    held_back: str = ""  # why the batches of an epoch are made only when it begins
-    on_demand: bool = False  # each batch is made when its step needs it
-    ends_by_a_step: bool = False  # as in Keras' fit, a step without a batch follows the last one of an epoch
-    sharing: str  # how the data is shared out among machines, in words
-    global_batch_size: int
-    batches_per_pass: int
-    validation_batches: int
-    sample_bytes: int | None
-    train_samples: int | None
-    validation_samples: int | None
-    smaller_last_batch: bool  # a pass may end with one
-    device_scale: float | None  # scales bytes to floats on the device; None: inputs are unchanged
-    apart: bool  # `stream` ends with the epoch, so that each has an iterator of its own
-
-    @property
-    def replicas_here(self) -> int:
-        return self.replicas if self.share is None else self.replicas // self.share.workers
-
-    @property
-    def batch_spec(self) -> Any: ...  # the type of an element of `stream`
-    def stream(self, first_step: int = 0) -> tf.data.Dataset: ...
-    def validation(self) -> tf.data.Dataset: ...
-    def stages(self) -> tuple[Stage, ...]: ...
-
-
-def full_batch(pipeline: Batches) -> int:
-    """Return the samples in the largest batch: the global batch, or all samples if it is larger than they."""
-    samples = pipeline.train_samples
-    return pipeline.global_batch_size if samples is None else min(pipeline.global_batch_size, samples)

@@ -209,6 +209,17 @@ def prepared_and_augmented(
     return mapped(batches, prepare, options)
 
 
+def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> tf.data.Dataset:
+    """The changes are drawn by `seed` and the batch's position, which is left out of the result."""
+
+    def change(position: Any, batch: Any) -> Any:
+        if not isinstance(batch, tuple):
+            return augmented(batch, position, seed, options)
+        return (augmented(batch[0], position, seed, options), *batch[1:])
+
+    return mapped(batches, change, options)
+
+
 def augmented(x: Any, position: Any, seed: int, options: Options) -> Any:
     """Return the images x changed at random, by `seed` and `position` (pass, batch), as input.augment says."""
     return augment(x, options.input.augmentations, tf.stack([tf.constant(seed, tf.int64) + position[0], position[1]]))

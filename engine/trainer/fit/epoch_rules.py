@@ -25,7 +25,7 @@ from ..cluster.rendezvous import Joined
 from ..common.logs import floats
 from ..common.stopping import StopSwitch
 from ..common.training_errors import TrainerError
-from ..data.batches import Batches
+from ..data.pipeline import Pipeline
 from ..measure.run_report import RunReport
 from ..setup import models
 from ..setup.devices import Devices
@@ -45,7 +45,7 @@ class Built:
 
     options: Options
     model: keras.Model
-    pipeline: Batches
+    pipeline: Pipeline
     devices: Devices
     report: RunReport
     checkpoints: Checkpoints

@@ -15,8 +15,8 @@ import tensorflow as tf
 from ..common.logs import flat
 from ..common.training_errors import TrainerError
 from ..common.versions import GLOBAL_SEED_GENERATOR, get_global_attribute, set_global_attribute
-from ..data.batches import Batches
 from ..data.finishing import first_cast, sample_count
+from ..data.pipeline import Pipeline
 from ..measure.step_parts import GraphClock, StepParts
 from .micro_batches import split_testing, split_training
 
@@ -191,9 +191,9 @@ class Executions:
     GPU), that is a second graph, which is traced when it is first needed.
     """
 
-    def __init__(self, model: keras.Model, pipeline: Batches, parts: StepParts, micro_batches: int) -> None:
+    def __init__(self, model: keras.Model, pipeline: Pipeline, parts: StepParts, micro_batches: int) -> None:
         clocks = [GraphClock(deterministic=True), parts.clock] if parts.samples else [parts.clock]
-        functions = training(model, clocks, pipeline.device_scale, micro_batches)
+        functions = training(model, clocks, pipeline.train.device_scale, micro_batches)
         self.run_steps: Execution = functions[0]
         self._traced = functions[0]
         self._clocked, self._clock_has_run = functions[-1], not parts.samples

@@ -26,7 +26,6 @@ from ..cluster.exchange import Agreement, Wishes
 from ..common.logs import as_keras, floats
 from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError
-from ..data.batches import full_batch
 from ..data.finishing import none_of
 from ..data.stages import StageMeter, StageWatch
 from ..measure import communication, step_parts
@@ -104,7 +103,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         # Methods would lead checkpoints to the loop.
         model.train_function = lambda iterator: self._execute(iterator)
         model.test_function = lambda iterator: self._execute_test(iterator)
-        self._test: Any = train_function.testing(model, pipeline.device_scale, train.micro_batches)
+        self._test: Any = train_function.testing(model, pipeline.train.device_scale, train.micro_batches)
         self._test_one = train_function.one(model, train.micro_batches, trains=False)
         self._first_evaluation = FirstEvaluation(report)
         # XLA compiles once more for a smaller last batch.
@@ -148,7 +147,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._clock = report.speed.begin(warmup, self._on_gpu, self.parts.totals, self.parts.timed_samples)
         if self.exchange_timer is not None:
             self.exchange_timer.begin(self.step, warmup)
-        report.speed.plan = Plan(built.options.train.epochs, self.steps, full_batch(pipeline))
+        report.speed.plan = Plan(built.options.train.epochs, self.steps, pipeline.full_batch)
         self.health.begin(self.step)
         self._loss.begin(within_epoch=self.step % self.steps_per_epoch > 0)
         model, epochs = built.model, built.options.train.epochs
@@ -211,7 +210,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         validation_batches, batches = pipeline.validation_batches, pipeline.stream(self.step)
         self._trained = self.steps_per_epoch - steps
         if steps and first < beyond:
-            pipeline.fit_begins(self.step)
+            pipeline.train.fit_begins(self.step)
         self._model_fit(
             batches,
             pipeline.validation() if validation_batches else None,
@@ -370,7 +369,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
                 self._warn_of_draws(trace)
             self.built.stop.at_once = False
             self._pulses.first_step_done(time.perf_counter() - began)
-            samples = full_batch(self.built.pipeline) // self.built.pipeline.replicas
+            samples = self.built.pipeline.full_batch // self.built.pipeline.replicas
             report.speed.transfer_seconds = communication.transfer_seconds(self.data.spec, samples, self.data.gpus)
             return logs
         if not compiles and not adds_clock:
@@ -399,7 +398,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
                 with contextlib.suppress(tf.errors.OutOfRangeError):
                     self.executions.run_steps(self.data.iterator, constant(1))
             with self.heartbeat:
-                self.built.pipeline.epoch_trained()
+                self.built.pipeline.train.epoch_trained()
         if within_epoch and self._saves_now:
             self.save()
 

@@ -15,7 +15,7 @@ from typing import Any
 from ... import learning
 from ...files.reading import read_object
 from ...learning import EpochsSeen
-from ...options import options_json
+from ...options import OPTIONS, Options, options_json
 from ...options.own_code import remedy
 from ...runs import Run, code_files, events, results
 from ...runs.event_reading import read_events
@@ -31,6 +31,19 @@ CREATE_EARLY = (
     "create them in __init__ or in on_train_begin, which are called before a checkpoint is restored; a keras.Variable "
     "is restored whenever it is created"
 )
+
+
+NO_EFFECT = {"train.validation_split": 0.0}  # values other than the default that ask for nothing
+
+
+def unapplied(inapplicable: Mapping[str, str], options: Options) -> list[dict[str, str]]:
+    """Return the inapplicable options that were set to another value than their default, each with the reason."""
+    return [
+        {"option": info.key, "why": inapplicable[info.key]}
+        for info in OPTIONS
+        if info.key in inapplicable
+        and options.value(info.key) not in (info.default, NO_EFFECT.get(info.key, info.default))
+    ]
 
 
 class RunReport:

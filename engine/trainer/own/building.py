@@ -26,21 +26,22 @@ from ..checkpoint.callback_state import Arrays
 from ..checkpoint.object_graph import Collected, Module, optimizers, walk
 from ..checkpoint.training_state import KeptValue, State
 from ..common.versions import replaced
-from ..data.batches import Share
+from ..data.batches import Nature, Share
 from ..data.finishing import end, fits_devices
-from ..measure.run_report import RunReport
+from ..data.pipeline import Pipeline, Samples
+from ..measure.run_report import RunReport, unapplied
 from ..setup import optimizer, xla
 from ..setup.xla import Xla
 from . import model_checks, returned, unsaved_state
-from .dataset_facts import READS_TABLE, Nature, caches_in_file, reshuffles
+from .dataset_facts import READS_TABLE, caches_in_file, reshuffles
 from .iterated import seed_torch
 from .model_checks import check_batches, check_evaluation, check_steps, custom_step
 from .py_dataset import Indexed
 from .returned import Returned
-from .streams import Batched, Samples, prefetches
+from .streams import Batched, prefetches
 from .unsaved_state import inexact_iterable
 from .user_code import UserCode, UserError
-from .user_pipeline import OwnPipeline, opened, user_functions
+from .user_pipeline import opened, user_functions
 
 RESUMED_BATCHES = (
     "your code batches its data: after resuming, the batches already seen in this pass are skipped; if Python code "
@@ -61,7 +62,6 @@ COUNTED_ON = (
 KNOWN_LENGTH = "give it its length by tf.data.experimental.assert_cardinality, for both"
 BATCH_SIZE = "input.batch_size"
 FLOAT32_OUTPUT = 'give its last layer dtype="float32", as TensorFlow\'s guide to mixed precision says'
-NO_EFFECT = {"train.validation_split": 0.0}  # values other than the default that ask for nothing
 LEFT_OUT = "keep the code in a folder of its own"
 NOT_COPIED = "import by name, without the path of your folder in sys.path"
 MOST_NAMED = 4
@@ -110,7 +110,7 @@ class Own:
 
     code: UserCode
     returned: Returned
-    pipeline: OwnPipeline
+    pipeline: Pipeline
     callbacks: list[keras.callbacks.Callback]
     inapplicable: dict[str, str]  # options that have no effect on this training, each with the reason
     own_compile: bool  # the user's code has compiled the model
@@ -179,18 +179,9 @@ class Own:
             )
             report.warn("random_anew", what, STATEFUL_DRAWS)
 
-    def not_applied(self, options: Options) -> list[dict[str, str]]:
-        """Return the inapplicable options that were set to another value than their default, each with the reason."""
-        unapplied = []
-        for info in (info for info in OPTIONS if info.key in self.inapplicable):
-            nothing = (info.default, NO_EFFECT.get(info.key, info.default))
-            if options.value(info.key) not in nothing:
-                unapplied.append({"option": info.key, "why": self.inapplicable[info.key]})
-        return unapplied
-
     def warn(self, options: Options, report: RunReport, resumed_at: int | None) -> None:
         """Warn of what has no effect on this training, and of state that is not resumed from `resumed_at`."""
-        report.not_applied(self.not_applied(options))
+        report.not_applied(unapplied(self.inapplicable, options))
         if any(isinstance(each, Indexed) and each.data.use_multiprocessing for each in self.pipeline.streams):
             report.warn("use_multiprocessing", ONE_PROCESS, "set only workers, if threads may load in parallel")
         if resumed_at is not None and (names := code_files.record_step(report.run, resumed_at)):
@@ -337,7 +328,7 @@ def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractCo
 _TOGETHER = "compile.steps_per_execution"
 
 
-def compile_model(parts: Returned, options: Options, pipeline: OwnPipeline) -> xla.Xla:
+def compile_model(parts: Returned, options: Options, pipeline: Pipeline) -> xla.Xla:
     """Compile the model, and return whether XLA compiles its steps, and why. A compiled one keeps its optimizer, loss
     and metrics, and with `compile.xla: auto` its jit_compile, unless XLA would crash. Raises UserError.
     """

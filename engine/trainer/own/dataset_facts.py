@@ -10,7 +10,6 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import tensorflow as tf
 
 from ..checkpoint import object_graph
 from ..common.versions import is_stateful
+from ..data.batches import Nature
 from ..measure.run_report import RunReport
 from .user_code import UserError
 
@@ -163,16 +163,6 @@ RUNS_PYTHON = "Python code makes the batches"
 READS_VARIABLE = "a function of the Dataset reads a variable"
 READS_TABLE = "a function of the Dataset reads a lookup table that can be filled"
 UNKNOWN = "it is not known what its functions read"
-
-
-@dataclass(frozen=True)
-class Nature:
-    """What the batches of a user's data follow."""
-
-    depends: str = ""  # why they may depend on the training
-    draws: bool = False  # its functions draw from TensorFlow's random state, which begins again with each iterator
-    reads: tuple[tf.Variable, ...] = ()  # variables that its functions only read
-    writes: tuple[tf.Variable, ...] = ()  # and those that they change
 
 
 BY_PYTHON = Nature(RUNS_PYTHON)

@@ -24,9 +24,10 @@ from ... import plan
 from ...options import Options
 from ...plan import batches_per_pass
 from ..checkpoint.training_state import host_random_kept
+from ..data.batches import ENDLESS, Stream
 from ..measure.run_report import RunReport
 from . import dataset_facts
-from .streams import DIFFERS_AT_FIRST, ENDLESS, LOOKED_AT, Stream, dtype_of, spec_of
+from .streams import DIFFERS_AT_FIRST, LOOKED_AT, dtype_of, spec_of
 from .user_code import UserError
 
 
@@ -320,6 +321,8 @@ class Positions(Stream):
     """Draws the batches of `passes`, pass after pass, and knows which batch of which pass comes next. A resumed
     training goes on from the saved state of the iterator, or else draws the batches of the pass again up to there.
     """
+
+    nature = dataset_facts.BY_PYTHON
 
     def __init__(self, passes: Passes, role: str, as_tensors: Callable[[Any], Any], steps: str) -> None:
         self.passes = passes

@@ -17,8 +17,10 @@ import tensorflow as tf
 from ..checkpoint.object_graph import optimizers
 from ..checkpoint.training_state import host_random_kept
 from ..common.versions import compute_output_spec, global_seed_generator, replaced
+from ..data.batches import Stream
+from ..data.pipeline import Samples
 from . import unsaved_state
-from .streams import TO_BATCH, Samples, Stream
+from .streams import TO_BATCH
 from .user_code import OWN_STRATEGY, UserCode, UserError
 
 IN_A_GRAPH = "here its steps run as a graph, in which Python code runs only once"

@@ -22,7 +22,9 @@ from ...options.own_code import Data
 from ..checkpoint.callback_state import Arrays, NotPackable, pieces, read
 from ..checkpoint.object_graph import GENERATORS
 from ..checkpoint.training_state import generator_state, set_generator_state
-from .streams import DIFFERS_AT_FIRST, LOOKED_AT, Stream, as_array, as_tuples, spec_of
+from ..data.batches import Stream
+from .dataset_facts import BY_PYTHON
+from .streams import DIFFERS_AT_FIRST, LOOKED_AT, as_array, as_tuples, spec_of
 from .user_code import UserError
 
 MOST_BYTES = 64 * 1024**2  # of an array that is compared with what it was
@@ -35,6 +37,7 @@ class Indexed(Stream):
     """
 
     kind: Data = "pydataset"
+    nature = BY_PYTHON
     batches: int
 
     def __init__(

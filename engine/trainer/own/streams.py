@@ -1,6 +1,4 @@
-"""Turns a user's data into endless batches from any step on: arrays and samples by gputui's pipeline, batched data as
-it is. A PyDataset is in py_dataset.py. data/finishing.py splits and prefetches the batches of all streams alike.
-"""
+"""Turns a Dataset that a user's code has batched into endless batches from any step on; arrays and types of batches."""
 
 # mypy: disable-error-code="override"
 # What some streams compute is a field of others.
@@ -8,21 +6,16 @@ it is. A PyDataset is in py_dataset.py. data/finishing.py splits and prefetches 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from ...options import Options
-from ...options.own_code import Data
-from ..data.batches import Drawn
-from ..data.batching import Elements, augmented, loaded, mapped
+from ..data.batches import Nature, Stream
 from ..data.finishing import through_an_iterator
-from ..data.pipeline import Pipeline
-from ..data.stages import Stage
-from .dataset_facts import BY_PYTHON, Nature, nature_of, reshuffles, stages_of
+from .dataset_facts import nature_of, reshuffles, stages_of
 from .user_code import UserError, contains_none
 
 AS_BATCHES = "give each batch as (x, y), (x, y, sample_weight) or x, arrays whose first axis is the samples"
@@ -32,101 +25,6 @@ DIFFERS_AT_FIRST = (
     "as in Keras' fit, an axis whose size differs must differ between the first two batches; or give a tf.data.Dataset "
     "by from_generator, with None for this axis in output_signature"
 )
-ENDLESS = 2**62  # the length of data without an end, as Grain gives it
-
-
-class Stream(Drawn):
-    """The training or validation data of a user's code as global batches, by default those that it has batched. The
-    numbers in a pass are None if they are unknown. With `begins_anew` each epoch can have an iterator of its own.
-    """
-
-    kind: Data = "batched"
-    smaller_last_batch: bool = True  # unknown
-    nature: Nature = BY_PYTHON
-    begins_anew: bool = True
-    fault: UserError | None = None
-    samples: int | None
-    batches: int | None
-    batch_size: int
-    spec: Any
-
-    def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Return the batches from step `first_step` on, which may end with the epoch if that lies within one."""
-        raise NotImplementedError
-
-    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
-        """Return the batches of the `steps` steps from `first_step` on that an epoch still has."""
-        return self.global_batches(first_step).take(steps)
-
-    def stages(self) -> tuple[Stage, ...]:
-        return ()
-
-    def find_fault(self) -> None:
-        if self.fault is not None:
-            raise self.fault
-
-
-@dataclass(eq=False)
-class Samples(Pipeline, Stream):
-    """Arrays, or a data set of single samples, as a stream. Every option of the pipeline applies. Arrays in memory are
-    shuffled completely, as in Keras: their indices are shuffled, and batches are gathered by index.
-    """
-
-    kind: Data = "arrays"
-    arrays: Any = None  # tensors, if samples can be gathered by index
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ends = self.source.train.samples != ENDLESS
-        self.samples, self.batches = (self.train_samples, self.batches_per_pass) if ends else (None, None)
-        self.batch_size, self.begins_anew = self.global_batch_size, ends and self.options.input.cache == "off"
-        self._by_number = self.arrays is not None and self.options.input.shuffle != "off" and not self._caches
-
-    @functools.cached_property
-    def nature(self) -> Nature:
-        # Arrays that no function of the user changes follow nothing.
-        if self.kind == "arrays" and self.source.load is None and self.source.vary is None:
-            return Nature()
-        samples = loaded(self.source.train.elements, self.source.load, self.options)
-        return nature_of(samples if self.source.vary is None else mapped(samples, self.source.vary, self.options))
-
-    @functools.cached_property
-    def spec(self) -> Any:
-        batches = super().global_batches(0)
-        if not tf.distribute.has_strategy():  # what is made in its scope is not for the training, which begins outside
-            vars(self)["_for_training"] = batches
-        return batches.element_spec
-
-    def global_batches(self, first_step: int) -> tf.data.Dataset:
-        # The batches that were made for `spec` are those of the first training: the pipeline is not traced again.
-        made = vars(self).pop("_for_training", None)
-        return super().global_batches(first_step) if first_step or made is None else made
-
-    @property
-    def images(self) -> bool:
-        """True if x is images that input.augment can change: float32, fixed size, three axes."""
-        sample = loaded(self.source.train.elements, self.source.load, self.options).element_spec
-        x = sample[0] if isinstance(sample, tuple) else sample
-        return isinstance(x, tf.TensorSpec) and x.dtype == tf.float32 and x.shape.rank == 3 and None not in x.shape
-
-    @functools.cached_property
-    def _ready(self) -> bool:
-        return True
-
-    @property
-    def _elements(self) -> Elements:
-        return replace(super()._elements, arrays=self.arrays, whole=self.kind == "arrays")
-
-    def stages(self) -> tuple[Stage, ...]:
-        stages = super().stages()
-        if not self._by_number:
-            return stages
-        whole = self.source.load is None and self.source.vary is None  # no function changes single samples
-        kinds = {"shuffle": "Batch", "batch": "Map"} if whole else {"shuffle": "Map"}
-        return tuple(replace(stage, kind=kinds.get(stage.name, stage.kind)) for stage in stages)
-
-    def _augmented(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        return augmented_batches(batches, self._augment_seed, self.options)
 
 
 @dataclass(eq=False)
@@ -149,6 +47,7 @@ class Batched(Stream):
         # Keras' fit has one iterator of it for all epochs.
         self.endless = self.batches is None or int(self.data.cardinality()) == tf.data.INFINITE_CARDINALITY
         self.begins_anew = not self.endless and self.epoch_is_pass
+        self.at_their_step = True
         self._begun = 0  # iterators of the data that were begun
         self._at_begin: list[Any] = []  # values at the begin of the epoch of what its functions change
         self._evaluations: list[Any] = []  # variables: evaluations before the next, iterators begun
@@ -157,6 +56,10 @@ class Batched(Stream):
     @functools.cached_property
     def nature(self) -> Nature:
         return nature_of(self.data)
+
+    @property
+    def draws(self) -> bool:
+        return self.nature.draws
 
     def _iterators(self, passes: int) -> int:
         # that Keras' fit begins before it draws from that of the next pass
@@ -197,10 +100,12 @@ class Batched(Stream):
             self._begun = self._iterators(first_step // self.batches) + 1
         self._at_begin = self._values()
 
-    def of_evaluation(self, count: int) -> tf.data.Dataset:
-        """Return the batches without a known length: Keras begins an iterator for each, one more after all, and under a
-        strategy one before the first, and one more each without validation_steps (Keras 3.15).
+    def of_evaluation(self, count: int, depends: bool) -> tf.data.Dataset:
+        """Of a Dataset that reshuffles, without a known length: Keras begins an iterator for each, one more after all,
+        and under a strategy one before the first, and one more each without validation_steps (Keras 3.15).
         """
+        if not reshuffles(self.data):
+            return super().of_evaluation(count, depends or self.draws)
         several = self.replicas > 1
         each = 1 + self.ends + (several and self.epoch_is_pass)
         before, begun = self._counters()
@@ -232,17 +137,6 @@ class Batched(Stream):
     def go_to(self, place: Any) -> None:
         for variable, value in zip(self.nature.writes, place, strict=True):
             variable.assign(value)
-
-
-def augmented_batches(batches: tf.data.Dataset, seed: int, options: Options) -> tf.data.Dataset:
-    """The changes are drawn by `seed` and the batch's position, which is left out of the result."""
-
-    def change(position: Any, batch: Any) -> Any:
-        if not isinstance(batch, tuple):
-            return augmented(batch, position, seed, options)
-        return (augmented(batch[0], position, seed, options), *batch[1:])
-
-    return mapped(batches, change, options)
 
 
 def prefetches(data: Any) -> bool:

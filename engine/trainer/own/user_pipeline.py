@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import inspect
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
@@ -16,181 +14,30 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ... import plan
 from ...options import Options
 from ...options.own_code import Data
 from ...plan import batches_per_pass
 from ..checkpoint.object_graph import is_filled
-from ..data.batches import BY_ELEMENT, BY_ROW, NO_ARGUMENTS, Batches, FitArguments, Share
-from ..data.finishing import finish
+from ..data.batches import ENDLESS, INDEPENDENT, Share, Stream
+from ..data.batching import loaded, mapped
+from ..data.pipeline import Pipeline, Samples
 from ..data.sources import Part, Source, split_order
-from ..data.stages import Stage
 from ..measure.run_report import RunReport
-from .dataset_facts import SAMPLES, counted, inspected, length_follows_variable, reshuffles, settable
+from .dataset_facts import SAMPLES, counted, inspected, length_follows_variable, nature_of, settable
 from .iterated import Iterated, data_set_of, passes_of
 from .model_checks import can_evaluate
 from .py_dataset import Indexed
 from .returned import Returned, check_classes, weigh
-from .streams import ENDLESS, TO_BATCH, Batched, Samples, Stream, as_array, as_fitted, as_tensors
+from .streams import TO_BATCH, Batched, as_array, as_fitted, as_tensors
 from .user_code import UserCode, UserError, contains_none
 
 READS_AHEAD = "what a callback sets reaches its samples some steps later than in Keras' fit"
 ENDS_EARLY = "Keras' fit would end an epoch early"
 
 
-@dataclass(eq=False)
-class OwnPipeline(Batches):
-    """The pipeline of a user's own data."""
-
-    options: Options
-    replicas: int
-    train: Stream
-    held_out: Stream | None
-    fit: FitArguments = NO_ARGUMENTS
-    share: Share | None = None
-    ends_by_a_step: bool = False
-
-    device_scale: None = None  # the inputs of a user's code are not scaled on the device
-
-    def __post_init__(self) -> None:
-        train, held_out = self.train, self.held_out
-        batches = train.batches or self.options.train.steps_per_epoch
-        assert batches is not None, "refused when the data was opened"
-        self.batches_per_pass = batches
-        counts = (0,) if held_out is None else (held_out.batches, self.fit.validation_steps)
-        self.validation_batches = min(count for count in counts if count is not None)
-        self.streams = [train] if held_out is None else [train, held_out]
-        self.global_batch_size, self.smaller_last_batch = train.batch_size, train.smaller_last_batch
-        self.train_samples, self.validation_samples = train.samples, held_out.samples if held_out is not None else 0
-        by = BY_ELEMENT if isinstance(train, Samples) else BY_ROW
-        self.sharing = "" if self.share is None else by
-
-    @property
-    def sample_bytes(self) -> int | None:  # type: ignore[override]
-        """The bytes of a sample as the model gets it, without its label. None if samples differ in size."""
-        spec, total = self.train.spec, 0
-        for part in tf.nest.flatten(spec[0] if isinstance(spec, tuple) else spec):
-            if not isinstance(part, tf.TensorSpec) or part.shape.rank is None or None in part.shape[1:]:
-                return None
-            total += part.dtype.size * math.prod(part.shape[1:])
-        return total
-
-    def find_fault(self) -> None:
-        for stream in self.streams:
-            stream.find_fault()
-
-    def place(self, step: int) -> Any:
-        # What functions of a tf.data.Dataset change is known only if its batches are made for the epoch of the step.
-        trained = self.train.place(step) if self.apart or not self.train.nature.writes else None
-        if isinstance(self.held_out, Indexed):
-            return {"train": trained, "validation": self.held_out.place(step)}
-        return trained
-
-    def go_to(self, place: Any) -> None:
-        places = place if isinstance(place, dict) and "validation" in place else {"train": place}
-        for role, stream in zip(("train", "validation"), self.streams, strict=False):
-            if places.get(role) is not None:
-                stream.go_to(places[role])
-
-    def fit_begins(self, first_step: int) -> None:
-        self.train.fit_begins(first_step)
-
-    def evaluation_begins(self, before: int) -> None:
-        if self.held_out is not None:
-            epochs = range(self.fit.initial_epoch, before)
-            self.held_out.evaluation_begins(sum(map(self.fit.evaluates_after, epochs)))
-
-    def epoch_trained(self) -> None:
-        self.train.epoch_trained()
-
-    def close(self) -> None:
-        for stream in self.streams:
-            stream.close()
-
-    def _depends(self, stream: Stream) -> str:
-        across = self.options.input.across_epochs
-        if across == "auto":
-            return stream.nature.depends
-        return "" if across else "input.across_epochs is false"
-
-    @functools.cached_property
-    def held_back(self) -> str:  # type: ignore[override]
-        return "" if self.options.input.one_batch else self._depends(self.train)
-
-    @functools.cached_property
-    def follows(self) -> str:
-        """Why single samples may depend on the training, so that none is cached. Empty if none do."""
-        return next(filter(None, map(_follows, self.streams)), "")
-
-    @functools.cached_property
-    def apart(self) -> bool:  # type: ignore[override]
-        """Each epoch has an iterator of its own, as in Keras' fit, with which draws of tf.random begin again."""
-        given = self.options.input
-        draws = given.across_epochs == "auto" and isinstance(self.train, Batched) and self.train.nature.draws
-        anew = self.ends_by_a_step or bool(self.held_back) or (draws and not given.one_batch)
-        return anew and self.train.begins_anew
-
-    @property
-    def batch_spec(self) -> Any:
-        return self._finished(self._weighed(self.train.global_batches(0)), self.train, "").element_spec
-
-    @functools.cached_property
-    def on_demand(self) -> bool:  # type: ignore[override]
-        return bool(self.held_back) and isinstance(self.train, Batched)
-
-    def stream(self, first_step: int = 0) -> tf.data.Dataset:
-        epoch = plan.steps_per_epoch(self.options.train, self.batches_per_pass)
-        goes_on = isinstance(self.train, Batched) and self.train.endless and first_step % epoch > 0
-        if self.apart or goes_on:
-            batches = self.train.of_epoch(first_step, epoch - first_step % epoch)
-        else:
-            batches = self.train.global_batches(first_step)
-        return self._finished(self._weighed(batches), self.train, self.held_back, trains=True)
-
-    def validation(self) -> tf.data.Dataset:
-        """The same in each evaluation: without an end, or one pass if they may depend on the training."""
-        assert self.held_out is not None
-        stream, count = self.held_out, self.validation_batches
-        depends = self._depends(stream)
-        batches = stream.global_batches(0)
-        if isinstance(stream, Batched) and reshuffles(stream.data):
-            batches = stream.of_evaluation(count)
-        elif depends or (isinstance(stream, Batched) and stream.nature.draws):
-            batches = batches.take(count).apply(tf.data.experimental.assert_cardinality(count))
-        elif count != stream.batches:
-            batches = batches.take(count).repeat()
-        return self._finished(batches, stream, depends)
-
-    def _finished(self, batches: tf.data.Dataset, stream: Stream, held_back: str, trains: bool = False) -> Any:
-        # `held_back`: as Keras' fit makes them, which is at their step for a tf.data.Dataset
-        options = self.options
-        if held_back:
-            options = options.with_values({"input.prefetch": "auto"})
-        on_demand = bool(held_back) and isinstance(stream, Batched)
-        if self.share is not None and not isinstance(stream, Samples):  # that has only this worker's rows already
-            batches = self.share.batches(batches)
-        return finish(batches, options, self.replicas_here, trains, on_demand)
-
-    def _weighed(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        if self.fit.class_weight is None:
-            return batches
-        check_classes(batches.element_spec)
-        return weigh(batches, self.fit.class_weight)
-
-    @functools.cached_property
-    def spec(self) -> Any:
-        """The types and shapes of a training batch, with the weights of `class_weight`."""
-        if self.fit.class_weight is None:
-            return self.train.spec
-        return self._weighed(self.train.global_batches(0)).element_spec
-
-    def stages(self) -> tuple[Stage, ...]:
-        return self.train.stages()
-
-
 def opened(
     options: Options, replicas: int, returned: Returned, file: Path, report: RunReport, share: Share | None = None
-) -> OwnPipeline:
+) -> Pipeline:
     """Return the user's data as a pipeline for all `replicas`, of which this worker has `share`. Raises UserError."""
     stamp = hashlib.sha256()  # a cache on disk is valid only for this code
     for path in sorted(file.parent.glob("*.py")):
@@ -202,22 +49,27 @@ def opened(
         role: str, kind: Data, elements: tf.data.Dataset, number: int | None, given: Options, arrays: Any = None
     ) -> Samples:
         """Return single samples as a stream, `number` in a pass. `arrays` are tensors that can be gathered from."""
-        if number is None and given.input.cache != "off":
+        inputs = given.input
+        if number is None and inputs.cache != "off":
             what = "input.cache needs to know the number of samples in a pass over train"
             raise UserError(what, "return samples, or set input.cache=off")
         if number is None:
             elements, number = elements.repeat(), ENDLESS
         load, vary = (returned.map, returned.augment) if role == "train" else (returned.validation_map, None)
-        none, of_role = Part(elements, 0), stamp.hexdigest() + role
-        source = Source(Part(elements, number), none, (), 0, load=load, vary=vary, stamp=of_role)
-        assert given.train.seed is not None
-        samples = Samples(given, source, replicas, given.train.seed, share, kind, arrays)
-        inputs = given.input
-        if inputs.cache != "off" and _follows(samples):
+        part, of_role, samples = Part(elements, number), stamp.hexdigest() + role, loaded(elements, load, given)
+        source = Source(part, part, (), 0, load=load, vary=vary, stamp=of_role)
+        nature = INDEPENDENT  # arrays that no function of the user changes follow nothing
+        if kind != "arrays" or load is not None or vary is not None:
+            nature = nature_of(samples if vary is None else mapped(samples, vary, given))
+        if inputs.cache != "off" and nature.depends and inputs.across_epochs is not True:
             inputs = replace(inputs, cache="off")
-        if inputs.augment != "off" and not samples.images:
+        x = samples.element_spec[0] if isinstance(samples.element_spec, tuple) else samples.element_spec
+        images = isinstance(x, tf.TensorSpec) and x.dtype == tf.float32 and x.shape.rank == 3 and None not in x.shape
+        if not images:
             inputs = replace(inputs, augment="off")
-        return samples if inputs is given.input else replace(samples, options=replace(given, input=inputs))
+        given, seed = replace(given, input=inputs), options.train.seed
+        assert seed is not None
+        return Samples(given, source, replicas, seed, share, role, kind, arrays, nature, images)
 
     def stream(role: str, data: Any, limit: int | None) -> Stream:
         """`limit` is the number of batches to take, if it is given."""
@@ -248,11 +100,11 @@ def opened(
             if number is not None:
                 number = min(number, cardinality) if cardinality >= 0 else number
                 data = data.take(number)
-            mapped = single(role, "mapped", data, number, given)
-            if number is None and (why := _follows(mapped)):
+            samples_of = single(role, "mapped", data, number, given)
+            if number is None and samples_of.follows:
                 hint = f"return {SAMPLES[role]} next to it"
-                report.warn("reads_ahead", f"{role} has no end: {READS_AHEAD}: {why}", hint)
-            return mapped
+                report.warn("reads_ahead", f"{role} has no end: {READS_AHEAD}: {samples_of.follows}", hint)
+            return samples_of
         first = tf.nest.flatten(data.element_spec)[0]
         if first.shape.rank == 0:
             raise UserError(f"the elements of {role} are single values, not batches", TO_BATCH)
@@ -316,16 +168,18 @@ def opened(
         text = f"initial_epoch is {returned.fit.initial_epoch} and train.epochs {options.train.epochs}"
         hint = "epochs are counted from the first one, as in fit: raise train.epochs"
         raise UserError(f"{text}: nothing is left to train", hint)
-    return OwnPipeline(options, replicas, train, held_out, returned.fit, share)
+
+    def weighed(batches: tf.data.Dataset) -> tf.data.Dataset:
+        if returned.fit.class_weight is None:
+            return batches
+        check_classes(batches.element_spec)
+        return weigh(batches, returned.fit.class_weight)
+
+    return Pipeline(options, replicas, train, held_out, share, returned.fit, weighed)
 
 
 def _are_arrays(data: Any) -> bool:
     return not isinstance(data, tf.data.Dataset | keras.utils.PyDataset) and passes_of(data) is None
-
-
-def _follows(stream: Stream) -> str:
-    ours = isinstance(stream, Samples) and stream.options.input.across_epochs is not True
-    return stream.nature.depends if ours else ""
 
 
 def split(data: Any, options: Options) -> tuple[Any, Any]:

@@ -21,15 +21,15 @@ from ...job.environment_variables import tf32_overridden
 from ...options import Options
 from ...runs.events import ActualSettings
 from ..common.versions import autograph_config, autograph_loader
-from ..data.batches import Batches
 from ..data.finishing import batches_ahead
+from ..data.pipeline import Pipeline
 from .devices import Devices
 from .optimizer import highest_rate
 
 Difference = tuple[str, str]  # option key, the actual state
 
 
-def read(options: Options, model: keras.Model, pipeline: Batches, devices: Devices) -> ActualSettings:
+def read(options: Options, model: keras.Model, pipeline: Pipeline, devices: Devices) -> ActualSettings:
     """Return the settings that are really in effect, as plain values for `actual` of the `started` event."""
     stream = pipeline.stream()
     settings = stream.options()
