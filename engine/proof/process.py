@@ -189,16 +189,15 @@ def _make(record: Record, work: Callable[[], None], stop: Stop) -> int:
             comparison.decision, comparison.why = "failed", "the proof ended before it was finished"
     record.budget_seconds = record.budget_most_seconds = None
     # what the disk refuses is tried again for a while, or until another stop is requested
-    until, asked = time.monotonic() + results.ENGINE_SECONDS, stop.count
-    while True:
+    refused, asked = None, stop.count
+    for _ in results.tries(results.ENGINE_SECONDS, lambda: stop.count > asked):
         try:
             record.put("ended")
             return int(record.state == "failed")
         except OSError as fault:
-            if time.monotonic() >= until or stop.count > asked:
-                print(f"gputui: {record.path} could not be written: {fault}", file=sys.stderr)
-                return 1
-        time.sleep(results.RESULT_RETRY_SECONDS)
+            refused = fault
+    print(f"gputui: {record.path} could not be written: {refused}", file=sys.stderr)
+    return 1
 
 
 def processor() -> str | None:

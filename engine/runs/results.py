@@ -85,7 +85,7 @@ def write(
 ) -> OSError | None:
     """Retry for `seconds` or until `given_up()`. Returns the error if it could not be written."""
     refused = None
-    for _ in _tries(seconds, given_up):
+    for _ in tries(seconds, given_up):
         try:
             write_atomically(run.file("result.json"), json.dumps(result, indent=1))
             return None
@@ -96,7 +96,7 @@ def write(
 
 def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False) -> Object:
     """While the disk cannot be read, retry for `seconds` or until `given_up()`."""
-    results = (run.read_result() for _ in _tries(seconds, given_up))
+    results = (run.read_result() for _ in tries(seconds, given_up))
     return next((result for result in results if not result.unreadable), None) or run.read_result()
 
 
@@ -105,7 +105,7 @@ def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[]
     file = LineFile(run.file(EVENTS_FILE))
     for line in lines:
         file.append(line)
-    for _ in _tries(seconds, given_up):
+    for _ in tries(seconds, given_up):
         file.flush()
         if not file.waiting:
             break
@@ -113,7 +113,7 @@ def append(run: Run, lines: Sequence[str], seconds: float, given_up: Callable[[]
     return file.missing
 
 
-def _tries(seconds: float, given_up: Callable[[], bool]) -> Iterator[None]:
+def tries(seconds: float, given_up: Callable[[], bool]) -> Iterator[None]:
     until = time.monotonic() + seconds
     yield
     while time.monotonic() < until and not given_up():

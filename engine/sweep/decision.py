@@ -67,15 +67,10 @@ def compare(rival: Rival, best: Mapping[int, float], other: Mapping[int, float],
         return
     rival.mean = statistics.fmean(rival.differences)
     rival.mean_of_rival = statistics.fmean(other[seed] for seed in seeds)
-    rival.half_width = half_width(rival.differences, RISK / rivals)
+    spread_of_mean = statistics.stdev(rival.differences) / math.sqrt(len(seeds))
+    rival.half_width = student(len(seeds) - 1, RISK / rivals) * spread_of_mean
     if abs(rival.mean) > rival.half_width:
         rival.decision = "better" if rival.mean > 0 else "worse"
-
-
-def half_width(differences: Sequence[float], risk: float) -> float:
-    """Return half of the confidence interval of the mean of at least two differences, in their unit."""
-    count = len(differences)
-    return student(count - 1, risk) * statistics.stdev(differences) / math.sqrt(count)
 
 
 # Asynchronous successive halving (ASHA; Li et al., arXiv:1810.05934, algorithm 2): of every `factor` settings that

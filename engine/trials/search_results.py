@@ -27,8 +27,15 @@ WORDS = {
     "strategy": "strategy", "threads": "threads", "input": "input", "together": "combination", "wide": "combination",
 }  # fmt: skip
 _COMBINED = ("together", "wide")  # stages that change options of several others
-_STAGE_OF = {
-    "input.batch_size": "batch_size", "compile.steps_per_execution": "steps_per_execution", "compile.xla": "xla",
+# Stages that change a single option, and this option.
+ONLY_OPTION = {
+    "batch_size": BATCH,
+    "precision": "precision.policy",
+    "xla": "compile.xla",
+    "steps_per_execution": "compile.steps_per_execution",
+    "strategy": "strategy.kind",
+}
+_STAGE_OF = {key: stage for stage, key in ONLY_OPTION.items()} | {
     "precision": "precision", "strategy": "strategy", "device": "threads", "input": "input",
 }  # fmt: skip
 

@@ -183,15 +183,15 @@ class TrialRunner:
 
     def _started(self, trial: Preset, path: Path) -> tuple[Run, Callable[[], bool]]:
         """Tried again for ROOM_SECONDS, as a full disk says nothing about the trial. Raises OSError."""
-        until = time.monotonic() + ROOM_SECONDS
-        while True:
+        for _ in results.tries(ROOM_SECONDS, lambda: self.stop.count > 0):
             try:
                 with self._starting:
                     return self._fork_server.start(trial, path, self.paths_from)
             except OSError as fault:
-                if writing.refusal(fault) is None or self.stop.count or time.monotonic() >= until:
-                    raise
-            time.sleep(results.RESULT_RETRY_SECONDS)
+                refused = fault
+                if writing.refusal(fault) is None:
+                    break
+        raise refused
 
     def _wait(self, run: Run, engine_runs: Callable[[], bool], judge: Judge | None) -> bool:
         """Passes on each request to stop; True if the judge has ended the trial."""

@@ -177,7 +177,7 @@ class Screening:
     def __init__(self, measurement: Measurement, report: Callable[[str], None], seconds: float) -> None:
         assert measurement.record.search is not None
         self.measurement, self.search, self.baseline = measurement, measurement.record.search, measurement.preset
-        self._report, self._seconds = report, seconds
+        self.report, self._seconds = report, seconds
         self.best = Best(self.baseline)
         self.without_input = False
         self.memory = MemoryModel(None, "")  # the real one after the baseline was measured
@@ -185,15 +185,14 @@ class Screening:
 
     def measure_best(self, stage: str, reason: str, without_input: bool) -> Candidate:
         """Measure the best settings, and all later candidates, with or without the input. Raises BaselineFailed."""
-        candidate = self._candidate(stage, {}, reason, without_input=without_input)
+        candidate = self.candidate(stage, {}, reason, without_input=without_input)
         self._measure(candidate, self.best.preset)
         if not candidate.good:
-            last = candidate.trials[-1]
-            candidate.decision, candidate.why = "failed", f"{last.outcome}: {last.error}"
-            raise BaselineFailed(f"the training could not be measured; the last was {last.outcome}: {last.error}")
+            decide_failed(candidate, self.best)
+            raise BaselineFailed(f"the training could not be measured; the last was {candidate.why}")
         candidate.decision = "kept"
         self.without_input, self.best = without_input, replace(self.best, measured=candidate)
-        self._report("")
+        self.report("")
         return candidate
 
     def resume(self, best: Best) -> None:
@@ -214,18 +213,15 @@ class Screening:
         """Measure the best settings with the changes `tried`, and keep them if faster. `judge` may end the trial (None:
         the usual rule). Raises Stopped and OutOfTime.
         """
-        candidate = self._candidate(stage, tried, reason, predicted_bytes)
+        candidate = self.candidate(stage, tried, reason, predicted_bytes)
         preset = self._preset(candidate)
         if preset is not None:
             self._measure(candidate, preset, judge)
-            if candidate.good:
-                while len(candidate.trials) < MOST_TRIALS and self._seems_to_gain(candidate):
-                    self._trial(candidate, preset)
-                    self.best_once_more()
-                self._choose(candidate, preset)
-            else:
-                decide_failed(candidate, self.best)
-        self._report("")
+            while candidate.good and len(candidate.trials) < MOST_TRIALS and self._seems_to_gain(candidate):
+                self._trial(candidate, preset)
+                self.best_once_more()
+            self._choose(candidate, preset)
+        self.report("")
         return candidate
 
     def repeat(self, candidate: Candidate) -> None:
@@ -234,53 +230,42 @@ class Screening:
         good = self._trial(candidate, preset).good
         if good and self._seems_to_gain(candidate):
             self.best_once_more()
-        if good:
+        if good or not candidate.good:
             self._choose(candidate, preset)
-        elif not candidate.good:
-            decide_failed(candidate, self.best)
-        self._report("")
+        self.report("")
 
     def probe(self, stage: str, tried: Mapping[str, Any], reason: str, predicted_bytes: int | None = None) -> Candidate:
         """Train the best settings with `tried` a few steps for their memory. Raises Stopped and OutOfTime."""
-        candidate = self._candidate(stage, tried, reason, predicted_bytes)
+        candidate = self.candidate(stage, tried, reason, predicted_bytes)
         preset = self._preset(candidate)
         if preset is not None:
-            last = self._trial(candidate, preset, seconds=PROBE_SECONDS)
+            candidate.decision, candidate.why = "measured", "only its memory"
+            if not self._trial(candidate, preset, seconds=PROBE_SECONDS).good:
+                decide_failed(candidate, self.best)
             candidate.samples_per_second = None
-            if last.good:
-                candidate.decision, candidate.why = "measured", "only its memory"
-            else:
-                candidate.decision, candidate.why = "failed", f"{last.outcome}: {last.error}"
-        self._report("")
+        self.report("")
         return candidate
 
     def first_trial(
         self, tried: Mapping[str, Any], judge: Judge | None = None, side: str = SIDE, repeat: int = 1
     ) -> TrialRequest | None:
         """Return the first trial of the changes `tried`. None if they cannot be trained."""
-        try:
-            preset = with_changes(self.baseline, self.settings_with(tried))
-        except PresetError:
+        preset = self._preset(Candidate(stage="", settings=self.settings_with(tried), tried=tried))
+        if preset is None:
             return None
         measured = with_changes(preset, ONE_BATCH) if self.without_input else preset
-        is_refused = self.measurement.conflict(preset)
-        return None if is_refused else TrialRequest(measured, side, repeat, self._seconds, judge)
+        return TrialRequest(measured, side, repeat, self._seconds, judge)
 
     def remembers(self, tried: Mapping[str, Any]) -> bool:
         """Return True if the first trial of `attempt` with the changes `tried` has already been measured."""
         trial = self.first_trial(tried)
         return trial is not None and self.measurement.remembers(trial.preset, SIDE, 1, seconds=self._seconds)
 
-    def note(self, candidate: Candidate, doing: str = "") -> None:
-        if candidate not in self.search.candidates:
-            self.search.candidates.append(candidate)
-        self._report(doing)
-
     def leave_out(self, stage: str, tried: Mapping[str, Any], why: str, predicted_bytes: int | None = None) -> None:
         """Record the best settings with the changes `tried` as a candidate that is not measured, because of `why`."""
-        candidate = self._candidate(stage, tried, "", predicted_bytes)
+        candidate = self.candidate(stage, tried, "", predicted_bytes)
         candidate.decision, candidate.why = "left out", why
-        self._report("")
+        self.report("")
 
     @property
     def noise(self) -> float:
@@ -299,7 +284,7 @@ class Screening:
         settings = {**self.best.settings, **tried}
         return {key: value for key, value in settings.items() if self.baseline.options.value(key) != value}
 
-    def _candidate(
+    def candidate(
         self,
         stage: str,
         tried: Mapping[str, Any],
@@ -307,6 +292,7 @@ class Screening:
         predicted_bytes: int | None = None,
         without_input: bool | None = None,
     ) -> Candidate:
+        """Add a candidate to the record: the best settings with the changes `tried`."""
         candidate = Candidate(
             stage=stage, settings=self.settings_with(tried), tried=dict(tried), reason=reason,
             predicted_bytes=predicted_bytes,
@@ -340,7 +326,7 @@ class Screening:
             judge = below(SLOWER * self.best.speed)
         what = f"trying {proof_sentences.changes(candidate.tried)}" if candidate.tried else candidate.reason
         again = ", once more" if candidate.trials else ""
-        self._report(f"{candidate.stage.replace('_', ' ')}: {what}{again}")
+        self.report(f"{candidate.stage.replace('_', ' ')}: {what}{again}")
         try:
             repeat = len(candidate.trials) + 1
             trial = self.measurement.measure(measured, SIDE, repeat, seconds=seconds or self._seconds, judge=judge)
@@ -377,6 +363,9 @@ class Screening:
             self._trial(self.best.measured, self.best.preset)
 
     def _choose(self, candidate: Candidate, preset: Preset) -> None:
+        if not candidate.good:
+            decide_failed(candidate, self.best)
+            return
         self._note_waits(candidate)
         decide(candidate, self.best, self.noise, self.memory.may_take)
         if candidate.decision == "kept":

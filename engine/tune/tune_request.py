@@ -17,18 +17,10 @@ from ..proof.request import ProofError, Request
 from ..runs import launched_with
 from ..trials import LEAST_REPEATS, SCREENING_SECONDS, STAGES, TRIAL_SECONDS, rate_sentences
 from ..trials.record import KEY, Limits, RateSettings
+from ..trials.search_results import ONLY_OPTION
 from .time_plan import TimePlan
 from .wide import storage
 from .wide.study import Study
-
-# Stages that change a single option, and this option.
-ONLY_OPTION = {
-    "batch_size": "input.batch_size",
-    "precision": "precision.policy",
-    "xla": "compile.xla",
-    "steps_per_execution": "compile.steps_per_execution",
-    "strategy": "strategy.kind",
-}
 
 
 def of_preset(preset: Preset, limits: Limits, **more: Any) -> Request:

@@ -238,11 +238,8 @@ class Places:
         gpus = [Place(gpu.uuid or gpu.index) for gpu in visible if gpu.name == visible[0].name]
         if len(gpus) < 2 or not self._trains_on_one(best.preset) or any(gpu.in_mig_mode for gpu in visible):
             return
-        candidate = Candidate(
-            stage=stage, settings=dict(best.settings), tried={},
-            reason=f"the best settings on {len(gpus)} GPUs at the same time",
-        )  # fmt: skip
-        self._screening.note(candidate, candidate.reason)
+        candidate = self._screening.candidate(stage, {}, f"the best settings on {len(gpus)} GPUs at the same time")
+        self._screening.report(candidate.reason)
         trials = [self._screening.first_trial({}, side=SIDE, repeat=place) for place in range(1, len(gpus) + 1)]
         try:
             candidate.trials += measure_at_once(self._screening.measurement, [each for each in trials if each], gpus)
@@ -259,7 +256,7 @@ class Places:
         else:
             candidate.decision = "rejected"
             candidate.why = "trainings at the same time disturb each other: they are measured one after another"
-        self._screening.note(candidate)
+        self._screening.report("")
 
     def _trains_on_one(self, preset: Preset) -> bool:
         of_one = len(machine_gpus.training_gpus(preset.options, self._machine)) == 1

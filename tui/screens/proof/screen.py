@@ -136,7 +136,16 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
 
     def can_now(self, action: str) -> bool | str:
         """Return what `can` does, of a proof that has been read and has begun."""
+        match action:
+            case "stop":
+                return self.is_measuring or self.ended
+            case "resume":
+                return self.data.state in RESUMABLE or ("it goes on" if self.is_measuring else self.ended)
         return action not in ("save_report", "copy", "again") or self.data.is_read
+
+    @property
+    def ended(self) -> str:
+        return "it has ended"
 
     def columns_of(self, table: TextTable) -> list[TableColumn[Any]]:
         """Return the columns of a table of the report, which has a row for each entry, with its bars if there is
@@ -341,13 +350,13 @@ class ProofScreen(ProofView):
     # ---- keys -------------------------------------------------------------------------------------
 
     def can_now(self, action: str) -> bool | str:
-        match action:
-            case "stop":
-                return self.is_measuring or "it has ended"
-            case "open":
-                why = " so far" if self.is_measuring else ": no change was kept"
-                return bool(self.data.preset_after) or f"there is no improved preset{why}"
+        if action == "open":
+            return bool(self.data.preset_after) or f"there is no improved preset{self.no_preset}"
         return super().can_now(action)
+
+    @property
+    def no_preset(self) -> str:
+        return " so far" if self.is_measuring else ": no change was kept"
 
     @work(exclusive=True, group="open")
     async def action_open(self) -> None:
@@ -387,21 +396,16 @@ class ScalingScreen(ProofScreen):
     # ---- keys -------------------------------------------------------------------------------------
 
     def can_now(self, action: str) -> bool | str:
-        match action:
-            case "open":
-                no_gain, of_replicas = (
-                    "no number of runs on one GPU was proved to pay",
-                    "more replicas change no preset",
-                )
-                why = no_gain if scaling_sentences.scaling_of(self.data).is_of_copies else of_replicas
-                return bool(self.data.preset_after) or f"there is no improved preset: {why}"
-            case "again" if self.is_measuring:
-                return "it goes on"
-            case "stop" | "resume":
-                ended = f"it has ended; {self.app.key('start')} measures the same once more"
-                able = self.data.state in RESUMABLE if action == "resume" else self.is_measuring
-                return able or ("it goes on" if self.is_measuring else ended)
-        return super().can_now(action)
+        return "it goes on" if action == "again" and self.is_measuring else super().can_now(action)
+
+    @property
+    def ended(self) -> str:
+        return f"it has ended; {self.app.key('start')} measures the same once more"
+
+    @property
+    def no_preset(self) -> str:
+        of_copies = scaling_sentences.scaling_of(self.data).is_of_copies
+        return f": {kinds.kind('scaling').nothing if of_copies else 'more replicas change no preset'}"
 
     @work(exclusive=True, group="start")
     async def action_again(self) -> None:
@@ -469,11 +473,8 @@ class SweepScreen(ProofScreen):
     # ---- keys -------------------------------------------------------------------------------------
 
     def can_now(self, action: str) -> bool | str:
-        match action:
-            case "resume":
-                return self.data.state in RESUMABLE or ("it goes on" if self.is_measuring else "it has ended")
-            case "compare":
-                return len(self._runs()) > 1 or "there are no two runs to compare"
+        if action == "compare":
+            return len(self._runs()) > 1 or "there are no two runs to compare"
         return super().can_now(action)
 
     def run_of(self, name: str) -> Run:
