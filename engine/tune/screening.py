@@ -157,15 +157,6 @@ MOST_TRIALS = 2  # trials of a candidate
 SIDE = "s"  # the side of a trial that measures a candidate
 
 
-@dataclass(frozen=True)
-class TrialRequest:
-    preset: Preset
-    side: str
-    repeat: int
-    seconds: float
-    judge: Judge | None = None
-
-
 class Screening:
     """Measures candidates one after another, and keeps the fastest as the best settings. `report` writes the record,
     with the present work in words. `seconds` is the measured time of a trial, and `without_input` says whether
@@ -177,7 +168,7 @@ class Screening:
     def __init__(self, measurement: Measurement, report: Callable[[str], None], seconds: float) -> None:
         assert measurement.record.search is not None
         self.measurement, self.search, self.baseline = measurement, measurement.record.search, measurement.preset
-        self.report, self._seconds = report, seconds
+        self.report, self.seconds = report, seconds
         self.best = Best(self.baseline)
         self.without_input = False
         self.memory = MemoryModel(None, "")  # the real one after the baseline was measured
@@ -246,20 +237,15 @@ class Screening:
         self.report("")
         return candidate
 
-    def first_trial(
-        self, tried: Mapping[str, Any], judge: Judge | None = None, side: str = SIDE, repeat: int = 1
-    ) -> TrialRequest | None:
-        """Return the first trial of the changes `tried`. None if they cannot be trained."""
+    def measured(self, tried: Mapping[str, Any]) -> Preset | None:
+        """Return the preset with which the changes `tried` are measured. None if they cannot be trained."""
         preset = self._preset(Candidate(stage="", settings=self.settings_with(tried), tried=tried))
-        if preset is None:
-            return None
-        measured = with_changes(preset, ONE_BATCH) if self.without_input else preset
-        return TrialRequest(measured, side, repeat, self._seconds, judge)
+        return with_changes(preset, ONE_BATCH) if preset is not None and self.without_input else preset
 
     def remembers(self, tried: Mapping[str, Any]) -> bool:
         """Return True if the first trial of `attempt` with the changes `tried` has already been measured."""
-        trial = self.first_trial(tried)
-        return trial is not None and self.measurement.remembers(trial.preset, SIDE, 1, seconds=self._seconds)
+        preset = self.measured(tried)
+        return preset is not None and self.measurement.remembers(preset, SIDE, 1, seconds=self.seconds)
 
     def leave_out(self, stage: str, tried: Mapping[str, Any], why: str, predicted_bytes: int | None = None) -> None:
         """Record the best settings with the changes `tried` as a candidate that is not measured, because of `why`."""
@@ -329,7 +315,7 @@ class Screening:
         self.report(f"{candidate.stage.replace('_', ' ')}: {what}{again}")
         try:
             repeat = len(candidate.trials) + 1
-            trial = self.measurement.measure(measured, SIDE, repeat, seconds=seconds or self._seconds, judge=judge)
+            trial = self.measurement.measure(measured, SIDE, repeat, seconds=seconds or self.seconds, judge=judge)
         except (OutOfTime, Stopped) as why:
             ended = "a stop was requested" if isinstance(why, Stopped) else "no time was left"
             if not candidate.trials:

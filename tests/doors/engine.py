@@ -169,7 +169,7 @@ from gputui.engine.tune.rate_test import rate_at, suggest
 from gputui.engine.trials import search_results
 from gputui.engine.trials.search_results import largest_error
 from gputui.engine.trials.search_results import brought
-from gputui.engine.tune.screening import Screening, TrialRequest, Best as judgement_Best
+from gputui.engine.tune.screening import Screening, Best as judgement_Best
 from gputui.engine.tune.search import Searcher
 from gputui.engine.tune.search_space import Space
 from gputui.engine.tune.stages import BatchSize, STEP

@@ -13,14 +13,14 @@ from typing import Any
 
 from ...job import machine_gpus
 from ...presets import Preset
-from ...proof.measurement import Measurement, OutOfTime
+from ...proof.measurement import OutOfTime
 from ...trials.comparing import Stopped
 from ...trials.record import Candidate, StudyState, Trial
 from ...trials.significance import LEAST_GAIN
 from ...trials.trial_preset import with_changes
 from ...trials.trial_runner import SLOWER, Judge, below
 from ..memory_model import MemoryModel
-from ..screening import Screening, TrialRequest, speed
+from ..screening import SIDE, Screening, speed
 from ..search_space import BATCH, POLICY, XLA, Settings
 from . import storage
 from .search_axes import Combinations, axes_of
@@ -204,7 +204,7 @@ class WideSearch:
 # ---- the GPUs -------------------------------------------------------------------------------------
 
 
-SIDE = "g"  # the side of a trial that shows whether trials disturb each other
+AT_ONCE = "g"  # the side of a trial that shows whether trials disturb each other
 LEAST_SHARE = 0.95  # of the speed of one training alone; below it, trainings at the same time disturb each other
 
 
@@ -240,9 +240,9 @@ class Places:
             return
         candidate = self._screening.candidate(stage, {}, f"the best settings on {len(gpus)} GPUs at the same time")
         self._screening.report(candidate.reason)
-        trials = [self._screening.first_trial({}, side=SIDE, repeat=place) for place in range(1, len(gpus) + 1)]
+        presets = [self._screening.measured({}) or best.preset] * len(gpus)
         try:
-            candidate.trials += measure_at_once(self._screening.measurement, [each for each in trials if each], gpus)
+            candidate.trials += measure_at_once(self._screening, presets, gpus, AT_ONCE)
         except OutOfTime:
             candidate.decision, candidate.why = "left out", "no time was left"
             raise
@@ -264,30 +264,32 @@ class Places:
 
     def measure_ahead(self, proposals: Sequence[Settings], judge: Judge) -> None:
         """Measure the first trials of proposals at once, each on a GPU, so that the screening then knows them."""
-        trials = [self._screening.first_trial(tried, judge) for tried in proposals]
-        alone = [trial for trial in trials if trial is not None and self._trains_on_one(trial.preset)]
+        presets = [self._screening.measured(tried) for tried in proposals]
+        alone = [preset for preset in presets if preset is not None and self._trains_on_one(preset)]
         if len(alone) > 1:
-            measure_at_once(self._screening.measurement, alone, self._gpus)
+            measure_at_once(self._screening, alone, self._gpus, SIDE, judge)
 
 
-def measure_at_once(measurement: Measurement, asked: Sequence[TrialRequest], places: Sequence[Place]) -> list[Trial]:
+def measure_at_once(
+    screening: Screening, presets: Sequence[Preset], places: Sequence[Place], side: str, judge: Judge | None = None
+) -> list[Trial]:
     """Measure trials at once, each on its own place; the measurement then knows them. Raises Stopped, and OutOfTime if
     they would not end.
     """
 
-    def measured(request: TrialRequest, place: Place) -> Trial:
-        pinned = with_changes(request.preset, {"device.visible": [place.gpu]})
-        judge = request.judge
-        trial = measurement.measure(
-            request.preset, request.side, request.repeat, seconds=request.seconds, trained=pinned,
+    def measured(number: int) -> Trial:
+        preset, place = presets[number], places[number]
+        pinned = with_changes(preset, {"device.visible": [place.gpu]})
+        trial = screening.measurement.measure(
+            preset, side, presets[:number].count(preset) + 1, seconds=screening.seconds, trained=pinned,
             # the judge gets the speeds that the first GPU would have reached
             judge=judge and (lambda speeds: judge([speed / place.speed for speed in speeds])),
         )  # fmt: skip
         trial.gpu_speed = place.speed
         return trial
 
-    with ThreadPoolExecutor(len(asked)) as pool:
-        jobs = [pool.submit(measured, request, place) for request, place in zip(asked, places, strict=False)]
+    with ThreadPoolExecutor(len(presets)) as pool:
+        jobs = [pool.submit(measured, number) for number in range(len(presets))]
         return [job.result() for job in jobs]
 
 
