@@ -449,4 +449,4 @@ def test_each_result_of_a_proposal_is_told_as_optuna_understands_it(tmp_path: Pa
     assert all(set(each.settings) == {BATCH, XLA} for each in known)
     assert [each.trial.number for each in (open_, ask(study))] == [7, 8]
     assert joined(tmp_path, "b").of_this_search() == []
-    assert study.finished_trials() == 7
+    assert joined(tmp_path, "b").finished_trials() == 7

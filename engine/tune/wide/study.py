@@ -94,8 +94,16 @@ class Study:
             self._study = storage.study(self.location, self.name, "maximize")
             self._study.sampler = optuna.samplers.TPESampler(seed=self.seed())
             if COMMON not in self._study.user_attrs:
+                if self._study.get_trials(deepcopy=False):
+                    raise StudyError(
+                        f"the study {self.name!r} in {storage.shown(self.location)} is not one of gputui's; give --name"
+                    )
                 self._study.set_user_attr(COMMON, dict(self._common))
-            self._refuse()
+            if other := difference(self._study.user_attrs[COMMON], self._common):
+                raise StudyError(
+                    f"the study {self.name!r} in {storage.shown(self.location)} was begun with {other}, so that speeds "
+                    "cannot be compared; give --name for a study of its own"
+                )
             for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
                 if trial.user_attrs.get(MEMBER) == {"search": self.member}:
                     self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
@@ -105,31 +113,13 @@ class Study:
         with storage.faults_of(self.location):
             return zlib.crc32(f"{self.member} {len(self._study.trials)}".encode())
 
-    def _refuse(self) -> None:
-        other = difference(self._study.user_attrs[COMMON], self._common)
-        if other:
-            raise StudyError(
-                f"the study {self.name!r} in {storage.shown(self.location)} was begun with {other}, so that speeds "
-                "cannot be compared; give --name for a study of its own"
-            )
-
     def finished_trials(self) -> int:
-        """Return the number of finished trials without joining. Raises StudyError for other common properties."""
-        import optuna
-
+        """Join the study if its storage exists, and return the number of its finished trials. Raises StudyError."""
         if not storage.exists(self.location):
             return 0
-        opened = storage.opened(self.location)
+        self.join()
         with storage.faults_of(self.location):
-            if self.name not in optuna.get_all_study_names(opened):
-                return 0
-            self._study = optuna.load_study(study_name=self.name, storage=opened)
-            if COMMON not in self._study.user_attrs:
-                raise StudyError(
-                    f"the study {self.name!r} in {storage.shown(self.location)} is not one of gputui's; give --name"
-                )
-            self._refuse()
-            return len([trial for trial in self._study.get_trials(deepcopy=False) if trial.state.is_finished()])
+            return sum(trial.state.is_finished() for trial in self._study.get_trials(deepcopy=False))
 
     def agree(self, mine: Sequence[Axis]) -> list[Axis]:
         """Return the axes of the study. If the study has no axes yet, `mine` are stored as its axes."""
