@@ -11,13 +11,13 @@ from typing import Any
 from ...engine import runs
 from ...engine.runs import Run
 from ...engine.runs.launched_with import trained_with
-from ...engine.runs.run import STATE_LABELS
 from ...engine.runs.titles import title_of
 from ...engine.system.identity import Place
+from ...engine.trials.record import Comparison, Record
 from ..form.form_state import INFO, FormState, to_text
 from .proofs import ProofList
 from .queue_places import Kept
-from .run_list import changed, validation
+from .run_list import Entry, changed, entry_of
 
 SEARCHED = 300  # newest runs, among which the runs of the preset are searched
 MOST_RUNS, MOST_GAINS = 5, 3
@@ -27,15 +27,10 @@ _GROUPS = ("precision", "compile", "input", "strategy", "device", "workload", "t
 
 @dataclass(frozen=True)
 class EndedRun:
-    """A run that has ended: its short name (perhaps empty), its options by key, how it ended, samples per second, and a
-    validation metric by Keras' name of it. `when` is the Unix time of its start."""
+    """A run that has ended, as it is listed, and its options by key."""
 
-    name: str
-    when: float
+    listed: Entry
     values: Mapping[str, Any]
-    outcome: str
-    speed: float | None
-    metric: tuple[str, float | None]
 
     def text(self, key: str) -> str:
         return to_text(self.values.get(key, INFO[key].default))
@@ -53,14 +48,10 @@ class EndedRun:
 
 @dataclass(frozen=True)
 class Gain:
-    """The measured gain of changes (0.05: 5 % more samples per second) with its decision. `host` is empty if it was
-    measured on this machine."""
+    """A change with a measured gain, in its record. `host` is empty if it was measured on this machine."""
 
-    changes: Mapping[str, Any]
-    gain: float
-    decision: str
-    when: float
-    preset: str
+    comparison: Comparison
+    record: Record
     host: str
 
 
@@ -83,8 +74,8 @@ class Experience:
 
     def gains_with(self, key: str) -> list[Gain]:
         """Return at most 3 gains of changes with the option `key`, first those of this preset, the newest first."""
-        gains = [gain for gain in self.gains if key in gain.changes]
-        return sorted(gains, key=lambda gain: gain.preset != self.preset)[:MOST_GAINS]
+        gains = [gain for gain in self.gains if key in gain.comparison.changes]
+        return sorted(gains, key=lambda gain: gain.record.preset_name != self.preset)[:MOST_GAINS]
 
 
 class ExperienceReader:
@@ -109,14 +100,7 @@ class ExperienceReader:
     def _gains(self) -> list[Gain]:
         here = Place.here().host
         return [
-            Gain(
-                comparison.changes,
-                comparison.gain,
-                comparison.decision,
-                entry.data.started_t,
-                entry.data.preset_name,
-                "" if entry.data.host in (None, here) else str(entry.data.host),
-            )
+            Gain(comparison, entry.data, "" if entry.data.host in (None, here) else str(entry.data.host))
             for entry in self._proofs.read()
             for comparison in entry.data.comparisons
             if comparison.gain is not None and comparison.decision in _MEASURED
@@ -124,14 +108,5 @@ class ExperienceReader:
 
 
 def _ended(run: Run) -> EndedRun | None:
-    result, values = run.read_result().value, trained_with(run)
-    if not result or not values:
-        return None
-    return EndedRun(
-        "" if run.number is None else run.name,
-        changed(run, "preset.yaml"),
-        values,
-        STATE_LABELS.get(str(result["outcome"]), str(result["outcome"])),
-        result.get("samples_per_second"),
-        validation(result.get("metrics") or {}),
-    )
+    values = trained_with(run)
+    return EndedRun(entry_of(run), values) if values and run.read_result().value else None

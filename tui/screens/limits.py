@@ -56,22 +56,13 @@ if TYPE_CHECKING:
 LABEL_WIDTH = 15
 
 
-@dataclass
-class Step(Message):
-    """A request to move the focus to the previous row (-1) or the next row (1)."""
-
-    by: int
-
-
 class LimitInput(Input):
-    """A field for a limit of a search. Up and down post Step, and Enter posts Submitted; the dialog handles both."""
+    """A field for a limit of a search. The dialog handles Enter."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        keys.bind("field_up", "step(-1)", show=False), keys.bind("field_down", "step(1)", show=False),
-    ]  # fmt: skip
-
-    def action_step(self, by: int) -> None:
-        self.post_message(Step(by))
+        keys.bind("field_up", "app.focus_previous", show=False),
+        keys.bind("field_down", "app.focus_next", show=False),
+    ]
 
 
 class Words(Static, can_focus=True):
@@ -92,8 +83,8 @@ class Words(Static, can_focus=True):
         keys.bind("mark", "switch", "Switch", meaning="switch on or off what the cursor is on"),
         keys.bind("previous_choice", "move(-1)", show=False),
         keys.bind("next_choice", "move(1)", show=False),
-        keys.bind("up", "step(-1)", show=False),
-        keys.bind("down", "step(1)", show=False),
+        keys.bind("up", "app.focus_previous", show=False),
+        keys.bind("down", "app.focus_next", show=False),
     ]
 
     def __init__(self, name: str, words: Sequence[tuple[str, str]], chosen: set[str], *, single: bool = False) -> None:
@@ -137,9 +128,6 @@ class Words(Static, can_focus=True):
     def _mark(self, word: str) -> str:
         on, off = ("(*)", "( )") if self._single else ("[x]", "[ ]")
         return on if word in self.chosen else off
-
-    def action_step(self, by: int) -> None:
-        self.post_message(Step(by))
 
     def action_move(self, by: int) -> None:
         self._at = (self._at + by) % len(self._words)
@@ -255,12 +243,6 @@ class LimitDialog(Dialog[tuple[Any, Any]]):
         """Put what is typed and chosen into the texts."""
         for part in (*self.query(LimitInput), *self.query(Words)):
             self._texts[part.id or ""] = part.value
-
-    @on(Step)
-    def _step(self, event: Step) -> None:
-        parts = list(self.query("LimitInput, Words").results(Widget))
-        at = parts.index(self.focused) if self.focused in parts else 0
-        parts[(at + event.by) % len(parts)].focus()
 
     @on(Input.Submitted)
     def action_start(self) -> None:

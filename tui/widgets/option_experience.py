@@ -35,21 +35,24 @@ def experience_text(experience: Experience, key: str, state: FormState, width: i
     else:
         lines += labelled("", "none has ended here yet", MUTED, width)
     for gain in experience.gains_with(key):
-        proved = gain.decision in ("kept", "faster")
+        proved = gain.comparison.decision in ("kept", "faster")
         lines += labelled("proved" if proved else "measured", _sentence(gain, proved), "", width)
     return Content("\n").join(lines)
 
 
 def _table(ended: list[EndedRun], key: str, state: FormState, width: int) -> list[Content]:
     """A head and a row for each run: value, samples per second or how it ended, metric, start, name, other options."""
-    metric = next((run.metric[0] for run in ended if run.metric[0]), "")
+    metric = next((run.listed.validation[0] for run in ended if run.listed.validation[0]), "")
     cells = [["value", figures.of_run("samples_per_second").head, metric, "when", "run"]]
     for run in ended:
-        speed = units.count(run.speed) if run.speed is not None else ""
-        how = " ".join(filter(None, (speed, run.outcome if run.outcome != "done" else "")))
-        figure = units.amount(run.metric[1]) if metric and run.metric[0] == metric else ""
-        cells.append([_value(run.text(key)), how or units.NONE, figure, when_text(run.when).strip(), run.name])
-    cells[0][-1] = "run" if any(run.name for run in ended) else ""
+        listed = run.listed
+        speed, (name, value) = listed.figures.get("samples_per_second"), listed.validation
+        how = [units.count(speed)] if speed is not None else []
+        how += [] if listed.state == "ok" else [listed.state_word]
+        figure = units.amount(value) if metric and name == metric else ""
+        cells.append([_value(run.text(key)), " ".join(how) or units.NONE, figure, when_text(listed.when).strip(),
+                      listed.name if listed.number else ""])  # fmt: skip
+    cells[0][-1] = "run" if any(run.listed.number for run in ended) else ""
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for row, of in zip(cells, [None, *ended], strict=True):
@@ -69,7 +72,8 @@ def _value(text: str) -> str:
 
 
 def _sentence(gain: Gain, proved: bool) -> str:
+    comparison, record = gain.comparison, gain.record
     where = f"on {clean(gain.host)}" if gain.host else "here"
-    measured = f"{proof_sentences.changes(gain.changes)} {units.change(gain.gain)} {where}"
-    decision = "" if proved else f": {gain.decision}"
-    return f"{measured} on {when_text(gain.when).strip()}, {clean(gain.preset)}{decision}"
+    measured = f"{proof_sentences.changes(comparison.changes)} {units.change(comparison.gain or 0.0)} {where}"
+    decision = "" if proved else f": {comparison.decision}"
+    return f"{measured} on {when_text(record.started_t).strip()}, {clean(record.preset_name)}{decision}"
