@@ -175,16 +175,23 @@ class Settings:
 
         settings = dict(declared())
         try:
-            given = read(self.path)
-        except SettingsFault as fault:
-            self._add_problem(fault.line, f"{fault}; the defaults are used")
+            content = located_yaml.read_settings(self.path)
+        except (OSError, YamlFault) as fault:
+            self._add_problem(getattr(fault, "line", 0), f"{_reason(fault, 'read')}; the defaults are used")
             return values
-        for key, line, value in given:
+        given: list[tuple[str, Located]] = []
+        for name, located in content.items():
+            if isinstance(located.value, dict) and name not in WHOLE:
+                given += [(f"{name}.{inner}", item) for inner, item in located.value.items()]
+            elif located.value is not None or name in WHOLE:
+                given.append((name, located))
+        for key, located in given:
+            line = located.line
             if key not in settings:
                 near = ", ".join(name for name in settings if name.partition(".")[0] == key.partition(".")[0])
                 self._add_problem(line, f"there is no setting {brief(key)}; known: {near or ', '.join(settings)}")
                 continue
-            value = _as_declared(settings[key], value)
+            value = _as_declared(settings[key], _plain(located))
             if reason := wrong(settings[key], value):
                 self._add_problem(line, f"{key} {reason}; {shown(settings[key].metadata['default'])} is used")
             else:
@@ -205,9 +212,10 @@ class Settings:
                     return
             try:
                 write(self.path, changes)
-            except SettingsFault as fault:
-                where = f"{self.path}:{fault.line}" if fault.line else self.path
-                self.complain(f"{where}: {', '.join(changes)} lasts until gputui ends: {fault}")
+            except (OSError, YamlFault) as fault:
+                where = f"{self.path}:{line}" if (line := getattr(fault, "line", 0)) else self.path
+                reason = _reason(fault, "written")
+                self.complain(f"{where}: {', '.join(changes)} lasts until gputui ends: {reason}")
 
 
 # ---- values -------------------------------------------------------------------------------------
@@ -274,38 +282,20 @@ NEW = "# Settings of gputui's screens; `gputui` writes here what is changed in t
 WHOLE = ("theme", "keys")  # the settings without a section
 
 
-class SettingsFault(Exception):
-    """The settings file cannot be used. `line` is the number of the wrong line from 1, or 0 if the fault has no
-    line."""
-
-    def __init__(self, message: str, line: int = 0) -> None:
-        super().__init__(message)
-        self.line = line
-
-
-def read(path: Path) -> list[tuple[str, int, Any]]:
-    """Return (dotted key, line, value) for each setting in the file, with lines from 1. Empty if there is no file.
-    Raises SettingsFault if the file cannot be read or is no YAML of this form."""
-    entries: list[tuple[str, int, Any]] = []
-    for name, value in _parsed(path)[1].items():
-        if isinstance(value.value, dict) and name not in WHOLE:
-            entries += [(f"{name}.{inner}", item.line, _plain(item)) for inner, item in value.value.items()]
-        elif value.value is not None or name in WHOLE:
-            entries.append((name, value.line, _plain(value)))
-    return entries
-
-
 def write(path: Path, changes: Mapping[str, Any]) -> None:
-    """Write the changed values, given by dotted key, into the file. Everything else in the file stays. Raises
-    SettingsFault or OSError."""
+    """Write the changed values, given by dotted key, into the file. Everything else in the file stays. Raises OSError
+    or YamlFault."""
     from ...engine.files import yaml_writing
 
     path = path.resolve()  # a link to a file elsewhere stays one
-    before, _ = _parsed(path)
+    before = ""
+    if path.exists():
+        located_yaml.read_settings(path)  # what cannot be understood is not written over
+        before = located_yaml.read_text(path)
     try:
         yaml, document = yaml_writing.load(before if located_yaml.has_content(before) else "{}\n")
     except yaml_writing.LayoutFault as fault:
-        raise SettingsFault(str(fault)) from None
+        raise YamlFault(str(fault), line=0) from None
     for key, value in changes.items():
         section, _, name = key.rpartition(".")
         place = document
@@ -317,25 +307,13 @@ def write(path: Path, changes: Mapping[str, Any]) -> None:
     text = yaml_writing.dump(yaml, document, before)
     # Comments, else NEW; not an empty mapping, to which nothing can be added below it.
     comments = "".join(f"{line}\n" for line in before.splitlines() if line.strip() != "{}") or NEW
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        whole = text if located_yaml.has_content(before) else comments + text
-        write_atomically(path, whole, mode=0o600)  # an address for notices may hold a token
-    except OSError as fault:
-        raise SettingsFault(f"cannot be written: {fault.strerror}") from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = text if located_yaml.has_content(before) else comments + text
+    write_atomically(path, whole, mode=0o600)  # an address for notices may hold a token
 
 
-def _parsed(path: Path) -> tuple[str, dict[str, Located]]:
-    try:
-        text = located_yaml.read_text(path)
-        return text, located_yaml.parse(text) if located_yaml.has_content(text) else {}
-    except FileNotFoundError:
-        return "", {}
-    except OSError as fault:
-        raise SettingsFault(f"cannot be read: {fault.strerror or fault}") from None
-    except YamlFault as fault:
-        about = located_yaml.about_settings(fault)
-        raise SettingsFault(about.message, about.line) from None
+def _reason(fault: Exception, done: str) -> str:
+    return f"cannot be {done}: {fault.strerror or fault}" if isinstance(fault, OSError) else str(fault)
 
 
 def _plain(value: Located) -> Any:
