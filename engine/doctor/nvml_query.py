@@ -17,9 +17,11 @@ from ..gpu import Gpu, GpuProcess
 from ..system.child_process import BackgroundCall
 from ..telemetry import resource_limits
 from ..telemetry.gpu_processes import described
+from ..telemetry.nvml import connection
 from ..telemetry.nvml.connection import NO_GPU
-from ..telemetry.nvml.queries import QUESTIONS, Handle, Question, chip, computing, names
-from ..telemetry.nvml.reasons import Reason, or_none, reason_of, text_of
+from ..telemetry.nvml.gpu_reader import GpuQuery, Lost
+from ..telemetry.nvml.queries import QUESTIONS, Handle, chip, computing, names
+from ..telemetry.nvml.reasons import Reason, or_none, text_of
 
 _FIGURES = ("memory_used_bytes", "power_limit_w", "power_limit_default_w", "throttle", "ecc_errors", "processes", "mig")
 _ASKED = [question for question in QUESTIONS if set(_FIGURES) & set(question.keys)]
@@ -87,9 +89,8 @@ class NvmlQuery:
             self._know(reason=text_of(fault), code=getattr(fault, "value", None))
             return
         try:
-            cuda = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
-            driver = or_none(pynvml.nvmlSystemGetDriverVersion) or "of an unknown version"
-            self._know(driver=str(driver), cuda=(cuda // 1000, cuda % 1000 // 10) if cuda else None)
+            driver, cuda = connection.of_driver()
+            self._know(driver=driver or "of an unknown version", cuda=cuda)
             try:
                 count = int(pynvml.nvmlDeviceGetCount())
                 self._know(count=count, reason="" if count else NO_GPU)
@@ -114,13 +115,15 @@ class NvmlQuery:
 
 def _gpu(index: int) -> ExaminedGpu:
     """One that cannot be read has the reason in `missing` and `why`."""
-    facts: dict[str, Any] = {}
+    query, facts = GpuQuery(index), dict[str, Any]()
+    if (handle := query.handle) is None:
+        return ExaminedGpu(index, missing=query.missing, why=query.why)
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         for question in _ASKED:
-            facts |= _answer(handle, question)
-    except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
-        return ExaminedGpu(index, **facts, missing=text_of(fault), why=reason_of(fault))
+            answer = query.answer(question)
+            facts |= {key: value for key, value in answer.items() if not isinstance(value, Reason)}
+    except Lost as fault:
+        return ExaminedGpu(index, **facts, missing=str(fault), why=Reason.LOST)
     facts |= names(handle) | chip(handle) | {
         "persistence": or_none(lambda: bool(pynvml.nvmlDeviceGetPersistenceMode(handle))),
         "ecc": or_none(lambda: bool(pynvml.nvmlDeviceGetEccMode(handle)[0])),
@@ -130,20 +133,6 @@ def _gpu(index: int) -> ExaminedGpu:
         shared = {"memory_used_bytes": None, "shared_with_host": True}
         facts |= shared | {"memory_total_bytes": resource_limits.memory().total}
     return ExaminedGpu(index, **facts)
-
-
-def _answer(handle: Any, question: Question) -> dict[str, Any]:
-    """None for a query that failed; empty if this driver or chip has no such figures. Raises if the GPU is lost."""
-    for way in question.ways:
-        try:
-            return {key: None if isinstance(value, Reason) else value for key, value in way(handle).items()}
-        except Exception as fault:
-            reason = reason_of(fault)
-            if reason is Reason.LOST:
-                raise
-            if reason is not Reason.UNSUPPORTED:
-                return dict.fromkeys(question.keys)
-    return {}
 
 
 # ---- details that only the doctor needs ----------------------------------------------------------

@@ -71,7 +71,8 @@ def answers() -> dict[str, Any]:
 
 def _ask() -> dict[str, Any]:
     with contextlib.closing(Nvml()) as nvml:
-        of_driver = {"gpus": tuple(nvml.identities()), "cuda": nvml.cuda(), "driver": nvml.driver()}
+        driver, cuda = connection.of_driver()
+        of_driver = {"gpus": tuple(device.identity() for device in nvml.devices), "cuda": cuda, "driver": driver}
     none = {} if of_driver["gpus"] else {"no_gpu_reason": NO_GPU, "fault": gpu_faults.driver_fault(NO_GPU, None)}
     return of_driver | none
 

@@ -31,39 +31,20 @@ def described(processes: Iterable[GpuProcess], own_pid: int | None, whole: bool 
             process = psutil.Process(pid)
             about: dict[str, Any] = {"hidden": NOT_HERE}
             if pid == own_pid or _is_counted_here(pid):
-                about = {"name": seen(process.name), "own": pid == own_pid, "user": user_of(process)}
-                if whole:
-                    times = seen(process.cpu_times)
-                    about |= {"command": command_of(process), "started": seen(process.create_time)}
+                facts = process.as_dict(["name", "uids", *(("cmdline", "create_time", "cpu_times") if whole else ())])
+                about = {"name": facts["name"], "own": pid == own_pid, "user": None}  # None: the system hides it
+                with contextlib.suppress(OSError):  # the user can be seen also if all else is hidden (hidepid=1)
+                    user_id = facts["uids"].real if facts["uids"] else os.stat(f"/proc/{pid}").st_uid
+                    about["user"] = proc.user_name(user_id)
+                if whole:  # the command as a user types it, without the folder of the program
+                    words, times = facts["cmdline"], facts["cpu_times"]
+                    command = shlex.join([Path(words[0]).name, *words[1:]])[:_LONGEST_COMMAND] if words else None
+                    about |= {"command": command, "started": facts["create_time"]}
                     about["cpu_seconds"] = None if times is None else times.user + times.system
         except (psutil.Error, ValueError, OverflowError):
             about = {"hidden": HIDDEN if _exists(pid) else NOT_HERE}
         named.append(replace(listed, **about))
     return tuple(named)
-
-
-def seen(ask: Any) -> Any:
-    """Return what the function `ask` of psutil returns; None if only the process' user may see it."""
-    try:
-        return ask()
-    except psutil.AccessDenied:
-        return None
-
-
-def user_of(process: psutil.Process) -> str | None:
-    """Return the name of a process' user, also if the system hides all else (hidepid=1); None if it cannot be seen."""
-    if (uids := seen(process.uids)) is not None:
-        return proc.user_name(uids.real)
-    try:
-        return proc.user_name(os.stat(f"/proc/{process.pid}").st_uid)
-    except OSError:
-        return None
-
-
-def command_of(process: psutil.Process) -> str | None:
-    """Return the command line as a user types it, without the folder of the program; None if it cannot be seen."""
-    words = seen(process.cmdline)
-    return shlex.join([Path(words[0]).name, *words[1:]])[:_LONGEST_COMMAND] if words else None
 
 
 def _exists(pid: int) -> bool:

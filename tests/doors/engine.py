@@ -137,7 +137,7 @@ from gputui.engine.system.run_clock import RunClock, VARIABLE as run_clock_VARIA
 from gputui.engine.telemetry import chips, resource_limits
 from gputui.engine.telemetry.gpu_totals import GpuTotals
 from gputui.engine.telemetry.host import Children, Host
-from gputui.engine.telemetry.nvml import gpm_nvlink, queries
+from gputui.engine.telemetry.nvml import connection, gpm_nvlink, queries
 from gputui.engine.telemetry.nvml.gpm_nvlink import GPM_SHARES
 from gputui.engine.telemetry.nvml.queries import NOT_AVAILABLE, PCIE, QUESTIONS
 from gputui.engine.telemetry.nvml.reasons import Reason

@@ -23,7 +23,7 @@ try:
 except NvmlUnavailable as reason:
     print(json.dumps(str(reason)))
 else:
-    told = {"identities": nvml.identities()}
+    told = {"identities": [device.identity() for device in nvml.devices]}
     nvml.read()
     time.sleep(0.12)
     told["gpus"] = nvml.read(slow=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.doors.engine import (
     Gpus,
     MigInstance,
     Reason,
+    connection,
     gpm_nvlink,
     machine_gpus,
     queries,
@@ -136,14 +138,9 @@ class Nvml:
     gpus: list[Gpu] = []
     closed = 0
 
-    def identities(self) -> list[Gpu]:
-        return self.gpus
-
-    def cuda(self) -> tuple[int, int]:
-        return 12, 4
-
-    def driver(self) -> str:
-        return "550.54"
+    @property
+    def devices(self) -> list[Any]:
+        return [SimpleNamespace(identity=partial(replace, gpu)) for gpu in self.gpus]
 
     def close(self) -> None:
         type(self).closed += 1
@@ -159,6 +156,7 @@ def test_a_gpu_comes_to_a_trainer_as_nvml_has_it(monkeypatch: pytest.MonkeyPatch
     cut = replace(WHOLE, mig=(MigInstance("MIG-a", 20 * GIB, processes=(PYTHON,)),), processes=())
     Nvml.gpus, Nvml.closed = [WHOLE, lost, closed, cut, replace(WHOLE, mig=(), prohibited=True)], 0
     monkeypatch.setattr(this_machine, "Nvml", Nvml)
+    monkeypatch.setattr(connection, "of_driver", lambda: ("550.54", (12, 4)))
     found = this_machine.answers()
     assert found == {"gpus": tuple(Nvml.gpus), "cuda": (12, 4), "driver": "550.54"}
     assert Nvml.closed == 1

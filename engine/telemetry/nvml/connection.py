@@ -47,19 +47,6 @@ class Nvml:
             self.close()
             raise _unavailable(fault) from None
 
-    def identities(self) -> list[Gpu]:
-        """What never changes of each GPU, and some of this moment (GpuQuery.identity)."""
-        return [device.identity() for device in self._mine()]
-
-    def cuda(self) -> tuple[int, int] | None:
-        """Return the newest CUDA version that the driver supports, such as (12, 4); None if it is not known."""
-        version = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
-        return (version // 1000, version % 1000 // 10) if version else None
-
-    def driver(self) -> str:
-        """Return the driver's version; empty if the driver does not report it."""
-        return or_none(pynvml.nvmlSystemGetDriverVersion) or ""
-
     def read(self, slow: bool = True, stopping: Callable[[], bool] = lambda: False) -> list[Gpu]:
         """Each GPU by index; `slow` adds figures that change rarely or take long. As soon as `stopping()`, the others
         are not read. Raises NvmlUnavailable after `close`.
@@ -101,6 +88,13 @@ class Nvml:
         if not self._open or os.getpid() != self._pid:
             raise NvmlUnavailable("NVML is closed" if not self._open else "an open NVML does not survive a fork")
         return self.devices
+
+
+def of_driver() -> tuple[str, tuple[int, int] | None]:
+    """Its version (empty: unknown), and the newest CUDA that it supports, such as (12, 4). NVML must be open."""
+    cuda = or_none(pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    version = or_none(pynvml.nvmlSystemGetDriverVersion) or ""
+    return str(version), (cuda // 1000, cuda % 1000 // 10) if cuda else None
 
 
 def _unavailable(fault: Exception) -> NvmlUnavailable:

@@ -31,7 +31,7 @@ class Flow:
 
     def __init__(self, gpu: Handle) -> None:
         self._gpu = gpu
-        self._gpm = Source(self._make_gpm)
+        self._gpm = Source(lambda: Gpm(gpu))
         self._links = Source(lambda: NvLinkCounters(gpu))
         self.tells_pcie = self._gpm.ask(lambda _: True) not in REFUSED
 
@@ -46,10 +46,6 @@ class Flow:
         if not self.tells_pcie:
             values = {key: value for key, value in values.items() if key not in PCIE.keys}
         return values | nvlink
-
-    def _make_gpm(self) -> Gpm:
-        ask_for_gpm(self._gpu)
-        return Gpm(self._gpu)
 
     def close(self) -> None:
         """Release the driver's memory for GPM."""
@@ -130,6 +126,8 @@ class Gpm:
     """
 
     def __init__(self, gpu: Handle, instance: int | None = None) -> None:
+        if instance is None:
+            ask_for_gpm(gpu)  # for all instances it is asked once
         self._instance = instance
         self._gpu, self.last = gpu, dict.fromkeys(GPM_KEYS, Reason.NOT_ASKED)  # the values of the last reading
         self._older, self._newer = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()

@@ -14,23 +14,8 @@ import pynvml
 from ...gpu import Gpu, GpuProcess, MigInstance
 from .. import resource_limits
 from ..gpu_processes import described
+from . import queries
 from .gpm_nvlink import REFUSED, Flow, Instances, Source
-from .queries import (
-    EXCLUSIVE,
-    MEMORY,
-    MIG,
-    MIG_PROCESSES,
-    PCIE,
-    PROCESSES,
-    QUESTIONS,
-    RARE,
-    Handle,
-    Question,
-    Values,
-    chip,
-    computing,
-    names,
-)
 from .reasons import Code, Reason, or_none, reason_of, text_of
 
 _FIRST_MICROSECONDS = 1_000_000  # how far the first question goes back
@@ -88,7 +73,7 @@ class Work:
 LOOK_AGAIN_SECONDS = 30.0  # longest time between two attempts to open a GPU that is lost, or could not be opened
 
 
-class _Lost(Exception):
+class Lost(Exception):
     """The GPU no longer answers; the text says so for the user."""
 
 
@@ -97,15 +82,15 @@ class GpuQuery:
 
     def __init__(self, index: int, *, pcie: bool = False, own_pid: int | None = None, processes: bool = False) -> None:
         self.index, self._own_pid, self._pcie, self._all_of_processes = index, own_pid, pcie, processes
-        self._ways: dict[Question, int] = {}  # the index of the variant of a question that this driver answers
-        self._refused: dict[Question, Reason] = {}  # until the next slow reading
-        self._slow_values: Values = {}
+        self._ways: dict[queries.Question, int] = {}  # the index of the variant of a question that this driver answers
+        self._refused: dict[queries.Question, Reason] = {}  # until the next slow reading
+        self._slow_values: queries.Values = {}
         self._flow: Flow | None = None  # found at the first reading
         self._instances: Instances | None = None
         self._work: Source[Work] | None = None
         self._fault = ""  # the last one, for people
-        self.handle: Handle | None = None  # of NVML; None while the GPU is lost or could not be opened
-        self._look_again, self._why, self._failures = 0.0, Reason.NOT_ASKED, 0
+        self.handle: queries.Handle | None = None  # of NVML; None while the GPU is lost or could not be opened
+        self._look_again, self.why, self._failures = 0.0, Reason.NOT_ASKED, 0
         self.facts = Gpu(index)
         self.missing = ""
         self.lost_since: float | None = None
@@ -125,25 +110,25 @@ class GpuQuery:
             self._lose(reason_of(fault), text_of(fault))
             return
         self._refused, self._slow_values = {}, {}
-        self.facts = replace(self.facts, **{key: value for key, value in names(self.handle).items() if value})
+        self.facts = replace(self.facts, **{key: value for key, value in queries.names(self.handle).items() if value})
 
     def identity(self) -> Gpu:
         """What never changes, and what matters to a training that starts now: memory, mode, processes."""
         if self.handle is None:
             return self._nothing()
         mode = or_none(lambda: pynvml.nvmlDeviceGetComputeMode(self.handle))
-        memory = or_none(lambda: self._answer(MEMORY)) or {}
+        memory = or_none(lambda: self.answer(queries.MEMORY)) or {}
         total, used = memory.get("memory_total_bytes"), memory.get("memory_used_bytes")
-        mig = (or_none(lambda: self._answer(MIG)) or {}).get("mig")
+        mig = (or_none(lambda: self.answer(queries.MIG)) or {}).get("mig")
         return replace(
             self.facts,
-            **chip(self.handle),
+            **queries.chip(self.handle),
             memory_total_bytes=total if isinstance(total, int) and total else None,
             memory_used_bytes=used if isinstance(used, int) else None,
             mig=mig if isinstance(mig, tuple) else None,
-            exclusive=mode in EXCLUSIVE,
+            exclusive=mode in queries.EXCLUSIVE,
             prohibited=mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
-            processes=described(or_none(lambda: computing(self.handle)) or [], self._own_pid),
+            processes=described(or_none(lambda: queries.computing(self.handle)) or [], self._own_pid),
         )
 
     # ---- readings -----------------------------------------------------------------------------
@@ -159,21 +144,22 @@ class GpuQuery:
                 self._refused, self._slow_values = {}, {}
             self._flow = self._flow or Flow(self.handle)
             flow = self._flow.read(self._instances is None or self._instances.turn_of_the_whole)
-            questions = [MIG_PROCESSES if each is MIG and self._all_of_processes else each for each in QUESTIONS]
-            questions += [PCIE] if self._pcie and not self._flow.tells_pcie else []
-            watched = (PROCESSES, MIG_PROCESSES) if self._all_of_processes else ()
-            values: Values = {}
+            of_mig = queries.MIG_PROCESSES if self._all_of_processes else queries.MIG
+            questions = [of_mig if each is queries.MIG else each for each in queries.QUESTIONS]
+            questions += [queries.PCIE] if self._pcie and not self._flow.tells_pcie else []
+            watched = (queries.PROCESSES, queries.MIG_PROCESSES) if self._all_of_processes else ()
+            values: queries.Values = {}
             failed = []
             for question in questions:
                 if question in watched or not question.slow or question.keys[0] not in self._slow_values:
-                    answer = self._answer(question)
+                    answer = self.answer(question)
                     if (first := answer[question.keys[0]]) not in REFUSED:
                         failed.append(first is Reason.ERROR)
                     (self._slow_values if question.slow else values).update(answer)
             # A GPU that has fallen off the bus may never report "lost": it is lost if every question fails that the
             # driver does not refuse by itself, and if there were several, as some platforms allow only few.
             if len(failed) > 1 and all(failed):
-                raise _Lost(f"the GPU no longer answers ({self._fault})")
+                raise Lost(f"the GPU no longer answers ({self._fault})")
             values = self._slow_values | values | flow
             mig, processes = values.get("mig"), values.get("processes")
             if isinstance(mig, tuple) and mig:
@@ -188,11 +174,11 @@ class GpuQuery:
                     values["process_use"] = used
                     if work is not None:
                         work.forget()
-        except (_Lost, pynvml.NVMLError) as lost:  # of NVML's faults, only the loss of the GPU is raised
-            self._lose(Reason.LOST, str(lost) if isinstance(lost, _Lost) else text_of(lost))
+        except (Lost, pynvml.NVMLError) as lost:  # of NVML's faults, only the loss of the GPU is raised
+            self._lose(Reason.LOST, str(lost) if isinstance(lost, Lost) else text_of(lost))
             return self._nothing()
         self.missing, self.lost_since, self._failures = "", None, 0
-        if self._refused.get(MEMORY) is Reason.UNSUPPORTED or values.get("memory_total_bytes") == 0:
+        if self._refused.get(queries.MEMORY) is Reason.UNSUPPORTED or values.get("memory_total_bytes") == 0:
             memory = resource_limits.memory()
             values |= {
                 "memory_used_bytes": memory.total - memory.available,
@@ -211,7 +197,7 @@ class GpuQuery:
             for key, value in values.items()
             if isinstance(value, Reason)
             and value is not Reason.NOT_ASKED
-            and not (value is Reason.UNSUPPORTED and key in RARE)
+            and not (value is Reason.UNSUPPORTED and key in queries.RARE)
         }
         return replace(self.facts, **figures, reasons=reasons or None)
 
@@ -222,8 +208,8 @@ class GpuQuery:
                 reader.close()
         self._flow = self._instances = None
 
-    def _answer(self, question: Question) -> Values:
-        """A question that was refused is not asked again before the next slow reading. Raises _Lost."""
+    def answer(self, question: queries.Question) -> queries.Values:
+        """A question that was refused is not asked again before the next slow reading. Raises Lost."""
         if question in self._refused:
             return dict.fromkeys(question.keys, self._refused[question])
         reason = Reason.UNSUPPORTED
@@ -233,7 +219,7 @@ class GpuQuery:
             except Exception as fault:  # noqa: BLE001 - a broken driver may raise anything
                 reason, self._fault = reason_of(fault), text_of(fault)
                 if reason is Reason.LOST:
-                    raise _Lost(self._fault) from None
+                    raise Lost(self._fault) from None
                 if reason is Reason.UNSUPPORTED:
                     continue
                 break
@@ -250,11 +236,11 @@ class GpuQuery:
 
     def _nothing(self) -> Gpu:
         since = None if self.lost_since is None else round(self.lost_since, 1)
-        return replace(self.facts, missing=self.missing, lost_since=since, reasons={"*": str(self._why)})
+        return replace(self.facts, missing=self.missing, lost_since=since, reasons={"*": str(self.why)})
 
     def _lose(self, why: Reason, message: str) -> None:
         if why is Reason.LOST or self.lost_since is None:  # a lost GPU stays lost, whatever opening it again reports
-            self._why, self.missing = why, message
+            self.why, self.missing = why, message
         if why is Reason.LOST and self.lost_since is None:
             self.lost_since = time.time()
         # Not closed: a lost GPU may not even answer that.
