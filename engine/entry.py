@@ -5,7 +5,6 @@ line before anything is launched.
 from __future__ import annotations
 
 import ast
-import itertools
 import os
 import re
 import sys
@@ -100,29 +99,38 @@ def source_text(text: str, folder: Path) -> str | None:
     """
     entry, texts = parse(text), []
     try:
-        files = [source_file(entry, folder, ())]
+        files = [first := source_file(entry, folder, ())]
+        root = folder if first.is_relative_to(folder) else first.parent
         for file in files:  # gets longer meanwhile
             tree = _parsed(file, str(file))
             texts.append(ast.unparse(tree))
-            files += [path for path in dict.fromkeys(_imported(tree, file, folder)) if path not in files]
+            imported = dict.fromkeys(path for _, paths in imports(tree, file, root) for path in paths)
+            files += [path for path in imported if path not in files]
     except (EntryFault, RecursionError):
         return None
     whole = "\n".join(texts)
     return whole if re.search(rf"(?m)\b(?:def|class) {entry.function}\b|^{entry.function} = ", whole) else None
 
 
-def _imported(tree: ast.Module, file: Path, folder: Path) -> Iterator[Path]:
-    """The files that `file` imports from its folder or from `folder`."""
+def imports(tree: ast.Module, file: Path, root: Path) -> Iterator[tuple[str, list[Path]]]:
+    """The modules that a file below `root` imports (of `from a import b` both a and a.b), each with its files: the
+    __init__.py of its packages and its own, below `root` or else next to the file.
+    """
+    package, modules = file.relative_to(root).parts[:-1], list[str]()
     for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-        places = [file.parent, folder]
-        if isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            names = [module, *(f"{module}.{name}".strip(".") for name in names)]
-            places = [file.parents[node.level - 1]] if 0 < node.level <= len(file.parents) else places
-        for place, name in itertools.product(places, filter(None, names)):
-            path = place / name.replace(".", "/")
-            yield from (each for each in (path.with_name(f"{path.name}.py"), path / "__init__.py") if each.is_file())
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join(filter(None, (*parents, node.module)))
+            modules += filter(None, [module])
+            modules += [f"{module}.{alias.name}".lstrip(".") for alias in node.names if module or node.level]
+    for module in modules:
+        parts, files = module.split("."), list[Path]()
+        for base in (root, file.parent):
+            packages = [base.joinpath(*parts[:count], "__init__.py") for count in range(1, len(parts) + 1)]
+            files = files or [path for path in (*packages, base.joinpath(*parts).with_suffix(".py")) if path.is_file()]
+        yield module, files
 
 
 def _parsed(path: Path, shown: str) -> ast.Module:

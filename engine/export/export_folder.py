@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -107,7 +107,7 @@ def _with_code(options: Options, made: Path) -> tuple[Options, set[str]]:
 
 
 def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
-    """The file and all below `root` that it imports, and the top-level names of other modules."""
+    """The file and all below `root` that it imports, and the top-level names of other modules. Raises EntryFault."""
     reached: dict[Path, None] = {}
     others: set[str] = set()
     local: set[str] = set()  # of `from model import build`, model.build is no module, and model is not foreign
@@ -117,40 +117,14 @@ def _imported(file: Path, root: Path) -> tuple[list[Path], set[str]]:
         if path in reached:
             continue
         reached[path] = None
-        for module in _names(path, root):
-            files = _files_of(module, root, path.parent)
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError) as fault:
+            raise entries.EntryFault(f"{path} is not valid Python: {fault}", "correct it") from None
+        for module, files in entries.imports(tree, path, root):
             waiting += files
             (local if files else others).add(module.partition(".")[0])
     return list(reached), others - local
-
-
-def _names(path: Path, root: Path) -> Iterator[str]:
-    """Yield the modules that a file imports; for `from a import b`, both a and a.b. Raises EntryFault."""
-    package = path.relative_to(root).parts[:-1]
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError) as fault:
-        raise entries.EntryFault(f"{path} is not valid Python: {fault}", "correct it") from None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parents = package[: len(package) - node.level + 1] if node.level else ()
-            module = ".".join(filter(None, (*parents, node.module)))
-            yield from filter(None, [module])
-            yield from (f"{module}.{alias.name}".lstrip(".") for alias in node.names if module or node.level)
-
-
-def _files_of(module: str, root: Path, folder: Path) -> list[Path]:
-    """Return the files of a module below `root` or else below `folder`: its packages' __init__.py, and its own."""
-    parts = module.split(".")
-    for base in dict.fromkeys((root, folder)):
-        packages = [base.joinpath(*parts[:count], "__init__.py") for count in range(1, len(parts) + 1)]
-        own = base.joinpath(*parts).with_suffix(".py")
-        files = [path for path in (*packages, own) if path.is_file()]
-        if files:
-            return files
-    return []
 
 
 # ---- data -----------------------------------------------------------------------------------------
