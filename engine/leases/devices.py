@@ -287,22 +287,24 @@ def in_use(options: Options, machine: Machine) -> str:
     return "; ".join(reasons)
 
 
-def wait(options: Options, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
-    """Wait until a start would find its devices, or until `given_up()`. `tell` gets each new reason to wait. NotFree if
-    the GPUs or the memory needed cannot be determined.
-    """
+def wait(
+    why_not: Callable[[], str], tell: Callable[[str], None], given_up: Callable[[], bool], seconds: float = WAIT_SECONDS
+) -> None:
+    """Wait while `why_not()` gives a reason, asked every `seconds`, or until `given_up()`. `tell` gets each new one."""
     last = ""
-    while not given_up() and (reason := why_not(options, this_machine.read())):
+    while not given_up() and (reason := why_not()):
         if reason != last:
             tell(f"waiting: {reason}")
             last = reason
-        until = time.monotonic() + WAIT_SECONDS
+        until = time.monotonic() + seconds
         while not given_up() and time.monotonic() < until:
             time.sleep(0.1)
 
 
 def why_not(options: Options, machine: Machine) -> str:
-    """Which devices a start lacks now, and who has them; empty if it could start. Raises NotFree as `wait`."""
+    """Which devices a start lacks now, and who has them; empty if it could start. NotFree if the GPUs or the memory
+    needed cannot be determined.
+    """
     wish = wish_of(options, machine)
     if wish is not None:
         return wish.missing(read())

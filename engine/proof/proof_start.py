@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -101,12 +100,8 @@ class BlockedError(ProofError):
 
 def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
     """Wait until nothing blocks the request, or `given_up()`; `tell` gets each new obstacle."""
-    here, message = this_machine.read(), ""
-    while not given_up() and (what := blocks(request, here)):
-        if what != message:
-            tell(f"waiting: {what}")
-            message = what
-        time.sleep(WAIT_SECONDS)
+    here = this_machine.read()
+    devices.wait(lambda: blocks(request, here), tell, given_up, WAIT_SECONDS)
 
 
 def begin(

@@ -38,7 +38,7 @@ if is_called():
     from ...engine.figures import GPU, LOSS, at, metric, shown, summed_up
     from ...engine.finding import Finding, errors
     from ...engine.gpu import Gpu
-    from ...engine.job import slurm, start_worker
+    from ...engine.job import slurm, start_worker, this_machine
     from ...engine.job.machine_gpus import Machine
     from ...engine.leases import devices
     from ...engine.leases.devices import NotMeasuredError
@@ -195,7 +195,7 @@ def _trained(
     training: Begun | None = None
     while training is None:
         if wait:
-            devices.wait(options, complain, lambda: presses.count > 0)
+            devices.wait(lambda: devices.why_not(options, this_machine.read()), complain, lambda: presses.count > 0)
         if presses.count:
             raise KeyboardInterrupt
         try:
