@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..options import Options
 from ..options.training import BY_NO_STEPS, EARLY_STOP, KEEP_BEST, OPTIMIZERS, PLATEAU_FIGURE, WatchedFigure
-from .engine_source import literal
-from .lines import Script
+from .engine_source import Script, literal
 
 
 def training(script: Script, options: Options) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 from ..options import Options
 from ..options.workload import BYTE_ENCODINGS
 from ..plan import SAMPLES
-from .engine_source import literal
-from .lines import Script
+from .engine_source import Script, literal
 from .specialised import Partly
 
 DIGITS = Path(__file__).resolve().parents[1] / "trainer" / "data" / "digits.npz"

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,7 @@ from ..runs.event_reading import events_of
 from ..runs.events import Warn
 from . import compile_and_fit as training_part
 from .data import CACHE_FILE, WHOLE_TRAINING, cache_file
-from .engine_source import literal
-from .lines import Script
+from .engine_source import Script, literal
 from .specialised import Partly
 
 BATCHES = "trainer/own/iterated.py"
@@ -237,6 +235,7 @@ def _known(form: Form, cache: str) -> Partly:
 DRAWS = frozenset({
     "normal", "uniform", "truncated_normal", "shuffle", "categorical", "gamma", "poisson", "random_crop",
 })  # fmt: skip
+PACKAGES = ("tf.random", "tensorflow.random", "tf.image", "tensorflow.image")
 MOST_DRAWS = 5
 MOST_BYTES = 1_000_000
 
@@ -402,26 +401,17 @@ def stateful_draws(file: Path) -> list[str]:
     try:
         if file.stat().st_size > MOST_BYTES:
             return []
-        tree = ast.parse(file.read_bytes())
-        return [f"{name} in {function} ({file.name}:{line})" for name, function, line in _calls(tree, "")]
+        functions = [node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.FunctionDef)]
+        draws: dict[tuple[int, int], str] = {}
+        for function in functions:  # one within another comes later
+            for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+                name = ast.unparse(call.func) if isinstance(call.func, ast.Attribute) else ""
+                package, _, operation = name.rpartition(".")
+                if package in PACKAGES and operation in DRAWS and all(each.arg != "seed" for each in call.keywords):
+                    draws[call.lineno, call.col_offset] = f"{name} in {function.name} ({file.name}:{call.lineno})"
+        return [draws[place] for place in sorted(draws)]
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-
-
-def _calls(node: ast.AST, function: str) -> Iterator[tuple[str, str, int]]:
-    for inner in ast.iter_child_nodes(node):
-        within = inner.name if isinstance(inner, ast.FunctionDef) else function
-        if within and isinstance(inner, ast.Call) and (name := _stateful(inner)):
-            yield name, within, inner.lineno
-        yield from _calls(inner, within)
-
-
-def _stateful(call: ast.Call) -> str:
-    name = ast.unparse(call.func) if isinstance(call.func, ast.Attribute) else ""
-    package, _, operation = name.rpartition(".")
-    plain = package in ("tf.random", "tensorflow.random", "tf.image", "tensorflow.image") and operation in DRAWS
-    seeded = any(keyword.arg == "seed" for keyword in call.keywords)
-    return name if plain and not seeded else ""
 
 
 PARTS = (code, data, training)

@@ -19,8 +19,7 @@ from ..options.workload import BLOCKS, KERNEL_SIZE, STRIDES
 from ..plan import MULTI_WORKER
 from ..presets import Preset
 from . import compile_and_fit, data, own_code
-from .engine_source import literal
-from .lines import Script
+from .engine_source import Script, literal
 from .own_code import Form
 
 BUILDERS = {"mlp": "_mlp", "cnn": "_cnn", "separable_cnn": "_separable_cnn", "resnet50": "_resnet50"}
