@@ -129,7 +129,10 @@ class ForkServer:
 
     def __init__(self, folder: Path, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
         self._folder, self._in_a_hurry = folder, in_a_hurry
-        self._servers: dict[str, _Server] = {}
+        # The forking process of each interpreter, and the line to it.
+        self._servers: dict[str, tuple[subprocess.Popen[bytes], socket.socket]] = {}
+        self._has_forked: set[str] = set()
+        self._cannot: set[str] = set()  # one that has never forked cannot, on this machine
 
     def start(self, preset: Preset, path: Path, paths_from: Path) -> tuple[Run, Callable[[], bool]]:
         """A run in the new folder `path`, and whether its engine is alive. OSError: the folder is removed."""
@@ -138,59 +141,45 @@ class ForkServer:
         settled = settle(preset, paths_from)
         run = runs.create_at(path, settled.to_yaml(), more={options_json.FILE: options_json.to_json(settled.options)})
         with starting(run) as lock:
-            python = python_of(str(run.path))
-            if python not in self._servers:
-                self._servers[python] = _Server(python, self._folder, self._in_a_hurry)
-            if (forked := self._servers[python].fork(run, lock, clock)) is not None:
+            if (forked := self._fork(python_of(str(run.path)), run, lock, clock)) is not None:
                 return run, forked.alive
             process = spawn(run, lock, clock, Devices(settled.options, ()))
             return run, lambda: process.poll() is None
 
     def close(self) -> None:
         """The runs that were forked continue."""
-        for server in self._servers.values():
-            server.close()
+        for python in list(self._servers):
+            self._end(python)
 
+    def _end(self, python: str) -> None:
+        process, line = self._servers.pop(python)
+        line.close()
+        process.kill()
+        process.wait()
 
-class _Server:
-    """The forking process for the interpreter `python`, started when it is first needed."""
-
-    def __init__(self, python: str, folder: Path, in_a_hurry: Callable[[], bool]) -> None:
-        self._python, self._folder, self._in_a_hurry = python, folder, in_a_hurry
-        self._process: subprocess.Popen[bytes] | None = None
-        self._line: socket.socket | None = None
-        self._useful = sys.platform == "linux" and os.environ.get("GPUTUI_WARM") != "0"
-        self._has_forked = False
-
-    def close(self) -> None:
-        if self._line is not None:
-            self._line.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def fork(self, run: Run, lock: Lock, clock: RunClock) -> Process | None:
+    def _fork(self, python: str, run: Run, lock: Lock, clock: RunClock) -> Process | None:
         """The forked engine; None if that fails, on systems other than Linux, or if GPUTUI_WARM is 0."""
-        if not self._useful:
+        if python in self._cannot or sys.platform != "linux" or os.environ.get("GPUTUI_WARM") == "0":
             return None
         with contextlib.suppress(OSError):
-            if self._line is None or self._process is None or self._process.poll() is not None:
-                self.close()
-                self._line, theirs = socket.socketpair()
+            if python in self._servers and self._servers[python][0].poll() is not None:
+                self._end(python)
+            if python not in self._servers:
+                line, theirs = socket.socketpair()
                 with theirs, stop_signals.held():
-                    self._process = child_process.start(
-                        interpreter.command(self._python, "gputui.engine.trainer", str(self._folder), FORK_SERVER),
-                        env=interpreter.environment(self._python),
+                    process = child_process.start(
+                        interpreter.command(python, "gputui.engine.trainer", str(self._folder), FORK_SERVER),
+                        env=interpreter.environment(python),
                         stdin=theirs.fileno(),
                         stdout=subprocess.DEVNULL,
                         stderr=subprocess.DEVNULL,
                     )
+                self._servers[python] = process, line
             mine, theirs = socket.socketpair()
             with mine:
                 with theirs:
                     request = os.fsencode(addressed(clock, run.path))
-                    socket.send_fds(self._line, [request], [lock.fd, theirs.fileno()])
+                    socket.send_fds(self._servers[python][1], [request], [lock.fd, theirs.fileno()])
                 mine.settimeout(POLL_SECONDS)
                 pid, until = b"", time.monotonic() + READY_SECONDS
                 while not pid and time.monotonic() < until and not self._in_a_hurry():
@@ -200,10 +189,11 @@ class _Server:
                 if pid:
                     engine = Process.of(int(pid))
                     mine.sendall(b"\n")  # without this byte the engine ends itself
-                    self._has_forked = True
+                    self._has_forked.add(python)
                     return engine
-        self.close()
-        self._useful = self._has_forked  # one that has never forked cannot, on this machine
+        if python in self._servers:
+            self._end(python)
+        self._cannot |= {python} - self._has_forked
         return None
 
 

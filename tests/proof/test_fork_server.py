@@ -84,7 +84,7 @@ def process_of(server: ForkServer) -> psutil.Process | None:
 
     Engines that it has forked have its command line, and may be children of this process once it has ended.
     """
-    process = next(iter(server._servers.values()))._process
+    process = next((process for process, _ in server._servers.values()), None)
     return psutil.Process(process.pid) if process is not None and process.poll() is None else None
 
 
@@ -196,9 +196,8 @@ def test_however_trainer_engine_or_server_end_the_others_are_as_always(
     second = process_of(shared)
     assert second is not None
     assert psutil.Process(pid_of(run, "engine")).ppid() == second.pid
-    (forking,) = shared._servers.values()
-    assert forking._line is not None
-    forking._line.close()  # as when the proof is killed
+    ((_, line),) = shared._servers.values()
+    line.close()  # as when the proof is killed
     until(lambda: process_of(shared) is None)
     os.kill(pid_of(run, "trainer"), signal.SIGKILL)
     assert "(SIGKILL)" in ended(run)["error"]["message"]
