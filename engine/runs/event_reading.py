@@ -165,7 +165,7 @@ class Follower:
         self.run = run
         self._tails = tails or [Tail(run.file(name), from_now, keep_lines) for name in EVENT_FILES]
         self._reported: set[Damage] = set()
-        self._silence = Silence(run.path)
+        self._silent_since, self._told = time.monotonic(), ""  # and what was said of this silence
         self._finished: Finished | None = None
         self.ended = False
         self.outcome = ""  # the outcome of a run that has ended
@@ -187,8 +187,16 @@ class Follower:
                     self._finished = None
                 news.append(event)
         trains = state.trainer or state.starting or bool(state.host)
-        if alive and (silent := self._silence.check(bool(fresh), trains)):
-            news.append(self._warning("disk", silent))
+        if fresh:
+            self._silent_since, self._told = time.monotonic(), ""
+        # That the disk refuses writing is said once for each silence, and once more if the training has ended.
+        waits = TRAINS_ON if trains else ENDED
+        if alive and self._told != waits and time.monotonic() - self._silent_since >= SILENT_SECONDS:
+            self._silent_since = time.monotonic()
+            full = writing.try_writing(self.run.path)
+            self._told = waits if full else ""
+            if full:
+                news.append(self._warning("disk", f"{full}: {waits}"))
         if not alive and not fresh and self.run.state not in ("starting", WAITING):
             self.ended = True
             last = self._finished
@@ -212,31 +220,6 @@ def follow(run: Run, interval_seconds: float = 0.1) -> Iterator[Event]:
         yield from follower.poll()
         if not follower.ended:
             time.sleep(interval_seconds)
-
-
-class Silence:
-    """Checks if the disk stops a run that is alive from writing events. After 3 s without events, `check` writes a test
-    file to the run's folder. It returns a sentence if the disk refuses the file, else an empty text.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._since = time.monotonic()
-        self._reported = ""
-
-    def check(self, has_events: bool, trains: bool = True) -> str:
-        """A sentence if the disk keeps the run from writing, once for each silence, and once more if the training
-        (`trains`) has ended meanwhile. `has_events`: some have been written since the last call.
-        """
-        now, waits = time.monotonic(), TRAINS_ON if trains else ENDED
-        if has_events:
-            self._since, self._reported = now, ""
-        if self._reported == waits or now - self._since < SILENT_SECONDS:
-            return ""
-        self._since = now
-        full = writing.try_writing(self._folder)
-        self._reported = waits if full else ""
-        return f"{full}: {waits}" if full else ""
 
 
 def lost_error(folder: Path, log: Sequence[str]) -> dict[str, str]:

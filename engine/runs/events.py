@@ -1,7 +1,5 @@
-"""The events of a run: typed, one JSON object in each line of the run's event files.
-
+"""The events of a run: typed, one JSON object in each line of the run's event files, which parsing.py writes and reads.
 A value that is not available is None and never 0. Fractions are 0 to 1. Names carry their unit or are counts.
-parsing.py writes events, and reads them as the same types.
 """
 
 from __future__ import annotations

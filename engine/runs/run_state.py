@@ -8,36 +8,17 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from ..files.values import EMPTY
-from .events import (
-    LATER_COMPILING,
-    Allocator,
-    Best,
-    Diagnosis,
-    EpochEnd,
-    Event,
-    Fault,
-    Finished,
-    GradientExchange,
-    HostReading,
-    InputStages,
-    Phase,
-    Progress,
-    Started,
-    Summary,
-    Warn,
-    WorkerReadings,
-    waits_for_others,
-)  # fmt: skip
+from . import events
 from .parsing import Unknown
 
 BEGINNINGS = ("starting", "importing")  # the phases with which a run begins or is resumed
 MAX_WARNINGS = 200
 MAX_EPOCHS = 1000
 MAX_SPELLS = 1000
-_NO_RESULT = Fault(
+_NO_RESULT = events.Fault(
     kind="crash", message="the run ended without a result: its engine is gone", hint="see the end of the log"
 )
-_SUMMARY_FIELDS = tuple(info.name for info in fields(Summary))
+_SUMMARY_FIELDS = tuple(info.name for info in fields(events.Summary))
 _UNKNOWN_COUNTS: dict[str, Any] = dict.fromkeys(("measured_steps", "epochs", "steps"))  # that a summary may lack
 
 
@@ -53,7 +34,7 @@ class Span:
     @property
     def of_others(self) -> bool:
         """True if the phase is a wait for workers on other machines, so that its time is not the run's own."""
-        return waits_for_others(self.phase, self.detail)
+        return events.waits_for_others(self.phase, self.detail)
 
 
 @dataclass(frozen=True)
@@ -94,22 +75,22 @@ class RunState:
     """
 
     # The newest event of each kind.
-    started: Started | None = None
-    progress: Progress | None = None
-    host: HostReading | None = None
-    allocator: Allocator | None = None
-    input_stages: InputStages | None = None
-    workers: WorkerReadings | None = None
-    exchange: GradientExchange | None = None
-    diagnosis: Diagnosis | None = None
+    started: events.Started | None = None
+    progress: events.Progress | None = None
+    host: events.HostReading | None = None
+    allocator: events.Allocator | None = None
+    input_stages: events.InputStages | None = None
+    workers: events.WorkerReadings | None = None
+    exchange: events.GradientExchange | None = None
+    diagnosis: events.Diagnosis | None = None
     diagnosed_before_resume: bool = False
 
     best: Mapping[str, BestEpoch] = field(default_factory=lambda: EMPTY)  # by the option that asks for it
     epochs: tuple[Epoch, ...] = ()
-    warnings: tuple[Warn, ...] = ()
-    error: Fault | None = None
+    warnings: tuple[events.Warn, ...] = ()
+    error: events.Fault | None = None
     outcome: str | None = None
-    summary: Summary | None = None
+    summary: events.Summary | None = None
 
     phase: str = "starting"
     phase_detail: str = ""
@@ -134,19 +115,19 @@ class RunState:
     steps_of_epoch: float | None = None  # as counted by the newest epoch that has ended
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Self:
+    def of(cls, written: Iterable[events.Event]) -> Self:
         state = cls()
-        for event in events:
+        for event in written:
             state.fold(event)
         return state
 
-    def fold(self, event: Event) -> None:
+    def fold(self, event: events.Event) -> None:
         """Take the next event, of which fields may be absent. One of an unknown type is left out."""
         t = event.t
         if self.begun is None and not isinstance(event, Unknown):
             self.begun = self.phase_t = t
         match event:
-            case Progress():
+            case events.Progress():
                 self.progress = event
                 if self.trains_since is None:
                     self.trains_since = self.moment(event.t)
@@ -154,40 +135,40 @@ class RunState:
                     self.step = event.step
                 if self.joins_next:
                     self.joins, self.joins_next = (*self.joins, (self.moment(event.t), self.step)), False
-            case HostReading():
+            case events.HostReading():
                 self.host = event
-            case Allocator():
+            case events.Allocator():
                 self.allocator = event
-            case InputStages():
+            case events.InputStages():
                 self.input_stages = event
-            case WorkerReadings():
+            case events.WorkerReadings():
                 self.workers = event
-            case GradientExchange():
+            case events.GradientExchange():
                 self.exchange = event
-            case Phase():
+            case events.Phase():
                 self._begin_phase(t, event.phase, event.detail)
-            case EpochEnd():
+            case events.EpochEnd():
                 self._end_epoch(event)
-            case Diagnosis():
+            case events.Diagnosis():
                 # Too few steps since the resume: the verdict of the part before stands.
                 if event.verdict != "undecided" or not self.diagnosed_before_resume:
                     self.diagnosis, self.diagnosed_before_resume = event, False
-            case Best():
+            case events.Best():
                 before = self.best.get(event.option)  # a resumed run reports it again, and it keeps its moment
                 if event.epoch is not None and event.step is not None and (not before or before.epoch != event.epoch):
                     best = BestEpoch(event.epoch, event.figure, (self.moment(t), event.step))
                     self.best = MappingProxyType({**self.best, event.option: best})
-            case Warn():
+            case events.Warn():
                 if event not in self.warnings:
                     # One that is content again, with more to do about it, takes the place of the first.
                     others = (each for each in self.warnings if replace(each, hint=event.hint) != event)
                     self.warnings = (*others, event)[-MAX_WARNINGS:]
-            case Fault():
+            case events.Fault():
                 self.error = event
-            case Started():
+            case events.Started():
                 self.started = event
                 self.outcome = self.error = self.summary = None
-            case Finished():
+            case events.Finished():
                 self._finish(event)
                 return  # as it may be written long after the end
             case Unknown():
@@ -231,7 +212,7 @@ class RunState:
         newest = self.diagnosis if self.outcome is None else self.summary
         return newest.learning if newest else ""
 
-    def _end_epoch(self, event: EpochEnd) -> None:
+    def _end_epoch(self, event: events.EpochEnd) -> None:
         if event.step is None:
             return
         self.step = event.step
@@ -251,7 +232,7 @@ class RunState:
             self._resume(t)
         elif phase == "starting" and self.begun is not None:
             self.begun = min(self.begun, t)  # a late event of a trainer that has imported TensorFlow meanwhile
-        if phase == "training" and self.phase == "compiling" and self.phase_detail not in LATER_COMPILING:
+        if phase == "training" and self.phase == "compiling" and self.phase_detail not in events.LATER_COMPILING:
             self.first_step_seconds = t - self.phase_t
         if phase == "training" and self.trains_since is None:
             self.trains_since = self.moment(t)
@@ -287,12 +268,12 @@ class RunState:
         self.diagnosed_before_resume = self.diagnosis is not None
         self.start, self.has_trained = (), False
 
-    def _finish(self, event: Finished) -> None:
+    def _finish(self, event: events.Finished) -> None:
         content = {name: event.summary[name] for name in _SUMMARY_FIELDS if name in event.summary}
         self.outcome = event.outcome or content.get("outcome") or "crashed"
-        self.summary = Summary(**_UNKNOWN_COUNTS | content | {"outcome": self.outcome})
+        self.summary = events.Summary(**_UNKNOWN_COUNTS | content | {"outcome": self.outcome})
         if error := self.summary.error:
-            self.error = Fault(**{name: error.get(name, "") for name in ("kind", "message", "hint")})
+            self.error = events.Fault(**{name: error.get(name, "") for name in ("kind", "message", "hint")})
         elif self.error is None and self.outcome == "crashed":
             self.error = _NO_RESULT
         self.first_step_seconds = self.summary.first_step_seconds or self.first_step_seconds
