@@ -9,17 +9,7 @@ from pathlib import Path
 
 from .files import places
 from .files.writing import forgive_full_disk
-from .process.spawn import (
-    WARM,
-    forked_trainer,
-    own_lock,
-    put_result_aside,
-    read_address,
-    start_trainer,
-    take_run,
-    wake,
-    write_to_log,
-)
+from .process import spawn
 from .system import descendants, locks, stop_signals
 from .system.run_clock import VARIABLE, RunClock
 
@@ -30,32 +20,32 @@ if __name__ == "__main__":
     for number in stop_signals.BY_SCHEDULER.values():
         signal.signal(number, signal.SIG_IGN)
     forgive_full_disk()
-    if sys.argv[1] == WARM:
+    if sys.argv[1] == spawn.WARM:
         places.make_scratch()
-        trainer = start_trainer(WARM, python=sys.argv[2])
+        trainer = spawn.start_trainer(spawn.WARM, python=sys.argv[2])
         stop_signals.set_defaults()
         descendants.adopt_orphans()  # a trainer that is woken may leave some before the supervisor is imported
-        address, lock, leased = take_run()
+        address, lock, leased = spawn.take_run()
         if lock is None:
             trainer.process.kill()  # nobody wants a run, and it may be in the middle of an import
             places.remove_scratch()
             sys.exit(0)
         stop_signals.hold()  # until there are handlers again
-        clock, folder = read_address(address)
-        write_to_log(Path(folder))
-        trainer = wake(trainer, clock, folder)
+        clock, folder = spawn.read_address(address)
+        spawn.write_to_log(Path(folder))
+        trainer = spawn.wake(trainer, clock, folder)
     else:
         leased = os.environ.pop(locks.LEASED, "")  # the trainer inherits none
         folder, clock = sys.argv[1], RunClock.read(os.environ.pop(VARIABLE, None))
         try:
-            lock = own_lock(Path(folder) / locks.ENGINE_LOCK)
+            lock = spawn.own_lock(Path(folder) / locks.ENGINE_LOCK)
         except locks.Taken:
             sys.exit(f"{folder} has an engine already")
         try:
-            if (forked := forked_trainer()) is None:  # one that was forked may have left its result already
-                put_result_aside(Path(folder))
+            if (forked := spawn.forked_trainer()) is None:  # one that was forked may have left its result already
+                spawn.put_result_aside(Path(folder))
                 places.make_scratch()
-            trainer = forked or start_trainer(folder, clock)
+            trainer = forked or spawn.start_trainer(folder, clock)
         except OSError as fault:
             from .process.supervisor import leave
 

@@ -1,8 +1,7 @@
-"""Whether a training learns, by the losses and the accuracy of its epochs: a sentence if it does not.
-
-The rules are few, and rather say nothing than something wrong: a loss that is far above its start or above that of
-guessing, and, after some epochs, a loss that has not fallen or an accuracy that guessing has, too. Of synthetic data
-only the first is said, as there is nothing to learn in them.
+"""Whether a training learns, by the losses and the accuracy of its epochs: a sentence if it does not. The rules are
+few, and rather say nothing than something wrong: a loss that is far above its start or above that of guessing, and,
+after some epochs, a loss that has not fallen or an accuracy that guessing has, too. Of synthetic data only the first is
+said, as there is nothing to learn in them.
 """
 
 from __future__ import annotations

@@ -32,9 +32,8 @@ def trained_samples(samples: int, validation_split: float) -> int:
 
 
 def batches_per_pass(samples: int, global_batch: int, replicas: int = 1, drop_remainder: bool = False) -> int:
-    """Return the number of batches of `global_batch` samples in one pass over `samples` samples.
-
-    A last, smaller batch counts only if each replica gets at least one of its samples and `drop_remainder` is False.
+    """Return the number of batches of `global_batch` samples in one pass over `samples` samples. A last, smaller
+    batch counts only if each replica gets at least one of its samples and `drop_remainder` is False.
     """
     whole, rest = divmod(samples, global_batch)
     return whole if drop_remainder or rest < replicas else whole + 1
@@ -89,11 +88,9 @@ def gpus_used(replicas: int, logical_devices: int) -> int:
 
 
 def rate_factor(scaling: str, growth: float) -> float:
-    """Return the factor of the learning rate for a global batch that is `growth` times as large.
-
-    `linear`: Goyal et al. 2017, Accurate, Large Minibatch SGD. `sqrt`: Krizhevsky 2014, One weird trick; for Adam,
-    Malladi et al. 2022, On the SDEs and Scaling Rules for Adaptive Gradient Algorithms. For any other `scaling` it is
-    1.
+    """Return the factor of the learning rate for a global batch that is `growth` times as large. `linear`: Goyal et
+    al. 2017, Accurate, Large Minibatch SGD. `sqrt`: Krizhevsky 2014, One weird trick; for Adam, Malladi et al. 2022, On
+    the SDEs and Scaling Rules for Adaptive Gradient Algorithms. For any other `scaling` it is 1.
     """
     if scaling == "linear":
         return growth
@@ -118,10 +115,8 @@ def training_steps(options: Options) -> int | None:
 
 
 def decay_steps(train: Train, steps: int, steps_per_epoch: int) -> int:
-    """Return `train.decay_steps`; if it is not given, its value in a run of `steps` steps.
-
-    By default it is all steps after warm-up and hold; a third of them for the schedule `step`; `steps_per_epoch` for
-    the schedule `cyclical`.
+    """Return `train.decay_steps`; if it is not given, its value in a run of `steps` steps. By default it is all
+    steps after warm-up and hold; a third of them for the schedule `step`; `steps_per_epoch` for `cyclical`.
     """
     if train.decay_steps is not None:
         return train.decay_steps
@@ -137,9 +132,8 @@ def whole_executions(steps: int, together: int) -> int:
 
 
 def steps_together(steps_per_epoch: int, together: int) -> int:
-    """Return the largest number of steps per execution, at most `together`, that divides `steps_per_epoch`.
-
-    Keras' own fit needs this, as it runs only whole executions.
+    """Return the largest number of steps per execution, at most `together`, that divides `steps_per_epoch`. Keras'
+    own fit needs this, as it runs only whole executions.
     """
     return max(count for count in range(1, together + 1) if steps_per_epoch % count == 0)
 

@@ -10,22 +10,9 @@ from ..figures import at
 from ..finding import Finding, error, note, on_options, warning
 from ..job import slurm
 from ..job.machine_gpus import Machine, visible_gpus
-from ..options import OPTIONS, Options
+from ..options import OPTIONS, Options, training
 from ..options.input import NEEDS_FLOATS, too_large_batch
 from ..options.run import BEST_MODELS
-from ..options.training import (
-    BY_NO_STEPS,
-    EARLY_STOP,
-    EARLY_STOPPING,
-    KEEP_BEST,
-    MOMENTUM,
-    OF_OWN_MODELS,
-    OFF,
-    ON_PLATEAU,
-    PLATEAU,
-    PLATEAU_FIGURE,
-    WatchedFigure,
-)
 from ..options.workload import BYTE_ENCODINGS, STRIDES
 from ..presets import Preset
 from ..runs.launched_with import options_of
@@ -117,14 +104,14 @@ def determinism(options: Options, _machine: Machine) -> Iterator[Finding]:
 
 def optimizer(options: Options, _machine: Machine) -> Iterator[Finding]:
     train = options.train
-    if train.momentum and train.optimizer not in MOMENTUM:
+    if train.momentum and train.optimizer not in training.MOMENTUM:
         yield error(("train.momentum", "train.optimizer"), f"{train.optimizer} takes no momentum",
-                    f"set train.optimizer to {' or '.join(MOMENTUM)}, or train.momentum=0")  # fmt: skip
+                    f"set train.optimizer to {' or '.join(training.MOMENTUM)}, or train.momentum=0")  # fmt: skip
     if train.nesterov and (train.optimizer != "sgd" or not train.momentum):
         yield error(("train.nesterov", "train.optimizer", "train.momentum"),
                     "Nesterov momentum is for sgd with momentum",
                     "set train.optimizer=sgd and train.momentum=0.9, or train.nesterov=false")  # fmt: skip
-    if train.hold_steps and train.schedule in BY_NO_STEPS:
+    if train.hold_steps and train.schedule in training.BY_NO_STEPS:
         yield warning(("train.hold_steps", "train.schedule"),
                       f"holding the learning rate does nothing with train.schedule={train.schedule}",
                       "set another train.schedule, or remove train.hold_steps")  # fmt: skip
@@ -199,13 +186,13 @@ def watched(options: Options, _machine: Machine) -> Iterator[Finding]:
     """The figures of a user's own code are known only when it trains."""
     train = options.train
     for figure, named_by, key, value, part in (
-        (train.stops_by, EARLY_STOP, EARLY_STOP, OFF, EARLY_STOPPING),
-        (options.run.keeps_best_by, KEEP_BEST, KEEP_BEST, OFF, BEST_MODELS),
-        (train.reduces_rate_by, PLATEAU_FIGURE, _SCHEDULE, train.schedule, ON_PLATEAU),
+        (train.stops_by, training.EARLY_STOP, training.EARLY_STOP, training.OFF, training.EARLY_STOPPING),
+        (options.run.keeps_best_by, training.KEEP_BEST, training.KEEP_BEST, training.OFF, BEST_MODELS),
+        (train.reduces_rate_by, training.PLATEAU_FIGURE, _SCHEDULE, train.schedule, training.ON_PLATEAU),
     ):
         if figure is None:  # options of this part of the group have no effect while `key` has this `value`
             group = key.partition(".")[0]
-            instead = f"set {key}={PLATEAU}" if key == _SCHEDULE else f"set {key}=val_loss or another figure"
+            instead = f"set {key}={training.PLATEAU}" if key == _SCHEDULE else f"set {key}=val_loss or another figure"
             for info in OPTIONS:
                 is_part = info.group == group and info.about.part == part and info.key != key
                 if is_part and options.value(info.key) != info.default:
@@ -213,7 +200,7 @@ def watched(options: Options, _machine: Machine) -> Iterator[Finding]:
                     yield error((info.key, key), what, f"{instead}, or remove {info.key}")
         elif lack := lacks_figure(options, figure):
             why, others = lack
-            if figure.name not in OF_OWN_MODELS:
+            if figure.name not in training.OF_OWN_MODELS:
                 yield error(named_by, why, f"set it to one of {', '.join(others)}")
             else:
                 instead = f"set train.validation_split, or {named_by}={others[0]}"
@@ -225,19 +212,19 @@ def watched(options: Options, _machine: Machine) -> Iterator[Finding]:
                       "raise train.epochs, or lower train.early_stop_patience")  # fmt: skip
     if train.reduces_rate_by is not None and train.warmup_steps:
         yield error((_SCHEDULE, "train.warmup_steps"),
-                    f"{PLATEAU} follows a figure, and cannot follow a warm-up by steps",
+                    f"{training.PLATEAU} follows a figure, and cannot follow a warm-up by steps",
                     "set train.warmup_steps=0, or another train.schedule")  # fmt: skip
     if train.reduces_rate_by is not None and train.decay_steps is not None:
-        yield warning((_SCHEDULE, "train.decay_steps"), f"{PLATEAU} does not follow the steps",
+        yield warning((_SCHEDULE, "train.decay_steps"), f"{training.PLATEAU} does not follow the steps",
                       "remove train.decay_steps")  # fmt: skip
 
 
-def lacks_figure(options: Options, figure: WatchedFigure) -> tuple[str, tuple[str, ...]] | None:
+def lacks_figure(options: Options, figure: training.WatchedFigure) -> tuple[str, tuple[str, ...]] | None:
     """Return why gputui's own model lacks the figure, and which figures are there; None for own code."""
     if options.workload.entry is not None:
         return None
-    if figure.name not in OF_OWN_MODELS:
-        return f"the training has no figure {figure.name}", OF_OWN_MODELS
+    if figure.name not in training.OF_OWN_MODELS:
+        return f"the training has no figure {figure.name}", training.OF_OWN_MODELS
     if figure.of_validation and not options.train.validates:
         return f"{figure.name} is a figure of the validation, which is off", (figure.name.removeprefix("val_"),)
     return None

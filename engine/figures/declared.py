@@ -220,10 +220,7 @@ def shown(view: View) -> tuple[Figure, ...]:
 
 
 def summed_up(devices: Sequence[str]) -> tuple[Figure, ...]:
-    """Return the figures in the summary of a run. Figures of GPUs are left out if it has trained on CPUs only.
-
-    `devices` are TensorFlow's names of the devices on which it has trained.
-    """
+    """The figures in the summary of a run on `devices` (TensorFlow's names), without those of GPUs on CPUs alone."""
     cpu_alone = bool(devices) and all("CPU:" in name for name in devices)
     return tuple(figure for figure in shown("summary") if not (cpu_alone and figure.of_gpu))
 
@@ -307,9 +304,6 @@ def is_declared(name: str) -> bool:
 
 
 def evidence(name: str, unit: str) -> Figure:
-    """Return the figure of a piece of evidence, declared as `name` with the unit `unit`.
-
-    If this version does not declare it with this unit, a figure is made from `name` and `unit`.
-    """
+    """The figure of a piece of evidence, made from `name` and `unit` if it is not declared with this unit."""
     figure = _ALL.get(name)
     return figure if figure is not None and figure.unit == unit else Figure(name, name.replace("_", " "), unit, "", "")

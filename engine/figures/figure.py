@@ -19,26 +19,20 @@ _WIDTH = 7
 
 @dataclass(frozen=True)
 class Figure:
-    """The declaration of a figure.
+    """The declaration of a figure."""
 
-    `key` is its dotted place in the file (`step_ms.p50`), `progress` its name in a progress event. `about` is its
-    meaning, `source` the origin of its value. `short` is its name in heads of columns, with the unit if the values have
-    none, and `narrow` its name in narrow columns. `digits` are decimals, None for about three significant digits.
-    `shown` are the views that show it. `of_gpu`: the figure is not shown for a training on a CPU.
-    """
-
-    key: str
+    key: str  # its dotted place in the file (`step_ms.p50`)
     label: str
     unit: str
-    about: str
-    source: str
-    short: str = ""
-    narrow: str = ""
+    about: str  # its meaning
+    source: str  # the origin of its value
+    short: str = ""  # its name in heads of columns, with the unit if the values have none
+    narrow: str = ""  # in narrow columns
     more_is_better: bool | None = None  # None: neither
-    digits: int | None = None
-    progress: str = ""
-    shown: tuple[View, ...] = ()
-    of_gpu: bool = False
+    digits: int | None = None  # decimals, None for about three significant digits
+    progress: str = ""  # its name in a progress event
+    shown: tuple[View, ...] = ()  # the views that show it
+    of_gpu: bool = False  # not shown for a training on a CPU
 
     @property
     def head(self) -> str:
@@ -60,9 +54,7 @@ class Figure:
         return max(len(self.narrow_head), _WIDTHS.get(self.unit, _WIDTH))
 
     def bare(self, value: float | None) -> str:
-        """Return the value without its unit, except for units whose form includes the unit, such as 82 % and
-        1.5 GiB.
-        """
+        """Without its unit, unless that belongs to the form, such as 82 % and 1.5 GiB."""
         return units.bare(value, self.unit, self.digits)
 
     def text(self, value: float | None) -> str:

@@ -1,8 +1,6 @@
-"""The target `mlflow`: a run on an MLflow server or, without MLFLOW_TRACKING_URI, in a database in gputui's home.
-
-A database of MLflow keeps one point for each metric, value, time and step, but a folder of files keeps what is sent
+"""The target `mlflow`: a run on an MLflow server or, without MLFLOW_TRACKING_URI, in a database in gputui's home. A
+database of MLflow keeps one point for each metric, value, time and step, but a folder of files keeps what is sent
 twice: what a run has already is left out of the first write after it was opened again.
-
 Deferred imports: MLflow is an optional extra, and takes seconds.
 """
 

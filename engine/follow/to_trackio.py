@@ -1,8 +1,6 @@
-"""The target `trackio`: a Trackio project on this machine, on a self-hosted server, or in a Space of Hugging Face.
-
-Each row has an id, by which Trackio leaves out a row that it has. Its public `log` gives ids by chance, so that the
-function below it is called, as Trackio's own threads do.
-
+"""The target `trackio`: a Trackio project on this machine, on a self-hosted server, or in a Space of Hugging Face. Each
+row has an id, by which Trackio leaves out a row that it has. Its public `log` gives ids by chance, so that the function
+below it is called, as Trackio's own threads do.
 Deferred imports: Trackio is an optional extra, and takes seconds.
 """
 

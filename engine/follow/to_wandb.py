@@ -1,8 +1,6 @@
-"""The target `wandb`: a run of W&B, offline as a folder in gputui's home, or on a server.
-
-Offline, W&B has written nothing for sure before the end. A follower that was killed therefore writes the whole run once
-more as another folder, and removes the one before. On a server, W&B says how many rows it has.
-
+"""The target `wandb`: a run of W&B, offline as a folder in gputui's home, or on a server. Offline, W&B has
+written nothing for sure before the end. A follower that was killed therefore writes the whole run once more as another
+folder, and removes the one before. On a server, W&B says how many rows it has.
 Deferred imports: wandb is an optional extra, and takes seconds.
 """
 

@@ -1,5 +1,4 @@
 """The interpreter in which a trainer runs: gputui's own, or one of the user's (run.python), which reports its packages.
-
 Deferred imports: most commands ask no other interpreter.
 """
 

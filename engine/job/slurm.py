@@ -312,13 +312,11 @@ def _answer(
     except OSError as fault:
         raise RunError(f"{program} cannot be run: {fault.strerror or fault}") from None
     if done.returncode:
-        raise RunError(f"{program} has failed: {_reason(done.stderr or done.stdout, done.returncode)}")
+        printed = (done.stderr or done.stdout).splitlines()
+        lines = [re.sub(r"^\w+: (error|fatal): ", "", line).strip() for line in printed if line.strip()]
+        reason = "; ".join(list(dict.fromkeys(lines))[-2:]) or f"it ended with {done.returncode}"
+        raise RunError(f"{program} has failed: {reason}")
     return done.stdout
-
-
-def _reason(text: str, code: int) -> str:
-    lines = [re.sub(r"^\w+: (error|fatal): ", "", line).strip() for line in text.splitlines() if line.strip()]
-    return "; ".join(list(dict.fromkeys(lines))[-2:]) or f"it ended with {code}"
 
 
 # For each launcher: the variables with the number of its processes and with the number of this one.

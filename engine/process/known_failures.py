@@ -46,20 +46,17 @@ class KnownFailure:
 
     @property
     def message(self) -> str:
-        return self.kind.message.format(**self.match.groupdict(), **_installed())
+        """With the versions of the interpreter that trains, if it names any."""
+        cudnn = installed.cudnn_version()
+        versions = {
+            "tensorflow": installed.tensorflow_version() or "of unknown version",
+            "cudnn": compatibility.dotted(cudnn) if cudnn else "of unknown version",
+        }
+        return self.kind.message.format(**self.match.groupdict(), **versions)
 
     @property
     def hint(self) -> str:
         return self.kind.hint.format(**self.match.groupdict())
-
-
-def _installed() -> dict[str, str]:
-    """The versions that a message may name, of the interpreter that trains."""
-    cudnn = installed.cudnn_version()
-    return {
-        "tensorflow": installed.tensorflow_version() or "of unknown version",
-        "cudnn": compatibility.dotted(cudnn) if cudnn else "of unknown version",
-    }
 
 
 def _failure(name: str, pattern: str, message: str, hint: str, outcome: Outcome = "error", **more: bool) -> FailureKind:
@@ -375,12 +372,8 @@ def lost_peer(lines: Sequence[str]) -> str:
 
 def in_exception(text: str) -> KnownFailure | None:
     """Return the failure by the first kind in FAILURES that fits."""
-    lines = [line for line in text.splitlines() if not _HARMLESS.search(line)]
-    for kind in FAILURES:
-        for line in lines:
-            if match := kind.pattern.search(line):
-                return KnownFailure(kind, match, line.strip())
-    return None
+    failures = list(_failures(line for line in text.splitlines() if not _HARMLESS.search(line)))
+    return min(failures, key=lambda failure: FAILURES.index(failure.kind), default=None)
 
 
 def _level(line: str) -> tuple[str, str]:

@@ -110,7 +110,9 @@ def operations(tools: Tools) -> tuple[str, tuple[Operation, ...]]:
     """Return where the TOP operations ran (`GPU`, `CPU`, or unassigned `GPU kernels`), and these."""
     place, rows = _operation_rows(tools)
     name, kind, us = ("kernel_name", "op_name", "total_duration_us") if place == "GPU kernels" else _OPERATION
-    return place, _top((row[name], row[kind], row[us]) for row in rows)
+    times = sums(((row[name], row[kind]), row[us] / 1000) for row in rows)
+    whole = sum(times.values())
+    return place, tuple(Operation(*key, ms, ms / whole) for key, ms in largest(times)[:TOP] if ms > 0)
 
 
 def operation_times(tools: Tools) -> list[tuple[str, float]]:
@@ -129,12 +131,6 @@ def _operation_rows(tools: Tools) -> tuple[str, Sequence[Row]]:
     if on_device:
         return "GPU", on_device
     return ("GPU kernels", last_rows(tools, "kernel_stats")) if on_gpu(tools) else ("CPU", rows)
-
-
-def _top(microseconds: Iterable[tuple[str, str, float]]) -> tuple[Operation, ...]:
-    times = sums(((name, kind), us / 1000) for name, kind, us in microseconds)
-    whole = sum(times.values())
-    return tuple(Operation(*key, ms, ms / whole) for key, ms in largest(times)[:TOP] if ms > 0)
 
 
 def property_of(tools: Tools, tool: str, name: str) -> str | None:
@@ -306,6 +302,15 @@ def _report(run: Run, options: Mapping[str, Any], tools: Tools) -> ProfileReport
         raise ProfileError(f"XProf finds no complete step in the profile\nprofile more steps: {ASK}")
     distributed = options.get("strategy.kind", "single") != "single"
     where, longest = operations(tools)
+    declared = last_of(run.path, InputStages)
+    # Of the GPUs, else of the host.
+    on_gpus = {name: summary for name, summary in tools["memory"].items() if name.startswith("GPU_")}
+    peaks = [
+        int(peak)
+        for summary in (on_gpus or tools["memory"]).values()
+        for peak in (summary.get("peakBytesUsageLifetime"), summary.get("peakStats", {}).get("peakBytesInUse"))
+        if peak is not None
+    ]
     scopes = scopes_of(run.file("profile"))
     return ProfileReport(
         path=str(run.file("profile")),
@@ -317,9 +322,9 @@ def _report(run: Run, options: Mapping[str, Any], tools: Tools) -> ProfileReport
         operations_on=where,
         operations=longest,
         layers=None if scopes is None else layer_times(operation_times(tools), scopes),
-        slowest_stage=slowest_stage(tools, _declared(run), distributed),
+        slowest_stage=slowest_stage(tools, declared.stages if declared else (), distributed),
         input_time=input_time(tools, distributed),
-        peak_memory_bytes=_peak(tools["memory"]),
+        peak_memory_bytes=max(peaks, default=None),
     )
 
 
@@ -361,33 +366,13 @@ def _ask_xprof(files: Sequence[Path]) -> Tools:
             f"XProf did not finish reading the profile within {READ_SECONDS:.0f} s\n{files[0]}"
         ) from None
     if done.returncode != 0:
-        raise ProfileError(f"XProf cannot read {files[0]}\n{_reason(done.returncode, done.stderr)}")
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]
+        reason = lines[-1] if lines else f"it ended with exit code {done.returncode}"
+        if done.returncode < 0:
+            reason = f"it was ended by {signal.Signals(-done.returncode).name}"
+        raise ProfileError(f"XProf cannot read {files[0]}\n{reason}")
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
-
-
-def _reason(code: int, stderr: str) -> str:
-    if code < 0:
-        return f"it was ended by {signal.Signals(-code).name}"
-    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _LOG_LINE.match(line)]
-    return lines[-1] if lines else f"it ended with exit code {code}"
-
-
-def _declared(run: Run) -> Sequence[Mapping[str, Any]]:
-    last = last_of(run.path, InputStages)
-    return last.stages if last else ()
-
-
-def _peak(allocators: Mapping[str, Mapping[str, Any]]) -> int | None:
-    # of the GPUs, else of the host
-    on_gpus = {name: summary for name, summary in allocators.items() if name.startswith("GPU_")}
-    return max((peak for summary in (on_gpus or allocators).values() for peak in _peaks(summary)), default=None)
-
-
-def _peaks(summary: Mapping[str, Any]) -> Iterator[int]:
-    for value in (summary.get("peakBytesUsageLifetime"), summary.get("peakStats", {}).get("peakBytesInUse")):
-        if value is not None:
-            yield int(value)
 
 
 # ---- in words ----------------------------------------------------------------------------------

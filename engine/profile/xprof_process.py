@@ -9,7 +9,6 @@ import json
 import os
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 TOOLS = ("overview_page", "input_pipeline_analyzer", "framework_op_stats", "kernel_stats")
@@ -20,17 +19,12 @@ STEP, GRAPH = "train", "KernelAndDeviceFunc::Run"
 def main(files: list[str]) -> None:
     """Print one JSON object: tables for each tool in TOOLS, `memory` of allocators, and `python`, times of steps."""
     with tempfile.TemporaryDirectory() as folder:
-        links = [str(_link(Path(file), Path(folder))) for file in files]
+        links = [os.path.join(folder, os.path.basename(file)) for file in files]
+        for file, link in zip(files, links, strict=True):  # XProf writes files next to the path that it is given
+            os.symlink(os.path.realpath(file), link)
         answer = {tool: _tables(_ask(links, tool)) for tool in TOOLS}
         memory = {"memory": _memory(links), "python": _python(files[0])}
     print(json.dumps(answer | memory))
-
-
-def _link(file: Path, folder: Path) -> Path:
-    # XProf writes files next to the path that it is given
-    link = folder / file.name
-    os.symlink(file.resolve(), link)
-    return link
 
 
 def _ask(files: list[str], tool: str) -> Any:

@@ -37,7 +37,7 @@ RUNNER_LOCK, LOCK, PAUSED, NEWS, LOG = "runner.lock", ".lock", ".paused", ".runn
 PAUSED_REASON = "the queue is paused; gputui queue start goes on"
 SETTLED_SECONDS = 0.1  # a folder that has changed just now may change again without a new time
 _UNKNOWN = ("", -1)
-LOCK_SECONDS = 20.0  # for the lock of the queue, under which a run is launched
+LOCK_ATTEMPTS = 2000  # of 10 ms, for the lock of the queue, under which a run is launched
 # Variables of this terminal or of this process, which a run does not get later.
 _LEFT_OUT = ("_", "COLUMNS", "LINES", "OLDPWD", "SHLVL", "TERM")
 _INTERNAL = ("GPUTUI_LOCK", "GPUTUI_FORKED", "GPUTUI_SCRATCH", "GPUTUI_LAUNCHED", locks.LEASED)
@@ -114,14 +114,10 @@ def file_of(name: str) -> Path:
 def locked() -> Iterator[None]:
     """Hold the queue's lock. RunError if another process holds it for 20 s, or if the file system has no locks."""
     places.make(queue_folder(), exist_ok=True)
-    until = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            lock = locks.take(queue_folder() / LOCK)
-            break
-        except locks.Taken:
-            if time.monotonic() > until:
-                raise RunError("the queue is in use by another gputui, which does not end; try again") from None
+    try:
+        lock = locks.take(queue_folder() / LOCK, LOCK_ATTEMPTS)
+    except locks.Taken:
+        raise RunError("the queue is in use by another gputui, which does not end; try again") from None
     with lock:
         if not lock.works:
             raise RunError(

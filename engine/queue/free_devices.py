@@ -1,5 +1,4 @@
 """The devices of this machine as the queue sees them: which are free, and which an entry could use.
-
 Deferred imports: GPUs are looked at only if an entry waits for one.
 """
 

@@ -76,11 +76,10 @@ def read() -> Settings:
     faults: list[str] = []
     of_engine: list[str] = []
     for name, located in content.items():
-        value = _plain(located.value)
         if name not in _READERS:
             faults.append(f"{path()}:{located.line}: {name} is no setting; there are {', '.join(_READERS)}")
-        elif (usable := _READERS[name][0](value)) is None:
-            faults.append(f"{path()}:{located.line}: {name} takes {_READERS[name][1]}, not {value!r}")
+        elif (usable := _READERS[name][0](located.value)) is None:
+            faults.append(f"{path()}:{located.line}: {name} takes {_READERS[name][1]}, not {located.value!r}")
             of_engine += faults[-1:] if name in _OF_SLURM else []
         else:
             values[name] = usable
@@ -96,34 +95,15 @@ def _unreadable(fault: str) -> Settings:
     return Settings(faults=(fault,), engine_faults=(fault,))
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(getattr(inner, "value", inner)) for name, inner in value.items()}
-    return [getattr(each, "value", each) for each in value] if isinstance(value, list) else value
-
-
 def _names(value: Any) -> tuple[str, ...] | None:
     listed = value if isinstance(value, list) else [value]
     return tuple(map(str, listed)) if all(_GPU.fullmatch(str(each)) for each in listed) else None
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
 
 
 def _hours(value: Any) -> tuple[int, int] | None:
     match = _HOURS.fullmatch(value.strip()) if isinstance(value, str) else None
     first, end = (int(match[1]), int(match[2])) if match else (24, 24)
     return (first, end % 24) if first <= 23 and end <= 24 and first != end else None
-
-
-def _seconds(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value <= 86_400 else None
-
-
-def _engine(value: Any) -> str | None:
-    return value if value in (LOCAL, SLURM) else None
 
 
 def _arguments(value: Any) -> tuple[str, ...] | None:
@@ -148,9 +128,12 @@ _OF_SLURM = ("engine", "sbatch")
 _READERS: Mapping[str, tuple[Any, str]] = {
     "gpus": (_names, "a list of numbers or UUIDs of GPUs"),
     "never": (_names, "a list of numbers or UUIDs of GPUs"),
-    "most": (_count, "a number from 1"),
+    "most": (lambda value: value if type(value) is int and value >= 1 else None, "a number from 1"),
     "hours": (_hours, 'two hours of the day such as "20-8"'),
-    "idle_seconds": (_seconds, "a number of seconds"),
-    "engine": (_engine, f"{LOCAL} or {SLURM}"),
+    "idle_seconds": (
+        lambda value: float(value) if type(value) in (int, float) and 0 <= value <= 86_400 else None,
+        "a number of seconds",
+    ),
+    "engine": (lambda value: value if value in (LOCAL, SLURM) else None, f"{LOCAL} or {SLURM}"),
     "sbatch": (_arguments, 'a list of arguments of sbatch such as ["--partition=gpu", "--time=8:00:00"]'),
 }

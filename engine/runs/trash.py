@@ -171,16 +171,11 @@ def sweep(parent: Path) -> None:
     except OSError:
         return  # the parent does not exist, or cannot be listed
     for folder in left:
+        # It is renamed first: a screen that is about to lock its new folder does not find it, and creates another. One
+        # without locks may be in use. NFS keeps a file that is deleted while it is open.
         with contextlib.suppress(OSError, locks.Taken):
-            if (renamed := _taken_over(folder)) is not None:
-                shutil.rmtree(renamed, ignore_errors=True)
-
-
-def _taken_over(folder: Path) -> Path | None:
-    # Rename a folder that no screen uses: a screen that is about to lock its new folder does not find it, and creates
-    # another. None without locks if it may be in use; Taken if it is. NFS keeps a file that is deleted while it is
-    # open.
-    with locks.take(folder / HELD) as lock:
-        if not lock.works and time.time() - os.stat(folder).st_mtime <= WITHOUT_LOCKS_SECONDS:
-            return None
-        return folder.rename(folder.with_name(f"{PREFIX}{uuid.uuid4().hex}"))
+            with locks.take(folder / HELD) as lock:
+                if not lock.works and time.time() - os.stat(folder).st_mtime <= WITHOUT_LOCKS_SECONDS:
+                    continue
+                renamed = folder.rename(folder.with_name(f"{PREFIX}{uuid.uuid4().hex}"))
+            shutil.rmtree(renamed, ignore_errors=True)

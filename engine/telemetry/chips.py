@@ -103,17 +103,12 @@ def peak_flops(name: str | None, number_format: str) -> float | None:
     """
     if name is None or _PART.search(name):
         return None
-    chip = next((peak for chip, peak in CHIPS.items() if _names(name, chip)), None)
-    if chip is None:
-        return None
-    if number_format == "bfloat16" and not chip.bfloat16:
+    words = {chip: rf"\b{chip}" + ("$" if chip in _GEFORCE_FLOAT32 else r"\b") for chip in CHIPS}
+    chip = next((peak for chip, peak in CHIPS.items() if re.search(words[chip], name)), None)
+    if chip is None or (number_format == "bfloat16" and not chip.bfloat16):
         return None
     plain = {"float32": chip.float32, "float16": chip.half, "bfloat16": chip.half}
     return TERA * plain.get(number_format, chip.tf32 or chip.float32)
-
-
-def _names(name: str, chip: str) -> bool:
-    return re.search(rf"\b{chip}" + ("$" if chip in _GEFORCE_FLOAT32 else r"\b"), name) is not None
 
 
 def multiprocessors(cores: int | None, capability: Sequence[int] | None) -> int | None:
