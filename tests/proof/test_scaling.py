@@ -298,7 +298,9 @@ def test_the_queue_follows_what_was_measured_on_these_gpus(home: Path, monkeypat
     assert measured_copies(home / "proofs/on-the-cpu", monkeypatch, lambda count: 1000.0 * count).changes_kept == {}
     record = measured_copies(one, monkeypatch, {1: 1000.0, 2: 1500.0, 3: 1505.0}.__getitem__, here=with_gpu())
     assert record.changes_kept == {"run.per_gpu": 2, "device.visible": "free:1"}
-    assert proof_sentences.result(record).endswith("; with run.per_gpu=2 the queue puts so many runs on a GPU")
+    assert proof_sentences.result(record).endswith(
+        "; each has 75 % of the speed of one alone; with run.per_gpu=2 the queue puts so many runs on a GPU"
+    )
     record.machine = {"gpus": models}
     record.write()
     assert copies.measured(own, 2, models) == f"{one.name} has measured it"

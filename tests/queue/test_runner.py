@@ -104,18 +104,19 @@ def test_a_busy_gpu_delays_only_those_that_need_it() -> None:
     assert why[absent.id] == "needs 3 GPUs, which this machine does not have"
 
 
-def test_three_quick_failures_hold_the_rest_of_the_group_until_they_are_released() -> None:
+def test_three_quick_failures_in_a_row_hold_the_rest_of_the_group_until_they_are_released() -> None:
     trainings = Trainings((Device(),))
-    made, other = [waiting("broken") for _ in range(5)], waiting("fine")
-    add(*made, other)
+    before, made, other = [waiting("broken") for _ in range(3)], [waiting("broken") for _ in range(5)], waiting("fine")
+    add(*before, *made, other)
+    well = {before[2].id, other.id}
     runner = trainings.runner()
-    for _ in range(20):
+    for _ in range(30):
         runner.tick()
         if trainings.alive:
             name = trainings.alive[0]
-            trainings.end(name, "ok" if name == other.id else "error", "" if name == other.id else "data")
+            trainings.end(name, "ok" if name in well else "error", "" if name in well else "data")
             runner = trainings.runner()  # a new one knows of the failures before
-    assert [name for name, _ in trainings.begun] == [*(run.id for run in made[:3]), other.id]
+    assert [name for name, _ in trainings.begun] == [run.id for run in (*before, *made[:3], other)]
     assert states() == {made[3].id: "held", made[4].id: "held"}
     (entry, _) = entries.all_entries()
     assert entry.hold_reason.startswith("3 runs of broken failed within a minute of their start: data in ")

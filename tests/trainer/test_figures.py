@@ -49,7 +49,7 @@ def test_the_time_left_includes_what_is_done_between_steps(tmp_path: Path) -> No
     run = Run(tmp_path)
     report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
     report.speed.plan = Plan(3, 30, 8)
-    report.speed.begin_measuring(Spent(0.0))
+    report.speed.begin_measuring(Spent(0.0), step=5)  # after a warm-up
     report.writer.clock = RunClock(100.0, steady())
     for now, steps in ((0.0, 1), (1.0, 9)):
         report.speed.clock.mark(now, steps)
@@ -57,10 +57,10 @@ def test_the_time_left_includes_what_is_done_between_steps(tmp_path: Path) -> No
     report.speed.clock.pause(5.5)
     report.first_seconds.evaluation = 4.0  # of which it was compiled
     report.writer.clock = RunClock(112.5, steady())  # 12.5 s after the first step: 4.5 s of steps, 8 s of an evaluation
-    report.pulse(Moment(epoch=1, step=10, spent=Spent(5.0), metrics={}))
+    report.pulse(Moment(epoch=2, step=15, spent=Spent(5.0), metrics={}))
     report.writer.close()
     told = json.loads(run.file("events.jsonl").read_text().splitlines()[-1])
-    assert told["eta_seconds"] == pytest.approx(2 * (5.0 + 4.0), rel=0.01)
+    assert told["eta_seconds"] == pytest.approx(15 * (5.0 + 4.0) / 10, rel=0.01)
 
 
 def test_a_result_that_no_disk_takes_is_handed_to_the_engine_or_said(

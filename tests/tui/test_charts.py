@@ -223,7 +223,10 @@ async def test_a_dragged_range_is_shown_in_all_charts_until_escape_or_a_double_c
         await wait_for(pilot, lambda: first.plot.window is None)
         assert pilot.app.screen is screen
         assert view.visible.high > 238
-        await drag(12, 20)
+        await drag(20, 12)
+        await pilot.press("minus")
+        assert view.window is not None
+        assert view.window[0] == view.whole[0], "a longer range begins with the axis, and not before it"
         await pilot.double_click(first, offset=(25, 3))
         await wait_for(pilot, lambda: first.plot.window is None)
         assert pilot.app.screen is screen

@@ -422,7 +422,9 @@ def gpu(t: float, joules: float | None, watts: float = 36.0) -> dict[str, Any]:
 def run_with(home: Path, loss: float, epochs: int, name: str, outcome: str = "stopped") -> Run:
     """Its last progress says something else than its result, as in every run that was interrupted."""
     run = recorded.write(home, name=name, gpus=0, seconds=50, outcome=outcome)
+    best = {"option": "train.early_stop", "figure": "val_loss", "epoch": epochs - 2, "step": 1, "value": 0.5}
     result = json.loads(run.file("result.json").read_text()) | {"metrics": {"loss": loss}, "epochs": epochs}
+    result |= {"ended_by": "early_stop", "best": [best]} if epochs else {}
     run.file("result.json").write_text(json.dumps(result))
     lines = run.file("events.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])
@@ -431,17 +433,20 @@ def run_with(home: Path, loss: float, epochs: int, name: str, outcome: str = "st
     return run
 
 
+EARLY = "stopped early after epoch 5: val_loss has not improved for 2 epochs; best 0.5 in epoch 3"
+
+
 def _shows(pilot: Pilot[None], text: str) -> bool:
     """Whether the screen has the text, whatever the width of its blanks."""
     return text in " ".join(text_of(pilot.app).split())
 
 
 async def test_every_screen_and_list_shows_the_same_loss(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_with(home, 0.123456, 1, "20260921-100000-one")
+    run = run_with(home, 0.123456, 5, "20260921-100000-one")
     other = run_with(home, 0.654321, 0, "20260921-110000-two")
     screens: list[tuple[Callable[[], Screen[None]], tuple[str, ...]]] = [
         (partial(CompareScreen, [run, other]), ("0.123", "0.654")),
-        (partial(LiveScreen, run), ("mean 0.123", "loss 0.123")),
+        (partial(LiveScreen, run), ("mean 0.123", "loss 0.123", EARLY)),
         (partial(LiveScreen, other), ("mean 0.654", "loss so far 0.654")),
     ]
     for screen, texts in screens:

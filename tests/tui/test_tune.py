@@ -177,7 +177,9 @@ async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
         await burst(pilot, "\x7f", "0.01", ENTER)
         shown = await wait_for(pilot, "are too few")
         assert "0.01 minutes: about 0 changes, no proof" in shown
-        await pilot.press(*["backspace"] * 4, "1", "2", "down", "j", "k", "l", "l", "l", "space", "j", "enter")
+        await burst(pilot, *["\x7f"] * 4, "2")
+        await wait_for(pilot, "2 minutes: about 7 changes and 2 pairs of trials")
+        await pilot.press("backspace", "1", "2", "down", "j", "k", "l", "l", "l", "space", "j", "enter")
         await wait_for(pilot, "Measure anyway")
         await pilot.press("c")
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, TuneDialog))
