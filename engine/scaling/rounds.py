@@ -29,7 +29,7 @@ from ..runs import Run
 from ..runs.event_reading import events_of
 from ..runs.events import Progress
 from ..runs.launched_with import trained_with
-from ..trials import KEEPS, proof_sentences, scaling_sentences
+from ..trials import KEEPS, proof_sentences
 from ..trials.comparing import BaselineFailed, value_at
 from ..trials.record import Point, Record, Scaling, ScalingSettings, Setting, Trial, medians
 from ..trials.trial_preset import with_changes
@@ -136,7 +136,7 @@ LEAST_COMMON = 0.5  # share of the measured seconds in which all copies must hav
 
 def changes_for_queue(record: Record, options: Options) -> dict[str, Any]:
     """Return the changes with which the queue puts as many runs on one GPU as pay most; empty for none."""
-    best = scaling_sentences.best_copies(record)
+    best = proof_sentences.best_copies(record)
     if best is None or record.scaling is None or record.scaling.shared or not record.scaling.is_of_copies:
         return {}
     choice = options.device.choice
@@ -157,7 +157,7 @@ def measured(run: Run, per_gpu: int, gpus: Sequence[str | None]) -> str:
         before = launch.settle(proof.request.baseline(), Path(proof.request.folder)).options
         if settings != _compared(before.values()):
             continue
-        best = scaling_sentences.best_copies(record)
+        best = proof_sentences.best_copies(record)
         if best is None:
             return f"{proof.id} has measured that sharing does not pay"
         return f"{proof.id} has measured {'it' if best.number == per_gpu else f'that {best.number} pay most'}"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .. import units
+from .. import figures, units
 from ..files import typed
 from ..profile import reports
 from ..profile.reports import ProfileReport
-from . import rate_sentences, scaling_sentences, sweep_record
+from ..units import counted, share, times
+from . import significance, sweep_record
 from .change_texts import changes as changes
 from .change_texts import settings as settings
 from .change_texts import value as value
 from .kinds import kind
-from .record import Ablation, Comparison, Learning, Record, Trial, search_of
+from .record import KEY, Ablation, Comparison, Learning, Point, RateTest, Record, Scaling, Trial, search_of
 from .significance import WORSE
 
 OUT_OF_TIME = "the time budget"  # the beginning of `ended_because` if there was no time left
@@ -25,7 +26,7 @@ DECIDED = ("kept", "rejected", "failed")
 
 def verdict(comparison: Comparison) -> str:
     """Return the result of a comparison in one sentence. If the number of replicas changes, the efficiency is added."""
-    scaled = scaling_sentences.of_comparison(comparison) if comparison.decision not in ("stopped", "running") else ""
+    scaled = _efficiency(comparison) if comparison.decision not in ("stopped", "running") else ""
     return "; ".join(filter(None, (_verdict(comparison), scaled)))
 
 
@@ -38,9 +39,9 @@ def _verdict(comparison: Comparison) -> str:
         f" (gain {units.change(gain)}, spread of the repeats {units.spread(spread)})" if spread is not None else ""
     )
     if decision == "kept" and gain is not None:
-        return f"{what} {many} kept: {units.times(1 + gain)} as fast{measured}"
+        return f"{what} {many} kept: {times(1 + gain)} as fast{measured}"
     if decision in ("faster", "slower") and gain is not None:
-        return f"{what} {makes} the training {units.times(1 + gain)} as fast{measured}"
+        return f"{what} {makes} the training {times(1 + gain)} as fast{measured}"
     if decision == "undecided":
         return f"whether {what} {makes} a difference is undecided: {comparison.why}"
     if decision in ("no difference", "rejected"):
@@ -55,7 +56,7 @@ def _verdict(comparison: Comparison) -> str:
 
 def speedup(proof: Record) -> str:
     """Return the total gain as a factor: `2.31 times as fast`."""
-    return f"{units.times(proof.gain_total)} as fast"
+    return f"{times(proof.gain_total)} as fast"
 
 
 def disturbance(proof: Record) -> str:
@@ -93,9 +94,9 @@ def result(proof: Record) -> str:
     if proof.kind == "tune":
         return _search(proof)
     if proof.kind == "scaling":
-        return scaling_sentences.conclusion(proof)
+        return _scaling(proof)
     if proof.kind == "rate":
-        return rate_sentences.result(proof.rate) if proof.rate else "stopped before there was a suggestion"
+        return _rate(proof.rate) if proof.rate else "stopped before there was a suggestion"
     if proof.kind == "sweep":
         return sweep_record.result(proof.sweep)
     if proof.kind == "ab" and proof.comparisons:
@@ -132,7 +133,7 @@ def learns(proof: Record) -> str:
         if a is None or b is None or not math.isfinite(b - a):
             clauses.append(f"whether it learns as well with {what} is not known")
         elif a and b - a > WORSE * abs(a):
-            higher, after = units.share((b - a) / abs(a)), units.counted(learning.samples, "samples")
+            higher, after = share((b - a) / abs(a)), counted(learning.samples, "samples")
             clauses.append(f"the loss with {what} is {higher} higher after {after}")
     return "; ".join(clauses)
 
@@ -168,7 +169,7 @@ def not_proved(proof: Record) -> str:
     if pairs is not None and pairs.gain is not None:
         measured = sum(trial.side == "b" and trial.outcome == "ok" for trial in pairs.trials)
         spread = f", spread {units.spread(pairs.spread)}" if pairs.spread is not None else ""
-        facts.append(f"in {units.counted(measured, 'pairs')} {units.change(pairs.gain)}{spread}")
+        facts.append(f"in {counted(measured, 'pairs')} {units.change(pairs.gain)}{spread}")
     if search.learning:
         facts.append(search.learning)
     return ": ".join(filter(None, ("not proved", "; ".join(facts))))
@@ -235,9 +236,9 @@ def input_cost(ablation: Ablation | None) -> str:
         why = ablation.why if ablation else ""
         return f"the cost of the input is unknown: {why or 'not measured'}"
     cost, wait = ablation.input_cost, ablation.input_wait
-    measured = "is unknown" if wait is None else f"is {units.share(wait)}"
+    measured = "is unknown" if wait is None else f"is {share(wait)}"
     return (
-        f"the input costs {units.share(cost)} of a step's time (measured by leaving it out); "
+        f"the input costs {share(cost)} of a step's time (measured by leaving it out); "
         f"the training itself measured input_wait, which {measured}"
     )
 
@@ -279,3 +280,218 @@ def profile_in_brief(proof: Record) -> list[str]:
         return reports.in_brief(report)
     going_on = proof.state == "running" and not proof.profile_missing
     return ["it is being read" if going_on else f"no profile: {proof.profile_missing or 'it was not read'}"]
+
+
+# ---- scaling --------------------------------------------------------------------------------------
+
+
+GOOD = 0.9  # efficiency below which a sentence says what has grown (gputui's own threshold)
+HALF = 0.5
+_STEP, _WAIT = figures.of_run("step_ms"), figures.of_run("input_wait")
+_ABOUT = (
+    "efficiency: samples per second over n times those of one replica in the same round; spread: its standard "
+    "deviation over the rounds"
+)
+_ABOUT_COPIES = (
+    "samples per second: of all copies, in the seconds in which all of them trained; speed-up: over those of one copy "
+    "in the same round; efficiency: speed-up over the number of copies; spread: its standard deviation over the rounds"
+)
+
+
+def scaling_of(data: Record) -> Scaling:
+    return data.scaling or Scaling(keep="")
+
+
+def scaling_about(data: Record) -> str:
+    return _ABOUT_COPIES if scaling_of(data).is_of_copies else _ABOUT
+
+
+def scaling_kept(data: Record) -> str:
+    """Return which batch size is the same for all numbers of replicas (each, or the global one) or copies."""
+    scaling = scaling_of(data)
+    if scaling.is_of_copies:
+        return "each copy keeps its batch"
+    if scaling.keep == "global":
+        return "the global batch is kept (strong scaling)"
+    return "the batch of each replica is kept (weak scaling)"
+
+
+def _scaling(data: Record) -> str:
+    """Return the efficiency of the most replicas, or the number of copies that pays most, or why there is none."""
+    scaling = scaling_of(data)
+    more = [point for point in scaling.points if point.efficiency is not None and point.number != 1]
+    if not more:
+        failed = [point for point in scaling.points if point.decision == "failed" and point.why]
+        if failed:
+            return f"{counted(failed[-1].number, scaling.unit)} could not be measured: {failed[-1].why}"
+        return f"stopped before several {scaling.unit} were measured"
+    if not scaling.is_of_copies:
+        most = more[-1]
+        beside = "" if most.spread is None else f" (spread {units.spread(most.spread)})"
+        return (
+            f"{counted(most.replicas, 'replicas')} train {times(most.speedup)} as fast as 1: an efficiency of "
+            f"{share(most.efficiency)}{beside}; {scaling_kept(data)}"
+        )
+    verdicts = [_against(point, scaling.points[0]) for point in more]
+    if (best := best_copies(data)) is not None:
+        queue = f"; with run.per_gpu={best.number} the queue puts so many runs on a GPU"
+        return (
+            f"{counted(best.number, 'copies')} at once on one {'CPU' if scaling.shared else 'GPU'} train "
+            f"{times(best.speedup)} as many samples per second as 1 ({_against(best, scaling.points[0])[1]}); each has "
+            f"{share(best.efficiency)} of the speed of one alone{'' if scaling.shared else queue}"
+        )
+    text = "; ".join(f"{point.number} train {times(point.speedup)} as many samples per second as 1, "
+                     f"{': '.join(verdict)}" for point, verdict in zip(more, verdicts, strict=True))  # fmt: skip
+    if any(verdict == "undecided" for verdict, _ in verdicts):
+        return f"it is undecided whether several copies at once pay: {text}"
+    return f"several copies at once do not pay: {text}"
+
+
+def best_copies(data: Record) -> Point | None:
+    """Return the copies that train most, beyond chance, than one copy and the best of fewer. None if none does."""
+    points = scaling_of(data).points
+    best = next(iter(points), None)
+    for point in points[1:]:
+        if best is not None and _against(point, best)[0] == "faster":
+            best = point
+    return best if best is not None and best.number > 1 else None
+
+
+def _against(point: Point, other: Point) -> tuple[str, str]:
+    return significance.verdict([ratio - 1 for ratio in point.ratios(other)])
+
+
+def scaling_remarks(data: Record) -> Iterator[str]:
+    """Yield sentences about the meaning of the figures that were measured, and about what limits the scaling."""
+    scaling = scaling_of(data)
+    if scaling.shared and scaling.is_of_copies:
+        yield f"{scaling.shared}: on a GPU the result may be another"
+    elif scaling.shared:
+        yield (
+            f"a rehearsal: {scaling.shared}, so that no speed-up can be expected; what it shows is that the strategy "
+            "works"
+        )
+    first, best = next(iter(scaling.points), None), best_copies(data)
+    compiled = {point.xla for point in scaling.points} - {None}
+    if first is not None and not scaling.is_of_copies and len(compiled) == 2 and first.xla:
+        yield (
+            "XLA compiles the step of one replica and not that of several (compile.xla: auto): a part of the "
+            "difference may be XLA's; give --set compile.xla=false, or true, to compare the same"
+        )
+    if first is not None and first.changes.get("compile.xla") is False:
+        yield (
+            "all were measured without XLA, as compile.xla=auto uses it for one replica only; --set compile.xla=true "
+            "measures all with XLA"
+        )
+    for point in scaling.points:
+        if (
+            first is not None
+            and not scaling.is_of_copies
+            and (limited := _limit(first, point, scaling.keep == "global"))
+        ):
+            yield limited
+        if point.decision == "failed":
+            yield f"{counted(point.number, scaling.unit)} could not be measured: {point.why}"
+        elif scaling.is_of_copies and best and point.number > best.number and point.efficiency is not None:
+            yield f"{counted(point.number, 'copies')} instead of {best.number}: {': '.join(_against(point, best))}"
+
+
+def _limit(first: Point, point: Point, strong: bool) -> str:
+    """Return the cause of longer steps with the replicas of `point` than with one (`first`). Empty for an efficiency of
+    at least GOOD. `strong`: the global batch stays the same.
+    """
+    reached, many = point.efficiency, point.replicas
+    was, now = first.step_ms, point.step_ms
+    if reached is None or reached >= GOOD or many == 1 or was is None or now is None:
+        return ""
+    ideal = was / many if strong else was
+    replicas = counted(many, "replicas")
+    text = f"{replicas}: a step takes {_STEP.text(now)}, {_STEP.text(ideal)} would be {many} times the speed"
+    if first.input_wait is None or point.input_wait is None or now <= ideal:
+        return text
+    waits = point.input_wait * now - first.input_wait * ideal  # in milliseconds, more than with one replica
+    wait = f"{_WAIT.phrase(point.input_wait)} instead of {_WAIT.text(first.input_wait)}"
+    if waits / (now - ideal) >= HALF:
+        return f"{text}; most of what was added is waiting for the input ({wait})"
+    return (
+        f"{text}; little of what was added is waiting for the input ({wait}): the step itself takes longer, by "
+        "computing and the exchange of gradients, which a profile tells apart (gputui diagnose --profile)"
+    )
+
+
+def _efficiency(comparison: Comparison) -> str:
+    """Return `2 replicas instead of 1: an efficiency of 92 %`. Empty if the number is the same or not known."""
+    counts = [{trial.replicas for trial in comparison.good(side)} for side in "ab"]
+    a, b = (each.pop() if len(each) == 1 else None for each in counts)
+    if a is None or b is None or a == b or comparison.gain is None:
+        return ""
+    return f"{counted(b, 'replicas')} instead of {a}: an efficiency of {share((1 + comparison.gain) / (b / a))}"
+
+
+# ---- a range test of learning rates ---------------------------------------------------------------
+
+
+RATE_SOURCE = "range test: Smith, arXiv:1506.01186"
+
+
+def rate_inapplicable(why: str) -> str:
+    """Return why the rate of a user's own training cannot be tested, and the remedy."""
+    return (
+        f"{KEY} has no effect: {why}; let `build` return no optimizer and an uncompiled model, or test the rate in "
+        "your own script"
+    )
+
+
+def rate_losses(test: RateTest) -> str:
+    """Return the losses of the pairs in words: the mean losses, the median difference, and its spread."""
+    median, spread = significance.gain_and_spread(test.gains)
+    both = f"{test.of} loss {units.amount(test.loss_b)} instead of {units.amount(test.loss_a)}"
+    if median is None or spread is None:
+        return both
+    count, lower = len(test.gains), sum(gain > 0 for gain in test.gains)
+    change = units.change(_change(median))
+    words = f"{both} on average, lower in {lower} of {count} pairs, median {change} (spread {units.spread(spread)})"
+    if test.decision != "undecided":
+        return words
+    gain = significance.detectable_gain(spread, count)
+    least = abs(_change(gain)) if median > 0 else gain
+    more = significance.pairs_needed(median, spread)
+    further = f"; --repeats {more} would tell" if more - count <= significance.MOST_MORE_PAIRS else ""
+    return f"{words}; only more than {units.spread(least)} is beyond chance{further}"
+
+
+def _change(gain: float) -> float:
+    # 0.25 is a loss 20 % lower
+    return 1 / (1 + gain) - 1
+
+
+def suggestion(test: RateTest) -> str:
+    return "" if test.suggested is None else f"suggested: learning_rate={test.suggested:g}: {test.reason}"
+
+
+def _rate(test: RateTest) -> str:
+    if test.decision == "no suggestion":
+        return f"the range test suggests no learning rate: {test.why}"
+    if test.suggested is None:
+        return "stopped before there was a suggestion" if test.decision == "running" else test.why
+    rates = f"learning_rate={test.suggested:g}"
+    against = f"the preset's {test.before:g}"
+    words = {
+        "better": f"{rates} learns better than {against}",
+        "worse": f"{rates} was suggested, and learns worse than {against}",
+        "no difference": f"{rates} learns as well as {against}",
+        "undecided": f"{rates} and {against} cannot be told apart",
+        "close": f"the suggestion {rates} confirms {against}",
+        "not judged": f"{rates} is suggested, and not proved to learn better than {against}",
+    }
+    text = words.get(test.decision, f"{rates} is suggested, and its comparison with {against} is incomplete")
+    return f"{text}: {test.why}" if test.why else text
+
+
+def rate_titled(test: RateTest) -> list[tuple[str, Trial]]:
+    rows = [("the ramp", trial) for trial in test.ramp]
+    for trial in test.trials:
+        rate = test.before if trial.side == "a" else test.suggested or test.before
+        seed = "" if test.seed is None else f", seed {test.seed + trial.repeat - 1}"
+        rows.append((f"rate {rate:g}{seed}", trial))
+    return rows

@@ -18,13 +18,7 @@ from ..plan import LEAST_STEPS
 from ..profile import reports
 from ..text_table import Bars, Code, Table, escaped
 from ..units import NONE, amount, change, count, counted, seconds, share, size, spread, times
-from . import (
-    proof_sentences,
-    rate_sentences,
-    scaling_sentences,
-    search_results,
-    sweep_record,
-)
+from . import proof_sentences, search_results, sweep_record
 from .kinds import kind
 from .record import Comparison, Record, Trial, search_of
 from .search_results import WITHOUT_INPUT, memory_of, ranked
@@ -58,10 +52,10 @@ def chapters(data: Record) -> Iterator[Chapter]:
     if data.search:
         yield from _search(data)
     if data.scaling and data.scaling.points:
-        blocks = [scaling(data), scaling_sentences.about(data), list(scaling_sentences.remarks(data))]
+        blocks = [scaling(data), proof_sentences.scaling_about(data), list(proof_sentences.scaling_remarks(data))]
         yield Chapter(data.scaling.unit, blocks)
-    if data.rate and (suggestion := rate_sentences.suggestion(data.rate)):
-        yield Chapter("The ramp", [f"{suggestion} ({rate_sentences.SOURCE})"])
+    if data.rate and (suggestion := proof_sentences.suggestion(data.rate)):
+        yield Chapter("The ramp", [f"{suggestion} ({proof_sentences.RATE_SOURCE})"])
     if data.sweep:
         for part, title in ((PROOF, "On fresh seeds"), (SEARCH, "In the search")):
             if (table := groups(data.sweep, part)).rows:
@@ -179,7 +173,8 @@ def _method(data: Record) -> str:
     if data.kind == "scaling":
         return (
             f"{counted(data.repeats, 'rounds')} of trials, one for each number of "
-            f"{scaling_sentences.scaling_of(data).unit}, up and down in turn, {each}; {scaling_sentences.kept(data)}"
+            f"{proof_sentences.scaling_of(data).unit}, up and down in turn, {each}; "
+            f"{proof_sentences.scaling_kept(data)}"
         )
     if data.kind == "rate":
         return (
@@ -201,7 +196,7 @@ def _question(data: Record) -> str:
     if proof_sentences.only_predicts(data):
         return "what memory this training takes, and its largest batch; nothing else was searched (`--dry-run`)"
     if data.kind == "scaling":
-        return f"how the speed grows with the number of {scaling_sentences.scaling_of(data).unit}"
+        return f"how the speed grows with the number of {proof_sentences.scaling_of(data).unit}"
     if data.sweep is not None:
         return f"with which settings the training learns best: {sweep_record.swept(data.sweep.settings)}"
     return kind(data.kind).question
@@ -271,9 +266,9 @@ def titled(data: Record) -> list[tuple[str, Trial]]:
     rows += [(search_results.title(each), trial) for each in search_of(data).candidates for trial in each.trials]
     rows += [(f"loss: {search_results.trained(check, trial)}", trial)
              for check in search_of(data).losses for trial in check.trials]  # fmt: skip
-    rows += rate_sentences.titled(data.rate) if data.rate else ()
+    rows += proof_sentences.rate_titled(data.rate) if data.rate else ()
     for point in data.scaling.points if data.scaling else ():
-        rows += [(counted(point.number, scaling_sentences.scaling_of(data).unit), trial) for trial in point.trials]
+        rows += [(counted(point.number, proof_sentences.scaling_of(data).unit), trial) for trial in point.trials]
     by_run = {trial.run: (title, trial) for title, trial in rows}
     for comparison in data.comparisons:
         what = proof_sentences.changes(comparison.changes)
@@ -342,7 +337,7 @@ def before_and_after(data: Record) -> Table:
 
 def scaling(data: Record) -> Table:
     """Return a table of replicas or copies; if one has failed, the last column is the outcome."""
-    scaling = scaling_sentences.scaling_of(data)
+    scaling = proof_sentences.scaling_of(data)
     speed, step, wait = (figures.of_run(key) for key in ("samples_per_second", "step_ms", "input_wait"))
     batch = "batch of each" if scaling.is_of_copies else "global batch"
     head = [scaling.unit, batch, speed.head, "speed-up", "efficiency", "spread", step.head, wait.head]

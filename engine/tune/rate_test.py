@@ -16,7 +16,7 @@ from .. import units
 from ..proof import duration
 from ..proof.measurement import Measurement, OutOfTime
 from ..runs.events import Progress, Started
-from ..trials import rate_sentences, significance
+from ..trials import proof_sentences, significance
 from ..trials.comparing import BaselineFailed
 from ..trials.record import KEY, RateSettings, RateTest, Trial
 from ..trials.trial_preset import with_changes
@@ -166,7 +166,7 @@ def _measure_ramp(measurement: Measurement, test: RateTest) -> Started:
     if started is None or not (counts(trial) or _diverged(measurement, trial)):
         raise BaselineFailed(f"the ramp could not be trained: {trial.outcome}: {trial.error}")
     if why := started.inapplicable.get(KEY):
-        raise BaselineFailed(rate_sentences.inapplicable(why))
+        raise BaselineFailed(proof_sentences.rate_inapplicable(why))
     before = 0
     rates, losses = list[float](), list[float | None]()
     for report in written.of(Progress):
@@ -246,6 +246,6 @@ def decide(test: RateTest, pairs: Sequence[tuple[float | None, float | None]]) -
     test.gains = [significance.gain(b, a) for a, b in whole]  # above 0 if the suggestion has the lower loss
     verdict, _ = significance.verdict(test.gains)
     test.decision = VERDICTS.get(verdict, verdict)
-    test.why = rate_sentences.losses(test)
+    test.why = proof_sentences.rate_losses(test)
     if lost_a:
         test.decision, test.why = "undecided", f"the preset's rate diverges in {lost_a} of {count} pairs; {test.why}"

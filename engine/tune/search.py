@@ -25,7 +25,7 @@ from .memory_model import model_of
 from .screening import Best, Screening
 from .search_space import BATCH, Space
 from .stages import STEPS_OF_A_PROBE, BatchSize, InputStage, in_order, ran_out, rounded
-from .time_plan import TimePlan
+from .tune_request import TimePlan
 from .wide import storage
 from .wide.storage import StudyError
 from .wide.study import Study

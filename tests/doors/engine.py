@@ -145,7 +145,7 @@ from gputui.engine.telemetry.nvml.xid_errors import DriverError
 from gputui.engine.telemetry.resource_limits import Ceilings
 from gputui.engine.telemetry.sampler import GpuReader, Sampler
 from gputui.engine.trials import (
-    STAGES, comparing, proof_sentences, record, scaling_sentences, significance, sweep_record,
+    STAGES, comparing, proof_sentences, record, significance, sweep_record,
     trial_preset, trial_runner,
 )
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
@@ -173,7 +173,7 @@ from gputui.engine.tune.screening import Screening, Best as judgement_Best
 from gputui.engine.tune.search import Searcher
 from gputui.engine.tune.search_space import Space
 from gputui.engine.tune.stages import BatchSize, STEP
-from gputui.engine.tune.time_plan import DECISION_SHARE, TimePlan
+from gputui.engine.tune.tune_request import DECISION_SHARE, TimePlan
 from gputui.engine.tune.wide import storage, study
 from gputui.engine.tune.wide.search_axes import Combinations, axes_of, Axis as search_axes_Axis
 from gputui.engine.tune.wide.storage import StudyError

@@ -37,7 +37,6 @@ from tests.doors.engine import (
     presets,
     proof_sentences,
     rounds,
-    scaling_sentences,
 )
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
@@ -126,7 +125,7 @@ def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go
         assert (four["decision"], len(four["trials"])) == ("failed", trials)
         assert (two["decision"], len(two["trials"])) == ("measured", 3)
         assert proof_sentences.result(typed(Record, data)).startswith("2 replicas train 2.00 times")
-        for text in (as_markdown(typed(Record, data)), "\n".join(scaling_sentences.remarks(typed(Record, data)))):
+        for text in (as_markdown(typed(Record, data)), "\n".join(proof_sentences.scaling_remarks(typed(Record, data)))):
             assert f"4 replicas could not be measured: {outcome}" in text
     alone, _ = measured(tmp_path / "alone", asked(), lambda o, n: Planted(outcome="oom" if replicas(o) > 1 else "ok"))
     assert measuring._code(alone, SimpleNamespace(count=0)) == 1  # type: ignore[arg-type]  # nothing is compared
@@ -364,7 +363,7 @@ def test_numbers_of_copies_are_compared_with_the_best_and_only_larger_ones_are_r
         return {"copies": count, "trials": trials, "efficiency": speed / 100 / count, "speedup": speed / 100}
 
     record = scaled(copies(1, 100.0), copies(2, 150.0), copies(3, 200.0), copies(4, 150.0))
-    assert list(scaling_sentences.remarks(record)) == [
+    assert list(proof_sentences.scaling_remarks(record)) == [
         "4 copies instead of 3: slower: -25.0 %, spread of the repeats 0.0 %"]  # fmt: skip
     assert proof_sentences.result(record) == (
         "3 copies at once on one GPU train 2.00 times as many samples per second as 1 (+100 %, spread of the repeats "
@@ -383,5 +382,5 @@ def test_numbers_of_copies_are_compared_with_the_best_and_only_larger_ones_are_r
         "spread of the repeats 0.0 %; 3 train 0.60 times as many samples per second as 1, slower: -40.0 %, spread of "
         "the repeats 0.0 %"
     )
-    assert list(scaling_sentences.remarks(on_cpu)) == [
+    assert list(proof_sentences.scaling_remarks(on_cpu)) == [
         "the copies share the cores of one CPU: on a GPU the result may be another"]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 from ...engine import figures
 from ...engine.figures import shown
 from ...engine.text_table import Table
-from ...engine.trials import proof_sentences, rate_sentences, search_results, sweep_record
+from ...engine.trials import proof_sentences, search_results, sweep_record
 from ...engine.trials.kinds import kind
 from ...engine.trials.record import Comparison, Record, Trial, elapsed_of, search_of
 from ...engine.units import MINUTE, NONE, amount, change, counted, seconds, share
@@ -81,7 +81,7 @@ def _speeds(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
     """The speeds before and after, in large digits if there is room. With `low`, there is one row."""
     before, after = search_results.speeds(data)
     if data.rate is not None:
-        return [[(clean(rate_sentences.suggestion(data.rate)) or "no rate is suggested so far", "value")]]
+        return [[(clean(proof_sentences.suggestion(data.rate)) or "no rate is suggested so far", "value")]]
     if data.sweep is not None:
         return [[(fitting(clean(sweep_record.swept(data.sweep.settings)), width, glyphs), "value")]]
     if before is None and data.sections:
@@ -211,7 +211,9 @@ def compared(data: Record) -> list[Compared]:
     """Return the rows of the table: the cost of the input, the profiled trial, then all comparisons in the order of
     measuring; of a range test its trainings."""
     if data.rate is not None:
-        return [Compared(title=title, changes={}, trials=[trial]) for title, trial in rate_sentences.titled(data.rate)]
+        return [
+            Compared(title=title, changes={}, trials=[trial]) for title, trial in proof_sentences.rate_titled(data.rate)
+        ]
     going_on = data.state == "running"
     rows = []
     if ablation := data.ablation:

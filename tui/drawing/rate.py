@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Sequence
 
-from ...engine.trials import rate_sentences
+from ...engine.trials import proof_sentences
 from ...engine.trials.record import RateTest
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
@@ -50,7 +50,7 @@ def chart(test: RateTest, width: int, height: int, glyphs: Glyphs) -> list[Row]:
 
 def detail(test: RateTest, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Return the chart and the suggestion in at most `height` rows."""
-    lines = wrapped(clean(rate_sentences.suggestion(test)), width, glyphs)
+    lines = wrapped(clean(proof_sentences.suggestion(test)), width, glyphs)
     drawn = chart(test, width, min(TALL, height - len(lines)), glyphs) if height - len(lines) > 4 else []
     return [*drawn, *([(line, "value")] for line in lines)][:height]
 

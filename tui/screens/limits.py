@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ...engine.job.machine_gpus import Machine
     from ...engine.presets import Preset
     from ...engine.proof.request import Request
-    from ...engine.tune.time_plan import TimePlan
+    from ...engine.tune.tune_request import TimePlan
     from ..base.base_app import BaseApp
     from ..form.form_state import FormState
 

@@ -26,15 +26,7 @@ from ....engine.proof import improved_preset
 from ....engine.runs import Run, runs_folder
 from ....engine.runs.run import WAITING
 from ....engine.text_table import Table as TextTable
-from ....engine.trials import (
-    RESUMABLE,
-    kinds,
-    proof_sentences,
-    report,
-    scaling_sentences,
-    search_results,
-    sweep_record,
-)
+from ....engine.trials import RESUMABLE, kinds, proof_sentences, report, search_results, sweep_record
 from ....engine.trials.record import UNREAD, Point, Trial
 from ....engine.trials.report import as_markdown
 from ....engine.trials.search_results import Ranked, limit_seconds, more_minutes, nothing_to_measure, ranked
@@ -379,7 +371,7 @@ class ScalingScreen(ProofScreen):
 
     @property
     def entries(self) -> Mapping[str, Point]:
-        return {str(number): point for number, point in enumerate(scaling_sentences.scaling_of(self.data).points)}
+        return {str(number): point for number, point in enumerate(proof_sentences.scaling_of(self.data).points)}
 
     def columns(self) -> list[TableColumn[Any]]:
         return self.columns_of(report.scaling(self.data))
@@ -388,7 +380,7 @@ class ScalingScreen(ProofScreen):
         """What limits the scaling, then the trials of the number under the cursor."""
         if not self.entries:
             return [[("nothing has been measured so far" if self.data.is_read else "reading ...", "label")]]
-        texts = [*scaling_sentences.remarks(self.data), scaling_sentences.about(self.data)]
+        texts = [*proof_sentences.scaling_remarks(self.data), proof_sentences.scaling_about(self.data)]
         measured = self.current.trials if self.current else []
         names = [f"round {trial.repeat}" for trial in measured]
         return comparisons.trials([(text, "label") for text in texts], names, measured, width, height, self.glyphs)
@@ -404,7 +396,7 @@ class ScalingScreen(ProofScreen):
 
     @property
     def no_preset(self) -> str:
-        of_copies = scaling_sentences.scaling_of(self.data).is_of_copies
+        of_copies = proof_sentences.scaling_of(self.data).is_of_copies
         return f": {kinds.kind('scaling').nothing if of_copies else 'more replicas change no preset'}"
 
     @work(exclusive=True, group="start")
