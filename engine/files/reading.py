@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 from ..frozen import dataclass
 from ..units import size
@@ -135,23 +135,23 @@ def why(fault: OSError) -> str:
 
 
 @dataclass(frozen=True)
-class Object:
-    """The content of a JSON file; empty if there is no such file."""
+class Content(Generic[T]):
+    """The content of a JSON file: an object (empty) or an instance of a class (None) if there is no such file."""
 
-    value: Mapping[str, Any]
-    damage: str = ""  # a sentence about a part that cannot be used
+    value: T
+    damage: str = ""  # why it, or a part of it, cannot be used
     unreadable: bool = False  # the file may exist, but cannot be read now
 
 
-def read_object(path: Path) -> Object:
+def read_object(path: Path) -> Content[Mapping[str, Any]]:
     """Return the content of a JSON file that has one object. Errors are in the result's `damage` and are not raised."""
     try:
         content = parse_object(read_bytes(path))
     except FileNotFoundError:
-        return Object({})
+        return Content({})
     except OSError as fault:
-        return Object({}, f"{path.name} cannot be read: {why(fault)}", unreadable=True)
-    return Object({}, f"{path.name} is damaged, left out") if content is None else Object(content)
+        return Content({}, f"{path.name} cannot be read: {why(fault)}", unreadable=True)
+    return Content({}, f"{path.name} is damaged, left out") if content is None else Content(content)
 
 
 def parse_object(raw: bytes) -> dict[str, Any] | None:

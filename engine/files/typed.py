@@ -8,14 +8,13 @@ import json
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import (
     Annotated,
     Any,
     ClassVar,
-    Generic,
     Literal,
     NotRequired,
     TypedDict,
@@ -27,7 +26,7 @@ from typing import (
     is_typeddict,
 )  # fmt: skip
 
-from .reading import Object, parse_object, read_bytes, read_object, why
+from .reading import Content, parse_object, read_bytes, read_object, why
 from .values import LARGEST, LARGEST_WHOLE, LATEST_T
 
 T = TypeVar("T")
@@ -84,22 +83,15 @@ def _trusted(content: Any, kind: Any) -> Any:
 # ---- files --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Content(Generic[T]):
-    """The content of a file, None if there is no such file or it cannot be used."""
-
-    value: T | None = None
-    damage: str = ""  # why it cannot be used, in words that follow the name of the file
-    unreadable: bool = False  # the file may exist, but cannot be read now
-
-
-def read(path: Path, kind: type[T], /, **more: Any) -> Content[T]:
-    """Return the object in a JSON file as a `kind`, a dataclass. `more` are fields that the file does not give."""
+def read(path: Path, kind: type[T], /, **more: Any) -> Content[T | None]:
+    """The object in a JSON file as a `kind`, a dataclass; `damage` is in words that follow the name of the file. `more`
+    are fields that the file does not give.
+    """
     try:
         content = parse_object(read_bytes(path))
         return Content(None, "is damaged") if content is None else Content(convert(content | more, kind))
     except FileNotFoundError:
-        return Content()
+        return Content(None)
     except OSError as fault:
         return Content(None, f"cannot be read: {why(fault)}", unreadable=True)
     except Damaged as fault:
@@ -113,14 +105,14 @@ def read_usable(path: Path, kind: type[T]) -> T:
     return convert({name: value for name, value in content.items() if name not in wrong}, kind)
 
 
-def read_entries(path: Path, kind: type) -> Object:
+def read_entries(path: Path, kind: type) -> Content[Mapping[str, Any]]:
     """The entries of the type that `kind` (a dataclass or TypedDict) declares; the rest is in `damage`."""
     content = read_object(path)
     if _trusts or not (wrong := _wrong(content.value, _shape_of(kind), _shape_of(kind).__annotations__)):
         return content
     some = ", ".join(wrong[:3]) + (" ..." if len(wrong) > 3 else "")
     usable = {name: value for name, value in content.value.items() if name not in wrong}
-    return Object(usable, f"{path.name} is damaged, {some} left out")
+    return Content(usable, f"{path.name} is damaged, {some} left out")
 
 
 def _wrong(content: Mapping[str, Any], kind: Any, hints: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..files.appending import LineFile
-from ..files.reading import Object
+from ..files.reading import Content
 from ..files.writing import write_atomically
 from .event_reading import RunEvents
 from .events import EVENTS_FILE, Best, EpochEnd, Finished, Progress, Started, Warn
@@ -94,7 +94,7 @@ def write(
     return refused
 
 
-def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False) -> Object:
+def read(run: Run, seconds: float, given_up: Callable[[], bool] = lambda: False) -> Content[Mapping[str, Any]]:
     """While the disk cannot be read, retry for `seconds` or until `given_up()`."""
     results = (run.read_result() for _ in tries(seconds, given_up))
     return next((result for result in results if not result.unreadable), None) or run.read_result()

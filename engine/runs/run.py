@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from ..files import run_numbers, typed
 from ..files.places import QUEUE
-from ..files.reading import Object, last_lines, open_regular, written_at
+from ..files.reading import Content, last_lines, open_regular, written_at
 from ..system import locks, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import ENGINE_LOCK, Lock
@@ -160,14 +160,14 @@ class Run:
             return None
         return {**last.summary, "outcome": last.outcome}
 
-    def _status(self) -> Object:
+    def _status(self) -> Content[Mapping[str, Any]]:
         return typed.read_entries(self.file("status.json"), _Status)
 
-    def read_result(self) -> Object:
+    def read_result(self) -> Content[Mapping[str, Any]]:
         """Return the content of result.json. A result without a valid outcome is treated as damaged."""
         result = typed.read_entries(self.file("result.json"), Summary)
         if result.value and result.value.get("outcome") not in OUTCOMES:
-            return Object({}, result.damage or "result.json is damaged, left out")
+            return Content({}, result.damage or "result.json is damaged, left out")
         return result
 
     def has_completed(self) -> bool:
