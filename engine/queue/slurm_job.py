@@ -14,18 +14,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .. import presets, runs
+from .. import runs
 from ..files.reading import why
 from ..follow import following as follow
-from ..job import slurm, this_machine
+from ..job import slurm
 from ..job.cluster import ClusterError
 from ..presets import PresetError
 from ..proof import folder
-from ..proof import request as requests
 from ..proof.folder import Proof
 from ..runs import RunError
 from ..runs.run import PROOF
-from ..system import locks, stop_signals
+from ..system import stop_signals
 from . import entries, start
 from .entries import Entry
 from .jobs import FAILED
@@ -69,18 +68,8 @@ def carry_out(name: str, job: str) -> int:
             starting = replace(starting, tries=waiting.tries + 1)
             entries.write(starting)
             entry = starting
-        # With the devices of this job.
-        if entry.kind == PROOF:
-            proof = Proof(entry.job.path)
-            requests.refuse(proof.request, this_machine.read())
-            try:
-                process = folder.start(proof, None)
-            except locks.Taken:
-                raise RunError(f"{proof.id} is running, or another gputui is using it") from None
-        else:
-            preset = presets.resolve(str(entry.folder.file("preset.yaml")))
-            start.refuse_options(entry.folder, preset)
-            process = start.launch_run(entry, preset, None)
+        start.refuse(entry)
+        process = start.launch_job(entry, None)  # with the devices of this job
         with entries.locked():
             entry = replace(entry, state="running", code="")
             entries.write(entry)

@@ -20,12 +20,12 @@ from ..job.machine_gpus import Machine
 from ..leases import devices, records
 from ..leases.devices import NotMeasuredError
 from ..leases.records import NotFree
-from ..presets import Preset, PresetError
+from ..presets import PresetError
 from ..process import launch, resuming
 from ..proof import folder, proof_start
 from ..proof import request as requests
 from ..proof.folder import Proof
-from ..runs import Run, RunError, code_copy, code_files
+from ..runs import RunError, code_copy, code_files
 from ..runs.checkpoint_files import steps_in
 from ..runs.run import PROOF
 from ..system import locks
@@ -34,7 +34,7 @@ from .entries import Entry
 from .runner import BEGUN, NOT_FREE, REFUSED
 
 
-class NotNowError(Exception):
+class NotNowError(RunError):
     """The devices are not free now; the text says who uses them."""
 
 
@@ -43,56 +43,38 @@ def start(name: str, started_at: float, among: Sequence[str]) -> None:
     if another process has the entry; RunError, PresetError, ClusterError or OSError if it cannot be started.
     """
     entry = _still(name, started_at)
+    here, path = refuse(entry), entry.job.path
     if entry.kind == PROOF:
-        _start_proof(entry, among)
-        return
-    run = entry.folder
-    preset = presets.resolve(str(run.file("preset.yaml")))
-    here = refuse_options(run, preset)
-    if preset.options.device.choice is None:
-        on_cpu = devices.names_of(preset.options, here) == [records.CPU]
-        if not (on_cpu and entry.anyway):
-            cpu = records.holder(records.CPU) if on_cpu else None
-            busy = f"the CPU is used by {cpu}" if cpu else devices.in_use(preset.options, here)
-            if busy := busy or proof_start.in_the_way(preset.options, here, run.path):
-                raise NotNowError(busy)
+        request, busy = Proof(path).request, ""
+        if not (request.chooses_gpus or request.sweep is not None or entry.anyway):
+            busy = devices.why_not(request.baseline().options, here) or proof_start.blocks(request, here, path)
+    else:
+        options, busy = presets.resolve(str(path / "preset.yaml")).options, ""
+        if options.device.choice is None and not (entry.anyway and devices.names_of(options, here) == [records.CPU]):
+            busy = devices.why_not(options, here) or proof_start.in_the_way(options, here, path)
+    if busy:
+        raise NotNowError(busy)
     with entries.locked():  # a process that reads the entry later sees the lock of the engine
         entry = _still(name, started_at)
-        launch_run(entry, preset, among)
+        launch_job(entry, among)
         entries.write(replace(entry, state="running", devices=tuple(among), code=""))
 
 
-def launch_run(entry: Entry, preset: Preset, among: Sequence[str] | None) -> subprocess.Popen[bytes]:
-    """Start the engine of a queued run, from its last checkpoint if there is one. `among` are the names of the devices
-    to choose from; None in a Slurm job, which has GPUs of its own. Raises the errors of `start`.
+def launch_job(entry: Entry, among: Sequence[str] | None) -> subprocess.Popen[bytes]:
+    """Start a measurement, or the engine of a run, from its last checkpoint if there is one. `among` are the names of
+    the devices to choose from; None in a Slurm job, which has GPUs of its own. Raises the errors of `start`.
     """
-    run = entry.folder
-    among = _to_lease(entry, among)
-    if not steps_in(run.file("checkpoints")):
-        return launch.begin(run, preset, among)
-    new = entry.code == "new"
-    return resuming.resume(run, new, from_copy=not new and code_files.can_use_copy(run), among=among, from_queue=True)
-
-
-def _to_lease(entry: Entry, among: Sequence[str] | None) -> Sequence[str] | None:
-    return None if entry.anyway and among is not None and list(among) == [records.CPU] else among
-
-
-def _start_proof(entry: Entry, among: Sequence[str]) -> None:
-    proof = Proof(entry.job.path)
-    request, here = proof.request, this_machine.read()
-    requests.refuse(request, here)
-    if not (request.chooses_gpus or request.sweep is not None or entry.anyway):
-        options = request.baseline().options
-        if busy := devices.why_not(options, here) or proof_start.blocks(request, here, proof.path):
-            raise NotNowError(busy)
-    with entries.locked():
-        entry = _still(entry.run, entry.started_at or 0.0)
+    if entry.anyway and among is not None and list(among) == [records.CPU]:
+        among = None
+    if entry.kind == PROOF:
         try:
-            folder.start(proof, _to_lease(entry, among))
+            return folder.start(Proof(entry.job.path), among)
         except locks.Taken:
-            raise NotNowError(f"{proof.id} is running, or another gputui is using it") from None
-        entries.write(replace(entry, state="running", devices=tuple(among)))
+            raise NotNowError(f"{entry.run} is running, or another gputui is using it") from None
+    run, new = entry.folder, entry.code == "new"
+    if not steps_in(run.file("checkpoints")):
+        return launch.begin(run, presets.resolve(str(run.file("preset.yaml"))), among)
+    return resuming.resume(run, new, from_copy=not new and code_files.can_use_copy(run), among=among, from_queue=True)
 
 
 def _still(name: str, started_at: float) -> Entry:
@@ -102,12 +84,16 @@ def _still(name: str, started_at: float) -> Entry:
     return entry
 
 
-def refuse_options(run: Run, preset: Preset) -> Machine:
+def refuse(entry: Entry) -> Machine:
     """This machine. RunError if the options conflict with it as it is now."""
+    if entry.kind == PROOF:
+        here = this_machine.read()
+        requests.refuse(Proof(entry.job.path).request, here)
+        return here
+    preset = presets.resolve(str(entry.folder.file("preset.yaml")))
     here, joined = start_worker.machine_for(preset.options.strategy.kind, preset.options.device.visible)
-    trained = replace(preset, options=code_copy.as_trained(run, preset.options))
-    findings = [*checks.of_preset(trained, here), *joined]
-    for conflict in errors(findings):
+    trained = replace(preset, options=code_copy.as_trained(entry.folder, preset.options))
+    for conflict in errors([*checks.of_preset(trained, here), *joined]):
         raise RunError(str(conflict))
     return here
 
