@@ -10,7 +10,7 @@ import io
 import re
 import textwrap
 import tokenize
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,8 @@ class Script:
 
     def add(self, line: str, *comments: str) -> None:
         """The comment has the option keys (`comments` without a blank), then the other words."""
-        keys = [comment for comment in comments if " " not in comment]
-        self._named.update(keys)
-        words = [comment for comment in comments if " " in comment]
-        comment = ": ".join(filter(None, (", ".join(keys), "; ".join(words))))
-        self._lines.append(f"{line}  # {comment}" if comment else line)
+        self._named.update(comment for comment in comments if " " not in comment)
+        self._lines.append(line + _comment(comments))
 
     def path(self, path: str) -> str:
         """Return the expression for a path: relative to `HERE` if it is within the base, else added to `paths`."""
@@ -182,7 +179,7 @@ def lines_of(node: ast.stmt, margin: str = "") -> Iterator[str]:
     head.__dict__ |= {"body": [ast.Pass()], "orelse": []} if blocks[0] else {}
     *first, last = _head(head).split("\n")
     yield from (margin + line for line in first)
-    yield margin + last + _comment(node)
+    yield margin + last + _comment(_notes_within(node))
     for word, block in zip(("", "else:"), blocks, strict=True):
         yield from [margin + word] if word and block else []
         before: ast.stmt | None = None
@@ -223,9 +220,9 @@ def _head(node: ast.stmt) -> str:
     return "\n".join(lines)
 
 
-def _comment(node: ast.stmt) -> str:
-    """Return the comment of a statement: the options' keys, then the words."""
-    parts = dict.fromkeys(_notes_within(node))
+def _comment(notes: Iterable[str]) -> str:
+    """The comment at the end of a line: the options' keys, then the words."""
+    parts = dict.fromkeys(notes)
     keys, words = [part for part in parts if _KEY.fullmatch(part)], [part for part in parts if not _KEY.fullmatch(part)]
     comment = ": ".join(filter(None, (", ".join(keys), "; ".join(words))))
     return f"  # {comment}" if comment else ""

@@ -78,11 +78,8 @@ def of_tf_config(text: str) -> Cluster:
     if not 0 <= index < len(numbers[kind]):
         message = f"{VARIABLE} says that this is {kind} {index}, but it names {len(numbers[kind])}, counted from 0"
         raise ClusterError(f"{message}; correct the index of the task")
-    before = 0
-    for name, addresses in numbers.items():
-        if name == kind:
-            break
-        before += len(addresses)
+    kinds = list(numbers)
+    before = sum(len(numbers[name]) for name in kinds[: kinds.index(kind)])
     addresses = tuple(address for listed in numbers.values() for address in listed)
     return _sound(addresses, before + index, source, "correct the index of the task")
 

@@ -96,8 +96,8 @@ def gpus_are_bound(environment: Mapping[str, str]) -> bool:
 def nodes_of(text: str) -> list[str]:
     """Return the nodes in a list such as `gpu[01-03,7],login1`. Raises SlurmError."""
     nodes: list[str] = []
-    for part in _outside_brackets(text):
-        nodes += itertools.islice(_expanded(part), MOST_NODES)
+    for part in re.split(r",(?![^\[]*\])", text):  # a comma within brackets does not divide the text
+        nodes += itertools.islice(_expanded(part.strip()), MOST_NODES)
         if len(nodes) >= MOST_NODES:
             raise SlurmError(f"the node list {text[:80]!r} names too many nodes")
     if not nodes or not all(nodes):
@@ -111,17 +111,6 @@ def tasks_of_nodes(text: str) -> list[int]:
     if not all(parts):
         raise SlurmError(f"SLURM_STEP_TASKS_PER_NODE={text[:80]!r} cannot be read")
     return [int(part[1]) for part in parts if part for _ in range(int(part[2] or 1))]
-
-
-def _outside_brackets(text: str) -> Iterator[str]:
-    # A comma within brackets does not divide the text.
-    depth, begin = 0, 0
-    for place, letter in enumerate(text):
-        depth += {"[": 1, "]": -1}.get(letter, 0)
-        if letter == "," and depth == 0:
-            yield text[begin:place].strip()
-            begin = place + 1
-    yield text[begin:].strip()
 
 
 def _expanded(part: str) -> Iterator[str]:

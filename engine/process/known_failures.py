@@ -30,7 +30,7 @@ class FailureKind:
     """
 
     name: str
-    pattern: re.Pattern[str]
+    pattern: str
     message: str
     hint: str
     outcome: Outcome = "error"
@@ -59,112 +59,108 @@ class KnownFailure:
         return self.kind.hint.format(**self.match.groupdict())
 
 
-def _failure(name: str, pattern: str, message: str, hint: str, outcome: Outcome = "error", **more: bool) -> FailureKind:
-    return FailureKind(name, re.compile(pattern), message, hint, outcome, **more)
-
-
 _BLACKWELL = f"Blackwell (RTX 50, B200) needs TensorFlow {compatibility.dotted(compatibility.BLACKWELL_TENSORFLOW)}"
 _COMPUTED = (
     "often memory is short or the GPU fails: try a smaller input.batch_size; F5 names other programs, dmesg an Xid"
 )
 FAILURES = (
-    _failure(
+    FailureKind(
         "environment",
         r"Unknown flags? in (?P<variable>[A-Z_]+): (?P<flags>--\S+(?: --\S+)*)",
         "{variable} in the environment has flags that TensorFlow does not know: {flags}",
         "correct the flags, or: unset {variable}",
         quoted=False,
     ),
-    _failure(
+    FailureKind(
         "cache_lock",
         r"cache lockfile already exists \('(?P<file>[^']+)'\)",
         "another run fills the cache of a Dataset of your code, or one that was killed has left its lock",
         "if no other run uses it: rm {file}",
     ),
-    _failure(THREADS, r"can't start new thread|pthread_create(\(\))? failed", "no more threads can be started", ""),
-    _failure(
+    FailureKind(THREADS, r"can't start new thread|pthread_create(\(\))? failed", "no more threads can be started", ""),
+    FailureKind(
         "gpu_ecc",
         r"ECC_UNCORRECTABLE|[Uu]ncorrectable ECC|[Uu]ncorrectable NVLink|NVLINK_UNCORRECTABLE|CUDA_ERROR_CONTAINED",
         "a GPU has an error in its memory or NVLink that ECC could not correct",
         "as root: nvidia-smi --gpu-reset, or reboot; if the error comes back, replace the GPU; " + RESUME,
         "crashed",
     ),
-    _failure(
+    FailureKind(
         "gpu_lost",
         r"GPU is lost|GPU_IS_LOST|fallen off the bus|Xid\b.*: 79\b",
         "the driver has lost a GPU: it no longer responds",
         LOST_HINT,
         "crashed",
     ),
-    _failure(
+    FailureKind(
         "gpu_xid",
         r"NVRM: Xid \([^)]*\): (?P<number>\d+)",
         "the NVIDIA driver has reported an error of a GPU (Xid {number})",
         "dmesg has the full report, and NVIDIA's list of Xid errors explains it; " + RESUME,
         "crashed",
     ),
-    _failure(
+    FailureKind(
         "device",
         r"CUDA_ERROR_SYSTEM_NOT_READY|system not yet initialized",
         "CUDA is not ready: the fabric manager for the NVSwitches of this machine does not run",
         "as root: systemctl start nvidia-fabricmanager; its version must be that of the driver",
     ),
-    _failure(
+    FailureKind(
         "device",
         r"CUDA_ERROR_DEVICES?_UNAVAILABLE|busy or unavailable",
         "a GPU is not available: another process uses it exclusively, or it has failed",
         "nvidia-smi -q -d COMPUTE shows its mode; as root: nvidia-smi -c DEFAULT lets several processes use it",
     ),
-    _failure(
+    FailureKind(
         "driver",
         r"UNSUPPORTED_PTX_VERSION|compiled with an unsupported toolchain|driver version is insufficient for CUDA",
         "the NVIDIA driver is too old for TensorFlow's code for this GPU",
         f"install driver {compatibility.HOPPER_DRIVER} or later ({compatibility.BLACKWELL_DRIVER} for Blackwell)",
     ),
-    _failure(
+    FailureKind(
         "gpu_code",
         r"CUDA_ERROR_INVALID_PTX|CUDA_ERROR_NO_BINARY_FOR_GPU|no kernel image is available",
         "TensorFlow or one of its libraries has no code for this GPU",
         f"{_BLACKWELL}; gputui doctor says what other chips need",
     ),
-    _failure(  # tensorflow 68710
+    FailureKind(  # tensorflow 68710
         "driver",
         r"CUDA_ERROR_NOT_FOUND\b.*named symbol not found",
         "CUDA does not start: its libraries in this container do not fit the driver",
         "in Docker with WSL: update the NVIDIA container toolkit (Docker Desktop brings it), then wsl --shutdown",
     ),
-    _failure(
+    FailureKind(
         "package",
         r"TBNotInstalledError|TensorBoard is not installed",
         "the package tensorboard is missing, which TensorFlow 2.21 no longer brings and tf.summary needs",
         "pip install tensorboard",
     ),
-    _failure(
+    FailureKind(
         XLA,
         r"LLVM ERROR:.*PTX|PTX version \S+ does not support target|ptx\d+ is required for target",
         "XLA of this TensorFlow does not support this GPU",
         "set compile.xla=false",
     ),
-    _failure(
+    FailureKind(
         XLA,
         r"libdevice not found|libdevice is required by this HLO|No PTX compilation provider",
         "XLA does not find a part of the CUDA toolkit (libdevice or ptxas)",
         "install it with pip install 'tensorflow[and-cuda]', or set compile.xla=false",
     ),
-    _failure(
+    FailureKind(
         XLA,
         r"could not find any supported configs for HLO: %?cudnn-conv",
         "XLA of TensorFlow {tensorflow} has found no way to compute a convolution with cuDNN {cudnn}",
         f"pip install '{compatibility.CUDNN_FOR_XLA}' (which has no code for Volta and Pascal), "
         "or set compile.xla=false",
     ),
-    _failure(
+    FailureKind(
         XLA,
         r"could not find any supported configs for HLO|Detected unsupported operations when trying to compile graph",
         "XLA cannot compile an operation of this training",
         "set compile.xla=false",
     ),
-    _failure(
+    FailureKind(
         "cudnn",
         r"Loaded runtime CuDNN(?: library)?:? (?P<loaded>\d[\d.]*\d) but (?:source was )?compiled with:? "
         r"(?P<built>\d[\d.]*\d)",
@@ -173,7 +169,7 @@ FAILURES = (
         "gputui doctor says where",
         quoted=False,
     ),
-    _failure(
+    FailureKind(
         "gpu_fault",
         r"(?P<name>CUDA_ERROR_ILLEGAL_ADDRESS|CUDA_ERROR_MISALIGNED_ADDRESS|CUDA_ERROR_ILLEGAL_INSTRUCTION"
         r"|CUDA_ERROR_INVALID_PC|CUDA_ERROR_INVALID_ADDRESS_SPACE|CUDA_ERROR_HARDWARE_STACK_ERROR"
@@ -183,14 +179,14 @@ FAILURES = (
         "another GPU; " + RESUME,
         "crashed",
     ),
-    _failure(
+    FailureKind(
         "gpu_timeout",
         r"CUDA_ERROR_LAUNCH_TIMEOUT|the launch timed out and was terminated",
         "the driver ended a kernel that ran too long on a GPU that drives a display",
         "use a GPU without a display, or a smaller input.batch_size; " + RESUME,
         "crashed",
     ),
-    _failure(
+    FailureKind(
         MEMORY,
         r"Dst tensor is not initialized",
         "an array that is copied to the GPU as a whole does not fit into its memory",
@@ -198,7 +194,7 @@ FAILURES = (
         "tf.data.Dataset.from_tensor_slices(...); else try a smaller input.batch_size",
         "oom",
     ),
-    _failure(
+    FailureKind(
         MEMORY,
         r"OOM when allocating|Out of memory|out of memory|ResourceExhausted|RESOURCE_EXHAUSTED|std::bad_alloc"
         r"|CUDA_ERROR_OUT_OF_MEMORY|CUDNN_STATUS_ALLOC_FAILED|CUBLAS_STATUS_ALLOC_FAILED|MemoryError"
@@ -207,27 +203,27 @@ FAILURES = (
         "",
         "oom",
     ),
-    _failure(
+    FailureKind(
         "nccl",
         r"Error while creating shared memory segment",
         "NCCL, which exchanges gradients between GPUs, has too little shared memory",
         "/dev/shm is too small: docker run --shm-size=1g",
     ),
-    _failure(
+    FailureKind(
         "nccl",
         r"Call to ibv_\w+ failed",
         "NCCL, which exchanges gradients between GPUs, cannot use InfiniBand",
         "often too little memory may be locked: ulimit -l unlimited (in Slurm PropagateResourceLimitsExcept=MEMLOCK); "
         "NCCL_IB_DISABLE=1 does without InfiniBand",
     ),
-    _failure(
+    FailureKind(
         "nccl",
         r"ncclSystemError|unhandled system error",
         "NCCL, which exchanges gradients between GPUs, got a system error",
         "NCCL_DEBUG=INFO writes the reason into the log; often /dev/shm is too small: docker run --shm-size=1g",
         vague=True,
     ),
-    _failure(
+    FailureKind(
         "nccl",
         r"NCCL operation .* failed|NCCL: \w|ncclInternalError|ncclUnhandledCudaError|ncclRemoteError",
         "NCCL, which exchanges gradients between GPUs, has failed",
@@ -235,7 +231,7 @@ FAILURES = (
         "strategy.communication=reduction_to_one_device",
         vague=True,
     ),
-    _failure(
+    FailureKind(
         XLA,
         r"ptxas exited with|[Ff]ailed to launch ptxas|[Cc]ould(?: not|n't) invoke ptxas",
         "XLA could not run ptxas, which compiles for the GPU",
@@ -243,7 +239,7 @@ FAILURES = (
         "compile.xla=false",
         vague=True,
     ),
-    _failure(  # of the autotuner, in TensorFlow 2.18 to 2.20 and in 2.21
+    FailureKind(  # of the autotuner, in TensorFlow 2.18 to 2.20 and in 2.21
         XLA,
         r"Failed to determine best cudnn convolution algorithm|No valid config found!"
         r"|could not compile any configs for HLO|Autotuning failed for HLO",
@@ -251,7 +247,7 @@ FAILURES = (
         "set compile.xla=false; gputui doctor says which cuDNN XLA needs",
         vague=True,
     ),
-    _failure(
+    FailureKind(
         "cudnn",
         r"[Cc]ould not create cudnn handle|cudnn library could not create a handle|DNN library initialization failed"
         r"|DNN library is not found|No DNN in stream executor|Failed to get convolution algorithm"
@@ -261,43 +257,45 @@ FAILURES = (
         "this GPU: see gputui doctor",
         vague=True,
     ),
-    _failure(
+    FailureKind(
         "cublas",
         r"create cublas handle|Failed to create cuBlas instance|CUBLAS_STATUS_NOT_INITIALIZED",
         "cuBLAS could not be started on the GPU",
         "other programs may hold its memory: F5 and nvidia-smi name them; device.visible chooses another GPU",
         vague=True,
     ),
-    _failure(
+    FailureKind(
         "cudnn",
         r"No CUDNN plan",
         "cuDNN has no plan for a convolution: usually its files are damaged or of different versions",
         "pip install --force-reinstall nvidia-cudnn-cu12, and see gputui doctor",
         vague=True,
     ),
-    _failure(
+    FailureKind(
         "cudnn",
         r"No algorithm worked",
         "cuDNN found no working algorithm for a convolution, usually because memory is short",
         "try a smaller input.batch_size, and see gputui doctor",
         vague=True,
     ),
-    _failure(
+    FailureKind(
         "cudnn",
         r"Failed to call (Then|Do)Rnn\w+|CUDNN_STATUS_(EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)",
         "cuDNN failed to compute a layer",
         "often memory is short: try a smaller input.batch_size; for LSTM and GRU also use_cudnn=False",
         vague=True,
     ),
-    _failure(
+    FailureKind(
         "cublas",
         r"[Ff]ailed to run cuBLAS routine|CUBLAS_STATUS_(EXECUTION_FAILED|INTERNAL_ERROR)|Blas x?GEMM\w* launch failed",
         "cuBLAS failed to compute a matrix product on the GPU",
         _COMPUTED,
         vague=True,
     ),
-    _failure("cufft", r"[Ff]ailed to run cuFFT routine", "cuFFT failed to compute on the GPU", _COMPUTED, vague=True),
-    _failure(
+    FailureKind(
+        "cufft", r"[Ff]ailed to run cuFFT routine", "cuFFT failed to compute on the GPU", _COMPUTED, vague=True
+    ),
+    FailureKind(
         "gpu_fault",
         r"Unexpected Event status|GPU sync failed|PluggableDevice SyncAll failed",
         "a GPU reported an error without a name",
@@ -305,21 +303,21 @@ FAILURES = (
         "crashed",
         vague=True,
     ),
-    _failure(
+    FailureKind(
         "gpu_code",
         r"CUDA_ERROR_INVALID_HANDLE",
         "CUDA could not start a kernel (CUDA_ERROR_INVALID_HANDLE), usually as there is no code for this GPU",
         f"{_BLACKWELL}; move TextVectorization and lookup layers from the model into Dataset.map",
         vague=True,
     ),
-    _failure(
+    FailureKind(
         "cuda",
         r"(?P<name>CUDA_ERROR_(?!OUT_OF_MEMORY)\w+)",
         "CUDA reported an error ({name})",
         "see the end of engine.log; gputui doctor --deep tests driver and libraries",
         vague=True,
     ),
-    _failure(
+    FailureKind(
         CONSEQUENCE,
         r"Collective ops is aborted by",
         "the exchange between replicas was ended by a failure of one of them",
@@ -384,6 +382,6 @@ def _level(line: str) -> tuple[str, str]:
 def _failures(lines: Iterable[str]) -> Iterator[KnownFailure]:
     for line in lines:
         for kind in FAILURES:
-            if match := kind.pattern.search(line):
+            if match := re.search(kind.pattern, line):
                 yield KnownFailure(kind, match, line.strip())
                 break

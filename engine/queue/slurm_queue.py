@@ -45,7 +45,10 @@ def submit(entry: Entry) -> Entry:
     with entries.locked():
         entry = entries.append(replace(entry, slurm_job=""))
     try:
-        job = slurm.submit([*arguments, f"--wrap={_command(entry)}"], entries.environment_to_keep())
+        # The command replaces the shell, so that signals for the batch script reach it.
+        words = [sys.executable, "-P", "-m", "gputui.engine.queue.slurm_job", entry.run]
+        command = shlex.join(["exec", "env", f"GPUTUI_HOME={os.path.abspath(home())}", *words])
+        job = slurm.submit([*arguments, f"--wrap={command}"], entries.environment_to_keep())
     except BaseException:
         with entries.locked():
             entries.discard(entry.run)
@@ -111,12 +114,6 @@ def _dependency(after: str | None) -> Iterator[str]:
             "leave out --after, or give the command again when that has ended"
         )
     yield f"--dependency=afterany:{other.slurm_job}"
-
-
-def _command(entry: Entry) -> str:
-    # The command replaces the shell, so that signals for the batch script reach it.
-    words = [sys.executable, "-P", "-m", "gputui.engine.queue.slurm_job", entry.run]
-    return shlex.join(["exec", "env", f"GPUTUI_HOME={os.path.abspath(home())}", *words])
 
 
 INTERVAL_SECONDS = 10.0  # between two calls of squeue; at least LEAST_SECONDS if an entry has changed

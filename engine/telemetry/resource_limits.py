@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..system import proc
-from . import resource_limits
 
 # The root of the kernel's files about the machine; tests put a tree of their own in its place.
 ROOT = Path(os.environ.get("GPUTUI_ROOT", "/"))
@@ -131,8 +130,7 @@ def _number(path: Path) -> int | None:
 
 def numa_nodes() -> int:
     """Return the number of the machine's NUMA nodes; 1 if it is not known."""
-    folders = list((resource_limits.ROOT / Path("sys/devices/system/node")).glob("node[0-9]*"))
-    return max(1, len(folders))
+    return max(1, len(list((ROOT / "sys/devices/system/node").glob("node[0-9]*"))))
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
