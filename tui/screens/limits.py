@@ -35,7 +35,6 @@ from ...engine.trials import SAMPLERS, STAGES, sweep_record
 from ...engine.trials.record import Limits
 from ...engine.trials.search_results import WORDS
 from ..base import keys
-from ..base.base_app import BaseApp
 from ..base.errors import clean
 from ..form.search_limits import POLICIES, RATES, LimitTexts, SweepTexts, WrongLimit
 from ..upstream.thread_imports import in_background
@@ -51,9 +50,6 @@ if TYPE_CHECKING:
     from ...engine.tune.tune_request import TimePlan
     from ..base.base_app import BaseApp
     from ..form.form_state import FormState
-
-
-LABEL_WIDTH = 15
 
 
 class LimitInput(Input):
@@ -149,32 +145,6 @@ class Words(Static, can_focus=True):
                 self.action_switch()
 
 
-class LimitRow(Horizontal):
-    """A row of the dialog: a label, a field or words, and a remark at the right of a field."""
-
-    DEFAULT_CSS = f"""
-    LimitRow {{
-        height: auto;
-        & > .name {{ width: {LABEL_WIDTH}; }}
-        & > Words {{ width: 1fr; height: auto; }}
-        & > LimitInput {{ width: 14; margin: 0 0 0 1; background: $surface; }}
-        & > LimitInput.wide {{ width: 1fr; }}
-        & > .about {{ width: 1fr; height: 1; margin-left: 2; color: $foreground-muted; text-wrap: nowrap;
-                      text-overflow: ellipsis; }}
-    }}
-    """
-
-    def __init__(self, label: str, part: Widget, about: str = "") -> None:
-        super().__init__()
-        self._label, self._part, self._about = label, part, about
-
-    def compose(self) -> ComposeResult:
-        yield Label(self._label, classes="name", markup=False)
-        yield self._part
-        if self._about:
-            yield Label(self._about, classes="about", markup=False)
-
-
 # ---- the dialogs ----------------------------------------------------------------------------------
 
 
@@ -205,6 +175,15 @@ class LimitDialog(Dialog[tuple[Any, Any]]):
         width: 78; max-width: 98%; max-height: 96%; border: round $border; padding: 0 1; scrollbar-size-vertical: 1;
         #said { dock: bottom; background: $panel; }
         #buys { color: $foreground-muted; }
+        & > .row {
+            height: auto;
+            & > .name { width: 15; }
+            & > Words { width: 1fr; height: auto; }
+            & > LimitInput { width: 14; margin: 0 0 0 1; background: $surface; }
+            & > LimitInput.wide { width: 1fr; }
+            & > .about { width: 1fr; height: 1; margin-left: 2; color: $foreground-muted; text-wrap: nowrap;
+                         text-overflow: ellipsis; }
+        }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -227,15 +206,16 @@ class LimitDialog(Dialog[tuple[Any, Any]]):
             yield Label(self._title, markup=False)
             for name, label, about, words, example in self._rows:
                 text: Any = self._texts.get(name)
+                part: Widget = Label(id=name, markup=False)
                 if words:
                     single = isinstance(text, str)
-                    chosen = {text} if single else text
-                    yield LimitRow(label, Words(name, [*words.items()], chosen, single=single))
+                    part = Words(name, [*words.items()], {text} if single else text, single=single)
                 elif label:
                     shown, classes = example or NOT_GIVEN, "wide" if example else ""
-                    yield LimitRow(label, LimitInput(text, shown, id=name, compact=True, classes=classes), about)
-                else:
-                    yield Label(id=name, markup=False)
+                    part = LimitInput(text, shown, id=name, compact=True, classes=classes)
+                row = [Label(label, classes="name", markup=False), part] if label else []
+                row += [Label(about, classes="about", markup=False)] if about else []
+                yield Horizontal(*row, classes="row") if row else part
             yield Label(id="complaint", markup=False)
             yield KeyHints(SAID, id="said")
 

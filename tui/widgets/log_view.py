@@ -24,7 +24,7 @@ from ..drawing.log_rows import LogRow
 from ..drawing.rows import Row, headline
 from ..reading.run.reader import Picture
 from ..upstream.textual_widgets import ScrollRequests
-from .row_widgets import Painted
+from .row_widgets import Panel
 
 KEYS_FROM = 60  # columns from which on the title names the keys
 STYLES = ("muted", "fold", "epoch", "warn", "bad")
@@ -201,14 +201,6 @@ class LogLines(ScrollRequests, can_focus=True):
         return [*segments, Segment(line[start:], base)]
 
 
-class LogTitle(Painted):
-    DEFAULT_CSS = "LogTitle { height: 1; }"
-    right = ""
-
-    def rows(self, width: int, _height: int) -> list[Row]:
-        return [headline([("log", "title")], [(self.right, "label")], width, self.glyphs.rule)]
-
-
 class LogPanel(Vertical):
     """The title and the lines of a log, and a field for the text to search."""
 
@@ -220,13 +212,14 @@ class LogPanel(Vertical):
         border-subtitle-color: $foreground-muted;
     }
     LogPanel.-edge.-plain { border: ascii $border; }
-    LogPanel.-edge LogTitle { display: none; }
+    LogPanel.-edge Panel { display: none; }
     """
 
     _count = 0  # of all lines, with those that are no longer kept
+    right = ""  # of the title
 
     def compose(self) -> ComposeResult:
-        yield LogTitle()
+        yield Panel(self._title)
         yield LogLines()
         yield Input(placeholder="filter the log; Enter: keep, Escape: all lines", compact=True)
 
@@ -246,19 +239,20 @@ class LogPanel(Vertical):
         self._show_title()
 
     def _show_title(self) -> None:
-        view, title = self.lines, self.query_one(LogTitle)
+        view = self.lines
         place = f"{view.at + 1} of {len(view.matches)}" if view.matches else "not found"
         steps = f"{keys.key_of(self.app, 'next_match')} {keys.key_of(self.app, 'previous_match')}"
         sought = f"{view.sought!r}: {place}  {steps}  " if view.sought else ""
         ways = f"{keys.key_of(self.app, 'search')} filters  {keys.key_of(self.app, 'wrap')} wraps  "
         many = counted(self._count, "lines")
-        title_text = f"{sought or (ways if self.size.width >= KEYS_FROM else '')}{many}"
-        if title_text == title.right:  # setting a title repaints the whole widget
-            return
-        title.right = title_text
-        title.repaint()
-        self.border_title = "log"
-        self.border_subtitle = Content(title.right)
+        right = f"{sought or (ways if self.size.width >= KEYS_FROM else '')}{many}"
+        if right != self.right:  # setting a title repaints the whole widget
+            self.right = right
+            self.query_one(Panel).repaint()
+            self.border_title, self.border_subtitle = "log", Content(right)
+
+    def _title(self, width: int, _height: int) -> list[Row]:
+        return [headline([("log", "title")], [(self.right, "label")], width, glyphs_of(self.app).rule)]
 
     def open_search(self) -> None:
         self.add_class("-seeking")

@@ -182,19 +182,6 @@ class Panel(Painted):
         return self._make(width, height)
 
 
-class _Rows(Painted):
-    """Shows the rows in `given`, which the page has made."""
-
-    DEFAULT_CSS = "_Rows { height: auto; }"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.given: list[Row] = []
-
-    def rows(self, _width: int, _height: int) -> list[Row]:
-        return self.given
-
-
 class Page(VerticalScroll):
     """Shows all rows that `make(width)` returns, and scrolls. Call `repaint` after their content has changed."""
 
@@ -206,9 +193,10 @@ class Page(VerticalScroll):
     def __init__(self, make: Callable[[int], list[Row]], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._make = make
+        self._made: list[Row] = []
 
     def compose(self) -> ComposeResult:
-        yield _Rows()
+        yield Panel(lambda _width, _height: self._made)
 
     def on_resize(self) -> None:
         self.repaint()
@@ -217,7 +205,6 @@ class Page(VerticalScroll):
         """Make the rows again. The scroll position stays."""
         width = self.scrollable_content_region.width
         if width > 0:
-            rows = self.query_one(_Rows)
-            rows.given = self._make(width)
-            rows.styles.height = max(1, len(rows.given))
-            rows.repaint()
+            panel, self._made = self.query_one(Panel), self._make(width)
+            panel.styles.height = max(1, len(self._made))
+            panel.repaint()
