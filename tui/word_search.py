@@ -52,10 +52,6 @@ class Hit(NamedTuple, Generic[Item]):
         worst = max(self.matches, key=lambda match: match.rank, default=None)
         return worst if worst is not None and worst.place != NAME else None
 
-    def marks(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield start and end of each part of `text` to mark as found."""
-        return marked(text, self.words)
-
 
 def search(
     text: str, items: Iterable[Item], places: Callable[[Item], Sequence[Place]], with_parts: bool = False

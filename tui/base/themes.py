@@ -7,9 +7,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rich.text import Text
 from textual.app import App
 from textual.color import Color
+from textual.content import Content
 from textual.theme import Theme
+
+from ..word_search import Hit, marked
 
 # The curves 1 to 4 have the colours primary, warning, success and error.
 _DARK_CURVES = {"curve5": "#b795ee", "curve6": "#4fcbd3", "curve7": "#ee8fce", "curve8": "#e8955a"}
@@ -133,3 +137,19 @@ _PAINTED = {
     "good": "success", "warn": "warning", "bad": "error",
     "curve1": "primary", "curve2": "warning", "curve3": "success", "curve4": "error",
 }  # fmt: skip
+
+
+# ---- marks of what was found, the same in every list ----------------------------------------------
+
+
+def with_marks(line: Content, hit: Hit[Any]) -> Content:
+    """Return the line with the marked words of the hit."""
+    for begin, end in marked(line.plain, hit.words):
+        line = line.stylize("bold underline $text-warning", begin, end)
+    return line
+
+
+def mark_cell(cell: Text, hit: Hit[Any], colour: str) -> None:
+    """Mark the words of the hit in a cell of a table. `colour` is that of the marks, empty for none."""
+    for begin, end in marked(cell.plain, hit.words):
+        cell.stylize(f"bold underline {colour}".rstrip(), begin, end)

@@ -16,7 +16,7 @@ from textual.screen import Screen
 
 from ...engine.frozen import dataclass
 from ..base import keys
-from ..widgets.search_marks import with_marks
+from ..base.themes import with_marks
 from ..word_search import place, search
 
 

@@ -25,13 +25,13 @@ from ..base import keys
 from ..base.base_app import Act
 from ..base.errors import clean
 from ..base.glyphs import Glyphs, glyphs_of
+from ..base.themes import with_marks
 from ..drawing.rows import whole_words
 from ..form.form_state import INFO, shown, to_text
 from ..reading import preset_files
 from ..reading.preset_files import GROUPS, Group, Listing, PresetFile
 from ..upstream.thread_imports import in_background
 from ..widgets.key_footer import KeyFooter
-from ..widgets.search_marks import with_marks
 from ..word_search import Hit, Place, best_first, place, search
 from .base import Header
 from .dialogs import UNDO_BINDINGS, Ask, UndoActions, complaining

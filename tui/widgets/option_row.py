@@ -18,10 +18,10 @@ from ...engine.units import named
 from ..base import keys
 from ..base.errors import clean
 from ..base.glyphs import glyphs_of
+from ..base.themes import with_marks
 from ..form.form_state import INFO, FormState, kind, to_text
 from ..form.option_search import around
 from ..word_search import Hit
-from .search_marks import with_marks
 
 LABEL_WIDTH, NARROW_LABEL_WIDTH = 22, 20
 FULL_WIDTH = 56  # a narrower row shows less

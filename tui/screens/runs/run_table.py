@@ -22,13 +22,12 @@ from ....engine.units import counted
 from ...base import keys
 from ...base.errors import clean
 from ...base.glyphs import Glyphs, glyphs_of
-from ...base.themes import colour, painted_colour
+from ...base.themes import colour, mark_cell, painted_colour
 from ...drawing.plot.curves import style_of
 from ...drawing.rows import fitting
 from ...reading.run_columns import COLUMNS, RunColumn, matching, ordered, usual
 from ...reading.run_list import Entry, folded, queue_first
 from ...widgets.key_footer import KeyHints
-from ...widgets.search_marks import mark_cell
 from ...widgets.table import Column, OpeningTable
 from ...word_search import Hit, best_first
 from ...wording.run import ASKED_FOR
