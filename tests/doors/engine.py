@@ -175,8 +175,9 @@ from gputui.engine.tune.search_space import Space
 from gputui.engine.tune.stages import BatchSize, STEP
 from gputui.engine.tune.tune_request import DECISION_SHARE, TimePlan
 from gputui.engine.tune.wide import storage, study
-from gputui.engine.tune.wide.search_axes import Combinations, axes_of, Axis as search_axes_Axis
 from gputui.engine.tune.wide.storage import StudyError
-from gputui.engine.tune.wide.study import Proposal, SettingsResult, Study
-from gputui.engine.tune.wide.wide_search import Place as wide_search_Place, measure_at_once, undisturbed
+from gputui.engine.tune.wide.study import Proposal, SettingsResult, Study, Axis as search_axes_Axis
+from gputui.engine.tune.wide.wide_search import (
+    Combinations, Place as wide_search_Place, axes_of, measure_at_once, undisturbed,
+)
 from gputui.engine.units import clock

@@ -76,8 +76,7 @@ from pathlib import Path
 from tests.tune.test_wide import asked
 from tests.support.proving import HERE
 from gputui.engine.tune.wide import study as members
-from gputui.engine.tune.wide.search_axes import Axis
-from gputui.engine.tune.wide.study import Study
+from gputui.engine.tune.wide.study import Axis, Study
 study = Study(sys.argv[1], "quickstart", Path(sys.argv[2]), members.common_properties(asked(), HERE, 2.0))
 study.join()
 study.ask([Axis("compile.steps_per_execution", (1, 2, 4))], lambda params: {})

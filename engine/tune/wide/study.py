@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,45 @@ from ...system.identity import Place
 from ...trials import SCREENING_SECONDS
 from ...trials.record import Limits
 from ...trials.trial_runner import LEAST_REPORTS
+from ..search_space import Settings
 from . import storage
-from .search_axes import Axis, Params
 from .storage import StudyError
 
+NEAR = 1.25  # factor; nearer numbers are the same for the sampler, but are measured as they are
+Params = Mapping[str, Any]  # a value for each axis
 COMMON, AXES = "gputui", "gputui_axes"  # attributes of a study
 MEMBER, SETTINGS, FOUND = "member", "settings", "found"  # attributes of a trial
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of an Optuna study: an option with rising `numbers`, or `choices`, settings by their label."""
+
+    name: str
+    numbers: Sequence[int] = ()
+    choices: Mapping[str, Settings] = field(default_factory=dict)
+
+    def settings(self, value: Any) -> Settings:
+        """Return the settings for a value of the study: the index of a number (from 0), or the label of a choice."""
+        return self.choices[value] if self.choices else {self.name: self.numbers[value]}
+
+    def value(self, effective: Mapping[str, Any]) -> Any:
+        """Return the study's value for these settings, of the nearest number. None if none is near or fits."""
+        if self.choices:
+            fitting = (label for label, of in self.choices.items() if all(effective[key] == of[key] for key in of))
+            return next(fitting, None)
+        requested = effective[self.name]
+        nearest = min(range(len(self.numbers)), key=lambda place: abs(math.log(self.numbers[place] / requested)))
+        return (
+            nearest if max(self.numbers[nearest], requested) / min(self.numbers[nearest], requested) <= NEAR else None
+        )
+
+    def __len__(self) -> int:
+        return len(self.choices or self.numbers)
+
+    @property
+    def keys(self) -> list[str]:
+        return list(next(iter(self.choices.values()))) if self.choices else [self.name]
 
 
 @dataclass(frozen=True)
