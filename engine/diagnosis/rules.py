@@ -73,16 +73,6 @@ def _gpu_waits(s: Measurements) -> bool:
     return not s.on_gpu or not s.gpu_full
 
 
-def _pauses_repeat(s: Measurements) -> bool:
-    # a single short evaluation may be slow by chance
-    return s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS
-
-
-def _slow_by_itself(s: Measurements) -> bool:
-    # neither the input nor other programs explain the slow steps
-    return s.windows >= ENOUGH_WINDOWS and (s.input_wait or 0) < 0.05 and not s.crowded
-
-
 def device_works(s: Measurements) -> bool:
     """Return True if the training device is busy. True on a CPU, as no figure shows it there."""
     return not s.on_gpu or s.gpu_works
@@ -155,7 +145,10 @@ _VERDICTS = (
         Rule("clock_gap", stragglers.CLOCK_APART, 0.20, "one GPU's clock is {value} below that of the others",
              "gputui", UNUSED, when=lambda s: s.gpus > 1),
     ), step="gpus"),
-    Verdict("slow_worker", "Slow worker", stragglers.worker_remedies, (
+    Verdict("slow_worker", "Slow worker",
+            lambda s: [f"compare the machine of {s.slow_worker} with the others: its CPUs, other programs on them, and "
+                       "the disk or network that it reads from; gputui diagnose of its own run names the slowest "
+                       "stage of its input"], (
         # Each step waits for the slowest worker; only the chief's run has the figures of all.
         Rule("worker_gap", stragglers.WAITS_APART, 0.30,
              "one waits {value} of its steps longer for input than the others",
@@ -169,12 +162,15 @@ _VERDICTS = (
              "DCGM (SM activity below 50 %), gputui", UNUSED, below=True, when=lambda s: s.kernels_run),
     )),
     Verdict("stalls", "Stalls", making.stalls, (
-        Rule("pauses", 0.15, 0.30, "evaluation and checkpoints take {value} of the time",
-             "gputui", LOST_TIME, when=_pauses_repeat),
+        # A single short evaluation may be slow by chance.
+        Rule("pauses", 0.15, 0.30, "evaluation and checkpoints take {value} of the time", "gputui", LOST_TIME,
+             when=lambda s: s.pauses_counted > 1 or (s.pauses or 0.0) * s.seconds >= LONG_PAUSE_SECONDS),
         Rule("busy_p5", 0.10, 0.10, "the GPU is busy, but at times only {value}",
              "SageMaker (p95 >= 70 %, p5 < 10 %)", UNUSED, below=True, when=lambda s: (s.busy_p95 or 0) >= 0.7),
+        # If neither the input nor other programs explain the slow steps.
         Rule("uneven", 3, 6, "one step in 20 takes {value} as long as usual, or longer",
-             "SageMaker (outliers), gputui", UNUSED, when=_slow_by_itself),
+             "SageMaker (outliers), gputui", UNUSED,
+             when=lambda s: s.windows >= ENOUGH_WINDOWS and (s.input_wait or 0) < 0.05 and not s.crowded),
     )),
     Verdict("low_clocks", "Low clocks", stragglers.clock_remedies, (
         Rule("clock_share", 0.75, 0.60, "the GPU runs at {value} of its highest clock",

@@ -126,13 +126,6 @@ def worker_figures(readings: Collection[WorkerReadings]) -> dict[str, Any]:
     return {"worker_gap": gap, "slow_worker": name, "slow_worker_wait": means[slowest]}
 
 
-def worker_remedies(s: Measurements) -> Iterator[str]:
-    yield (
-        f"compare the machine of {s.slow_worker} with the others: its CPUs, other programs on them, and the "
-        "disk or network that it reads from; gputui diagnose of its own run names the slowest stage of its input"
-    )
-
-
 # ---- the exchange of gradients --------------------------------------------------------------------
 
 

@@ -52,15 +52,11 @@ def of_request(request: Request, here: Machine) -> Names:
     return frozenset() if not all(gpus) else frozenset().union(*gpus)
 
 
-def overlap(ours: Collection[str], theirs: Collection[str]) -> bool:
-    """Return True if two trainings share a device, by names of GPUs; none means the CPU, which all share."""
-    return not ours or not theirs or bool(set(ours) & set(theirs))
-
-
 def other_training(ours: Collection[str], here: Machine, but: Path | None = None) -> str:
     """Return a training or proof, not the folder `but`, that shares a device with `ours`, in words."""
     active = chain(_of_this_home(here, but), _of_other_homes(here, but))
-    return next((what for what, theirs in active if overlap(ours, theirs)), "")
+    # no names of GPUs mean the CPU, which all share
+    return next((what for what, theirs in active if not ours or not theirs or set(ours) & theirs), "")
 
 
 def blocks(request: Request, here: Machine, but: Path | None = None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from ..trials import sweep_record
 from ..trials.change_texts import changes as changed
 from ..trials.significance import student
-from ..trials.sweep_record import DONE, FAILED, PAUSED, PROOF, RISK, SEARCH, Rival, Sweep, SweepTrial
+from ..trials.sweep_record import DONE, FAILED, PAUSED, PROOF, RISK, Rival, Sweep, SweepTrial
 from .trainings import NOT_FINITE
 
 LEAST_SEEDS = 3  # with two, a metric in few steps, such as an accuracy of 100 samples, is too often sure by chance
@@ -115,15 +115,6 @@ def best_paused(trials: Iterable[SweepTrial], higher: bool) -> SweepTrial | None
         return -highest, _badness(group, common - 1, higher) if common else math.inf, len(trial.rungs)
 
     return min(paused, key=place, default=(None, None))[1]
-
-
-def saved_epochs(trials: Iterable[SweepTrial], ends: Sequence[int], epochs: int) -> int:
-    """Return the number of epochs that were not trained because trials have ended at a rung."""
-    return sum(
-        epochs - ends[len(trial.rungs) - 1]
-        for trial in trials
-        if trial.part == SEARCH and trial.rungs and trial.state not in (DONE, FAILED)
-    )
 
 
 def _without_failure(trials: Iterable[SweepTrial]) -> list[list[SweepTrial]]:

@@ -443,8 +443,9 @@ class SweepLoop:
         sweep.best, sweep.compared = sweep.finalists[0], choice["compared"]
         whole = [trial.seconds for trial in sweep.trials if trial.state == DONE and trial.seconds is not None]
         if settings.rungs and whole:
-            epochs = self._epochs({})
-            skipped = decision.saved_epochs(sweep.trials, settings.rungs, epochs)
+            epochs, ended = self._epochs({}), [trial for trial in sweep.trials if trial.part == SEARCH and trial.rungs]
+            cut = [trial for trial in ended if trial.state not in (DONE, FAILED)]  # at a rung
+            skipped = sum(epochs - settings.rungs[len(trial.rungs) - 1] for trial in cut)
             sweep.seconds_saved = skipped * statistics.fmean(whole) / epochs
         self._is_in_vain()
         self._record.write("the search has ended")

@@ -180,12 +180,6 @@ class Study:
         ended = [result.found for result in self.known() if result.found]
         return sorted(ended, key=lambda measured: -(measured.speed or 0.0))
 
-    def best_of_others(self) -> SettingsResult | None:
-        """Return the fastest result of another member. None if there is none."""
-        theirs = (result.found for result in self.known() if result.found and result.member != self.member)
-        good = (result for result in theirs if result.outcome == "ok")
-        return max(good, key=lambda measured: measured.speed or 0.0, default=None)
-
     def learn(self, params: Params, result: SettingsResult, space: Sequence[Axis]) -> None:
         """Add the result of settings that were not proposed; `params` is their value on each axis of `space`."""
         from optuna.trial import TrialState, create_trial

@@ -95,7 +95,9 @@ class WideSearch:
                     self._study.learn(params, self._settings_result(candidate), self._axes)
 
     def _measure_settings_of_others(self) -> None:
-        other = self._study.best_of_others()
+        theirs = [known.found for known in self._study.known() if known.found and known.member != self._study.member]
+        good = (result for result in theirs if result.outcome == "ok")
+        other = max(good, key=lambda result: result.speed or 0.0, default=None)
         mine = [dict(each.settings) for each in self._screening.search.candidates if not each.without_input]
         least = (1 + LEAST_GAIN) * self._screening.best.speed
         if other and other.settings not in mine and (other.speed or 0.0) > least:
