@@ -146,17 +146,15 @@ class OptionRow:
 
 @dataclass(frozen=True)
 class FigureRow:
-    """A figure of each run, with `changes` from the first run (0.05: 5 % more; of a `share` plain differences) and the
-    `noise`, the largest spread among repeats. `more_is_better` is None if neither is.
-    """
+    """A figure of each run, and its difference from the first run."""
 
     key: str
     label: str
     unit: str
-    more_is_better: bool | None
+    more_is_better: bool | None  # None: neither is
     values: tuple[float | None, ...]
-    changes: tuple[float | None, ...]
-    noise: float | None
+    changes: tuple[float | None, ...]  # from the first run (0.05: 5 % more; of a `share` plain differences)
+    noise: float | None  # the largest spread among repeats
 
     def exceeds_noise(self, position: int) -> bool | None:
         """Return True if the run at `position` differs from the first by more than the noise. None: not known."""
@@ -166,21 +164,19 @@ class FigureRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of runs, the baseline (its `choice` in words) first. Repeats have the same number in `groups`.
-    `notes` are about figures that cannot be compared and runs left out. `code` compares the users' own code.
-    """
+    """The comparison of runs, the baseline first."""
 
     baseline: str
-    choice: Choice
+    choice: Choice  # of the baseline
     runs: tuple[str, ...]
     states: tuple[str, ...]
-    groups: tuple[int, ...]
+    groups: tuple[int, ...]  # repeats have the same number
     options: tuple[OptionRow, ...]
     figures: tuple[FigureRow, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # about figures that cannot be compared and runs left out
     titles: tuple[Title, ...] = ()
     versions: tuple[OptionRow, ...] = ()
-    code: CodeRow | None = None
+    code: CodeRow | None = None  # of the users' own code
     names: tuple[str, ...] = ()
     over_seeds: tuple[SeedGroup, ...] = ()
 

@@ -28,12 +28,9 @@ def mean(readings: Iterable[Reading], name: str) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """The figures of a run; `options` by `group.name`. Waits, `python_share` and `compute_share` are shares of the step
-    time, `pauses` of the time since the first step, without one-time work. `busy_*` is the GPUs' utilization;
-    `sm_active`, `tensor_active` and `dram_active` are shares of the time. `throttle` has NVML's reasons.
-    """
+    """The figures of a run. Waits and the shares of Python and computing are shares of the step time."""
 
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # by `group.name`
     on_gpu: bool = False
     gpus: int = 0  # GPUs that train
     idle_gpus: int = 0  # visible GPUs that no program uses
@@ -63,13 +60,13 @@ class Measurements:
     compute_share: float | None = None  # the graph: kernels, copies to the device, exchange, gaps between them
     transfer: float | None = None  # the copy of a batch to a GPU, as a share of the step
     device_batches: int | None = None  # batches that are copied to each GPU ahead of their step
-    pauses: float | None = None
+    pauses: float | None = None  # share of the time since the first step, without one-time work
     pauses_counted: int = 0  # the number of evaluations or of checkpoints, whichever is larger
     traces: int | None = None
     stages: tuple[Mapping[str, Any], ...] = ()
     buffer_fill: float | None = None
     ablation: float | None = None  # share of the step that the input costs (measured by separate trials)
-    busy_mean: float | None = None
+    busy_mean: float | None = None  # the GPUs' utilization
     busy_p5: float | None = None
     busy_p95: float | None = None
     busy_gap: float | None = None  # difference between the most and the least busy GPU
@@ -85,7 +82,7 @@ class Measurements:
     exchanged: str = ""  # the size of the gradients, in words
     exchange_rate: str = ""
     hosts: tuple[str, ...] = ()  # the hosts of the workers
-    sm_active: float | None = None
+    sm_active: float | None = None  # share of the time, as the next two
     tensor_active: float | None = None
     dram_active: float | None = None
     nvlink: bool | None = None  # whether anything has passed between the GPUs over NVLink
@@ -98,7 +95,7 @@ class Measurements:
     clocks_set_by: tuple[str, ...] = ()  # application clocks and others that a person has set
     gpu_indexes: tuple[int, ...] = ()  # NVML's, of the GPUs that train
     throttled: float | None = None  # share of the time, by heat and other faults
-    throttle: tuple[str, ...] = ()
+    throttle: tuple[str, ...] = ()  # NVML's reasons
     gpu_neighbours: tuple[str, ...] = ()  # other programs that use much memory of these GPUs
     mfu: float | None = None
     memory_peak: float | None = None  # share of what TensorFlow may take of a GPU's memory, by its allocator

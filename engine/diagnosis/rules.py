@@ -25,19 +25,16 @@ FAULT, LOST_TIME, UNUSED, LIMIT, SUPPORTING = range(5)
 
 @dataclass(frozen=True)
 class Rule:
-    """A figure of Measurements that counts from `notable` on, and decides for the verdict `word` from `strong` on
-    (`below`: under them), if `when` holds. `rank` orders verdicts: faults, lost time (the largest first), unused
-    devices, limits. SUPPORTING rules only explain another symptom and add confidence.
-    """
+    """A figure of Measurements that counts for a verdict from `notable` on, and decides for it from `strong` on."""
 
     measurement: str
     notable: float
     strong: float
     text: str
     source: str
-    rank: int
-    below: bool = False
-    when: Callable[[Measurements], bool] = lambda _s: True
+    rank: int  # faults, lost time (the largest first), unused devices, limits; SUPPORTING: it only adds confidence
+    below: bool = False  # it counts and decides under the thresholds
+    when: Callable[[Measurements], bool] = lambda _s: True  # it holds
     verdict: str = ""
 
     @property
@@ -54,16 +51,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict: its word, label, remedies (a text is advice at the `step`) and rules; `endings` of its sentence, the
-    longest that fits is added.
-    """
+    """A verdict of the diagnosis."""
 
     word: str
     label: str
-    remedies: Callable[[Measurements], Iterable[Remedy | str]] = lambda _s: ()
+    remedies: Callable[[Measurements], Iterable[Remedy | str]] = lambda _s: ()  # a text is advice
     rules: tuple[Rule, ...] = ()
-    endings: Callable[[Measurements], list[str]] = lambda _s: []
-    step: Step = "device"
+    endings: Callable[[Measurements], list[str]] = lambda _s: []  # of its sentence; the longest that fits is added
+    step: Step = "device"  # of advice
 
 
 def _gpu_waits(s: Measurements) -> bool:

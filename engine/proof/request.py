@@ -30,23 +30,20 @@ class ProofError(RunError):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a proof of `kind` (KINDS in trials/kinds.py) measures. `preset` is YAML with every value, and relative
-    paths start from `folder`. `ablation_repeats` are pairs with and without input, `limit_seconds` the time after which
-    no comparison may end, and `run` the run whose remedies are tried.
-    """
+    """What a proof measures."""
 
-    kind: str
+    kind: str  # one of KINDS in trials/kinds.py
     preset_name: str
-    preset: str
-    folder: str
+    preset: str  # YAML with every value
+    folder: str  # where relative paths start
     seed: int
     repeats: int = LEAST_REPEATS
     measure_seconds: float = TRIAL_SECONDS
     source: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
-    ablation_repeats: int = 0
+    ablation_repeats: int = 0  # pairs with and without input
     profile: bool = False  # a separate trial, whose steps TensorFlow profiles
-    limit_seconds: float | None = None
+    limit_seconds: float | None = None  # the time after which no comparison may end
     run: str | None = None  # the run whose remedies are tried
     search: Limits | None = None  # of a `tune`
     scaling: record.ScalingSettings | None = None  # of a `scaling`

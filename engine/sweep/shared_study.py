@@ -296,16 +296,14 @@ def key_of(trial: SweepTrial) -> str:
 
 @dataclass
 class Claim:
-    """The claim of a member to a trial. `host` is its machine, `run` the run there, and `report` what it has reported
-    of the trial: the fields REPORTED, empty before its first report.
-    """
+    """The claim of a member to a trial."""
 
     token: str
     member: str
-    host: str
-    run: str
+    host: str  # the member's machine
+    run: str  # the run there
     part: str
-    report: Mapping[str, Any] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)  # the fields REPORTED; empty before the first report
 
     @property
     def state(self) -> str:
@@ -314,15 +312,13 @@ class Claim:
 
 @dataclass
 class Claims:
-    """The state of a shared sweep, which follows from the order of its entries alone: of two claims the earlier counts,
-    so that nobody locks anything. `choice` has the finalists, None during the search; `code` hashes of own code.
-    """
+    """The state of a shared sweep. Of two claims the earlier counts, so that nobody locks anything."""
 
     definition: Mapping[str, Any] | None = None
     settings: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     claims: dict[str, Claim] = field(default_factory=dict)
-    choice: Mapping[str, Any] | None = None
-    code: dict[str, tuple[str, str]] = field(default_factory=dict)
+    choice: Mapping[str, Any] | None = None  # of finalists; None during the search
+    code: dict[str, tuple[str, str]] = field(default_factory=dict)  # host and hash of each file of own code
     count: int = 0
 
     def take(self, entry: Mapping[str, Any]) -> None:

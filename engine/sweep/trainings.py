@@ -61,14 +61,12 @@ OUT_OF_MEMORY, TIMEOUT = "oom", "timeout"  # states of a run, which are causes a
 
 @dataclass(frozen=True)
 class Look:
-    """A training as its files show it: a state of a trial, ABSENT without a folder, or HELD in the queue. `epochs` has
-    the figures of each ended epoch. `error` is also why it is held or waits.
-    """
+    """A training as its files show it."""
 
-    state: str
-    epochs: Sequence[Figures] = field(default=())
+    state: str  # of a trial, ABSENT without a folder, or HELD in the queue
+    epochs: Sequence[Figures] = field(default=())  # the figures of each ended epoch
     seconds: float | None = None
-    error: str = ""
+    error: str = ""  # also why it is held or waits
     cause: str = ""
     epoch_seconds: float | None = None
 

@@ -38,10 +38,7 @@ class _ChangedFailed(Exception):
 
 @dataclass
 class Comparing:
-    """Measures pairs of trials of the presets `a` and `b`; `gains` are shares (0.05: b is 5 % faster). With
-    `may_end_early`, two pairs are enough if they agree by far. `in_vain` returns why the change has no effect in a
-    successful trial of side b; empty if it has.
-    """
+    """Measures pairs of trials of the presets `a` and `b`."""
 
     bench: Measures
     comparison: Comparison
@@ -50,9 +47,9 @@ class Comparing:
     repeats: int
     report: Callable[[str], None]
     first_a: Trial | None = None  # a trial of side a that was just measured
-    may_end_early: bool = False
-    in_vain: Callable[[Trial], str] = lambda _trial: ""
-    gains: list[float] = field(default_factory=list)
+    may_end_early: bool = False  # two pairs are enough if they agree by far
+    in_vain: Callable[[Trial], str] = lambda _trial: ""  # why the change does nothing in a trial of side b
+    gains: list[float] = field(default_factory=list)  # shares (0.05: b is 5 % faster)
     _failures: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
 
     def measure(self) -> list[float]:

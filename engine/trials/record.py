@@ -73,47 +73,41 @@ LOSS_DECISIONS = ("no worse", "worse", "not judged", "failed")
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The limits of a search, None for none. `only` are its stages, `leave` the options that keep their values, and
-    `precisions` None for those with instructions. `wide` lets Optuna combine options `after` or `instead` of the
-    ordered search, in `study`, a file or URL (None: a file in the search's folder).
-    """
+    """The limits of a search, None for none."""
 
     minutes: float = 10.0
-    only: Sequence[str] = STAGES
-    leave: Sequence[str] = ()
+    only: Sequence[str] = STAGES  # its stages
+    leave: Sequence[str] = ()  # options that keep their values
     memory_bytes: int | None = None
     largest_batch: int | None = None
-    precisions: Sequence[str] | None = None
+    precisions: Sequence[str] | None = None  # None: those for which there are instructions
     avoid_precisions: Sequence[str] = ()
     learning_rate: str = "keep"  # with a larger batch: keep, linear or sqrt
     warmup_steps: int | None = None  # with a scaled learning rate
     allow_worse_loss: bool = False
-    wide: str | None = None
-    study: str | None = None
+    wide: str | None = None  # Optuna combines options `after` or `instead` of the ordered search
+    study: str | None = None  # a file or URL; None: a file in the search's folder
     study_name: str | None = None
     dry_run: bool = False  # only predict the memory
 
 
 @dataclass(kw_only=True)
 class Candidate:
-    """Settings (changes of the preset) that were measured, or left out. `tried` are the changes of the best settings at
-    that time, `gain` is over these (0.05: 5 % faster; combined with `gain_by_waits`) with the standard error `spread`.
-    `without_input`: on one repeated batch. `decision` is `kept`, `rejected`, `failed`, `measured` or `left out`.
-    """
+    """Settings that were measured, or left out."""
 
     stage: str
-    settings: Mapping[str, Any]
-    tried: Mapping[str, Any]
+    settings: Mapping[str, Any]  # changes of the preset
+    tried: Mapping[str, Any]  # changes of the best settings at that time
     reason: str = ""
-    without_input: bool = False
+    without_input: bool = False  # measured on one repeated batch
     trials: list[Trial] = field(default_factory=list)
     samples_per_second: float | None = None
-    gain: float | None = None
+    gain: float | None = None  # over the best settings (0.05: 5 % faster), combined with that by waits
     gain_by_waits: float | None = None
-    spread: float | None = None
+    spread: float | None = None  # its standard error
     predicted_bytes: int | None = None
     peak_bytes: int | None = None
-    decision: str = "running"
+    decision: str = "running"  # in the end kept, rejected, failed, measured or left out
     why: str = ""
 
     @property
@@ -123,33 +117,28 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPoint:
-    """The memory that trials with one batch size (of one replica) took, and its prediction. On a GPU `peak_bytes`
-    leaves out the first step, in which cuDNN tries its algorithms.
-    """
+    """The memory that trials with one batch size (of one replica) took, and its prediction."""
 
     batch_size: int
-    peak_bytes: int | None  # None: it ran out of memory
+    peak_bytes: int | None  # None: out of memory; on a GPU without the first step, in which cuDNN tries algorithms
     predicted_bytes: int | None = None
     first_step_bytes: int | None = None
 
 
 @dataclass(kw_only=True)
 class Memory:
-    """A line over the batch of one replica, of `allocator` (fullest device), `process` (host) or `address_space`.
-    `largest_batch` is predicted, or sure if `at_least`, to fit; `fits` and `too_large` were trained. `predicted_bytes`
-    and `first_step_bytes` are for the preset's `batch_size` (None: own code makes batches).
-    """
+    """A line of memory over the batch size of one replica."""
 
-    of: str
+    of: str  # `allocator` (the fullest device), `process` (on the host) or `address_space`
     limit_bytes: int | None = None
     base_bytes: float | None = None
     bytes_per_sample: float | None = None
-    largest_batch: int | None = None
-    fits: int | None = None
-    too_large: int | None = None
-    batch_size: int | None = None
-    predicted_bytes: int | None = None
-    first_step_bytes: int | None = None
+    largest_batch: int | None = None  # predicted to fit, or sure to if `at_least`
+    fits: int | None = None  # was trained
+    too_large: int | None = None  # has run out of memory
+    batch_size: int | None = None  # the preset's; None: own code makes batches
+    predicted_bytes: int | None = None  # of this batch size
+    first_step_bytes: int | None = None  # of this batch size
     at_least: bool = False
     most_batch: int | None = None
     limit_is_asked: bool = False
@@ -159,57 +148,49 @@ class Memory:
 
 @dataclass(kw_only=True)
 class LossCheck:
-    """The loss with some settings (side b) and with the preset (side a) after the same number of samples, of
-    `validation` or `training`. It is clearly worse if too high in every pair; `worse_from` is the limit for the mean
-    `loss_b`.
-    """
+    """The loss with some settings (side b) and with the preset (side a) after the same number of samples."""
 
     settings: Mapping[str, Any]
-    of: str = ""
+    of: str = ""  # `validation` or `training`
     samples: int | None = None
     passes: int | None = None  # whole passes over the data; None: a part of the first pass
     trials: list[Trial] = field(default_factory=list)
     loss_a: float | None = None
     loss_b: float | None = None
-    worse_from: float | None = None
-    decision: str = "running"  # in the end one of LOSS_DECISIONS
+    worse_from: float | None = None  # the limit for the mean `loss_b`
+    decision: str = "running"  # in the end one of LOSS_DECISIONS; worse if the loss is too high in every pair
     why: str = ""
 
 
 @dataclass(kw_only=True)
 class StudyState:
-    """The state of the Optuna study of a wide search, with `trials` of all `members`. `at_once` trials are measured at
-    the same time, each on its own GPU. `note` says why the study failed.
-    """
+    """The state of the Optuna study of a wide search."""
 
     storage: str
     name: str
-    trials: int = 0
+    trials: int = 0  # of all members
     of_others: int = 0
     members: int = 1
-    at_once: int = 1
-    note: str = ""
+    at_once: int = 1  # trials that are measured at the same time, each on its own GPU
+    note: str = ""  # why the study failed
 
 
 @dataclass(kw_only=True)
 class Search:
-    """The results of a search. `best` are the fastest settings so far, `ceiling` is their speed without input,
-    `best_speed` with it (samples per second). `noise` is the relative spread of repeated measurements (0.03: 3 %).
-    `unproved` settings seemed faster, but no pairs have proved it.
-    """
+    """The results of a search."""
 
     limits: Limits
     stage: str = ""
     candidates: list[Candidate] = field(default_factory=list)
-    best: dict[str, Any] = field(default_factory=dict)
-    best_speed: float | None = None
+    best: dict[str, Any] = field(default_factory=dict)  # the fastest settings so far
+    best_speed: float | None = None  # of these, with their input, in samples per second
     before_speed: float | None = None
-    ceiling: float | None = None
-    noise: float | None = None
+    ceiling: float | None = None  # their speed without input
+    noise: float | None = None  # the relative spread of repeated measurements (0.03: 3 %)
     memory: Memory | None = None
     study: StudyState | None = None  # of a wide search
     losses: list[LossCheck] = field(default_factory=list)
-    unproved: dict[str, Any] = field(default_factory=dict)
+    unproved: dict[str, Any] = field(default_factory=dict)  # settings that seemed faster, which no pairs have proved
     learning: str = ""  # the consequences that the search has drawn from the losses
     rate_fixed: str = ""  # why the learning rate cannot be scaled
 
@@ -230,26 +211,23 @@ class RateSettings:
 
 @dataclass(kw_only=True)
 class RateTest:
-    """A range test: the curve of the ramp (a loss is None if not finite), `smoothed` until it diverges, and pairs of
-    the preset's rate (side a) and the suggestion (side b) on seeds after `seed`. `gains` are the loss of a divided by
-    that of b, minus 1, after `samples`. `of` is `validation` or `training`.
-    """
+    """A range test: a ramp, and pairs of the preset's rate (side a) and the suggestion (side b)."""
 
     settings: RateSettings
-    before: float
-    seed: int | None = None
+    before: float  # the preset's rate
+    seed: int | None = None  # of the ramp; the pairs have those after it
     ramp: list[Trial] = field(default_factory=list)
     rates: Sequence[float] = ()
-    losses: Sequence[float | None] = ()
-    smoothed: Sequence[float] = ()
+    losses: Sequence[float | None] = ()  # None if not finite
+    smoothed: Sequence[float] = ()  # until it diverges
     lowest_at: float | None = None
     suggested: float | None = None
     reason: str = ""
-    of: str = ""
+    of: str = ""  # `validation` or `training`
     samples: int | None = None
     passes: int | None = None
     trials: list[Trial] = field(default_factory=list)
-    gains: list[float] = field(default_factory=list)
+    gains: list[float] = field(default_factory=list)  # the loss of a divided by that of b, minus 1, after `samples`
     loss_a: float | None = None
     loss_b: float | None = None
     decision: str = "running"  # one of RATE_DECISIONS
@@ -272,21 +250,16 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingSettings:
-    """The settings to measure, one for each number of replicas or of copies, in rising order. `keep` is the batch size
-    that stays the same: `per-replica` or `global`. `shared` says what replicas without a device of their own share.
-    """
+    """The settings to measure, one for each number of replicas or of copies, in rising order."""
 
     settings: Sequence[Setting]
-    keep: str = KEEPS[0]
-    shared: str = ""  # for example "replicas share a GPU"
+    keep: str = KEEPS[0]  # the batch size that stays the same: `per-replica` or `global`
+    shared: str = ""  # by replicas without a device of their own, such as "replicas share a GPU"
 
 
 @dataclass(kw_only=True)
 class Point:
-    """The result with one number of replicas or copies: medians, of several copies for all together. `speedup` and
-    `efficiency` are medians over the rounds of the samples per second divided by those of one in the same round, and of
-    that divided by the number; `spread` is the standard deviation. `decision` is `running`, `measured` or `failed`.
-    """
+    """The result with one number of replicas or copies: medians, of several copies for all together."""
 
     replicas: int
     changes: Mapping[str, Any]
@@ -295,11 +268,11 @@ class Point:
     samples_per_second: float | None = None
     step_ms: float | None = None
     input_wait: float | None = None
-    speedup: float | None = None
-    efficiency: float | None = None
-    spread: float | None = None
+    speedup: float | None = None  # median of the samples per second divided by those of one in the same round
+    efficiency: float | None = None  # the same divided by the number
+    spread: float | None = None  # the standard deviation of the efficiencies
     xla: bool | None = None
-    decision: str = "running"
+    decision: str = "running"  # in the end `measured` or `failed`
     why: str = ""
     copies: int = 1
 
@@ -370,19 +343,16 @@ class Learning:
 
 @dataclass(kw_only=True)
 class Comparison:
-    """Side a, the baseline, and side b, the baseline with `changes`, tried for `reason` in a `step` of the training.
-    `gain` is the median of the pairs (0.05: b is 5 % faster), `spread` the standard deviation of log(1 + gain), and
-    `expected_gain` a factor (1.05). `decision` is `running` at first.
-    """
+    """Side a, the baseline, and side b, the baseline with `changes`."""
 
     changes: Mapping[str, Any]
-    reason: str = ""
-    expected_gain: float | None = None
-    step: str = ""
+    reason: str = ""  # for which it was tried
+    expected_gain: float | None = None  # a factor (1.05)
+    step: str = ""  # of the training
     verdict_before: str | None = None
     trials: list[Trial] = field(default_factory=list)
-    gain: float | None = None
-    spread: float | None = None
+    gain: float | None = None  # the median of the pairs (0.05: b is 5 % faster)
+    spread: float | None = None  # the standard deviation of log(1 + gain)
     decision: str = "running"
     why: str = ""
     learning: Learning | None = None
@@ -420,14 +390,11 @@ class Comparison:
 
 @dataclass(kw_only=True)
 class Ablation:
-    """The share of a step that the input costs, by trials as they are (side a) and on one repeated batch (side b): 1 -
-    time of a step on the repeated batch / time of a real step. `input_wait` is the median share that the real trials
-    measured.
-    """
+    """The cost of the input by trials as they are (side a) and on one repeated batch (side b)."""
 
     trials: list[Trial]
-    input_cost: float | None = None
-    input_wait: float | None = None
+    input_cost: float | None = None  # 1 - time of a step on the repeated batch / time of a real step
+    input_wait: float | None = None  # the median share that the real trials measured
     stages: Sequence[StageTiming] = ()
     why: str = ""
 

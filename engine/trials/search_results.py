@@ -54,12 +54,10 @@ def limit_seconds(data: Record) -> float | None:
 
 @dataclass(kw_only=True)
 class Ranked(Candidate):
-    """A row of the leaderboard: a candidate with its `number` in the order of the search (-1: the preset). A side that
-    was measured in pairs has a lower number, and in `since_start` its gain against the preset (0.05: 5 % faster).
-    """
+    """A row of the leaderboard."""
 
-    number: int
-    since_start: float | None = None
+    number: int  # in the order of the search; -1: the preset, and lower ones: a side that was measured in pairs
+    since_start: float | None = None  # of such a side: its gain against the preset (0.05: 5 % faster)
 
     @property
     def interval(self) -> Interval | None:
@@ -161,15 +159,12 @@ def _is_undone(candidate: Candidate, data: Record) -> bool:
 
 @dataclass(frozen=True)
 class Brought:
-    """The gain of the options of a stage (0.05: 5 % faster), of the best candidate if nothing was kept, None if it is
-    in the row of a combination. `settings` are the kept values. `state` is kept, not chosen (faster in trials, but
-    refused at the end), nothing, trying, to come or not tried.
-    """
+    """What the options of a stage have gained."""
 
     stage: str
-    state: str
-    settings: Mapping[str, Any]
-    gain: float | None = None
+    state: str  # kept, not chosen (faster in trials, but refused at the end), nothing, trying, to come or not tried
+    settings: Mapping[str, Any]  # the kept values
+    gain: float | None = None  # 0.05: 5 % faster; of the best candidate if nothing was kept; None: see a combination
     spread: float | None = None
     without_input: bool = False  # measured on one repeated batch
 

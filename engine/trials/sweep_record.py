@@ -31,24 +31,19 @@ RISK = 0.03
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """A swept option (`group.name`, or `workload.args.NAME` of own code): its `values`, or the range from `low` to
-    `high`, divided by equal factors if `log`, of whole numbers if `whole`.
-    """
+    """A swept option with its `values`, or the range from `low` to `high`."""
 
-    key: str
+    key: str  # `group.name`, or `workload.args.NAME` of own code
     values: Sequence[Any] = ()
     low: float | None = None
     high: float | None = None
-    log: bool = False
-    whole: bool = False
+    log: bool = False  # divided by equal factors
+    whole: bool = False  # only whole numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepSettings:
-    """What a sweep is to do. `ahead` trials wait in the queue besides the `parallel` ones. `rungs` are the epochs after
-    which one of `factor` goes on. `finalists` train again with `proof_seeds` fresh seeds. `one_gpu_each`: trials that
-    name no GPU get a free one. `anyway`: CPU trainings outside of the queue are not waited for.
-    """
+    """What a sweep is to do."""
 
     axes: Sequence[Axis]
     metric: str
@@ -56,77 +51,71 @@ class SweepSettings:
     minutes: float = 60.0
     seeds: int = 1
     proof_seeds: int = 5
-    finalists: int = 2
+    finalists: int = 2  # train again with `proof_seeds` fresh seeds
     sampler: str = SAMPLERS[0]
     most_trials: int | None = None
     parallel: int = 1
-    ahead: int = 1
-    rungs: Sequence[int] = ()
+    ahead: int = 1  # trials that wait in the queue besides the `parallel` ones
+    rungs: Sequence[int] = ()  # epochs after which one of `factor` goes on
     factor: int = 3
-    one_gpu_each: bool = False
+    one_gpu_each: bool = False  # trials that name no GPU get a free one
     study: str | None = None
     study_name: str | None = None
     member: str = ""
-    anyway: bool = False
+    anyway: bool = False  # CPU trainings outside of the queue are not waited for
 
 
 @dataclass(kw_only=True)
 class SweepTrial:
-    """One training, a run with the id `run`. `value` and `rungs` are the metric at the end and after rungs, `until` the
-    epoch of its next pause, `whole_seconds` expected until it has ended (Unix time `ended_t`). `crashes` were repeated
-    launches, `failures` those before a resume. `on` is another member's machine. `digest` hashes all figures.
-    """
+    """One training, which is a run."""
 
-    run: str
+    run: str  # its id
     changes: Mapping[str, Any]
     seed: int
     part: str = SEARCH
     state: str = PLANNED
-    value: float | None = None
-    rungs: list[float | None] = field(default_factory=list)
-    until: int | None = None
+    value: float | None = None  # the metric at the end
+    rungs: list[float | None] = field(default_factory=list)  # the metric after rungs
+    until: int | None = None  # the epoch of its next pause
     seconds: float | None = None
-    whole_seconds: float | None = None
-    ended_t: float | None = None
+    whole_seconds: float | None = None  # expected until it has ended
+    ended_t: float | None = None  # Unix time
     error: str = ""
     cause: str = ""
-    crashes: int = 0
-    failures: int = 0
-    on: str = ""
-    digest: str = ""
+    crashes: int = 0  # repeated launches
+    failures: int = 0  # before a resume
+    on: str = ""  # another member's machine
+    digest: str = ""  # a hash of all figures
 
 
 @dataclass(kw_only=True)
 class Rival:
-    """The comparison of the best setting with another on fresh seeds: how much better it is for each seed, the mean
-    with half of its confidence interval, and `better`, `worse` or `undecided`.
-    """
+    """The comparison of the best setting with another on fresh seeds."""
 
     changes: Mapping[str, Any]
-    differences: list[float] = field(default_factory=list)
+    differences: list[float] = field(default_factory=list)  # how much better the best setting is, for each seed
     mean: float | None = None
-    half_width: float | None = None
+    half_width: float | None = None  # half of the confidence interval of the mean
     mean_of_rival: float | None = None
-    decision: str = "undecided"
+    decision: str = "undecided"  # `better`, `worse` or `undecided`
     why: str = ""
 
 
 @dataclass(kw_only=True)
 class Sweep:
-    """The trials and the result of a sweep. `searched` and `proved` are the mean metric of `best` in the search and on
-    fresh seeds. `without_effect` are swept options whose values all gave the same figures, digit for digit.
-    """
+    """The trials and the result of a sweep."""
 
     settings: SweepSettings
     trials: list[SweepTrial] = field(default_factory=list)
     best: dict[str, Any] | None = None
     winner: dict[str, Any] | None = None
-    searched: float | None = None
-    proved: float | None = None
+    searched: float | None = None  # the mean metric of `best` in the search
+    proved: float | None = None  # the same on fresh seeds
     rivals: list[Rival] = field(default_factory=list)
     finalists: list[dict[str, Any]] = field(default_factory=list)  # of the search, the best one first
     compared: int = 0  # settings among which `best` was chosen
     seconds_saved: float | None = None  # by the halving, of one device
+    # Options whose values all gave the same figures, digit for digit.
     without_effect: list[str] = field(default_factory=list)
 
 

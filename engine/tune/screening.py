@@ -62,13 +62,11 @@ CLEAR = 2.0  # standard errors
 
 @dataclass(frozen=True)
 class Best:
-    """The fastest settings so far, as changes of the original preset, and their trials, which are with or without the
-    input as the candidates of the present stage are.
-    """
+    """The fastest settings so far, and their trials."""
 
     preset: Preset
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    measured: Candidate | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # changes of the original preset
+    measured: Candidate | None = None  # with or without the input, as candidates of the present stage
 
     @property
     def trials(self) -> list[Trial]:

@@ -33,13 +33,11 @@ CACHED = {"input.cache": "memory"}
 
 @dataclass(frozen=True)
 class Space:
-    """The settings that a search tries on this machine. `started` is the event of the baseline's trial that says how
-    the training was built.
-    """
+    """The settings that a search tries on this machine."""
 
     limits: Limits
     machine: Machine
-    started: Started
+    started: Started  # how the training was built in the baseline's trial
 
     @property
     def on_gpu(self) -> bool:

@@ -129,18 +129,15 @@ LONGEST_MINUTES = 24 * 60
 
 @dataclass(frozen=True)
 class TimePlan:
-    """Divides the seconds of a search (`limit`). `trial` and `pair_trial` are the seconds of a trial, `repeats` the
-    requested pairs, `source` where the times are from (empty: the search itself), `all_changes` the usual number of
-    changes to try, None for a wide search, which uses all its time.
-    """
+    """Divides the seconds of a search."""
 
-    limit: float
-    trial: float
-    pair_trial: float
-    repeats: int
+    limit: float  # all seconds
+    trial: float  # the seconds of a trial
+    pair_trial: float  # those of a trial of a pair
+    repeats: int  # the requested pairs
     compares_losses: bool = True
-    source: str = ""
-    all_changes: int | None = None
+    source: str = ""  # where the times are from; empty: the search itself
+    all_changes: int | None = None  # the usual number of changes; None: a wide search, which uses all its time
 
     @classmethod
     def of(cls, limits: Limits, trial: float, measure_seconds: float, repeats: int) -> TimePlan:

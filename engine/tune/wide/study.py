@@ -67,13 +67,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class SettingsResult:
-    """The result of settings in a study. `outcome` is `ok`, the outcome of the last trial, `memory` (too much was
-    predicted) or `left out`. `speed` is in samples per second.
-    """
+    """The result of settings in a study."""
 
     settings: Mapping[str, Any]
-    outcome: str
-    speed: float | None
+    outcome: str  # `ok`, that of the last trial, `memory` (too much was predicted) or `left out`
+    speed: float | None  # samples per second
     batch: int
     peak_bytes: int | None = None
 
