@@ -161,9 +161,7 @@ class Measurement:
         return _key(preset, side, repeat, seconds) in self.known
 
     def length_known(self, preset: Preset) -> Length | None:
-        """Return the length with which this preset was trained for its loss before, which further trainings must have
-        as well. None if it was not.
-        """
+        """Return the length of earlier trainings of this preset for its loss, which others must share as well."""
         start = f"{_key(preset, 'a', 1)}:"
         for key in self.known:
             if key.startswith(start):
@@ -187,9 +185,7 @@ class Measurement:
 
 
 def retried(carry_out: Callable[[int], Trial], settled: Collection[str] = SETTLED) -> Trial:
-    """Carry out a trial, and once more if its outcome is not among the `settled`: chance may have ended it. The
-    argument is the number of the attempt, from 1.
-    """
+    """Carry out a trial, and once more if chance may have ended it. The argument is the attempt, from 1."""
     for attempt in range(1, CHANCES + 1):
         trial = carry_out(attempt)
         if trial.outcome in settled:

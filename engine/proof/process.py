@@ -53,9 +53,7 @@ def measure(measurement: Measurement) -> None:
 
 
 def main(path: Path, work: Work = measure) -> int:
-    """Carry out the proof in the folder `path` with `work`. The exit code is 1 if it failed or its result could not be
-    written, else 0. Exits with a message if another process carries it out.
-    """
+    """Carry out the proof in the folder `path`; 1 if it failed or was not written. Exits if another process does."""
     stop = Stop()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # its engines and trainers inherit this
     for number in stop_signals.NUMBERS:

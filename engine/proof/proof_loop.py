@@ -109,9 +109,7 @@ class Prover:
         return middle(real)
 
     def _profile(self, real: Trial) -> None:
-        """Measure a profiled trial, whose speed does not count, for the record's profile, or why there is none. `real`
-        is an unprofiled trial.
-        """
+        """Measure a trial for the record's profile, or note why there is none. `real` is an unprofiled trial."""
         record = self.record
         self._report(f"profiling steps {FIRST_PROFILED} to {LAST_PROFILED}")
         needed = MARGIN * (LAST_PROFILED - WARMUP_STEPS) * (real.step_ms or 0.0) / 1000

@@ -60,9 +60,7 @@ def other_training(ours: Collection[str], here: Machine, but: Path | None = None
 
 
 def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
-    """Return the obstacle to measuring the request now, in words: another training on its devices, or no free GPU if
-    gputui chooses it. The folder `but` does not count.
-    """
+    """Return what prevents measuring now, in words: another training, or no free GPU. The folder `but` is left out."""
     if request.sweep is not None:  # its trials wait in the queue
         return ""
     if request.chooses_gpus:

@@ -330,9 +330,7 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
 
 
 def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> ScalingSettings:
-    """Return the settings for one copy and each of `counts` (empty: 2 and 3). Each copy gets its part of the GPU's
-    memory and of the cores, unless the preset sets them. Raises ProofError.
-    """
+    """Return the settings for one copy and each of `counts`, each with its part of the device. Raises ProofError."""
     options = preset.options
     if conflict := why_not_shared(options, on_cpu(options, here)):
         raise ProofError(f"{conflict.what}; give --set {conflict.remedy}")

@@ -72,10 +72,7 @@ def measure(measurement: Measurement) -> None:
 
 
 class SweepLoop:
-    """Carries out one sweep with `trainings`, and writes its record. `wait` is called between two looks at them.
-
-    `study` is what several machines share, if they carry out the sweep together.
-    """
+    """Carries out one sweep, in a `study` with other machines. `wait` is called between two looks at `trainings`."""
 
     def __init__(
         self,
@@ -244,9 +241,7 @@ class SweepLoop:
         self._record.write(sweep_record.doing(self._sweep, part))
 
     def _check(self, trial: SweepTrial) -> None:
-        """The first trial that has trained an epoch shows whether there is such a metric, and one that has just been
-        built whether a swept option does nothing. Raises BaselineFailed.
-        """
+        """Raises BaselineFailed if the first epoch has no such metric, or a swept option does nothing in a trial."""
         why = ""
         if not self._is_metric_checked and trial.state == RUNNING and (epochs := self._trainings.figures(trial)):
             self._is_metric_checked = True

@@ -60,9 +60,7 @@ def of_preset(preset: Preset, over: Sequence[str], metric: str, halve_from: int 
 
 
 def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: int | None, **more: Any) -> SweepSettings:
-    """Return what a sweep is to do here. `over` are texts of --over, `halve_from` the epoch of the first rung (None, 0:
-    none), `more` further fields. Raises PresetError and ProofError.
-    """
+    """Return what a sweep is to do here; `halve_from` is the first rung, or 0. Raises PresetError, ProofError."""
     sampler, options, here = more.get("sampler", "grid"), preset.options, adding.machine()
     axes = [swept_values.axis(text, sampler == "grid") for text in over]
     if not axes:

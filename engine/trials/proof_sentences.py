@@ -397,9 +397,7 @@ def scaling_remarks(data: Record) -> Iterator[str]:
 
 
 def _limit(first: Point, point: Point, strong: bool) -> str:
-    """Return the cause of longer steps with the replicas of `point` than with one (`first`). Empty for an efficiency of
-    at least GOOD. `strong`: the global batch stays the same.
-    """
+    """Return the cause of longer steps than with one replica, if any; `strong`: the global batch stays."""
     reached, many = point.efficiency, point.replicas
     was, now = first.step_ms, point.step_ms
     if reached is None or reached >= GOOD or many == 1 or was is None or now is None:

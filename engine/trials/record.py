@@ -30,14 +30,12 @@ FIGURES = tuple(figure.key for figure in figures.shown("trial") if figure.key no
 
 @dataclass(kw_only=True)
 class Trial(TrialFigures):
-    """One measured training in the folder `run` under trials/, the `repeat`th of a `side` (`a` is the baseline). The
-    outcome is that of a run, or `slower` if it was ended early. Speed and step time are means over all measured steps:
-    a median would hide stalls that a change causes or removes.
-    """
+    """One measured training. The outcome is that of a run, or `slower` if it was ended early."""
 
-    side: str
-    repeat: int
-    run: str
+    side: str  # `a` is the baseline
+    repeat: int  # the number of the trial of this side
+    run: str  # its folder under trials/
+    # A mean over all measured steps, as the speed: a median would hide stalls that a change causes or removes.
     step_ms: float | None = None
     loss_at_samples: float | None = None
     replicas: int | None = None  # this and the global batch are from the trainer's event `started`

@@ -361,9 +361,7 @@ def memory_in_words(data: Record) -> str:
 
 
 def speeds(data: Record) -> tuple[float | None, float | None]:
-    """Return the samples per second before and after; of a search without pairs those of single trials. The second is
-    None if the settings were not kept.
-    """
+    """Return the samples per second before and after, without pairs those of single trials; None if refused."""
     before, after = ((side or {}).get("samples_per_second") for side in (data.before, data.after))
     if data.search is None or (data.gain_total is not None and before is not None and after is not None):
         return before, after

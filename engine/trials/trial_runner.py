@@ -65,10 +65,7 @@ ORPHAN_SECONDS = 60.0  # that a trainer may take to end after its engine
 
 
 class Stop:
-    """Counts the requests to stop: one request ends the running trial gracefully, two end it at once.
-
-    Requests that do not come from a person count once in all.
-    """
+    """Counts requests to stop: one ends the trial gracefully, two at once. Those of no person count once."""
 
     def __init__(self) -> None:
         self.count = self._by_person = 0

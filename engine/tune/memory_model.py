@@ -58,14 +58,12 @@ def _least(values: Sequence[int | None]) -> int | None:
 
 
 class MemoryModel:
-    """The memory that batches have taken, and predictions for other batch sizes (of one replica). `limit_bytes` may be
-    taken, the user's own if `limit_is_asked`. `of` is a key of FIGURES, or empty if not known yet. `most_batch` is the
-    largest that samples and limits allow.
-    """
+    """The memory that batches have taken, and predictions for other batch sizes (of one replica)."""
 
     def __init__(self, limit_bytes: int | None, of: str, limit_is_asked: bool = False) -> None:
-        self.limit_bytes, self.of, self.limit_is_asked = limit_bytes, of, limit_is_asked
-        self.most_batch: int | None = None
+        self.limit_bytes, self.limit_is_asked = limit_bytes, limit_is_asked  # it may be the user's own
+        self.of = of  # a key of FIGURES; empty: not known yet
+        self.most_batch: int | None = None  # by samples and limits
         self._points: list[MemoryPoint] = []
         self._settings: tuple[Any, ...] = ()
 
@@ -147,9 +145,7 @@ class MemoryModel:
         return self._between(predicted)
 
     def worth_trying(self) -> int | None:
-        """Return the largest batch that may be tried. Above `largest` only while there is no line and the limit is the
-        user's own, as the host has room for it and one point does not show what is the same for every batch.
-        """
+        """Return the largest batch to try: above `largest` if the limit is the user's and nothing is known yet."""
         largest = self.largest()
         if largest and self.limit_is_asked and self.of == "process" and self._line() is None and self.beyond is None:
             return max(largest, self._bound(ROOM * resource_limits.memory().available) or 0)

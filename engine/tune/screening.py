@@ -156,19 +156,17 @@ SIDE = "s"  # the side of a trial that measures a candidate
 
 
 class Screening:
-    """Measures candidates one after another, and keeps the fastest as the best settings. `report` writes the record,
-    with the present work in words. `seconds` is the measured time of a trial, and `without_input` says whether
-    candidates are now measured without the input.
-    """
+    """Measures candidates one after another, and keeps the fastest as the best settings."""
 
     space: Space  # what may be tried; not before the baseline was measured
 
     def __init__(self, measurement: Measurement, report: Callable[[str], None], seconds: float) -> None:
         assert measurement.record.search is not None
         self.measurement, self.search, self.baseline = measurement, measurement.record.search, measurement.preset
-        self.report, self.seconds = report, seconds
+        self.report = report  # writes the record, with the present work in words
+        self.seconds = seconds  # measured in a trial
         self.best = Best(self.baseline)
-        self.without_input = False
+        self.without_input = False  # candidates are now measured so
         self.memory = MemoryModel(None, "")  # the real one after the baseline was measured
         self.waits_count = False  # waits and work add up to the time of a step; on a CPU only
 
@@ -199,9 +197,7 @@ class Screening:
         predicted_bytes: int | None = None,
         judge: Judge | None = None,
     ) -> Candidate:
-        """Measure the best settings with the changes `tried`, and keep them if faster. `judge` may end the trial (None:
-        the usual rule). Raises Stopped and OutOfTime.
-        """
+        """Measure the best settings with the changes `tried`, and keep them if faster. Raises Stopped, OutOfTime."""
         candidate = self.candidate(stage, tried, reason, predicted_bytes)
         preset = self._preset(candidate)
         if preset is not None:

@@ -27,9 +27,7 @@ MOST_SECONDS = 60.0  # for the steps of one probe
 
 
 class BatchSize:
-    """Searches the batch size of the best settings of `screening`, whose memory predicts which batches fit. `most` is
-    the largest batch of one replica that may be tried.
-    """
+    """Searches the batch size of the best settings; `most` is the largest of one replica that may be tried."""
 
     def __init__(self, screening: Screening, most: int) -> None:
         self._screening, self._memory, self._most = screening, screening.memory, most
@@ -139,9 +137,7 @@ LONGEST_EXECUTION_SECONDS = 0.5
 
 
 class DeviceStages:
-    """Tries the options of the device as changes of the screening's best settings. A stage is one option, or a few
-    options that belong together (STAGES).
-    """
+    """Tries options of the device, one or a few that belong together in each of STAGES."""
 
     def __init__(self, screening: Screening) -> None:
         self._screening, self._space, self._memory = screening, screening.space, screening.memory

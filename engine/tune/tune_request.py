@@ -73,9 +73,7 @@ def _key(text: str) -> str:
 
 
 def refuse(asked: Request) -> Request:
-    """Return the request. Raises ProofError if its limits exclude the preset, with which the search begins, or its
-    minutes two trials.
-    """
+    """Return the request. Raises ProofError if its limits exclude the preset, or its minutes two trials."""
     limits, built = asked.search or Limits(), asked.baseline().options
     if limits.largest_batch is not None:
         each, replicas = built.input.batch_size, max(1, checks.replicas(built, this_machine.read()))

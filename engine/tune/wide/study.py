@@ -98,9 +98,7 @@ class Known:
 
 
 class Study:
-    """The Optuna study `name` at `location`, joined by the search in `folder`. `common` are the properties that all
-    members share. Each call may raise StudyError.
-    """
+    """One Optuna study, joined by the search in `folder`; members share `common`. Each call may raise StudyError."""
 
     def __init__(self, location: str, name: str, folder: Path, common: Mapping[str, Any]) -> None:
         self.location, self.name, self._common = location, name, common
@@ -116,9 +114,7 @@ class Study:
         return cls(location, limits.study_name or request.preset_name, folder, common)
 
     def join(self) -> None:
-        """Open the study, or create it, and give up trials of this search that were not measured to their end. Raises
-        StudyError if its members have other common properties.
-        """
+        """Open or create the study, and fail own killed trials. Raises StudyError for other properties."""
         import optuna
         from optuna.trial import TrialState
 

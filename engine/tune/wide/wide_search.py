@@ -95,7 +95,7 @@ class WideSearch:
                     self._study.learn(params, self._settings_result(candidate), self._axes)
 
     def _measure_settings_of_others(self) -> None:
-        theirs = [known.found for known in self._study.known() if known.found and known.member != self._study.member]
+        theirs = [each.found for each in self._study.known() if each.found and each.member != self._study.member]
         good = (result for result in theirs if result.outcome == "ok")
         other = max(good, key=lambda result: result.speed or 0.0, default=None)
         mine = [dict(each.settings) for each in self._screening.search.candidates if not each.without_input]
@@ -323,10 +323,7 @@ class Place:
 
 
 class Places:
-    """The GPUs on which trials of `screening` are measured at once. `count` trials run at the same time.
-
-    Trials are measured one after another until `find` has found several GPUs.
-    """
+    """The GPUs on which `count` trials are measured at once: one after another until `find` has found several."""
 
     def __init__(self, screening: Screening) -> None:
         self._screening, self._machine = screening, screening.measurement.machine
@@ -379,9 +376,7 @@ class Places:
 def measure_at_once(
     screening: Screening, presets: Sequence[Preset], places: Sequence[Place], side: str, judge: Judge | None = None
 ) -> list[Trial]:
-    """Measure trials at once, each on its own place; the measurement then knows them. Raises Stopped, and OutOfTime if
-    they would not end.
-    """
+    """Measure trials at once, each on its own place; they are then known. Raises Stopped and OutOfTime."""
 
     def measured(number: int) -> Trial:
         preset, place = presets[number], places[number]
