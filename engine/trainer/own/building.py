@@ -196,7 +196,8 @@ class Own:
         if reshuffles(self.returned.train) and not isinstance(data, Batched):
             report.warn("data_state", RESHUFFLED, SHUFFLED_BY_OPTION)
         indexed = [stream.data for stream in self.pipeline.streams if isinstance(stream, Indexed)]
-        if places := [place for each in indexed for place in unsaved_state.inexact(each)]:
+        ahead = self.pipeline.options.input.across_epochs is True
+        if places := [place for each in indexed for place in unsaved_state.inexact(each, ahead)]:
             what = f"{'; '.join(places[:3])}: no checkpoint holds that, so that a resumed run loads other batches"
             report.warn("pydataset_state", what, unsaved_state.INSTEAD)
         if places := [each.text for each in self.kept if not resumed and each.values and not each.packed(Arrays())]:

@@ -1,6 +1,6 @@
-"""Finds state of a user's code that no checkpoint holds, in the source of its classes and functions. On resuming, a
-PyDataset and callbacks are made again, and on_epoch_begin and on_epoch_end are called again for earlier passes, so that
-these repeat their changes, but neither draws from global random states nor changes by other methods.
+"""Finds state of a user's code that no checkpoint holds, in the source of its classes and functions. A checkpoint has
+the attributes of a PyDataset and the global random states of its step, but batches are loaded ahead of it. If whole
+passes are, on_epoch_begin and on_epoch_end are called again for the earlier ones, and draw from other states.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ INSTEAD = (
 
 @dataclass(frozen=True)
 class SourceCode:
-    """The source of a user's function, with its `name` in texts, and the name by which it is called."""
+    """The source of a user's function, with its `name` in texts; the name of its `tree` is that of its call."""
 
     name: str
-    called: str
     function: Any
     tree: ast.FunctionDef  # without statements if there is no source
     file: str = ""
@@ -95,10 +94,10 @@ def _source(function: FunctionType | CodeType, name: str = "", called: str = "")
             if isinstance(node, ast.FunctionDef | ast.Lambda) and getattr(node, "name", "<lambda>") == code.co_name:
                 body = node.body if isinstance(node, ast.FunctionDef) else [ast.Expr(node.body, lineno=node.lineno)]
                 tree = ast.FunctionDef(called, node.args, [*body], [])
-                return SourceCode(name, called, function, tree, Path(code.co_filename).name, first - 1)
+                return SourceCode(name, function, tree, Path(code.co_filename).name, first - 1)
     except (OSError, TypeError, SyntaxError, ValueError):
         pass
-    return SourceCode(name, called, function, ast.FunctionDef(called, arguments, [], []))
+    return SourceCode(name, function, ast.FunctionDef(called, arguments, [], []))
 
 
 def _methods(value: object, base: type) -> list[SourceCode]:
@@ -115,43 +114,38 @@ def _methods(value: object, base: type) -> list[SourceCode]:
     return list(methods.values())
 
 
-def _first_places(
-    sources: Sequence[SourceCode], places: Callable[[SourceCode], Iterator[tuple[str, int]]]
-) -> list[str]:
-    first = ((source, next(places(source), None)) for source in sources)
-    return [source.text(*place) for source, place in first if place is not None]
-
-
 def _draws_from(called: str) -> str:
     """Return the module from whose global state a call draws, if it does."""
     module, _, name = called.rpartition(".")
     return module if module in GLOBAL_STATES and name not in GENERATORS else ""
 
 
-def inexact(data: keras.utils.PyDataset) -> list[str]:
-    """Return texts such as `Data.on_epoch_end draws from np.random (train.py:14)`, for what no resumed run repeats."""
-
-    def places(method: SourceCode) -> Iterator[tuple[str, int]]:
-        for called, line in method.calls() if method.called != "__init__" else ():
-            if module := _draws_from(called):
-                yield f"draws from {module}", line
-        if method.called not in REPEATED:
-            yield from ((f"changes {kept}", by.lineno) for kept, by in method.changes() if "." in kept)
-
-    return _first_places(_methods(data, keras.utils.PyDataset), places)
+def inexact(data: keras.utils.PyDataset, passes_ahead: bool) -> list[str]:
+    """Return texts such as `Data.__getitem__ draws from np.random (train.py:14)`, for what no resumed run repeats."""
+    texts = list[str]()
+    for method in _methods(data, keras.utils.PyDataset):
+        name, calls, places = method.tree.name, method.calls(), list[tuple[str, int]]()
+        if name not in REPEATED or (passes_ahead and name != "__init__"):
+            places += [(f"draws from {module}", line) for called, line in calls if (module := _draws_from(called))]
+        if name not in REPEATED:
+            places += [(f"changes {kept}", by.lineno) for kept, by in method.changes() if "." in kept]
+        texts += [method.text(*place) for place in places[:1]]
+    return texts
 
 
 def replacing_steps(callbacks: Sequence[keras.callbacks.Callback]) -> list[str]:
     """Return a text such as `Unfreeze.on_epoch_begin calls make_train_function (train.py:14)` for each such method."""
 
-    def places(method: SourceCode) -> Iterator[tuple[str, int]]:
-        for node in ast.walk(method.tree):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "make_train_function":
-                yield "calls make_train_function", node.lineno
-            elif isinstance(node, ast.Attribute) and node.attr == "train_function" and isinstance(node.ctx, ast.Store):
-                yield "sets train_function", node.lineno
+    def is_set(node: ast.Attribute) -> bool:
+        return node.attr == "train_function" and isinstance(node.ctx, ast.Store)
 
-    return [text for each in callbacks for text in _first_places(_methods(each, keras.callbacks.Callback), places)]
+    texts = list[str]()
+    for method in (method for each in callbacks for method in _methods(each, keras.callbacks.Callback)):
+        makes = [line for called, line in method.calls() if called.endswith(".make_train_function")]
+        sets = [kept.lineno for kept in ast.walk(method.tree) if isinstance(kept, ast.Attribute) and is_set(kept)]
+        texts += [method.text("calls make_train_function", line) for line in makes[:1]]
+        texts += [method.text("sets train_function", line) for line in sets[:1]]
+    return texts
 
 
 # ---- callbacks ------------------------------------------------------------------------------------
@@ -174,7 +168,7 @@ def of_callbacks(callbacks: Sequence[keras.callbacks.Callback]) -> list[KeptValu
             for called, function in vars(callback).items()
             if isinstance(function, FunctionType) and not function.__module__.startswith("keras.")
         ]
-        for source in (each for each in (*own, *functions) if each.called not in _CALLED_AGAIN):
+        for source in (each for each in (*own, *functions) if each.tree.name not in _CALLED_AGAIN):
             for place, by in source.changes():
                 if place.partition(".")[2] not in _OF_KERAS and not _begins(source.tree, by, place):
                     owner, name = _owner(callback, source, place)
