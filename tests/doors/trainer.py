@@ -24,8 +24,7 @@ from gputui.engine.trainer.fit.train_function import constant
 from gputui.engine.trainer.fit.training_loop import TrainingLoop
 from gputui.engine.trainer.measure import communication, flops, health, progress_reports
 from gputui.engine.trainer.measure.profile import LayerScopes, Profiler
-from gputui.engine.trainer.measure.run_figures import Moment, Plan, Spent, StepClock
-from gputui.engine.trainer.measure.run_report import RunReport
+from gputui.engine.trainer.measure.run_report import Moment, Plan, RunReport, Spent, StepClock
 from gputui.engine.trainer.measure.step_parts import GraphClock
 from gputui.engine.trainer.monitor import callback as monitor_callback
 from gputui.engine.trainer.monitor.callback import Monitor as callback_Monitor
@@ -40,7 +39,7 @@ from gputui.engine.trainer.own.user_pipeline import opened
 from gputui.engine.trainer.prepare import work
 from gputui.engine.trainer.prepare.work import Broken, Request, Samples
 from gputui.engine.trainer.setup import (
-    actual_settings, devices, environment, gpu_identity, models, optimizer,
+    actual_settings, devices, environment, models, optimizer,
 )
 from gputui.engine.trainer.setup.devices import Devices
 from gputui.engine.trainer.setup.environment import Prepared, XlaCache

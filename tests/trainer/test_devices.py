@@ -19,7 +19,6 @@ from tests.doors.trainer import (
     actual_settings,
     devices,
     environment,
-    gpu_identity,
 )
 from tests.support.training import options
 
@@ -59,11 +58,11 @@ class Driver:
 
 def test_the_driver_is_asked_for_its_device_and_a_refusal_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def facts(ordinal: int) -> tuple[Any, ...]:
-        asked = gpu_identity.driver_pci_bus_id, gpu_identity.driver_memory_total_bytes
-        return (*(each(ordinal) for each in asked), gpu_identity.driver_multiprocessors(ordinal))
+        asked = devices.driver_pci_bus_id, devices.driver_memory_total_bytes
+        return (*(each(ordinal) for each in asked), devices.driver_multiprocessors(ordinal))
 
     there: list[Any] = [Driver()]
-    monkeypatch.setattr(gpu_identity, "_driver", lambda: there[0])
+    monkeypatch.setattr(devices, "_driver", lambda: there[0])
     assert facts(0) == ("7:32", 5 * GIB, None)
     assert facts(1) == (None, None, None)
     there[0] = SimpleNamespace(cuDeviceGet=lambda device, ordinal: 0)  # an older one without these functions
@@ -89,8 +88,8 @@ def test_gpus_that_are_too_old_or_too_small_are_left_out(
     capabilities: list[Any], counts: list[Any], usable: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installed, "capabilities", lambda: [(7, 0), (8, 0)])
-    monkeypatch.setattr(gpu_identity, "driver_multiprocessors", lambda place: counts[place])
-    monkeypatch.setattr(gpu_identity, "driver_pci_bus_id", lambda ordinal: None)
+    monkeypatch.setattr(devices, "driver_multiprocessors", lambda place: counts[place])
+    monkeypatch.setattr(devices, "driver_pci_bus_id", lambda ordinal: None)
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda chip: {"compute_capability": chip})
     assert devices.usable_gpus(capabilities, Machine((), "", 1, 1)) == usable
 

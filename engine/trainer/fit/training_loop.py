@@ -33,7 +33,7 @@ from ..measure.communication import ExchangeTimer
 from ..measure.health import Health
 from ..measure.profile import Profiler
 from ..measure.progress_reports import EpochBegins, FirstEvaluation, LossWindow, Pulses
-from ..measure.run_figures import Moment, Plan
+from ..measure.run_report import Moment, Plan
 from . import train_function
 from .epoch_rules import Built, EpochRules
 from .model_fit import FitData, ModelFit, more_to_come, refuse_limits

@@ -11,8 +11,7 @@ import keras
 import tensorflow as tf
 
 from ... import units
-from .run_figures import Moment
-from .run_report import RunReport
+from .run_report import Moment, RunReport
 
 PULSE_SECONDS = 0.25
 SLOW_PULSE_SECONDS = 1.0

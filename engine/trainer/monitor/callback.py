@@ -43,10 +43,9 @@ from ..common.logs import floats
 from ..common.versions import current_iterator, ended_step
 from ..data.stages import StageMeter, StageWatch
 from ..measure.progress_reports import FirstEvaluation, LossWindow, Pulses, SampleCount
-from ..measure.run_figures import Moment, Plan
-from ..measure.run_report import RunReport
-from ..setup import environment, gpu_identity
-from ..setup.devices import Devices, chips_too_old, unseen
+from ..measure.run_report import Moment, Plan, RunReport
+from ..setup import environment
+from ..setup.devices import Devices, chips_too_old, identify, unseen
 
 HEARTBEAT_SECONDS = 1.0
 
@@ -230,7 +229,7 @@ def devices_of(model: keras.Model) -> tuple[Devices, Finding | None]:
         places = [variable.value.device for variable in model.variables]
     used = {str(place).rpartition("device:")[2] for place in places}
     names = tuple(name for name in opened if name.rpartition("device:")[2] in used) or opened[:1]
-    gpus, uncertain = gpu_identity.identify(names, here, {})
+    gpus, uncertain = identify(names, here, {})
     return Devices("GPU", names, gpus=gpus, uncertain=uncertain, shown=len(here.shown), seen=seen), None
 
 

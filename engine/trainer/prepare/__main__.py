@@ -31,11 +31,14 @@ def main() -> None:
         answers.flush()
 
     try:
+        import tensorflow as tf
+
         from . import work
 
         request = work.read(sys.stdin.readline())
         if request.options.workload.entry is None:  # a user's code may do as it likes
-            work.use_one_thread()
+            tf.config.threading.set_intra_op_parallelism_threads(1)  # several processes share the CPUs
+            tf.config.threading.set_inter_op_parallelism_threads(1)
         samples = work.opened(request)
         answer({"facts": dict(samples.facts), "one_process": samples.one_process})
         for line in sys.stdin:

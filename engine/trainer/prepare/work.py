@@ -34,7 +34,6 @@ from ..own import returned
 from ..own.building import context_of
 from ..own.dataset_facts import reshuffles, unshuffled
 from ..own.iterated import data_set_of, passes_of, seed_torch
-from ..own.returned import Returned
 from ..own.streams import as_array, as_fitted, as_tensors, as_tuples
 from ..own.user_code import UserCode, UserError
 from ..own.user_pipeline import split
@@ -66,7 +65,8 @@ class Samples:
 
     def loaded(self, part: str, first: int, count: int) -> Iterator[tuple[Any, ...] | Broken]:
         """Yield `count` samples of a part from `first` on, and Broken for each that cannot be read. Those that
-        follow the last call are read on. Raises tf.errors.OpError if the elements cannot be read, and EndedEarly.
+        follow the last call are read on. Raises tf.errors.OpError if elements cannot be read, and DataError if there
+        are fewer than when they were counted.
         """
         if self._at != (part, first):
             self._iterator = self.elements(part, first)
@@ -75,7 +75,8 @@ class Samples:
             try:
                 element = next(self._iterator)
             except StopIteration:
-                raise EndedEarly(part, number) from None
+                what = f"the {part} data ended at sample {number}, earlier than when it was counted"
+                raise DataError(what, "the data must have the same samples in the same order each time") from None
             yield self._sample(element, part, number)
         self._at = (part, first + count)
 
@@ -92,13 +93,6 @@ class Samples:
             if refusal(fault) is not None:
                 raise
             return Broken(self.name(element, part, number), reason(fault))
-
-
-class EndedEarly(Exception):
-    """The data has fewer samples than it had when they were counted."""
-
-    def __init__(self, part: str, number: int) -> None:
-        super().__init__(f"the {part} data ended at sample {number}, earlier than when it was counted")
 
 
 @dataclass(frozen=True)
@@ -241,7 +235,7 @@ def of_entry(request: Request) -> Samples:
         made = {name: data_set_of(each, not given.mapped) for name, each in passes.items() if each is not None}
         given = replace(given, **made)
         # Shuffles that give another order each time are left out: the training on the prepared data shuffles.
-        left_out = _reshuffles(given)
+        left_out = reshuffles(given.train) or reshuffles(given.validation)
         for name in (TRAIN, VALIDATION) if left_out else ():
             if isinstance(data := getattr(given, name), tf.data.Dataset):
                 given = replace(given, **{name: unshuffled(data, keep_fixed=True)})
@@ -266,14 +260,10 @@ def of_entry(request: Request) -> Samples:
             one_process=not all(part.skips for part in parts.values()),
             error_of=code.error_of,
         )
-        if _reshuffles(given) or _stamp(samples) != _stamp(samples):
+        if reshuffles(given.train) or reshuffles(given.validation) or _stamp(samples) != _stamp(samples):
             raise UserError(f"the data of {workload.entry} are not the same each time", SAME_EACH_TIME)
         samples.facts = {**samples.facts, "stamp": _stamp(samples), "shuffle_left_out": left_out}
     return samples
-
-
-def _reshuffles(given: Returned) -> bool:
-    return reshuffles(given.train) or reshuffles(given.validation)
 
 
 def _part(data: Any, role: str, load: Callable[..., Any] | None, samples: int | None, mapped: bool) -> _Part:
@@ -379,12 +369,6 @@ def _stamp(samples: Samples) -> str:
 # ---- commands -------------------------------------------------------------------------------------
 
 
-def use_one_thread() -> None:
-    """Let TensorFlow use one thread, as several processes share the CPUs."""
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-
-
 def obey(command: Mapping[str, Any], samples: Samples, request: Request, answer: Answer) -> None:
     """Do what a command asks for, and answer it, or why the disk has refused a file. Raises TrainerError."""
     due = 0.0
@@ -414,13 +398,11 @@ def obey(command: Mapping[str, Any], samples: Samples, request: Request, answer:
             raise samples.error_of(fault) or DataError(what) from None
         else:
             raise
-    except EndedEarly as fault:
-        raise DataError(str(fault), "the data must have the same samples in the same order each time") from None
 
 
 def measure(samples: Samples, count: int, request: Request, reads: bool) -> dict[str, Any]:
     """Return how long the first `count` samples of the training part take: `load_seconds` of one thread to read and
-    decode one, `bytes` the mean size in a file, and with `reads` the times of `_times`. Raises DataError.
+    decode one, `bytes` the mean size in a file, and with `reads` three more times. Raises DataError.
     """
     part = TRAIN if samples.counts[TRAIN] else PARTS[0]
     count = min(count, samples.counts[part])
@@ -438,25 +420,21 @@ def measure(samples: Samples, count: int, request: Request, reads: bool) -> dict
         "load_seconds": loaded / count,
         "bytes": sum(sizes) / len(good),
     }
-    return figures | (_times(samples, part, count, request) if reads else {})
-
-
-def _times(samples: Samples, part: str, count: int, request: Request) -> dict[str, float]:
-    """CPU seconds for a sample in memory: to prepare it, to load it again by tf.data, and to read it then."""
-    path, good = request.folder / "sample.tfrecord", 0
-    used = time.process_time()
+    if not reads:
+        return figures
+    # CPU seconds for a sample in memory: to prepare it, to load it again by tf.data, and to read it then
+    path, used = request.folder / "sample.tfrecord", time.process_time()
     with tf.io.TFRecordWriter(str(path)) as writer:
         for sample in samples.loaded(part, 0, count):
             if not isinstance(sample, Broken):
                 writer.write(samples.encode(sample))
-                good += 1
     prepared = (time.process_time() - used) / count
     if samples.dataset is None:
         again = _seconds(lambda: sum(1 for _ in islice(samples.elements(part, 0), count)), 1)
     else:
         again = _pipeline_seconds(samples.dataset(part).take(count).ignore_errors())
     read = _pipeline_seconds(tf.data.TFRecordDataset(str(path)).map(samples.decode, tf.data.AUTOTUNE))
-    return {"prepare_seconds": prepared, "again_seconds": again / count, "read_seconds": read / good}
+    return figures | {"prepare_seconds": prepared, "again_seconds": again / count, "read_seconds": read / len(good)}
 
 
 def _pipeline_seconds(data: tf.data.Dataset) -> float:
