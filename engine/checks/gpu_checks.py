@@ -169,7 +169,7 @@ def precision(options: Options, machine: Machine) -> Iterator[Finding]:
 
 
 def compiled(options: Options, machine: Machine) -> bool:
-    """XLA compiles the training step on GPUs; for `auto` by the rules of trainer/setup/xla.py, but for the layers."""
+    """XLA compiles the training step on GPUs; for `auto` as trainer/setup/compiling.py decides, but for the layers."""
     gpus = training_gpus(options, machine)
     if options.compile.xla != "auto":
         return options.compile.xla and bool(gpus)

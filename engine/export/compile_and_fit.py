@@ -98,7 +98,7 @@ def rate(script: Script, options: Options) -> None:
     if train.schedule in calls and begins_at_once:
         script.add(f"rate = {calls[train.schedule]}", "train.schedule", "train.decay_rate")
         return
-    script.define("trainer/setup/optimizer.py", "Schedule")
+    script.define("trainer/setup/compiling.py", "Schedule")
     steps = f"warmup_steps={train.warmup_steps}, decay_steps=decay, decay_rate={train.decay_rate}"
     held = f", hold_steps={train.hold_steps}" if train.hold_steps else ""
     keys = ("schedule", "learning_rate", "warmup_steps", "decay_steps", "decay_rate", *(["hold_steps"] if held else []))

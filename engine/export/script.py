@@ -176,7 +176,7 @@ def _devices(script: Script, options: Options) -> None:
         script.text("for gpu in gpus:")
         script.add(f"    tf.config.experimental.set_memory_growth(gpu, {device.grows})", "device.memory_growth")
     if options.compile.xla == "auto" and options.strategy.kind == "single":
-        # `auto` as in Keras, but not on chips on which XLA would end the process, as in trainer/setup/xla.py
+        # `auto` as in Keras, but not on chips on which XLA would end the process, as in trainer/setup/compiling.py
         chip = 'tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))'
         script.add('jit_compile = "auto"', "compile.xla")
         script.text(f"for gpu in gpus:\n    if {chip} >= {BLACKWELL_CAPABILITY}:")

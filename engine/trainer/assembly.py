@@ -25,7 +25,8 @@ from .fit.epoch_rules import Built
 from .fit.training_loop import TrainingLoop
 from .measure.run_report import RunReport
 from .setup import devices as device_setup
-from .setup import models, optimizer, xla
+from .setup import models
+from .setup.compiling import optimizer_of, xla_of
 from .setup.devices import Devices
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ def build(
         stop.check()
         with distribution.scope() if distribution else contextlib.nullcontext():
             model = models.build(options, pipeline.train.source.shape, pipeline.train.source.classes)
-            compiler = xla.choose(options, model)
+            compiler = xla_of(options, model)
             model.compile(
-                optimizer=optimizer.build(options, per_epoch * options.train.epochs, per_epoch, replicas),
+                optimizer=optimizer_of(options, per_epoch * options.train.epochs, per_epoch, replicas),
                 loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
                 metrics=["accuracy"],
                 jit_compile=compiler.compiles,

@@ -159,7 +159,7 @@ def _train(options: Options, report: RunReport, stop: StopSwitch, prepared: Prep
 
 def _announce(loop: Any, report: RunReport, resume_at: int | None, prepared: Prepared = NOTHING) -> None:
     from .common import versions
-    from .measure import flops, run_report
+    from .measure import run_report, step_costs
     from .setup import actual_settings
 
     built = loop.built
@@ -167,9 +167,9 @@ def _announce(loop: Any, report: RunReport, resume_at: int | None, prepared: Pre
     gpus = built.devices.gpus
     inapplicable = own.inapplicable if own else pipeline.train.inapplicable
     unapplied = run_report.unapplied(inapplicable, options)
-    peak = flops.peak(options, gpus, pipeline.replicas)
+    peak = step_costs.peak_flops_per_second(options, gpus, pipeline.replicas)
     batch = pipeline.full_batch
-    per_step = flops.per_step(model, batch) if peak else None
+    per_step = step_costs.flops_per_step(model, batch) if peak else None
     report.speed.samples_per_second_at_peak = batch * peak / per_step if per_step and peak else None
     capabilities = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
     actual = actual_settings.read(options, model, pipeline, built.devices)

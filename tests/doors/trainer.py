@@ -22,7 +22,7 @@ from gputui.engine.trainer.fit.epoch_rules import save_as
 from gputui.engine.trainer.fit.model_fit import FitData
 from gputui.engine.trainer.fit.train_function import constant
 from gputui.engine.trainer.fit.training_loop import TrainingLoop
-from gputui.engine.trainer.measure import communication, flops, health, progress_reports
+from gputui.engine.trainer.measure import health, progress_reports, step_costs
 from gputui.engine.trainer.measure.profile import LayerScopes, Profiler
 from gputui.engine.trainer.measure.run_report import Moment, Plan, RunReport, Spent, StepClock
 from gputui.engine.trainer.measure.step_parts import GraphClock
@@ -39,7 +39,7 @@ from gputui.engine.trainer.own.user_pipeline import opened
 from gputui.engine.trainer.prepare import work
 from gputui.engine.trainer.prepare.work import Broken, Request, Samples
 from gputui.engine.trainer.setup import (
-    actual_settings, devices, environment, models, optimizer,
+    actual_settings, compiling, devices, environment, models,
 )
 from gputui.engine.trainer.setup.devices import Devices
 from gputui.engine.trainer.setup.environment import Prepared, XlaCache

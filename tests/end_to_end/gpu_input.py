@@ -156,10 +156,10 @@ def memory(trainings: Trainings) -> dict[str, Any]:
     """
     import tensorflow as tf
 
-    from tests.doors.trainer import FitData, communication, devices
+    from tests.doors.trainer import FitData, devices, step_costs
 
     too_large, size = tf.TensorSpec([None, MEMORY_MB * 1024**2], tf.uint8), 16 * 1024
-    found: dict[str, Any] = {"seconds": communication.transfer_seconds(too_large, 1, trainings.devices.names[:1])}
+    found: dict[str, Any] = {"seconds": step_costs.transfer_seconds(too_large, 1, trainings.devices.names[:1])}
     batches = tf.data.Dataset.from_tensors(tf.zeros((1, size), tf.uint8)).repeat()
     for kind in ("single", "mirrored"):
         wanted = options(f"strategy.kind={kind}", "prefetch_to_device=auto")

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from tests.doors.trainer import TrainerError, models, optimizer
+from tests.doors.trainer import TrainerError, compiling, models
 from tests.support.training import Build, options
 
 pytestmark = pytest.mark.usefixtures("cpus")
@@ -137,7 +137,7 @@ STEPS, PER_EPOCH = 120, 30
 
 
 def made(*settings: str, replicas: int = 1) -> keras.optimizers.Optimizer:
-    return optimizer.build(options(*settings), STEPS, PER_EPOCH, replicas)
+    return compiling.optimizer_of(options(*settings), STEPS, PER_EPOCH, replicas)
 
 
 @pytest.mark.parametrize(
@@ -157,13 +157,13 @@ def test_the_rate_follows_the_number_of_replicas_where_that_is_asked_for_and_so_
     scaled = {"none": 0.2, "linear": 0.8, "sqrt": 0.4}
     for scaling, rate in scaled.items():
         asked = ("learning_rate=0.2", f"learning_rate_scaling={scaling}")
-        assert optimizer.highest_rate(made(*asked, replicas=4)) == rate, scaling
-        assert optimizer.highest_rate(made(*asked)) == 0.2, scaling
+        assert compiling.highest_rate(made(*asked, replicas=4)) == rate, scaling
+        assert compiling.highest_rate(made(*asked)) == 0.2, scaling
         planned = made(*asked, "schedule=cosine", "warmup_steps=4", replicas=4)
-        assert optimizer.highest_rate(keras.mixed_precision.LossScaleOptimizer(planned)) == rate, scaling
+        assert compiling.highest_rate(keras.mixed_precision.LossScaleOptimizer(planned)) == rate, scaling
         schedule = planned._learning_rate
         assert [float(schedule(step)) for step in (0, 4)] == pytest.approx([rate / 4, rate]), scaling
-    assert optimizer.highest_rate(keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 5))) is None
+    assert compiling.highest_rate(keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 5))) is None
 
 
 def rates(*settings: str) -> Callable[[int], float]:
@@ -330,13 +330,13 @@ def test_accumulated_batches_learn_as_one_batch_and_skip_no_step(build: Build) -
 def test_products_are_counted_three_times_for_each_sample(build: Build) -> None:
     import keras
 
-    from tests.doors.trainer import flops
+    from tests.doors.trainer import step_costs
 
     build("workload.model=mlp")
     model = keras.Sequential([keras.Input((100,)), keras.layers.Dense(50, use_bias=False)])
-    assert flops.per_step(model, 8) == 3 * 8 * 2 * 100 * 50
+    assert step_costs.flops_per_step(model, 8) == 3 * 8 * 2 * 100 * 50
     image = keras.Sequential([keras.Input((8, 8, 4)), keras.layers.Conv2D(16, 3, padding="same", use_bias=False)])
-    assert flops.per_step(image, 1) == 3 * 2 * (8 * 8 * 16) * (3 * 3 * 4)
+    assert step_costs.flops_per_step(image, 1) == 3 * 2 * (8 * 8 * 16) * (3 * 3 * 4)
 
 
 @pytest.mark.parametrize(
@@ -354,9 +354,9 @@ def test_an_einsum_multiplies_all_its_sizes(
 ) -> None:
     import tensorflow as tf
 
-    from tests.doors.trainer import flops
+    from tests.doors.trainer import step_costs
 
     with tf.Graph().as_default() as graph:
         tf.einsum(equation, *(tf.compat.v1.placeholder(tf.float32, shape) for shape in shapes))
     (einsum,) = (op for op in graph.get_operations() if op.type == "Einsum")
-    assert flops._einsum(einsum) == count
+    assert step_costs._einsum(einsum) == count

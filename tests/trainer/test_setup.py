@@ -233,7 +233,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 from gputui.engine.interpreter import compatibility
-from gputui.engine.trainer.setup import devices, xla
+from gputui.engine.trainer.setup import compiling, devices
 from tests.support.training import built, options
 
 TINY = ("model=mlp", "width=0.05", "batch_size=32", "epochs=1", "steps_per_epoch=2", "validation_split=0")
@@ -252,7 +252,7 @@ class Fixed(keras.layers.Layer):
         return x
 
 model = lambda *layers: keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
-alone = lambda *settings: vars(xla.choose(options(*settings), model())).values()
+alone = lambda *settings: vars(compiling.xla_of(options(*settings), model())).values()
 theirs = model()
 theirs.compile()
 against, under = model(), model()
@@ -263,16 +263,16 @@ told = {
     "false": started("compile.xla=false"),
     "mirrored": started("strategy.kind=mirrored"),
     "deterministic": [*alone("deterministic=true")],
-    "layer": [*vars(xla.choose(options(), model(Fixed()))).values()],
-    "theirs": [*vars(xla.of_compiled(options(), theirs)).values()],
-    "theirs against Keras": [*vars(xla.of_compiled(options(), against)).values()],
-    "Keras under a strategy": [*vars(xla.of_compiled(options("strategy.kind=mirrored"), under)).values()],
+    "layer": [*vars(compiling.xla_of(options(), model(Fixed()))).values()],
+    "theirs": [*vars(compiling.xla_of_compiled(options(), theirs)).values()],
+    "theirs against Keras": [*vars(compiling.xla_of_compiled(options(), against)).values()],
+    "Keras under a strategy": [*vars(compiling.xla_of_compiled(options("strategy.kind=mirrored"), under)).values()],
 }
 compatibility.BLACKWELL_CAPABILITY = (1, 0)
 told["chip"] = [*alone()]
-told["their chip"] = [*vars(xla.of_compiled(options(), theirs)).values()]
+told["their chip"] = [*vars(compiling.xla_of_compiled(options(), theirs)).values()]
 told["true on the chip"] = [*alone("xla=true")]
-told["not compiled on the chip"] = [*vars(xla.of_compiled(options(), against)).values()]
+told["not compiled on the chip"] = [*vars(compiling.xla_of_compiled(options(), against)).values()]
 print(json.dumps(told))
 """
 

@@ -28,8 +28,8 @@ from ..common.training_errors import TrainerError
 from ..data.pipeline import Pipeline
 from ..measure.run_report import RunReport
 from ..setup import models
+from ..setup.compiling import Xla
 from ..setup.devices import Devices
-from ..setup.xla import Xla
 
 if TYPE_CHECKING:
     from ..own.building import Own

@@ -28,12 +28,12 @@ from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError
 from ..data.finishing import none_of
 from ..data.stages import StageMeter, StageWatch
-from ..measure import communication, step_parts
-from ..measure.communication import ExchangeTimer
+from ..measure import step_parts
 from ..measure.health import Health
 from ..measure.profile import Profiler
 from ..measure.progress_reports import EpochBegins, FirstEvaluation, LossWindow, Pulses
 from ..measure.run_report import Moment, Plan
+from ..measure.step_costs import ExchangeTimer, transfer_seconds
 from . import train_function
 from .epoch_rules import Built, EpochRules
 from .model_fit import FitData, ModelFit, more_to_come, refuse_limits
@@ -93,7 +93,6 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self._restores = False  # a checkpoint of the present step is still to be restored
         self._held: list[Callable[[], None]] = []  # calls of callbacks that wait until then
         self._resumed, self._as_traced = False, built.checkpoints.state.attributes.as_traced
-        self._missed: list[str] = []  # variables whose values were not restored, in the order of their warnings
         # Until XLA has compiled its smaller last batch, the batches of a pass.
         self._per_pass = pipeline.batches_per_pass if built.xla.compiles and pipeline.smaller_last_batch else None
         joined = built.joined
@@ -172,7 +171,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         finally:
             pipeline.close()
         state = built.checkpoints.state
-        self._warn_of_missed([*state.missed(), *(entry.name for entry in state.later.waiting)])
+        report.not_restored([*state.missed(), *(entry.name for entry in state.later.waiting)])
         state.later.close()
         self._stages.finish()
         self.profiler.close()
@@ -370,7 +369,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
             self.built.stop.at_once = False
             self._pulses.first_step_done(time.perf_counter() - began)
             samples = self.built.pipeline.full_batch // self.built.pipeline.replicas
-            report.speed.transfer_seconds = communication.transfer_seconds(self.data.spec, samples, self.data.gpus)
+            report.speed.transfer_seconds = transfer_seconds(self.data.spec, samples, self.data.gpus)
             return logs
         if not compiles and not adds_clock:
             self.parts.before()
@@ -485,7 +484,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
         training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
         self._pulses.out_of_turn(self._moment(training, window_loss))
         self.built.report.epoch_done(epoch + 1, self.step, metrics)
-        self._warn_of_missed(self.built.checkpoints.state.missed())
+        self.built.report.not_restored(self.built.checkpoints.state.missed())
         if self._saves_now or self.built.options.run.checkpoint == "epoch":
             self.save()
         self._pause_if_due()
@@ -577,7 +576,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
     def _restore(self) -> None:
         checkpoints, report = self.built.checkpoints, self.built.report
         self.health.note_start()
-        self._warn_of_missed(checkpoints.restore(self.step))
+        report.not_restored(checkpoints.restore(self.step))
         self._restores = False
         if checkpoints.state.begins_anew:
             report.warn("begins_anew", checkpoints.state.begins_anew)
@@ -586,11 +585,6 @@ class TrainingLoop(keras.callbacks.CallbackList):
             self.built.model.reset_metrics()  # figures of the previous epoch, or of its evaluation
         if texts := self.called.restore():
             report.warn("callbacks_not_restored", "; ".join(texts))
-
-    def _warn_of_missed(self, names: Sequence[str]) -> None:
-        if missed := [name for name in names if name not in self._missed]:
-            self._missed += missed
-            self.built.report.not_restored(missed)
 
     def _warn_of_draws(self, trace: Trace) -> None:
         if self.built.own is not None and self._resumed:

@@ -367,7 +367,11 @@ class RunReport:
             self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
 
     def not_restored(self, names: Sequence[str]) -> None:
-        """Warn that a resumed run has not restored the variables of a user's code with these names."""
+        """Warn that a resumed run has not restored the variables of a user's code with these names, each once."""
+        names = [name for name in names if f"not restored: {name}" not in self._warned]
+        if not names:
+            return
+        self._warned |= {f"not restored: {name}" for name in names}
         self.missed += names
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         message = (

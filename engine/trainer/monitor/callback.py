@@ -184,10 +184,6 @@ class Fit:
     def epoch_begins(self) -> None:
         self.iterator = current_iterator(self._batches)
 
-    def epoch_ends(self) -> None:
-        """Release the iterator, which holds the buffers of its data."""
-        self.iterator = None
-
     def add_wait(self, measured: float, step: int) -> None:
         """Count the wait of the steps up to `step`, of which `measured` seconds were measured: their time without the
         gaps between the end of a request for a batch and the next one, which TensorFlow notes.
@@ -518,7 +514,7 @@ class WatchedFit:
         self.report.speed.plan.steps = self.steps
         training = {name: value for name, value in metrics.items() if not name.startswith("val_")}
         self._pulse(training, self._loss.end_epoch())
-        self._fit.epoch_ends()
+        self._fit.iterator = None  # it holds the buffers of its data
         self.report.epoch_done(epoch + 1, self.step, metrics)
 
     def _ask_to_stop(self) -> None:

@@ -30,8 +30,8 @@ from ..data.batches import Nature, Share
 from ..data.finishing import end, fits_devices
 from ..data.pipeline import Pipeline, Samples
 from ..measure.run_report import RunReport, unapplied
-from ..setup import optimizer, xla
-from ..setup.xla import Xla
+from ..setup import compiling
+from ..setup.compiling import Xla
 from . import model_checks, returned, unsaved_state
 from .dataset_facts import READS_TABLE, caches_in_file, reshuffles
 from .iterated import seed_torch
@@ -329,12 +329,12 @@ def _scope(distribution: tf.distribute.Strategy | None) -> contextlib.AbstractCo
 _TOGETHER = "compile.steps_per_execution"
 
 
-def compile_model(parts: Returned, options: Options, pipeline: Pipeline) -> xla.Xla:
+def compile_model(parts: Returned, options: Options, pipeline: Pipeline) -> Xla:
     """Compile the model, and return whether XLA compiles its steps, and why. A compiled one keeps its optimizer, loss
     and metrics, and with `compile.xla: auto` its jit_compile, unless XLA would crash. Raises UserError.
     """
     model = parts.model
-    compiler = xla.of_compiled(options, model) if model.compiled else xla.choose(options, model)
+    compiler = compiling.xla_of_compiled(options, model) if model.compiled else compiling.xla_of(options, model)
     if compiler.compiles and pipeline.replicas > 1 and custom_step(model):
         raise UserError(
             f"{type(model).__name__} has a train_step of its own, which XLA cannot compile over several replicas: "
@@ -348,13 +348,13 @@ def compile_model(parts: Returned, options: Options, pipeline: Pipeline) -> xla.
         per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
         steps, replicas = per_epoch * options.train.epochs, model.distribute_strategy.num_replicas_in_sync
         model.compile(
-            optimizer=parts.optimizer or optimizer.build(options, steps, per_epoch, replicas),
+            optimizer=parts.optimizer or compiling.optimizer_of(options, steps, per_epoch, replicas),
             loss=parts.loss,
             metrics=parts.metrics,
             jit_compile=compiler.compiles,
             steps_per_execution=options.compile.steps_per_execution,
         )
-        if parts.optimizer is None and optimizer.scheduled(options.train):
+        if parts.optimizer is None and compiling.scheduled(options.train):
             # A model that the user's callbacks save must load in plain Keras, which does not have gputui's schedule.
             model.get_compile_config = lambda: None
     # Keras decides in each replica separately whether gradients are applied, which a strategy does not allow.
@@ -376,7 +376,7 @@ def warn_of_overridden(model: keras.Model, options: Options, report: RunReport) 
     if asked not in (None, value) and value == type(options.compile)().steps_per_execution:
         message = f"steps_per_execution={asked} of your compile does nothing here: {key} is {value}"
         report.warn("overridden", message, f"set {key}={asked}", key)
-    if options.compile.xla == "auto" and theirs.get("jit_compile") and (chip := xla.aborting_chip()):
+    if options.compile.xla == "auto" and theirs.get("jit_compile") and (chip := compiling.aborting_chip()):
         report.warn(
             "overridden", f"jit_compile=True of your compiled model does nothing here: {chip}", option="compile.xla"
         )

@@ -34,21 +34,17 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
     """
     if int(data.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise endless(role)
-    report.phase("building", f"counting {role}")
-    number = inspected(
-        data, lambda seen: _count(seen.map(lambda *_: tf.constant(0, tf.int8)), role, most_seconds, LOOK_EVERY)
-    )
-    report.phase("building", "data")
-    return int(number)
+
+    def look(seen: tf.data.Dataset) -> int:
+        return _count(seen.map(lambda *_: tf.constant(0, tf.int8)), role, report, most_seconds, LOOK_EVERY)
+
+    return int(inspected(data, look))
 
 
 def counted_in(whole: contextlib.AbstractContextManager[Iterator[Any]], role: str, report: RunReport) -> int:
     """Return the number of batches that the context `whole` has, under the conditions of `counted`."""
-    report.phase("building", f"counting {role}")
     with whole as batches:
-        number = _count(batches, role, MOST_SECONDS, look_every=1)
-    report.phase("building", "data")
-    return number
+        return _count(batches, role, report, MOST_SECONDS, look_every=1)
 
 
 def endless(role: str) -> UserError:
@@ -59,13 +55,15 @@ def settable(role: str) -> str:
     return f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} next to it"
 
 
-def _count(elements: Iterable[Any], role: str, most_seconds: float, look_every: int) -> int:
+def _count(elements: Iterable[Any], role: str, report: RunReport, most_seconds: float, look_every: int) -> int:
+    report.phase("building", f"counting {role}")
     deadline = time.monotonic() + most_seconds
     number = 0
     for number, _ in enumerate(elements, start=1):
         if number % look_every == 0 and time.monotonic() > deadline:
             what = f"{role} has more than {number:,} elements, or no end: they were counted for {most_seconds:g} s"
             raise UserError(what, f"return {SAMPLES[role]} next to it, or {settable(role)}")
+    report.phase("building", "data")
     return number
 
 

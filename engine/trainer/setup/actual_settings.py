@@ -23,8 +23,8 @@ from ...runs.events import ActualSettings
 from ..common.versions import autograph_config, autograph_loader
 from ..data.finishing import batches_ahead
 from ..data.pipeline import Pipeline
+from .compiling import highest_rate
 from .devices import Devices
-from .optimizer import highest_rate
 
 Difference = tuple[str, str]  # option key, the actual state
 
