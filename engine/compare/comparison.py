@@ -309,9 +309,7 @@ def caveats(
     started: Sequence[Started | None],
     versions: Sequence[str] = (),
 ) -> list[str]:
-    """Return sentences about figures that cannot be compared. The sequences have an item for each run, the baseline
-    first; `started` may be None. `versions` are packages whose versions differ.
-    """
+    """Return sentences about figures that cannot be compared; sequences have an item for each run."""
     actual: list[Mapping[str, Any]] = [trainer.actual if trainer else {} for trainer in started]
     with_options = [of_run for of_run in options if of_run]
     batches = [_global_batch(*run) for run in zip(options, results, started, strict=True)]

@@ -36,9 +36,7 @@ def preset(proof: Proof) -> Preset:
 
 
 def save(proof: Proof, path: Path) -> None:
-    """Write that preset, with the proven gain at the head and a comment at each changed value. Comments and order of
-    the original file are kept. Raises ProofError.
-    """
+    """Write that preset, laid out as its file, with its gain and a comment at each change. Raises ProofError."""
     source = Path(proof.request.source) if proof.request.source else None
     improved = preset(proof)
     record = proof.record

@@ -253,9 +253,7 @@ def requested(
     copies: Sequence[int] = (),
     **more: Any,
 ) -> Request:
-    """Return the request about a preset, for `replicas` (empty: 1, 2, 4 ... and all devices) or `copies` on one device.
-    `keep` is `per-replica` or `global`, `minutes` the limit. Raises PresetError and ProofError.
-    """
+    """Return the request; without `replicas` for 1, 2, 4 ... and all devices. Raises PresetError, ProofError."""
     here = this_machine.read()
     asked = copies_settings(preset, here, copies) if copies else scaling_settings(preset, here, replicas, keep)
     limit = None if minutes is None else 60 * minutes
@@ -270,9 +268,7 @@ def requested(
 
 
 def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], keep: str) -> ScalingSettings:
-    """Return the settings for one replica and each of `replicas` (empty: 1, 2, 4 ... and all devices). `keep` is the
-    batch size that stays the same: `per-replica` or `global`. Raises ProofError.
-    """
+    """Return the settings for 1 and each of `replicas` (empty: 1, 2, 4 ... and all). Raises ProofError."""
     options = preset.options
     if options.strategy.kind not in ("single", "one_device", "mirrored"):
         raise ProofError(

@@ -15,21 +15,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .. import units
-from ..proof.request import ProofError, Request
+from ..proof.request import Request
 from ..system.identity import Place
 from ..trials import sweep_record
 from ..trials.change_texts import value as text_of
-from ..trials.sweep_record import (
-    DONE,
-    DROPPED,
-    FAILED,
-    IN_FLIGHT,
-    PAUSED,
-    SEARCH,
-    STOPPED,
-    WAITING,
-    SweepTrial,
-)
+from ..trials.sweep_record import DONE, DROPPED, FAILED, IN_FLIGHT, PAUSED, SEARCH, STOPPED, WAITING, SweepTrial
 from ..tune.wide import storage
 from ..tune.wide.storage import StudyError
 from .trainings import OF_THE_SETTING
@@ -45,16 +35,6 @@ BEAT_SECONDS, VANISHED_SECONDS = 20.0, 600.0
 SILENT_SECONDS = 150.0  # after that, the record shows when a member was last seen
 SYNC_SECONDS = 2.0  # between two readings of the study
 QUIET_SECONDS = 15.0  # a part of the sweep ends if no member has claimed or reported anything for so long
-
-
-def membership(study: str | None, name: str | None) -> dict[str, Any]:
-    """Return the fields of SweepSettings of a member of the study; empty without one. Raises ProofError."""
-    if not study:
-        if name:
-            raise ProofError("--name is the name of the sweep in a study: give --study as well")
-        return {}
-    storage.require("a shared sweep needs")
-    return {"study": storage.located(study), "study_name": name, "member": secrets.token_hex(8)}
 
 
 def check(request: Request) -> None:

@@ -24,23 +24,7 @@ from ..runs import RunError
 from ..trials import sweep_record
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Record
-from ..trials.sweep_record import (
-    DONE,
-    DROPPED,
-    FAILED,
-    IN_FLIGHT,
-    LEFT_OUT,
-    PAUSED,
-    PLANNED,
-    PROOF,
-    RUNNING,
-    SEARCH,
-    STOPPED,
-    WAITING,
-    Sweep,
-    SweepSettings,
-    SweepTrial,
-)
+from ..trials.sweep_record import DONE, FAILED, IN_FLIGHT, LEFT_OUT, PAUSED, PLANNED, PROOF, SEARCH, STOPPED, SweepTrial
 from ..trials.trial_runner import Stop
 from ..tune.wide import storage
 from ..tune.wide.storage import StudyError
@@ -48,16 +32,7 @@ from . import decision, swept_values
 from . import trainings as of_metric
 from .decision import LEAST_SEEDS
 from .shared_study import SharedStudy
-from .trainings import (
-    ABSENT,
-    CRASHED,
-    HELD,
-    NOT_FINITE,
-    Look,
-    QueuedTrainings,
-    changed_preset,
-    why_to_hold,
-)
+from .trainings import ABSENT, CRASHED, HELD, NOT_FINITE, Look, QueuedTrainings, changed_preset, why_to_hold
 
 POLL_SECONDS = 0.5
 MOST_CRASHES = 2  # of a trial that is launched again: it was killed, or the machine has restarted
@@ -88,7 +63,7 @@ class SweepLoop:
         self._settings, self._wait = request.sweep, wait
         location = self._settings.study and storage.shown(self._settings.study)  # without the password of a database
         self._shown = replace(self._settings, study=location)
-        self._sweep = record.sweep = record.sweep or Sweep(settings=self._shown)
+        self._sweep = record.sweep = record.sweep or sweep_record.Sweep(settings=self._shown)
         options = changed_preset(request, {}).options
         resumes = bool(self._settings.rungs) or options.run.checkpoint != "off"
         self._time = SweepTime(self._settings, self._sweep.trials, options.train.epochs, resumes)
@@ -150,9 +125,11 @@ class SweepLoop:
         for trial in sweep.trials:
             if trial.on or (trial.part == SEARCH and sweep.best is not None):
                 continue
-            if trial.state in (STOPPED, LEFT_OUT, DROPPED) or (trial.state == FAILED and trial.cause != NOT_FINITE):
+            if trial.state in (STOPPED, LEFT_OUT, sweep_record.DROPPED) or (
+                trial.state == FAILED and trial.cause != NOT_FINITE
+            ):
                 trial.failures += trial.state == FAILED
-                again = PAUSED if trial.rungs and trial.state == DROPPED else PLANNED
+                again = PAUSED if trial.rungs and trial.state == sweep_record.DROPPED else PLANNED
                 trial.state, trial.error, trial.cause, trial.ended_t = again, "", "", None
 
     def _plan_search(self) -> None:
@@ -206,7 +183,7 @@ class SweepLoop:
             waits_for = ""
             for trial in self._flying(part):
                 look = self._trainings.look(trial)
-                waits_for = waits_for or (look.error if look.state == WAITING else "")
+                waits_for = waits_for or (look.error if look.state == sweep_record.WAITING else "")
                 self._settle(trial, look)
                 self._check(trial)
             self._exchange()
@@ -243,7 +220,11 @@ class SweepLoop:
     def _check(self, trial: SweepTrial) -> None:
         """Raises BaselineFailed if the first epoch has no such metric, or a swept option does nothing in a trial."""
         why = ""
-        if not self._is_metric_checked and trial.state == RUNNING and (epochs := self._trainings.figures(trial)):
+        if (
+            not self._is_metric_checked
+            and trial.state == sweep_record.RUNNING
+            and (epochs := self._trainings.figures(trial))
+        ):
             self._is_metric_checked = True
             why = of_metric.why_missing(self._settings.metric, epochs, has_ended=False)
         if trial.run not in self._read and (reasons := self._trainings.without_effect(trial)) is not None:
@@ -454,7 +435,7 @@ class SweepLoop:
     def _leave_out(self, part: str) -> None:
         for trial in self._sweep.trials:
             if trial.part == part and trial.state in (PLANNED, PAUSED, STOPPED):
-                trial.state = {PLANNED: LEFT_OUT, PAUSED: DROPPED}.get(trial.state, trial.state)
+                trial.state = {PLANNED: LEFT_OUT, PAUSED: sweep_record.DROPPED}.get(trial.state, trial.state)
                 if not trial.on:
                     self._trainings.let_go(trial)
         self._record.ended_because = "; ".join(filter(None, map(self._incomplete, (SEARCH, PROOF))))
@@ -491,7 +472,9 @@ class SweepTime:
     a stopped trial goes on where it was.
     """
 
-    def __init__(self, settings: SweepSettings, trials: Sequence[SweepTrial], epochs: int, resumes: bool) -> None:
+    def __init__(
+        self, settings: sweep_record.SweepSettings, trials: Sequence[SweepTrial], epochs: int, resumes: bool
+    ) -> None:
         self._settings, self._trials, self._epochs, self._resumes = settings, trials, epochs, resumes
         self._finalists: Sequence[Mapping[str, Any]] | None = None
 
@@ -550,9 +533,7 @@ class SweepTime:
         return elapsed + queued + left + then < self.limit
 
     def is_left_for(self, trial: SweepTrial | None, part: str, flying: int, elapsed: float) -> bool:
-        """Return True if a further trial would end in time and, during the search, leave time for the whole proof; not
-        if it would be stopped at once.
-        """
+        """Return True if a further trial would end in time and, in the search, leave time for the whole proof."""
         if self.is_over(part, elapsed):
             return False
         then = 0.0

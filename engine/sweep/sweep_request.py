@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -89,8 +90,12 @@ def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: in
         )
     if more.get("study") == "":
         raise ProofError("--study: give a file on a shared folder, or the URL of a database")
+    if more.get("study_name") and not more.get("study"):
+        raise ProofError("--name is the name of the sweep in a study: give --study as well")
+    if more.get("study"):
+        storage.require("a shared sweep needs")
+        more |= {"study": storage.located(more["study"]), "member": secrets.token_hex(8)}
     figure, epochs = figure_of(metric), options.train.epochs
-    more |= shared_study.membership(more.pop("study", None), more.pop("study_name", None))
     higher = _higher(figure.name, figure.direction)
     if halve_from and epochs == 1:
         raise ProofError("--halving needs a training of at least 2 epochs, and train.epochs is 1")

@@ -233,9 +233,7 @@ def diagnosis(findings: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def input_stages(stages: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a table of the stages of the input pipeline from its source, the slowest marked, with the milliseconds
-    from one batch to the next, which takes parallel calls into account.
-    """
+    """Return the stages of the input from its source, the slowest marked; parallel calls are accounted for."""
     each_ms = [stage_ms(stage) for stage in stages]
     slowest = max((ms for ms in each_ms if ms), default=None)
     rows = [

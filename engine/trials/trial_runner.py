@@ -90,10 +90,7 @@ class Measures(Protocol):
 
 
 class TrialRunner:
-    """Runs trials in numbered folders within `folder`, also in several threads, each forked from a process that has
-    imported TensorFlow, which ends with the context. Relative paths start from `paths_from`. `stop` counts requests to
-    stop. `beside` returns which other training uses the devices of these options, in words (proof/proof_start.py).
-    """
+    """Measure one trial; `judge` may end it as `slower`. Raises OSError if the disk refuses its folder."""
 
     def __init__(
         self,

@@ -247,9 +247,7 @@ HIGH = 0.2  # share of the time waited for the input that XProf's input-pipeline
 
 
 class InputStage:
-    """Measures the training without its input and with it again, and tries the options of the input. If `is_short`,
-    there is time for a few changes only, and a trial that would show nothing new is left out.
-    """
+    """Measures the training without and with its input, and tries options of the input; fewer if `is_short`."""
 
     def __init__(self, screening: Screening, is_short: bool = False) -> None:
         self._is_short = is_short
@@ -448,9 +446,7 @@ FOR_LARGEST = 3  # trials whose time is kept for the largest batch, if only the 
 
 
 def in_order(screening: Screening, keep_back: Callable[[float], None], is_short: bool) -> None:
-    """Search one option after another for the best settings of `screening`. `keep_back` reserves seconds for later
-    parts. `is_short` is True if there is time for a few changes only. Raises Stopped and OutOfTime.
-    """
+    """Search one option after another; `keep_back` reserves seconds for later. Raises Stopped and OutOfTime."""
     device, of_input = DeviceStages(screening), InputStage(screening, is_short)
     if tuple(screening.space.limits.only) == ("batch_size",):
         # First the fastest batch size, with the preset's input, then the largest that fits into memory.
