@@ -129,6 +129,10 @@ def test_json_is_the_whole_story_and_nothing_else() -> None:
     started = next(event for event in told if event["type"] == "started")
     assert started["actual"]["variables_on"] == {":CPU:0": 7}  # six weights and the seed of dropout
     assert {event["type"] for event in told} >= {"host", "gpu", "progress", "epoch"}
+    first, second = [event for event in told if event["type"] == "progress"][:2]
+    sums = [event["loss"] * event["step"] for event in (first, second)]
+    since = (sums[1] - sums[0]) / (second["step"] - first["step"])
+    assert second["window_loss"] == pytest.approx(since, rel=1e-4), "the mean of the steps since the first report"
 
 
 @pytest.mark.slow

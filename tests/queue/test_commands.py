@@ -53,7 +53,7 @@ def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: p
     assert said("queue", "up", "latest") == f"{two.name} is moved up\n"
     assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
     assert said("queue", "down", "latest") == f"{two.name} is moved down\n"
-    assert said("queue", "top", "two") == f"{two.name} is at the top\n"
+    assert said("queue", "top", "two", "one") == f"{two.name} is at the top\n{one.name} is at the top\n"
     assert [entry.run for entry in entries.all_entries()] == [two.id, one.id]
     assert "is held" in said("queue", "hold", "one", "two")
     assert said("queue").count("held by you") == 2

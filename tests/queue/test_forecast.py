@@ -163,6 +163,8 @@ def test_a_run_without_progress_ends_when_earlier_ones_did(capsys: pytest.Captur
         entries.write(replace(entries.all_entries()[0], started_at=time.time() - 40))
     when, seconds = shown(capsys)[made[1].id]
     assert seconds == pytest.approx(60, abs=5), when
+    assert cli.run(("queue", "pause")) == 0
+    assert shown(capsys)[made[1].id] == ("", None)
 
 
 def test_a_measurement_takes_its_time_limit_and_an_interrupted_run_what_it_had_left(

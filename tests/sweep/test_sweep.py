@@ -446,6 +446,8 @@ def test_halving_trains_no_epoch_twice_and_ends_the_bad_trials_early(tmp_path: P
     assert sweep.seconds_saved == 10.0 * (9 * 9 - sum(len(trainings.trained[trial.run]) for trial in searched))
     assert sorted(trainings.given_up) == [trial.run for trial in searched if trial.state == "dropped"]
     assert "goes on, the others end" in sweep_record.saved(sweep)
+    twice = next(trial for trial in searched if trial.state == "dropped" and len(trial.rungs) == 2)
+    assert sweep_record.trial_line(sweep, twice).endswith(f"dropped  val_loss {twice.rungs[1]:.3g}")
 
 
 def test_a_setting_is_halved_by_the_mean_of_its_seeds_not_by_a_lucky_one(tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ async def test_a_chart_alone_has_a_cursor_axes_zoom_and_smoothing_and_follows_th
         await pilot.press("left")
         told = await wait_for(pilot, "epoch 2.93")
         assert "(smoothed " in told
+        await pilot.press("home")
+        await wait_for(pilot, "train 2.09 (smoothed 2.09)")  # the first point has nothing before it
         settings = app.settings
         assert (settings.charts.x_axis, settings.charts.logarithmic, settings.charts.smoothing) == ("epoch", True, 0.6)
         settings.flush()

@@ -44,7 +44,8 @@ async def resized(pilot: Pilot[None], size: tuple[int, int], what: str) -> str:
 
 
 async def test_foreign_text_is_shown_as_it_is_and_the_log_is_searched(home: Path) -> None:
-    run = recorded.write(home, gpus=1, seconds=30, log=ESCAPES, description="[bold]odd\x1b[2J[/bold]")
+    told = tuple(("input", f"warning {number}") for number in range(12))
+    run = recorded.write(home, gpus=1, seconds=30, log=ESCAPES, description="[bold]odd\x1b[2J[/bold]", warnings=told)
     async with Tiny(lambda: LiveScreen(run)).run_test(size=(120, 40), notifications=True) as pilot:
         shown = await wait_for(pilot, "line 299")
         assert "[bold]odd?[2J[/bold]" in shown
@@ -52,7 +53,8 @@ async def test_foreign_text_is_shown_as_it_is_and_the_log_is_searched(home: Path
         shown = await wait_for(pilot, "?[31mred?[0m [red]not markup[/red] ?")
         assert "\x1b" not in shown
         await pilot.press("escape")
-        await resized(pilot, (80, 24), "✓ done")  # so small a screen leaves the log to a key
+        shown = await resized(pilot, (80, 24), "12 warnings: m shows all")  # so small a screen leaves the log to a key
+        assert "input: warning 11 " in shown, "the newest are shown"
         await pilot.press("l", "end")
         await wait_for(pilot, "line 299")
         await pilot.press("slash", *"line 12", "enter")
@@ -238,9 +240,9 @@ async def test_id_folder_log_and_chart_values_are_copied(home: Path) -> None:
         assert isinstance(screen, CopyScreen)
         names = [one.name for one in screen.offered]
         assert all("\n" in one.text() for one in screen.offered[4:])  # also charts are empty that have no values yet
-        await pilot.press(*["down"] * names.index("throughput"), "enter")
+        await pilot.press(*["down"] * names.index("GPU 0 busy"), "enter")
         await wait_for(pilot, lambda: "\t" in pilot.app.clipboard)
-        assert pilot.app.clipboard.startswith("seconds\tthroughput")
+        assert pilot.app.clipboard.startswith("seconds\tGPU 0 (%)\n0.7\t92\n")
         await selected(pilot)
         await pilot.press("c")
         await wait_for(pilot, lambda: tiny(pilot).opened == [("compare", [before, run])])
