@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from .. import runs
 from ..files import places, typed
 from ..files.places import QUEUE, TRIALS
 from ..files.places import proofs_folder as proofs_folder
-from ..files.reading import read_object
 from ..files.values import LATEST_T
 from ..files.writing import write_atomically
 from ..leases.devices import Devices, lease_devices
@@ -27,7 +26,7 @@ from ..leases.records import NotFree
 from ..options import Options
 from ..presets import PresetError
 from ..process.spawn import LOCK
-from ..runs import Run
+from ..runs import Run, events
 from ..runs.run import FRESH_SECONDS, PROOF, STARTING_SECONDS, WAITING, Liveness, Queued
 from ..system import child_process, locks, stop_signals
 from ..system.identity import Place, Process
@@ -70,8 +69,8 @@ class Proof:
         record = self.record
         if not record.is_read:
             return {}
-        content: dict[str, Any] = _completed(read_object(record.path).value, record)
-        return {**content, "state": record.state}
+        content = events.plain(asdict(record))
+        return {name: value for name, value in content.items() if name != "path"}
 
     @property
     def state(self) -> str:
@@ -102,19 +101,6 @@ class Proof:
             is_starting = record.state == "running" and 0 <= age < STARTING_SECONDS
             held = process.alive() if process else is_starting
         return Liveness(engine=held, starting=held and process is None)
-
-
-def _completed(content: Any, typed_value: Any) -> Any:
-    """Return what a file has and the defaults that it lacks, at first the fields that have defaults."""
-    if isinstance(content, list) and isinstance(typed_value, list | tuple):
-        return [_completed(*pair) for pair in zip(content, typed_value, strict=True)]
-    if not isinstance(content, dict) or not is_dataclass(typed_value):
-        return content
-    full = asdict(typed_value)  # type: ignore[arg-type]
-    with_default = [each.name for each in fields(typed_value) if {each.default, each.default_factory} != {MISSING}]
-    names = dict.fromkeys([*with_default, *content])
-    return {name: _completed(content[name], getattr(typed_value, name, None)) if name in content else full[name]
-            for name in names}  # fmt: skip
 
 
 def read_record(path: Path) -> Record:

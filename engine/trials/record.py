@@ -446,8 +446,8 @@ class Record:
     profile_missing: str = ""  # why a requested profile is missing
     diagnosis: Verdict | None = None  # of the original preset
     comparisons: list[Comparison] = field(default_factory=list)
-    before: Mapping[str, float | None] | None = None
-    after: Mapping[str, float | None] | None = None  # the changed side of an `ab`, the changes that a loop has kept
+    before: Mapping[str, float | int | None] | None = None
+    after: Mapping[str, float | int | None] | None = None  # an `ab` changed, or with what a loop has kept
     gain_total: float | None = None
     final_verdict: Verdict | None = None
     advice: list[events.PlainRemedy] = field(default_factory=list)  # of a loop's last diagnosis, for the user's code
