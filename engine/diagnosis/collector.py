@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -447,22 +447,20 @@ class Pauses:
     """
 
     def __init__(self) -> None:
-        self._first: dict[str, float] = {}
-        self._others: dict[str, deque[float]] = {}
-        self._counts: dict[str, int] = {}
+        self._lengths: dict[str, deque[float]] = {}
+        self._counts = Counter[str]()
 
     def add(self, kind: str, seconds: float) -> None:
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        if kind in self._first:
-            self._others.setdefault(kind, deque(maxlen=READINGS)).append(seconds)
-        else:
-            self._first[kind] = seconds
+        self._counts[kind] += 1
+        lengths = self._lengths.setdefault(kind, deque(maxlen=READINGS))
+        if self._counts[kind] == 2:
+            lengths.clear()
+        lengths.append(seconds)
 
     @property
     def seconds(self) -> float:
         """The time of all pauses in seconds. Each pause counts with the median length of its kind."""
-        typical = {kind: statistics.median(self._others.get(kind, [first])) for kind, first in self._first.items()}
-        return sum(count * typical[kind] for kind, count in self._counts.items())
+        return sum(count * statistics.median(self._lengths[kind]) for kind, count in self._counts.items())
 
     @property
     def most_often(self) -> int:

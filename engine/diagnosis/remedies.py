@@ -13,7 +13,7 @@ from ..interpreter.compatibility import xla_aborts
 from ..options.input import MOVED
 from ..options.own_code import BATCHED
 from ..runs.events import Remedy
-from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
+from ..telemetry.chips import BFLOAT16_CAPABILITY, fast_policies
 from ..units import counted, share, size, times, with_unit
 from .measurements import GPU_FULL, MUCH_PYTHON, ROOM_FOR_BATCH, ROOM_FOR_CACHE, Measurements, stage_ms
 
@@ -117,19 +117,9 @@ def precision(s: Measurements) -> Iterator[Remedy]:
     if s.on_gpu and s.option("precision.tf32") is False and (s.compute_capability or (0, 0)) >= BFLOAT16_CAPABILITY:
         why = "this GPU multiplies float32 several times faster in TensorFloat-32"
         yield Remedy("precision", {"precision.tf32": True}, why, changes_learning=True)
-    policy = _sixteen_bits(s)
-    if policy:
-        why = f"the device supports {policy.removeprefix('mixed_')}, which is not used"
-        yield Remedy("precision", {"precision.policy": policy}, why, changes_learning=True)
-
-
-def _sixteen_bits(s: Measurements) -> str | None:
-    if not s.on_gpu:
-        return "mixed_bfloat16" if s.cpu_bfloat16 else None
-    capability = s.compute_capability or (0, 0)
-    if capability >= BFLOAT16_CAPABILITY:
-        return "mixed_bfloat16"
-    return "mixed_float16" if capability >= FLOAT16_CAPABILITY else None
+    if policies := fast_policies((s.compute_capability or (0, 0)) if s.on_gpu else None, s.cpu_bfloat16):
+        why = f"the device supports {policies[-1].removeprefix('mixed_')}, which is not used"
+        yield Remedy("precision", {"precision.policy": policies[-1]}, why, changes_learning=True)
 
 
 def _xla(s: Measurements) -> Iterator[Remedy]:
