@@ -4,25 +4,20 @@ changed. Textual styles it again each time it comes to the front. Until: Textual
 `ChosenKeys`: a footer with chosen keys, made again only if they change, also while the terminal has no focus. Until:
 `Footer` has a method that chooses the keys, and compares them with the keys that it shows. - `ScrollRequests`: calls a
 method for each requested scroll, but not for scrolls after a resize. Until: Textual sends a message for requested
-scrolls only. - `LightStrip`: makes each cache of a strip at its first use. `Strip.__init__` makes all seven, which
-takes longer than the rest of painting a line. Until: Textual does the same. - `use_layout`: gives a widget a layout.
-Until: this needs no private property. - `lay_out_again`: lays out a widget after its width has changed. Until:
-`refresh(layout=True)` drops the old width."""
+scrolls only. - `use_layout`: gives a widget a layout. Until: this needs no private property. - `lay_out_again`: lays
+out a widget after its width has changed. Until: `refresh(layout=True)` drops the old width."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding
-from textual.cache import FIFOCache
 from textual.css.query import NoMatches
 from textual.layout import Layout
 from textual.screen import Screen
 from textual.scroll_view import ScrollView
-from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
@@ -94,26 +89,6 @@ class ScrollRequests(ScrollView):
         if y is not None:
             self.scroll_requested(y)
         return super()._scroll_to(x, y, **how)
-
-
-class LightStrip(Strip):
-    """A strip that makes each of its caches when the cache is first used."""
-
-    __slots__ = ()
-
-    def __init__(self, segments: list[Segment], cell_length: int) -> None:
-        self._segments, self._cell_length = segments, cell_length
-        self._render_cache: str | None = None
-        self._link_ids: set[str] | None = None
-        self._cell_count: int | None = None
-
-    def __getattr__(self, name: str) -> FIFOCache[Any, Any]:
-        """Make, store and return the cache called `name`, which is used for the first time."""
-        if not name.endswith("_cache"):
-            raise AttributeError(name)
-        made: FIFOCache[Any, Any] = FIFOCache(4)
-        setattr(self, name, made)
-        return made
 
 
 def use_layout(widget: Widget, layout: Layout) -> None:

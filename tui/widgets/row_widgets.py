@@ -17,7 +17,6 @@ from textual.widget import Widget
 from ..base import keys
 from ..base.glyphs import Glyphs, glyphs_of
 from ..drawing.rows import Row, differences, edged, fit
-from ..upstream.textual_widgets import LightStrip
 
 STYLES = (
     "title", "label", "value", "track", "good", "warn", "bad", "grid", "cursor", "fill1", "here", "badge", "edge",
@@ -136,7 +135,7 @@ class Painted(Widget):
             row = self._rows[y] if y < len(self._rows) else []
             styles = self._styles
             segments = [Segment(text, styles[name] if name in styles else self._style(name)) for text, name in row]
-            made = LightStrip(segments, self._width if row else 0)
+            made = Strip(segments, self._width if row else 0)
             fits = bool(row) and self._width == width
             strip = self._strips[y] = made if fits else made.adjust_cell_length(width, self._style(""))
         return strip
