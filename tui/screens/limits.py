@@ -165,10 +165,10 @@ class DialogRow(NamedTuple):
     example: str = ""
 
 
-class LimitDialog(Dialog[tuple[Any, Any]]):
-    """Asks for limits and starts a measurement. The result is the measurement and its process, or None if none was
-    started. Reasons why it cannot start are shown in the dialog. `waits` is True if it was put in the queue instead.
-    `subject` names it in messages. `texts` are the texts of the fields, the chosen word or the set of chosen words."""
+class LimitDialog(Dialog[Any]):
+    """Asks for limits and starts a measurement. The result is the measurement, or None if none was started. Reasons
+    why it cannot start are shown in the dialog. `waits` is True if it was put in the queue instead. `subject` names it
+    in messages. `texts` are the texts of the fields, the chosen word or the set of chosen words."""
 
     DEFAULT_CSS = """
     LimitDialog > #box {
@@ -256,7 +256,7 @@ class LimitDialog(Dialog[tuple[Any, Any]]):
                     self.dismiss(None)
                 return
             self._starts = True
-            made = await asyncio.to_thread(start.launch)
+            made = await starting.launched(self.app, start)
         except (PresetError, RunError, OSError, ValueError) as reason:
             self._starts = False
             self.complain(str(reason))
@@ -335,7 +335,7 @@ async def _has_started(app: BaseApp, dialog: LimitDialog) -> bool:
     """Open the dialog, then the measurement that it has started. True also for one that was put in the queue."""
     made = await app.push_screen_wait(dialog)
     if made is not None:
-        starting.open_measurement(app, *made)
+        app.open_proof(made)
     return made is not None or dialog.waits
 
 

@@ -157,13 +157,20 @@ async def choice_if_busy(app: BaseApp, start: Start) -> str:
     return answer or CANCEL
 
 
-async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
+async def launched(app: BaseApp, start: Start) -> Any:
+    """Launch; return the run or the measurement, whose engine's exit code the application collects."""
+    made, engine = await asyncio.to_thread(start.launch)
+    app.engines.append(engine)
+    return made
+
+
+async def ask_and_launch(app: BaseApp, start: Start) -> Any:
     """Launch, asking if devices are busy; None if it waits in the queue or is cancelled. Raises as the launch, except
     NotFree."""
     if await choice_if_busy(app, start) in (WAIT, CANCEL):
         return None
     try:
-        return await asyncio.to_thread(start.launch)
+        return await launched(app, start)
     except NotMeasuredError:  # the queue could not start it either
         raise
     except NotFree as fault:
@@ -176,12 +183,6 @@ async def ask_and_launch(app: BaseApp, start: Start) -> tuple[Any, Any] | None:
 async def put_in_queue(app: BaseApp, start: Start) -> None:
     """Put a run or a measurement in the queue, and say what it waits for. Raises as the launch does."""
     app.notify(clean(f"queued: {start.title}, {await asyncio.to_thread(start.queue)}"), markup=False)
-
-
-def open_measurement(app: BaseApp, proof: Proof, process: subprocess.Popen[bytes]) -> None:
-    """Open the screen of a launched measurement, whose exit code the application collects."""
-    app.engines.append(process)
-    app.open_proof(proof)
 
 
 def measurement(app: BaseApp, title: str, request: Callable[[], Request], resumed: Proof | None = None) -> Start:
@@ -257,7 +258,7 @@ async def _begin(app: BaseApp, request: Request, question: str, yes: str, name: 
     if await app.push_screen_wait(Ask(question, (yes, CANCEL))) != yes:
         return
     if (made := await ask_and_launch(app, measurement(app, name, lambda: request))) is not None:
-        open_measurement(app, *made)
+        app.open_proof(made)
 
 
 async def measure_scaling(app: BaseApp, preset: Preset) -> None:

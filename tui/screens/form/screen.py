@@ -569,8 +569,7 @@ class FormScreen(AppScreen):
             self.close_introduction()
             if finding := slurm.when_detached(os.environ):
                 self.app.notify(str(finding), title="Slurm", severity="warning", markup=False)
-            self.app.engines.append(made[1])
-            self.app.open_run(made[0])
+            self.app.open_run(made)
 
     @work(exclusive=True, group="tune")
     async def action_tune(self) -> None:

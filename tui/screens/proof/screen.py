@@ -216,8 +216,7 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
         resumed = partial(tune_request.resumed, proof, more) if what == "search" else of_kind
         with complaining(self.app):
             start = starting.measurement(self.app, f"the {what} {proof.id}", resumed, proof)
-            if (made := await starting.ask_and_launch(self.app, start)) is not None:
-                self.app.engines.append(made[1])
+            if await starting.ask_and_launch(self.app, start) is not None:
                 self.app.notify(f"the {what} goes on")
         self.read_again()
 

@@ -185,14 +185,10 @@ class RunActions(UndoActions):
         from ..starting import ConflictError, ask_and_launch
 
         try:
-            made = await ask_and_launch(self.app, start)
+            return cast("Run | None", await ask_and_launch(self.app, start))
         except (ConflictError, PresetError, RunError, OSError) as reason:
             self.say(f"{lead}{why(of, reason)}", "error")
             return None
-        if made is None:
-            return None
-        self.app.engines.append(made[1])  # its exit status is collected when it has ended
-        return cast("Run", made[0])
 
     async def action_change(self) -> None:
         if (run := self.run_meant) is None:
