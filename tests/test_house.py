@@ -178,7 +178,7 @@ def test_private_names_of_textual_stand_in_one_folder() -> None:
     upstream = [path for path in files("tui") if path.parent.name == "upstream"]
     found = {path.relative_to(ROOT): set(of_textual(path)) for path in files("tui") if path not in upstream}
     assert {path: names for path, names in found.items() if names} == {}
-    assert {"_dispatch_message", "_scroll_to", "_segments"} <= {
+    assert {"_dispatch_message", "_scroll_to"} <= {
         name.rpartition(".")[2] for path in upstream for name in of_textual(path)
     }
 

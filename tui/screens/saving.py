@@ -28,7 +28,6 @@ from ...engine.units import counted
 from ..base.errors import clean
 from ..form.form_state import FormState
 from ..reading import preset_files
-from ..upstream.thread_imports import in_background
 from .dialogs import Ask, AskText, complaining
 
 if TYPE_CHECKING:
@@ -110,18 +109,12 @@ async def save_as(app: BaseApp, state: FormState) -> bool:
     question, answer = "", "Overwrite"
     if path.exists():  # noqa: ASYNC240 - asked once, of a file that is being saved
         question = f"{short(path)} exists."
-    elif folder := _new_folder(path):
-        question, answer = f"There is no folder {short(folder)}.", "Make it"
+    elif path.parent != presets.user_folder() and not path.parent.exists():
+        question, answer = f"There is no folder {short(path.parent)}.", "Make it"
     if question and await app.push_screen_wait(Ask(question, (answer, "Cancel"))) != answer:
         return False
     layout = source if source and source.exists() else None
     return await _written(app, state, path, partial(saving.save_as, state.preset, path, layout, overwrite=True))
-
-
-def _new_folder(path: Path) -> Path | None:
-    # gputui's own folder of presets is made without a question.
-    folder = path.parent
-    return None if folder == presets.user_folder() or folder.exists() else folder
 
 
 async def _written(app: BaseApp, state: FormState, path: Path, write: Callable[[], None]) -> bool:
@@ -177,27 +170,11 @@ class AskName(AskText):
         yield Label(id="target", markup=False)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show which file would be written, or why the text is not accepted. A thread checks whether the file
-        exists."""
+        """Show which file would be written, or why the text is not accepted."""
         self.query_one("#complaint").display = False
         reason = self.refuse(event.value)
-        self._show(Content.styled(clean(reason), "$foreground-muted"))
-        if not reason:
-            path = saving.place(event.value)
-            self._show(Content(f"writes {clean(short(path))}"))
-            in_background(self, lambda: (path, os.path.lexists(path), _new_folder(path)), self._show_place)
-
-    def _show_place(self, result: tuple[Path, bool, Path | None]) -> None:
-        path, there, folder = result
-        value = self.query_one(Input).value
-        if not self.refuse(value) and saving.place(value) == path:
-            what = ("replaces the file ", "bold $text-warning") if there else ("writes the new file ", "")
-            if folder is not None:
-                what = (f"makes the folder {clean(short(folder))} and writes the new file ", "$text-warning")
-            self._show(Content.assemble(what, clean(short(path))))
-
-    def _show(self, text: Content) -> None:
-        self.query_one("#target", Label).update(text)
+        text = f"writes {clean(short(saving.place(event.value)))}" if not reason else clean(reason)
+        self.query_one("#target", Label).update(Content.styled(text, "$foreground-muted" if reason else ""))
 
 
 def _refuse(text: str) -> str:
