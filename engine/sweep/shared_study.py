@@ -69,21 +69,17 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 class SharedStudy:
-    """The study that this sweep shares. Only `join` raises StudyError; later all waits until it can be used (`away`:
-    why it cannot be now). `choice` has the finalists, None during the search, `settings` those proposed, by number.
-    """
+    """The study that this sweep shares. Only `join` raises StudyError; later all waits until it can be used."""
 
     def __init__(self, request: Request, vanished_seconds: float = VANISHED_SECONDS) -> None:
         assert request.sweep is not None
-        self.away, self.seed = "", request.seed
-        self.choice: Mapping[str, Any] | None = None
-        self.settings: Mapping[int, Mapping[str, Any]] = {}
+        self.away, self.seed = "", request.seed  # why it cannot be used now
         self._request, self._settings = request, request.sweep
         self.location = request.sweep.study or ""
         self.name = f"sweep {request.sweep.study_name or request.preset_name}"
         self._member, self._host, self._vanished_seconds = request.sweep.member, Place.here().host, vanished_seconds
         self._study: Any = None
-        self._log = Claims()
+        self.log = Claims()
         self._synced = self._beaten = -float("inf")
         self._news = 0.0  # the time of the last new entry
         self._seen: dict[str, tuple[Any, float]] = {}  # the latest sign of life of a member, and when it was noticed
@@ -94,9 +90,9 @@ class SharedStudy:
         direction = "maximize" if self._settings.higher else "minimize"  # for other programs that read the study
         self._study = storage.study(self.location, self.name, direction)
         self._read()
-        if self._log.definition is None:
+        if self.log.definition is None:
             self._add({"op": "begin", "definition": mine})
-        begun = self._log.definition
+        begun = self.log.definition
         if begun is None:
             raise StudyError(f"{self.name!r} in {storage.shown(self.location)} is no sweep; give --name")
         if other := difference(begun, mine):
@@ -110,12 +106,12 @@ class SharedStudy:
         """Add an entry, and take all new ones into account. Raises StudyError."""
         from optuna.trial import TrialState, create_trial
 
-        before = self._log.count
+        before = self.log.count
         state = TrialState.FAIL if value is None else TrialState.COMPLETE
         with storage.faults_of(self.location):
             self._study.add_trial(create_trial(state=state, value=value, user_attrs={ENTRY: dict(entry)}))
         self._read()
-        if self._log.count == before:
+        if self.log.count == before:
             raise StudyError(f"an entry in {storage.shown(self.location)} was lost: was the file replaced?")
 
     def _tell(self, entry: Mapping[str, Any]) -> None:
@@ -127,10 +123,9 @@ class SharedStudy:
     def _read(self) -> None:
         with storage.faults_of(self.location):
             entries = self._study.get_trials(deepcopy=False)
-        for trial in entries[self._log.count :]:
-            self._log.take(trial.user_attrs.get(ENTRY) or {})
+        for trial in entries[self.log.count :]:
+            self.log.take(trial.user_attrs.get(ENTRY) or {})
             self._news = time.monotonic()
-        self.choice, self.settings = self._log.choice, self._log.settings
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -139,7 +134,7 @@ class SharedStudy:
                 self._study.set_user_attr(MEMBER + self._member, {"host": self._host, "beat_t": time.time()})
                 self._beaten = now
             attributes = self._study.user_attrs
-        signs: dict[str, Any] = {claim.member: None for claim in self._log.claims.values()}
+        signs: dict[str, Any] = {claim.member: None for claim in self.log.claims.values()}
         signs |= {key.removeprefix(MEMBER): sign for key, sign in attributes.items() if key.startswith(MEMBER)}
         for member, sign in signs.items():
             if member not in self._seen or self._seen[member][0] != sign:
@@ -162,7 +157,7 @@ class SharedStudy:
         try:
             self._read()
             for trial in trials:
-                claim = self._log.claims.get(key_of(trial))
+                claim = self.log.claims.get(key_of(trial))
                 if claim is None or claim.member != self._member or trial.on or trial.state not in TOLD:
                     continue
                 report = json.loads(json.dumps({name: getattr(trial, name) for name in REPORTED}))
@@ -171,9 +166,9 @@ class SharedStudy:
                     entry = {"op": "report", "key": key_of(trial), "token": claim.token, "report": report}
                     self._add(entry, trial.value if trial.state == DONE else None)
             self._beat()
-            for key, claim in list(self._log.claims.items()):
+            for key, claim in list(self.log.claims.items()):
                 is_silent = self._silent_seconds(claim.member) >= self._vanished_seconds
-                is_open = claim.state not in RESULTS and (claim.part != SEARCH or self.choice is None)
+                is_open = claim.state not in RESULTS and (claim.part != SEARCH or self.log.choice is None)
                 if claim.member != self._member and is_open and is_silent:
                     self._release(key, claim)
             self.away = ""
@@ -185,7 +180,7 @@ class SharedStudy:
 
     def _adopt(self, trial: SweepTrial, own_run: str) -> SweepTrial | None:
         """Store in a trial what the study says about it. Returns a copy as it was if it is lost while it trains."""
-        claim, before = self._log.claims.get(key_of(trial)), copy(trial)
+        claim, before = self.log.claims.get(key_of(trial)), copy(trial)
         is_lost = not trial.on and trial.state in IN_FLIGHT
         if claim is not None and claim.member == self._member:
             is_lost = False
@@ -200,41 +195,41 @@ class SharedStudy:
             trial.on += f", last seen {units.estimate(silent)} ago"
         if claim.report.get("state") is None:
             trial.value, trial.rungs, trial.ended_t, trial.error, trial.cause = None, [], None, "", ""
-        if trial.state == PAUSED and trial.part == SEARCH and self.choice is not None:
+        if trial.state == PAUSED and trial.part == SEARCH and self.log.choice is not None:
             trial.state = DROPPED
         return before if is_lost else None
 
     def claim(self, trial: SweepTrial) -> bool:
         """Return True if the trial is now this member's, and False if it is another's or the study cannot be used."""
         key = key_of(trial)
-        if key not in self._log.claims:
+        if key not in self.log.claims:
             self._tell({
                 "op": "claim", "key": key, "part": trial.part, "run": trial.run, "token": secrets.token_hex(8),
                 "member": self._member, "host": self._host,
             })  # fmt: skip
-        claim = self._log.claims.get(key)
+        claim = self.log.claims.get(key)
         return claim is not None and claim.member == self._member
 
     def propose(self, number: int, changes: Mapping[str, Any]) -> None:
-        """Propose the setting `number` of the search; `settings` has the one that was proposed first."""
+        """Propose the setting `number` of the search; the log has the one that was proposed first."""
         self._tell({"op": "setting", "number": number, "changes": dict(changes)})
 
     def choose(self, choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the finalists that all members have chosen; `choice` if there are none yet. Return None if another
         member trains a trial of the search, or the study cannot be used.
         """
-        if self.choice is None:
+        if self.log.choice is None:
             self._tell({"op": "choice", "choice": dict(choice)})
-        return self.choice
+        return self.log.choice
 
     def is_over(self, trials: Sequence[SweepTrial], part: str, has_time: bool) -> bool:
         """Return True if no member trains this part any more; with time left, paused ones are waited for."""
-        if self.choice is not None and part == SEARCH:
+        if self.log.choice is not None and part == SEARCH:
             return True
         waits = (*IN_FLIGHT, STOPPED) if has_time else IN_FLIGHT
         if self.away or any(trial.on and trial.part == part and trial.state in waits for trial in trials):
             return False
-        pausing = {claim.member for claim in self._log.claims.values() if claim.part == part and claim.state == PAUSED}
+        pausing = {claim.member for claim in self.log.claims.values() if claim.part == part and claim.state == PAUSED}
         if has_time and any(self._alive.get(member, 0.0) < self._news for member in pausing - {self._member}):
             return False
         others = (member for member in self._seen if member != self._member)
@@ -243,9 +238,9 @@ class SharedStudy:
 
     def other_code(self, files: Mapping[str, str]) -> str:
         """Return which file of own code another member trained with other content; `files` are hashes."""
-        if files.keys() - self._log.code.keys():
+        if files.keys() - self.log.code.keys():
             self._tell({"op": "code", "host": self._host, "files": dict(files)})
-        for name, (host, digest) in self._log.code.items():
+        for name, (host, digest) in self.log.code.items():
             if files.get(name, digest) != digest:
                 wrong = f"{name} differs from that on {host}: all trials have the same code"
                 return f"{wrong}; make them equal, and start this member again without --resume"
@@ -256,7 +251,7 @@ class SharedStudy:
         self.sync(trials, sweep, now=True)
         try:
             for trial in trials:
-                claim = self._log.claims.get(key_of(trial))
+                claim = self.log.claims.get(key_of(trial))
                 is_mine = claim is not None and claim.member == self._member
                 if claim is not None and is_mine and trial.state in states and trial.cause not in OF_THE_SETTING:
                     self._release(key_of(trial), claim)

@@ -113,7 +113,6 @@ class SweepLoop:
             trial for trial in self._lost
             if self._trainings.look(trial).state in IN_FLIGHT and not self._trainings.stop(trial)
         ]  # fmt: skip
-        self._time.has_settled()
 
     def _go_on(self) -> None:
         """Stopped and failed trials are tried again, unless they diverged; those of an ended search with more time."""
@@ -187,6 +186,7 @@ class SweepLoop:
                 self._settle(trial, look)
                 self._check(trial)
             self._exchange()
+            self._time.rank()
             if self._stop.count:
                 self._stop_trials()
                 raise Stopped
@@ -241,7 +241,7 @@ class SweepLoop:
 
     def _next(self, part: str) -> SweepTrial | None:
         """Return the trial to start now; None if there is none, or no time for it."""
-        if (study := self._study) is not None and (study.away or (part == SEARCH and study.choice is not None)):
+        if (study := self._study) is not None and (study.away or (part == SEARCH and study.log.choice is not None)):
             return None
         trial, flying, elapsed = self._candidate(part), self._flying(part), self._record.elapsed
         if trial is None or self._time.is_left_for(trial, part, len(flying), elapsed):
@@ -308,7 +308,7 @@ class SweepLoop:
 
     def _add_proposed(self, study: SharedStudy) -> None:
         made = len(sweep_record.groups(self._sweep.trials))
-        while (changes := study.settings.get(made)) is not None:
+        while (changes := study.log.settings.get(made)) is not None:
             self._add_setting(changes)
             made += 1
 
@@ -331,7 +331,6 @@ class SweepLoop:
         except PresetError as fault:  # this setting alone
             trial.state, trial.error, trial.cause = FAILED, str(fault).partition("\n")[0], "preset"
             trial.ended_t = time.time()
-            self._time.has_settled()
             return
         except RunError as fault:
             raise BaselineFailed(str(fault)) from None
@@ -360,7 +359,6 @@ class SweepLoop:
         if look.state != DONE and look.seconds is not None and look.epoch_seconds is not None:
             epochs_left = self._epochs(trial.changes) - len(look.epochs)
             trial.whole_seconds = look.seconds + look.epoch_seconds * max(0, epochs_left)
-        self._time.has_settled()
         metric, ends = self._settings.metric, self._settings.rungs
         values = of_metric.values(metric, look.epochs)
         if trial.part == SEARCH:
@@ -405,7 +403,7 @@ class SweepLoop:
         """Nothing is stored if another member of the study has begun a trial meanwhile."""
         sweep, settings = self._sweep, self._settings
         in_order = sweep_record.ranked(sweep.trials, settings.higher)
-        if not in_order and (self._study is None or self._study.choice is None):
+        if not in_order and (self._study is None or self._study.log.choice is None):
             self._leave_out(SEARCH)
             raise BaselineFailed(sweep_record.no_result(sweep))
         finalists = [changes for changes, _ in in_order][: settings.finalists]
@@ -476,22 +474,13 @@ class SweepTime:
         self, settings: sweep_record.SweepSettings, trials: Sequence[SweepTrial], epochs: int, resumes: bool
     ) -> None:
         self._settings, self._trials, self._epochs, self._resumes = settings, trials, epochs, resumes
-        self._finalists: Sequence[Mapping[str, Any]] | None = None
+        self.limit = 60 * settings.minutes  # seconds
+        self.rank()
 
-    @property
-    def limit(self) -> float:
-        """The time of the whole sweep in seconds."""
-        return 60 * self._settings.minutes
-
-    def has_settled(self) -> None:
-        self._finalists = None
-
-    @property
-    def finalists(self) -> Sequence[Mapping[str, Any]]:
-        if self._finalists is None:
-            ranked = sweep_record.ranked(self._trials, self._settings.higher)
-            self._finalists = [changes for changes, _ in ranked][: self._settings.finalists]
-        return self._finalists
+    def rank(self) -> None:
+        """Find the settings that would now be proved; to be called once trials have ended."""
+        ranked = sweep_record.ranked(self._trials, self._settings.higher)
+        self.finalists = [changes for changes, _ in ranked][: self._settings.finalists]
 
     @property
     def lacks_pair(self) -> bool:
