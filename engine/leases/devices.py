@@ -113,10 +113,8 @@ class GpuUse(Gpu):
 
     def why_not_fitting(self, needs_bytes: int) -> str:
         """Why a run that needs so much memory cannot share this GPU now; empty if it can."""
-        if self.missing:
-            return self.missing
-        if self.holder is not None and self.leased:
-            return f"used by {self.holder}"
+        if self.missing or self.leased:
+            return self.why_not_free()
         if self.free_bytes < needs_bytes:
             by = f" ({self.processes[0]})" if self.processes else ""
             return f"{size(self.free_bytes)} are free of the {size(needs_bytes)} needed{by}"

@@ -55,16 +55,16 @@ def option(
     *,
     other_names: str = "",
     reads: Callable[[Any], Any] | None = None,
-    checks: Callable[[Any], Any] | None = None,
+    checks: Callable[[Any], object] | None = None,
     **texts_and_limits: Any,
 ) -> Any:
     """A field of a group, as a dataclass has it. `other_names` are separated by blanks. `reads` translates other
-    spellings of a value before its type is checked, and `checks` raises ValueError after that; both return the value.
+    spellings of a value before its type is checked; `checks` then tells whether a value other than None is allowed.
     The rest are fields of `About` and limits of pydantic (`ge`, `le`, `gt`, `min_length` ...).
     """
     texts = {name: texts_and_limits.pop(name) for name in _TEXTS & texts_and_limits.keys()}
     about = About(help, other_names=tuple(other_names.split()), **texts)
-    metadata = {"about": about, "limits": texts_and_limits, "before": reads, "after": checks}
+    metadata = {"about": about, "limits": texts_and_limits, "reads": reads, "checks": checks}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)

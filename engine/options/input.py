@@ -24,12 +24,6 @@ def _comma_list(value: Any) -> Any:
     return value
 
 
-def _each_once(value: str | list[str]) -> str | list[str]:
-    if isinstance(value, list) and len(set(value)) < len(value):
-        raise ValueError("named twice")
-    return value
-
-
 @dataclass(frozen=True)
 class Input(Group):
     """How the data reaches the model: the tf.data pipeline."""
@@ -136,7 +130,7 @@ class Input(Group):
         learning="the samples themselves change",
         other_names="aug augmentation data_augmentation augmentations",
         reads=_comma_list,
-        checks=_each_once,
+        checks=lambda value: isinstance(value, str) or len(set(value)) == len(value),
     )
     drop_remainder: bool = option(
         False,

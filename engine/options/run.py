@@ -22,15 +22,9 @@ def _target_list(value: object) -> object:
     return value
 
 
-def _signal_without_prefix(value: object) -> object:
-    return f"SIG{value}" if value in ("USR1", "USR2") else value  # as Slurm names it
-
-
-def _step_range(value: str) -> str:
+def _is_step_range(value: str) -> bool:
     match = STEP_RANGE.fullmatch(value)
-    if value == "off" or (match and 1 <= int(match[1]) <= int(match[2])):
-        return value
-    raise ValueError("not a range of steps")
+    return value == "off" or (match is not None and 1 <= int(match[1]) <= int(match[2]))
 
 
 @dataclass(frozen=True)
@@ -133,7 +127,7 @@ class Run(Group):
         hurts="those steps are slower",
         other_names="profiler trace tracing xprof nsight",
         reads=off_if_false,
-        checks=_step_range,
+        checks=_is_step_range,
     )
     max_minutes: Literal["auto"] | Annotated[float, Limits(gt=0, le=1_000_000)] | None = option(
         None,
@@ -154,7 +148,7 @@ class Run(Group):
         hurts="no effect if no scheduler sends it",
         not_exported=WATCHER,
         other_names="sigusr1 sigusr2 usr1 signal preemption preempt",
-        reads=_signal_without_prefix,
+        reads=lambda value: f"SIG{value}" if value in ("USR1", "USR2") else value,  # as Slurm names them
     )
     measure_seconds: Annotated[float, Limits(gt=0, le=1_000_000)] | None = option(
         None,
@@ -242,12 +236,6 @@ SCHEMES = ("https://", "http://")
 BEGINNINGS = (*SCHEMES, "$")  # of an address: or a variable that holds it
 
 
-def _address(value: str | None) -> str | None:
-    if value is None or value.startswith(BEGINNINGS):
-        return value
-    raise ValueError("not an address of HTTP")
-
-
 @dataclass(frozen=True)
 class Notify(Group):
     """Where a notice is sent when a run or a measurement ends. What the preset does not give is taken from the
@@ -272,7 +260,7 @@ class Notify(Group):
         "that you share",
         not_exported=NOT_EXPORTED,
         other_names="webhook slack ntfy mattermost teams alert",
-        checks=_address,
+        checks=lambda value: value.startswith(BEGINNINGS),
     )
     format: Literal["text", "slack", "json"] | None = option(
         None,

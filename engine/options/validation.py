@@ -4,7 +4,7 @@ Importing pydantic and making the models takes 0.2 s, longer than a screen may t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from functools import cache
 from typing import Any, get_type_hints
@@ -52,6 +52,15 @@ def validated(values: Mapping[str, Mapping[str, Any]]) -> Options:
     return Options(**groups)
 
 
+def _raising_unless(allows: Callable[[Any], object]) -> Callable[[Any], Any]:
+    def checked(value: Any) -> Any:
+        if value is None or allows(value):
+            return value
+        raise ValueError
+
+    return checked
+
+
 @cache
 def model() -> type[BaseModel]:
     """Return the model of all options, with one model for each group. It is made once."""
@@ -65,9 +74,11 @@ def model() -> type[BaseModel]:
             extra: dict[str, Any] = {"about": asdict(about)}
             of_option = Field(default_of(info), description=about.help, json_schema_extra=extra, **limits)
             declared[info.name] = hints[info.name], of_option
-            for mode in ("before", "after"):
-                if check := info.metadata[mode]:
-                    validators[f"{info.name}_{mode}"] = field_validator(info.name, mode=mode)(staticmethod(check))
+            if reads := info.metadata["reads"]:
+                validators[f"{info.name}_reads"] = field_validator(info.name, mode="before")(staticmethod(reads))
+            if checks := info.metadata["checks"]:
+                checks = _raising_unless(checks)
+                validators[f"{info.name}_checks"] = field_validator(info.name, mode="after")(staticmethod(checks))
         checked = create_model(
             group.__name__, __base__=_Checked, __doc__=group.__doc__, __validators__=validators, **declared
         )

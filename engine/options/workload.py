@@ -44,27 +44,9 @@ def _mapping_is_a_source(value: Any) -> Any:
     return value
 
 
-def _known_source(value: str) -> str:
+def _is_source(value: str) -> bool:
     kind, _, place = value.partition(":")
-    if value in NAMED_SOURCES or (kind in PATH_SOURCES and place):
-        return value
-    raise ValueError("unknown data source")
-
-
-def _names_a_function(value: str | None) -> str | None:
-    if value is None or ENTRY.fullmatch(value):
-        return value
-    raise ValueError("not FILE.py:FUNCTION")
-
-
-def _nothing_is_no_args(value: Any) -> Any:
-    return {} if value is None else value
-
-
-def _plain_values(value: dict[str, Any]) -> dict[str, Any]:
-    if _is_plain(value):
-        return value
-    raise ValueError("not plain")
+    return value in NAMED_SOURCES or (kind in PATH_SOURCES and place != "")
 
 
 @dataclass(frozen=True)
@@ -100,7 +82,7 @@ class Workload(Group):
         own="replaced",
         other_names="dataset data_dir train_data data_path",
         reads=_mapping_is_a_source,
-        checks=_known_source,
+        checks=_is_source,
     )
     shape: list[Annotated[int, Limits(ge=1, le=8192)]] = option(
         [32, 32, 3],
@@ -223,7 +205,7 @@ class Workload(Group):
         "values other than the defaults are refused",
         part=OWN_CODE,
         other_names="script program train_file build own",
-        checks=_names_a_function,
+        checks=ENTRY.fullmatch,
     )
     args: dict[str, Any] = option(
         {},
@@ -232,8 +214,8 @@ class Workload(Group):
         part=OWN_CODE,
         not_exported="workload.entry is not set",
         other_names="hparams hyperparameters params",
-        reads=_nothing_is_no_args,
-        checks=_plain_values,
+        reads=lambda value: {} if value is None else value,
+        checks=_is_plain,
     )
     folder: str | None = option(
         None,
