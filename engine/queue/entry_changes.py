@@ -34,11 +34,18 @@ def _entry(name: str) -> Entry:
     return entry
 
 
+def _waiting(name: str) -> Entry:
+    entry = _entry(name)
+    if entry.state not in entries.WAITS:
+        stops = f"gputui proof {entry.run} --stop" if entry.kind == PROOF else f"gputui stop {entry.name}"
+        raise RunError(f"{entry.name} has begun; {stops} stops it")
+    return entry
+
+
 def move(name: str, where: Where) -> Entry:
     """Move an entry that waits; the first or last stays. RunError if it is not queued, has begun, or is Slurm's."""
     with entries.locked():
-        entry = _entry(name)
-        _refuse_begun(entry)
+        entry = _waiting(name)
         if entry.is_of_slurm:
             raise RunError(f"{entries.name_of(name)} is not moved: {_MOVES_IN_SLURM.format(job=entry.slurm_job)}")
         waiting = [other for other in entries.all_entries() if other.state in entries.WAITS and not other.is_of_slurm]
@@ -58,8 +65,7 @@ def move(name: str, where: Where) -> Entry:
 def hold(name: str, reason: str = "held by you") -> Entry:
     """Keep a waiting entry from being started until `release`. RunError if it is not in the queue or has begun."""
     with entries.locked():
-        entry = _entry(name)
-        _refuse_begun(entry)
+        entry = _waiting(name)
         if entry.slurm_job:
             slurm.control(entry.slurm_job, "hold")
         entry = replace(entry, state="held", hold_reason=reason)
@@ -133,13 +139,11 @@ def remove(name: str) -> Removed | None:
     """
     wait_for_start(name)
     with entries.locked():
-        removed = None
-        if (entry := entries.read(name)) is not None:
-            _refuse_begun(entry)
+        entry, removed = entries.read(name), None
+        if entry is not None or not entries.file_of(name).exists():
+            entry = _waiting(name)
             if entry.slurm_job:
                 slurm.cancel(entry.slurm_job)
-        elif not entries.file_of(name).exists():
-            raise RunError(f"{entries.name_of(name)} is not in the queue; gputui queue lists what is")
         job = entry.job if entry is not None else job_of(name)
         if job.exists():
             if entry is not None and entry.kind != PROOF and not entry.is_of_slurm:
@@ -157,12 +161,6 @@ def wait_for_start(name: str) -> None:
     until = time.monotonic() + BEGINNING_SECONDS
     while (entry := entries.read(name)) is not None and entry.state == "starting" and time.monotonic() < until:
         time.sleep(0.1)
-
-
-def _refuse_begun(entry: Entry) -> None:
-    if entry.state not in entries.WAITS:
-        stops = f"gputui proof {entry.run} --stop" if entry.kind == PROOF else f"gputui stop {entry.name}"
-        raise RunError(f"{entry.name} has begun; {stops} stops it")
 
 
 def pause() -> None:
