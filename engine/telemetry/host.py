@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
@@ -25,40 +25,34 @@ class Host:
 
     def __init__(self, trainer_pid: int, network: bool = False) -> None:
         self._engine = psutil.Process()
-        self._trainer = _or_none(lambda: psutil.Process(trainer_pid))
+        self._trainer: Any = _or_none(lambda: psutil.Process(trainer_pid))  # without one, what is asked of it is None
+        self._shares: dict[str, Callable[[], float]] = {
+            "cpu": lambda: psutil.cpu_percent() / 100,
+            "io_wait": lambda: round(float(psutil.cpu_times_percent().iowait) / 100, 3),  # processors wait for the disk
+            "engine_cpu": lambda: round(self._engine.cpu_percent() / 100, 3),
+            "trainer_cpu": lambda: self._trainer.cpu_percent() / 100,
+        }
         self._children = Children(trainer_pid)
         self._network = network
         self._counters: dict[str, tuple[float, int]] = {}
-        for ask in (self._cpu, self._io_wait, self._engine_cpu, self._trainer_cpu):
+        for ask in self._shares.values():
             _or_none(ask)  # each of these compares with its previous call
 
     def read(self) -> HostReading:
         memory = resource_limits.memory()
-        cpu, engine, trainer = (_or_none(ask) for ask in (self._cpu, self._engine_cpu, self._trainer_cpu))
+        shares = {name: _or_none(ask) for name, ask in self._shares.items()}
         return HostReading(
-            cpu=cpu,
-            others_cpu=self._others_cpu(cpu, engine, trainer),
-            io_wait=_or_none(self._io_wait),
+            **shares,
+            others_cpu=self._others_cpu(shares["cpu"], shares["engine_cpu"], shares["trainer_cpu"]),
             memory_used_bytes=memory.total - memory.available,
             memory_total_bytes=memory.total,
             engine_bytes=self._engine.memory_info().rss,
-            engine_cpu=engine,
-            trainer_bytes=_or_none(lambda: int(self._trainer.memory_info().rss) if self._trainer else None),
-            trainer_cpu=trainer,
+            trainer_bytes=_or_none(lambda: int(self._trainer.memory_info().rss)),
             # Without reads from the page cache.
-            trainer_read_bytes_per_second=self._rate(
-                "read", lambda: int(self._trainer.io_counters().read_bytes) if self._trainer else None
-            ),
+            trainer_read_bytes_per_second=self._rate("read", lambda: int(self._trainer.io_counters().read_bytes)),
             network_rx_bytes_per_second=self._rate("rx", lambda: _traffic("bytes_recv")) if self._network else None,
             network_tx_bytes_per_second=self._rate("tx", lambda: _traffic("bytes_sent")) if self._network else None,
         )
-
-    def _cpu(self) -> float:
-        return psutil.cpu_percent() / 100
-
-    def _io_wait(self) -> float:
-        # The share of the time in which processors were idle because they waited for the disk.
-        return round(float(psutil.cpu_times_percent().iowait) / 100, 3)
 
     def _others_cpu(self, cpu: float | None, engine: float | None, trainer: float | None) -> float | None:
         # The share of all processors that programs outside of the training use; `engine` and `trainer` are in cores.
@@ -67,13 +61,7 @@ class Host:
         own = (engine + trainer + self._children.cores()) / (psutil.cpu_count() or 1)
         return round(max(0.0, cpu - own), 3)
 
-    def _engine_cpu(self) -> float:
-        return round(self._engine.cpu_percent() / 100, 3)
-
-    def _trainer_cpu(self) -> float | None:
-        return self._trainer.cpu_percent() / 100 if self._trainer else None
-
-    def _rate(self, name: str, counter: Callable[[], int | None]) -> float | None:
+    def _rate(self, name: str, counter: Callable[[], int]) -> float | None:
         now, value, before = time.monotonic(), _or_none(counter), self._counters.get(name)
         if value is None:
             return None

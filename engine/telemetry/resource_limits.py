@@ -65,10 +65,9 @@ class Ceilings:
 
 def ceilings() -> Ceilings:
     """Return the limits of this process and of the processes that it starts."""
-    of_groups = [limit for folder in _groups("pids") if (limit := _number(folder / "pids.max")) is not None]
-    # The superuser's number of processes is not limited by ulimit.
-    of_user = _soft(resource.RLIMIT_NPROC) if os.geteuid() else None
-    processes = min([*of_groups, *([of_user] if of_user is not None else [])], default=None)
+    limits = [_number(folder / "pids.max") for folder in _groups("pids")]
+    limits += [_soft(resource.RLIMIT_NPROC)] * (os.geteuid() != 0)  # the superuser's number is not limited by ulimit
+    processes = min((limit for limit in limits if limit is not None), default=None)
     return Ceilings(_soft(resource.RLIMIT_AS), processes, memory().total)
 
 

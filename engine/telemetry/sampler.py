@@ -69,9 +69,7 @@ class GpuReader(StoppableThread):
     def errors_since(self, since: float, gpus: Collection[str]) -> list[str]:
         """The driver's errors about GPUs with these UUIDs since `since` (monotonic seconds), as lines of its log."""
         return [
-            f"NVRM: Xid (GPU {error.gpu}): {error.number}"
-            + (f", {error.about}" if error.about else "")
-            + (f"; it needs {error.needs}" if error.needs else "")
+            f"NVRM: Xid (GPU {error.gpu}): {error.title}" + (f"; it needs {error.needs}" if error.needs else "")
             for reported, uuid, error in self._errors
             if reported >= since and uuid in gpus
         ]
@@ -135,9 +133,8 @@ class GpuReader(StoppableThread):
         lost = {gpu.index: gpu for gpu in readings if gpu.lost_since is not None}
         before, self._lost = self._lost, set(lost)
         if back := before - set(lost):
-            names = (
-                "all GPUs" if len(back) == len(readings) > 1 else ", ".join(f"GPU {index}" for index in sorted(back))
-            )
+            are_all = len(back) == len(readings) > 1
+            names = "all GPUs" if are_all else ", ".join(f"GPU {index}" for index in sorted(back))
             self._say(Warn(kind="gpu_back", message=f"{names} can be read again"))
         if len(lost) == len(readings) > 1:
             message = f"none of the GPUs answers any more: {readings[0].missing}"
@@ -162,9 +159,8 @@ class GpuReader(StoppableThread):
             self._errors.append((time.monotonic(), gpu.uuid or "", error))
             if error.is_of_a_program:
                 continue
-            about = f", {error.about}" if error.about else ""
             which = "a GPU" if error.gpu is None else f"GPU {error.gpu} ({gpu.name or 'unknown'})"
-            message = f"{which}: the NVIDIA driver has reported Xid {error.number}{about}"
+            message = f"{which}: the NVIDIA driver has reported Xid {error.title}"
             hint = "NVIDIA's list of Xid errors explains it, and dmesg has the full report"
             hint = f"the GPU needs {error.needs}" if error.needs else hint
             self._say_once(f"xid {error.gpu} {message} {hint}", Warn(kind="gpu_xid", message=message, hint=hint))

@@ -98,11 +98,7 @@ ALL_LINKS = 2**32 - 1
 MIB, KIB = 1024**2, 1024
 
 # Numbers of the metrics, from nvml.h, "nvmlGpmMetricId_t"; an outdated `pynvml` has no names for them.
-_SHARES = {
-    "sm_active": 2,
-    "tensor_active": 5,
-    "dram_active": 10,
-}
+_SHARES = {"sm_active": 2, "tensor_active": 5, "dram_active": 10}
 _RATES = {  # MiB/s
     "pcie_rx_bytes_per_second": 21,
     "pcie_tx_bytes_per_second": 20,

@@ -36,10 +36,7 @@ THROTTLE_REASONS = {
     0x0000000000000400: "reliability limit",
 }
 # From the same list: somebody has set the clocks, which is no problem. Bit 0x1, idle, is known from `busy`.
-CLOCK_SETTINGS = {
-    0x0000000000000002: "application clocks",
-    0x0000000000000100: "display clocks",
-}
+CLOCK_SETTINGS = {0x0000000000000002: "application clocks", 0x0000000000000100: "display clocks"}
 _REASONS = (THROTTLE_REASONS, CLOCK_SETTINGS)
 
 
@@ -146,14 +143,9 @@ def _named(bits: int) -> Values:
 
 def _ecc(gpu: Handle) -> Values:
     """An uncorrected error has ended the program that ran."""
-    kinds = {
-        "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
-        "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-    }
-    counts = {
-        name: pynvml.nvmlDeviceGetTotalEccErrors(gpu, kind, pynvml.NVML_VOLATILE_ECC) for name, kind in kinds.items()
-    }
-    return {"ecc_errors": EccErrors(**counts)}
+    kinds = (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+    counts = [pynvml.nvmlDeviceGetTotalEccErrors(gpu, kind, pynvml.NVML_VOLATILE_ECC) for kind in kinds]
+    return {"ecc_errors": EccErrors(*counts)}
 
 
 def _processes(gpu: Handle, version: int) -> Values:

@@ -65,8 +65,9 @@ class DriverError:
     needs: str = ""  # what the GPU needs before it can be used again, in words; empty if the driver does not say
 
     @property
-    def about(self) -> str:
-        return XIDS.get(self.number, "")
+    def title(self) -> str:
+        """The number, and what it means if that is known."""
+        return ", ".join(filter(None, (str(self.number), XIDS.get(self.number))))
 
     @property
     def is_of_a_program(self) -> bool:
