@@ -118,7 +118,7 @@ async def test_stop_then_stop_now(home: Path, engine: subprocess.Popen[bytes]) -
         await wait_for(pilot, "crashed")
 
 
-async def test_a_question_whether_to_stop_closes_when_the_run_has_ended(
+async def test_a_run_that_ends_while_it_is_asked_about_is_said_to_have_ended(
     home: Path, engine: subprocess.Popen[bytes]
 ) -> None:
     run = recorded.write(home, gpus=1, seconds=60, outcome=None, engine_pid=engine.pid)
@@ -128,8 +128,9 @@ async def test_a_question_whether_to_stop_closes_when_the_run_has_ended(
         await wait_for(pilot, "keeps no checkpoint")
         engine.kill()
         engine.wait()
-        await wait_for(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
-        assert told(pilot) == "recorded has ended meanwhile: crashed"
+        await pilot.press("s")
+        await wait_for(pilot, lambda: isinstance(pilot.app.screen, LiveScreen) and told(pilot) != "")
+        assert told(pilot) == "recorded is not running (it is crashed)"
 
 
 async def test_run_again_and_change(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,18 +22,15 @@ from textual.widgets.option_list import Option
 from ...engine.options import OptionInfo
 from ...engine.presets import PresetError
 from ...engine.presets.saving import SaveError
-from ...engine.runs import ACTIVE_STATES, Run, RunError
-from ...engine.runs.titles import with_name
+from ...engine.runs import RunError
 from ...engine.units import clock
 from ..base import keys
 from ..base.base_app import Act, Acts, BaseApp
 from ..base.errors import clean
 from ..widgets.key_footer import KeyHints
-from ..wording.run import ENDED
 from .base import AppScreen
 
 SEEN_AFTER_SECONDS = 0.3
-MOOT_SECONDS = 1.0  # between two checks whether a question is still needed
 KEYS = (("accept", "accepts"), ("cancel", "leaves"))
 Result = TypeVar("Result")
 
@@ -94,16 +91,9 @@ def complaining(app: BaseApp, lead: str = "") -> Iterator[None]:
         app.complain(f"{lead}{reason}")
 
 
-def ended(run: Run) -> str:
-    """Return a message that says how the run has ended, so that a question is moot. Empty while it has not ended."""
-    state = run.state
-    return "" if state in ACTIVE_STATES else f"{with_name(run)} has ended meanwhile: {ENDED.get(state, state)}"
-
-
 class Ask(Dialog[str]):
     """Asks a question; the result is None if the dialog was left. The first letter of an answer is its key; the last
-    answer changes nothing, and Enter chooses it unless another has the focus. `moot`, called in a thread about once per
-    second, returns the reason why the dialog may close, or an empty text."""
+    answer changes nothing, and Enter chooses it unless another has the focus."""
 
     AUTO_FOCUS = ""
     BINDINGS = [
@@ -112,12 +102,10 @@ class Ask(Dialog[str]):
         Binding("right", "move(1)", "Next answer", show=False),
     ]
 
-    def __init__(
-        self, question: str, answers: Sequence[str], moot: Callable[[], str] | None = None, verb: str = ""
-    ) -> None:
+    def __init__(self, question: str, answers: Sequence[str], verb: str = "") -> None:
         """`verb` is the verb whose key has asked: the same key chooses the first answer, too."""
         super().__init__()
-        self.question, self.answers, self._moot, self._verb = question, answers, moot, verb
+        self.question, self.answers, self._verb = question, answers, verb
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
@@ -129,15 +117,6 @@ class Ask(Dialog[str]):
 
     def on_mount(self) -> None:
         self.set_focus(self.query(Button).last())
-        if self._moot is not None:
-            self._close_when(self._moot)
-
-    @work(group="moot")
-    async def _close_when(self, moot: Callable[[], str]) -> None:
-        while not (reason := await asyncio.to_thread(moot)) or not self.is_current:  # noqa: ASYNC110 - the help may lie over it
-            await asyncio.sleep(MOOT_SECONDS)
-        self.notify(clean(reason), markup=False)
-        self.dismiss(None)
 
     def action_move(self, by: int) -> None:
         """Move the focus to another answer, but not from the last, which changes nothing, to the first."""

@@ -26,7 +26,7 @@ from ...engine.runs.titles import with_name
 from ...engine.trials import KEEPS
 from ...engine.units import counted, estimate
 from ..base.errors import clean
-from .dialogs import Ask, complaining, ended
+from .dialogs import Ask, complaining
 
 if TYPE_CHECKING:
     import subprocess
@@ -222,8 +222,7 @@ async def prove(app: BaseApp, run: Run, diagnosis: Diagnosis | None) -> None:
     """Ask, then start the proof of the run's remedies. If the run has not ended, only ask whether to stop it."""
     state = await asyncio.to_thread(lambda: run.state)
     if state in runs.ACTIVE_STATES:
-        dialog = Ask(STOP_FIRST, ("Stop it", "Keep it going"), lambda: ended(run))
-        if await app.push_screen_wait(dialog) == "Stop it":
+        if await app.push_screen_wait(Ask(STOP_FIRST, ("Stop it", "Keep it going"))) == "Stop it":
             with complaining(app):
                 await asyncio.to_thread(runs.request_stop, run)
                 message = f"stopping after this step; press {app.key('prove')} again when the run has ended"

@@ -187,11 +187,7 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
     async def action_stop(self) -> None:
         """Ask the user whether to stop the measurement, then ask its process to stop."""
         what = kinds.kind(self.data.kind).noun
-
-        def moot() -> str:
-            return "" if self.proof.state == "running" else f"the {what} has ended meanwhile"
-
-        if await self.app.push_screen_wait(Ask(STOP.format(what=what), ("Stop", "Go on"), moot, "stop")) != "Stop":
+        if await self.app.push_screen_wait(Ask(STOP.format(what=what), ("Stop", "Go on"), "stop")) != "Stop":
             return
         with complaining(self.app):
             await asyncio.to_thread(request_stop, self.proof, proof_folder.request_stop)

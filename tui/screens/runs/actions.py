@@ -20,7 +20,6 @@ from ....engine.files.writing import used_bytes
 from ....engine.presets import PresetError
 from ....engine.runs import Run, RunError, code_files, titles
 from ....engine.runs.launched_with import options_of
-from ....engine.runs.run import WAITING
 from ....engine.runs.titles import FILE, Notes, Origin, name_of, title_of, with_name
 from ....engine.runs.trash import delete_all
 from ....engine.units import clock, count, counted, size
@@ -30,7 +29,7 @@ from ...base.errors import clean
 from ...form.form_state import to_text
 from ...reading.run_list import entry_of
 from ..base import FollowingScreen
-from ..dialogs import Ask, AskText, Copyable, CopyScreen, UndoActions, ended
+from ..dialogs import Ask, AskText, Copyable, CopyScreen, UndoActions
 
 if TYPE_CHECKING:
     from ....engine.proof.folder import Proof
@@ -128,8 +127,7 @@ class RunActions(UndoActions):
         else:
             question, answers = lost, ("Stop", "Keep running")
             message = f"stopping after this step; press {self.app.key('stop')} again to stop at once"
-        dialog = Ask(question, answers, lambda: ended(run), "stop")
-        if question and await self.app.push_screen_wait(dialog) != answers[0]:
+        if question and await self.app.push_screen_wait(Ask(question, answers, "stop")) != answers[0]:
             return
         self.app.stopping_runs[run.id] = await asyncio.to_thread(run.process, "engine")
         try:
@@ -301,11 +299,7 @@ class RunActions(UndoActions):
             return
         name, has_result = await asyncio.to_thread(lambda: (with_name(run), run.result is not None))
         question = f"Take {name} out of the queue?\n{STAYS if has_result else ENDS}"
-
-        def moot() -> str:
-            return "" if run.state == WAITING else f"{with_name(run)} waits no more: it has begun, or was taken out"
-
-        answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), moot, "stop"))
+        answer = await self.app.push_screen_wait(Ask(question, (TAKE_OUT, KEEP), "stop"))
         removed: list[Removed | None] = []
         if answer == TAKE_OUT and await self._change(run, lambda: removed.append(entry_changes.remove(run.id))):
             back = ""
