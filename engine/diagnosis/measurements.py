@@ -1,6 +1,4 @@
-"""The figures of a run on which its diagnosis rests, collected in collector.py. Shares are 0 to 1, an unknown figure is
-None.
-"""
+"""The figures of a run on which its diagnosis rests. Shares are 0 to 1, an unknown figure is None."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Remedies for a training that computes too slowly: changes of options with a reason and the greatest possible gain, if
-known, or advice, which is a text. Only a measurement decides if they help (proof/).
-"""
+"""Remedies of a slow training: changes with a reason and the greatest possible gain, if known, or advice."""
 
 from __future__ import annotations
 

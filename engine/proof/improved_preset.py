@@ -1,6 +1,4 @@
-"""Saves the preset with the changes that a proof has kept (of a search also if not proved, which comment and
-description say), laid out like the preset it came from, each value with a comment why it was chosen.
-"""
+"""Saves the preset with the kept changes, laid out as its file, each value with a comment why it was chosen."""
 
 from __future__ import annotations
 

@@ -136,9 +136,7 @@ class Measurement:
         return retried(attempt, (*SETTLED, "timeout"))
 
     def once(self, key: str, carry_out: Callable[[], Trial], seconds: float | None = None) -> Trial:
-        """Return the known trial of the key, or the new one, whose expected time is `seconds` (None: it may take any).
-        Raises Stopped and OutOfTime.
-        """
+        """Return the known trial of the key, or a new one of `seconds` (None: any). Raises Stopped and OutOfTime."""
         if key in self.known:
             return self.known[key]
         if self.stop.count:

@@ -1,6 +1,4 @@
-"""Trials, short measured trainings: how they are run, compared and recorded; shared by proof, tune, sweep and
-scaling.
-"""
+"""Trials, short measured trainings, for proof, tune, sweep and scaling: run, compared and recorded."""
 
 LEAST_REPEATS = 3  # pairs of trials; fewer do not show their spread
 TRIAL_SECONDS = 5.0  # measured in each trial, unless asked otherwise

@@ -1,6 +1,4 @@
-"""The report of a measurement: chapters of sentences, tables and bars, made once for each kind. A terminal prints them
-(tui/printing/proof.py), and `as_markdown` has them in a text that is complete in itself.
-"""
+"""The report of a measurement, made once for each kind: chapters of sentences, tables and bars."""
 
 from __future__ import annotations
 

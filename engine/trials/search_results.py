@@ -1,6 +1,4 @@
-"""The results of a search so far, read from proof.json: its candidates in order, the gain of each option, and the
-sentences about them that all views share, with commands that can follow.
-"""
+"""The results of a search so far, and the sentences and tables about them that all views share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The request and the results of a sweep, as request.json and proof.json hold them under `sweep`, their order, and the
-sentences and tables about them that all views and the report share.
-"""
+"""The request and the results of a sweep, and the sentences and tables about them that all views share."""
 
 from __future__ import annotations
 

@@ -85,9 +85,7 @@ class Searcher:
         self._decide()
 
     def _baseline(self) -> None:
-        """Measure the preset. If it runs out of memory, halve its batch size until it leaves a tenth of the memory
-        free. Raises BaselineFailed.
-        """
+        """Measure the preset, with a smaller batch if it leaves no tenth of the memory free. Raises BaselineFailed."""
         screening, limits = self.screening, self.limits
         only_batch = tuple(limits.only) == ("batch_size",)  # looks for a batch within the limit
         self.search.stage = "baseline"

@@ -117,20 +117,16 @@ def tune(
         raise Refused(f"--{others[0].replace('_', '-')} does not go with --learning-rate-test")
     if options["preset"] is None:
         raise Refused("name what to test: gputui tune --preset NAME --learning-rate-test")
-    values = {} if rates is None else _rates(rates)
-    values |= {} if ramp_steps is None else {"steps": ramp_steps}
+    values: dict[str, Any] = {} if ramp_steps is None else {"steps": ramp_steps}
+    if rates is not None:
+        low, _, high = rates.partition(":")
+        try:
+            values |= {"low": float(low), "high": float(high)}
+        except ValueError:
+            raise Refused(f"--rates takes two rates such as 1e-6:10, not {rates!r}") from None
     test = RateSettings(**values, minutes=options["minutes"])
     preset = presets.resolve(options["preset"], options["settings"])
     return measure(tune_request.range_test(preset, test, repeats=options["repeats"]), how)
-
-
-def _rates(text: str) -> dict[str, Any]:
-    """Return the lowest and the highest rate in a text such as `1e-6:10`. Raises Refused for another text."""
-    low, _, high = text.partition(":")
-    try:
-        return {"low": float(low), "high": float(high)}
-    except ValueError:
-        raise Refused(f"--rates takes two rates such as 1e-6:10, not {text!r}") from None
 
 
 @click.command("fit-batch")

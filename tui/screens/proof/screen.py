@@ -75,8 +75,7 @@ ENDED_READ_SECONDS = 3.0
 
 
 class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
-    """The base of the screens of proofs. `data` is the newest content of proof.json that could be read. The proof is a
-    process of its own, which continues without the screen."""
+    """The base of the screens of proofs. `data` is the newest content of proof.json that could be read."""
 
     FOLLOWS_COVERED = True  # a trial of it is looked at over it
     LOW = 20  # below this height the large figures are one line
@@ -217,8 +216,7 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
         self.read_again()
 
     async def open_improved(self, preset_yaml: str) -> None:
-        """Open the improved preset, whose text is `preset_yaml`, in the form, where it can be viewed, started and
-        saved."""
+        """Open the improved preset, whose text is `preset_yaml`, in the form."""
         path = self.proof.path / IMPROVED
         try:
             await asyncio.to_thread(write_atomically, path, preset_yaml)
@@ -663,8 +661,7 @@ class TuneScreen(ProofView, ChartSource):
 
     @work(exclusive=True, group="apply")
     async def action_apply(self) -> None:
-        """Put the kept changes into the form with the preset, marked if not proved; without a file, the improved
-        preset."""
+        """Put the kept changes into the form with the preset's file, or else the improved preset."""
         proof, kept = self.proof, proof_sentences.to_take(self.data)
         mark = " (not proved)" if proof_sentences.unproved(self.data) else ""
 
