@@ -176,10 +176,7 @@ def _licensed(gpu: Handle) -> bool | None:
 _DETAILS: dict[str, Callable[[Handle], Any]] = {
     "compute_mode": pynvml.nvmlDeviceGetComputeMode,
     "holders": lambda gpu: described(computing(gpu), None),
-    "pcie_lanes": lambda gpu: (
-        pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
-        pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
-    ),
+    "pcie_lanes": lambda gpu: (pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)),
     "fabric": _fabric,
     "nvlinks": _nvlinks,
     "repair": _repair,

@@ -458,10 +458,7 @@ class Wish:
 
 
 def choose(
-    wish: Wish,
-    what: str,
-    tell: Callable[[str], None] = lambda _text: None,
-    idle_known: bool = False,
+    wish: Wish, what: str, tell: Callable[[str], None] = lambda _text: None, idle_known: bool = False
 ) -> tuple[list[GpuUse], list[Lease]]:
     """Watch the GPUs for idle_seconds (unless `idle_known`, or for `fits:N`), then read, choose and lease them under
     one lock, so that two starts never get the same GPU. NotFree if too few. `what` is for other users.
