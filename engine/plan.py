@@ -104,13 +104,13 @@ def steps_per_epoch(train: Train, batches: int) -> int:
     return train.steps_per_epoch or batches
 
 
-def training_steps(options: Options) -> int | None:
-    """Return the steps on one replica; None if the data would have to be opened."""
+def training_steps(options: Options, replicas: int = 1) -> int | None:
+    """Return the steps on so many replicas; None if the data would have to be opened."""
     train, given = options.train, options.input
     samples = training_samples(options.workload, train)
     if samples is None and train.steps_per_epoch is None:
         return None
-    batches = batches_per_pass(samples or 0, given.batch_size, drop_remainder=given.drop_remainder)
+    batches = batches_per_pass(samples or 0, given.batch_size * replicas, replicas, given.drop_remainder)
     return train.epochs * steps_per_epoch(train, batches)
 
 

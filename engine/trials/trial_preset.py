@@ -83,12 +83,6 @@ def decay_steps(options: Options, machine: Machine) -> int | None:
     train = options.train
     if train.decay_steps is not None or train.schedule in BY_NO_STEPS:
         return train.decay_steps
-    samples, batches = plan.training_samples(options.workload, train), 0
-    if samples is None and train.steps_per_epoch is None:
-        return None
-    if samples is not None:
-        replicas = checks.replicas(options, machine)
-        batch = plan.global_batch(options, replicas)
-        batches = max(1, plan.batches_per_pass(samples, batch, replicas, options.input.drop_remainder))
-    per_epoch = plan.steps_per_epoch(train, batches)
-    return plan.decay_steps(train, per_epoch * train.epochs, per_epoch)
+    steps = plan.training_steps(options, checks.replicas(options, machine))
+    per_epoch = None if steps is None else max(1, steps // train.epochs)
+    return None if per_epoch is None else plan.decay_steps(train, per_epoch * train.epochs, per_epoch)

@@ -49,10 +49,6 @@ class Data:
         batch, steps = started.global_batch_size or 1, preset.options.train.steps_per_epoch
         return cls(batch, steps * batch if steps else started.train_samples, preset.options.train.epochs)
 
-    @property
-    def samples(self) -> int | None:
-        return None if self.per_pass is None else self.passes * self.per_pass
-
 
 def affordable(data: Data, largest_batch: int, seconds: float, per_sample: float) -> Length | None:
     """Return the longest training of both sides within `seconds`, None if it allows too few updates. `per_sample` is
