@@ -44,7 +44,7 @@ class Measurement:
         self, request: Request, record: Record, bench: TrialRunner, machine: Machine, earlier: Iterable[Trial] = ()
     ) -> None:
         self.request, self.record, self.bench, self.machine = request, record, bench, machine
-        self.stop, self.folder, self.run_of = bench.stop, bench.folder, bench.run_of
+        self.stop, self.run_of = bench.stop, bench.run_of
         self.earlier = tuple(earlier)
         self.known: dict[str, Trial] = {}
         for trial, following in zip_longest(self.earlier, self.earlier[1:]):

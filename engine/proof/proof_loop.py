@@ -250,11 +250,8 @@ def of_trial(
 ) -> dict[str, Any]:
     """Return the diagnosis of a trial with the preset's options; the costs are shares of a step (0 to 1)."""
     measurements = collector.read(run)
-    samples, batch, drop = (
-        measurements.train_samples,
-        measurements.global_batch_size,
-        preset.options.input.drop_remainder,
-    )
+    samples, batch = measurements.train_samples, measurements.global_batch_size
+    drop = preset.options.input.drop_remainder
     batches = max(1, plan.batches_per_pass(samples, batch, measurements.replicas, drop)) if samples and batch else 0
     per_epoch = plan.steps_per_epoch(preset.options.train, batches) or None
     real = replace(measurements, options=preset.options.values(), steps_per_epoch=per_epoch)

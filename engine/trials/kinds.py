@@ -13,8 +13,8 @@ class Kind:
 
     module: str = "gputui.engine.proof.proof_loop"  # its `measure` carries it out
     noun: str = "proof"
-    title: str = "Proof"  # of its report
     about: str = ""  # in the head of its screen
+    title: str = ""  # of its report, if another
     question: str = ""  # in its report, as the next
     method: str = ""
     extent: str = "pairs of trials of {:g} s"  # what its repeats are; {} are the measured seconds of each trial
@@ -37,7 +37,6 @@ KINDS = {
         command="diagnose --apply",
     ),
     "diagnosis": Kind(
-        title="What the input costs",
         about="what the input costs",
         question="what limits the speed, and what its input costs",
         command="diagnose",
@@ -46,7 +45,6 @@ KINDS = {
     "tune": Kind(
         "gputui.engine.tune.search",
         noun="search",
-        title="The fastest settings",
         about="the fastest settings",
         question="the fastest settings of this training that this machine allows",
         screen="tune",
@@ -56,7 +54,6 @@ KINDS = {
     ),
     "scaling": Kind(
         "gputui.engine.scaling.rounds",
-        title="How well it scales",
         about="how well it scales",
         screen="scaling",
         nothing="no number of runs on one GPU was proved to pay",
@@ -68,7 +65,6 @@ KINDS = {
     "rate": Kind(
         "gputui.engine.tune.rate_test",
         noun="range test",
-        title="Which learning rate",
         about="which learning rate",
         question="with which learning rate the training learns best (`--learning-rate-test`)",
         command="tune --learning-rate-test",
@@ -78,7 +74,6 @@ KINDS = {
     "sweep": Kind(
         "gputui.engine.sweep.sweep_loop",
         noun="sweep",
-        title="Which settings learn best",
         about="which settings learn best",
         screen="sweep",
         extent="",

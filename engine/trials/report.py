@@ -98,7 +98,8 @@ def ending(data: Record) -> Iterator[Block]:
 
 
 def as_markdown(data: Record) -> str:
-    title = "What memory it takes" if proof_sentences.only_predicts(data) else kind(data.kind).title
+    title = kind(data.kind).title or capital(kind(data.kind).about) or "Proof"
+    title = "What memory it takes" if proof_sentences.only_predicts(data) else title
     made = [
         f"# {title}: {escaped(data.preset_name)}",
         f"**{escaped(capital(proof_sentences.conclusion(data)))}.**",
