@@ -257,7 +257,7 @@ def test_callbacks_are_told_as_keras_would_and_may_end_the_training(
     parts = "'model': model(), 'train': (x, y), 'validation': (x, y), 'callbacks': [Telling(), Steps()]"
     body = TELLING + f"return {{{parts}}}"
     training = own(source(body), "epochs=50", "batch_size=50")
-    heartbeat, inside = training.loop.heartbeat, list[bool]()
+    heartbeat, inside = training.loop.built.report.heartbeat, list[bool]()
     monkeypatch.setattr(builtins, "heartbeat", heartbeat, raising=False)
     monkeypatch.setattr(builtins, "inside", inside, raising=False)
     training.train()

@@ -34,12 +34,9 @@ class Share:
     def size(self, global_batch: int) -> int:
         return global_batch // self.workers
 
-    def bounds(self, rows: Any) -> tuple[Any, Any]:
-        """Return the index of this worker's first row, and of the row after its last, in a batch of `rows` rows."""
-        return self.index * rows // self.workers, (self.index + 1) * rows // self.workers
-
     def rows(self, batch: Any) -> Any:
-        first, beyond = self.bounds(tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0])
+        rows = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+        first, beyond = (number * rows // self.workers for number in (self.index, self.index + 1))
         return tf.nest.map_structure(lambda tensor: tensor[first:beyond], batch)
 
     def batches(self, batches: tf.data.Dataset) -> tf.data.Dataset:
@@ -92,7 +89,7 @@ class Stream:
     as_in_fit: bool = True  # if epochs are apart, batches are made as Keras' fit makes them
     at_their_step: bool = False  # each batch is then made when its step needs it
     begins_anew: bool = True  # each epoch can have an iterator of its own
-    endless: bool = False  # as in Keras' fit, one iterator reads it for all epochs
+    ends_with_begun_epoch: bool = False  # a fit that begins within an epoch gets the batches of this epoch alone
     draws: bool = False  # an iterator of its own is needed for the draws of tf.random
     follows: str = ""  # why single samples may depend on the training, so that none is cached
     device_scale: float | None = None  # scales bytes to floats on the device; None: inputs are unchanged
@@ -117,7 +114,7 @@ class Stream:
         return ()
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        """Return the batches from step `first_step` on, which may end with the epoch if that lies within one."""
+        """Return the batches from step `first_step` on."""
         raise NotImplementedError
 
     def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
@@ -140,22 +137,17 @@ class Stream:
         """Return the place in the data after `step` steps, for JSON. None if it follows from the step."""
         return None
 
-    def go_to(self, place: Any) -> None:  # noqa: ARG002
+    def go_to(self, place: Any) -> None:
         """Continue from what `place` has returned. To be called before the first batch is drawn."""
-        return
 
-    def fit_begins(self, first_step: int) -> None:  # noqa: ARG002
+    def fit_begins(self, first_step: int) -> None:
         """To be called when the batches of a fit from `first_step` on have been made, and will be drawn."""
-        return
 
-    def evaluation_begins(self, before: int) -> None:  # noqa: ARG002
+    def evaluation_begins(self, before: int) -> None:
         """To be called before an evaluation: `before` is the number of earlier ones."""
-        return
 
     def epoch_trained(self) -> None:
         """To be called after the last step of an epoch, before its evaluation."""
-        return
 
     def close(self) -> None:
         """End the processes and threads that load the data. No further batch is drawn."""
-        return

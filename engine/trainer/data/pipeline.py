@@ -291,9 +291,9 @@ class Pipeline:
     def stream(self, first_step: int = 0) -> tf.data.Dataset:
         """Yield batches from `first_step` on, without an end, or to the end of the epoch if epochs are `apart`."""
         epoch = plan.steps_per_epoch(self.options.train, self.batches_per_pass)
-        goes_on = self.train.endless and first_step % epoch > 0
-        if self.apart or goes_on:
-            batches = self.train.of_epoch(first_step, epoch - first_step % epoch)
+        done = first_step % epoch
+        if self.apart or (done and self.train.ends_with_begun_epoch):
+            batches = self.train.of_epoch(first_step, epoch - done)
         else:
             batches = self.train.global_batches(first_step)
         return self._finished(self.weighed(batches), self.train, self.held_back, trains=True)

@@ -67,7 +67,6 @@ class TrainingLoop(keras.callbacks.CallbackList):
         self.steps_per_epoch = plan.steps_per_epoch(options.train, pipeline.batches_per_pass)
         self.steps = self.steps_per_epoch * options.train.epochs
         self.step = 0
-        self.heartbeat = report.heartbeat
         self.data = FitData(options, model.distribute_strategy, built.devices, pipeline.on_demand)
         self._on_gpu = built.devices.kind == "GPU"
         self.parts = step_parts.step_parts_for(options.train.deterministic, self._on_gpu)
@@ -396,7 +395,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
                 self.called.at_batch("on_train_batch_begin", self.steps_per_epoch, None)
                 with contextlib.suppress(tf.errors.OutOfRangeError):
                     self.executions.run_steps(self.data.iterator, constant(1))
-            with self.heartbeat:
+            with self.built.report.heartbeat:
                 self.built.pipeline.train.epoch_trained()
         if within_epoch and self._saves_now:
             self.save()
@@ -457,7 +456,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
                 self._first_evaluation.compiled()
             elif time.monotonic() >= self._next_beat:
                 floats(logs)
-                self.heartbeat.beat()
+                self.built.report.heartbeat.beat()
                 self._next_beat = time.monotonic() + BEAT_SECONDS
             if traces:
                 self._warn_of_draws(lambda: self._test.get_concrete_function(iterator, constant(count)))

@@ -36,15 +36,9 @@ def counted(data: tf.data.Dataset, role: str, report: RunReport, most_seconds: f
         raise endless(role)
 
     def look(seen: tf.data.Dataset) -> int:
-        return _count(seen.map(lambda *_: tf.constant(0, tf.int8)), role, report, most_seconds, LOOK_EVERY)
+        return count(seen.map(lambda *_: tf.constant(0, tf.int8)), role, report, LOOK_EVERY, most_seconds)
 
     return int(inspected(data, look))
-
-
-def counted_in(whole: contextlib.AbstractContextManager[Iterator[Any]], role: str, report: RunReport) -> int:
-    """Return the number of batches that the context `whole` has, under the conditions of `counted`."""
-    with whole as batches:
-        return _count(batches, role, report, MOST_SECONDS, look_every=1)
 
 
 def endless(role: str) -> UserError:
@@ -55,7 +49,9 @@ def settable(role: str) -> str:
     return f"set {STEPS[role]}" if role == "train" else f"return {STEPS[role]} next to it"
 
 
-def _count(elements: Iterable[Any], role: str, report: RunReport, most_seconds: float, look_every: int) -> int:
+def count(
+    elements: Iterable[Any], role: str, report: RunReport, look_every: int, most_seconds: float = MOST_SECONDS
+) -> int:
     report.phase("building", f"counting {role}")
     deadline = time.monotonic() + most_seconds
     number = 0

@@ -20,8 +20,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ... import plan
-from ...options import Options
 from ...plan import batches_per_pass
 from ..checkpoint.training_state import host_random_kept
 from ..data.batches import ENDLESS, Stream
@@ -323,6 +321,7 @@ class Positions(Stream):
     """
 
     nature = dataset_facts.BY_PYTHON
+    ends_with_begun_epoch = True
 
     def __init__(self, passes: Passes, role: str, as_tensors: Callable[[Any], Any], steps: str) -> None:
         self.passes = passes
@@ -423,7 +422,6 @@ class Iterated(Positions):
         self,
         passes: Passes,
         role: str,
-        options: Options,
         replicas: int,
         samples: int | None,
         steps: int | None,
@@ -442,7 +440,7 @@ class Iterated(Positions):
             raise UserError(f"{role} has no batches", "check where it reads from")
         spec = spec_of(arrays, role)
         super().__init__(passes, role, functools.partial(_checked, spec=spec, role=role, copies=replicas > 1), setting)
-        self.options, self.samples, self.spec = options, samples, spec
+        self.samples, self.spec = samples, spec
         of_first = tf.nest.flatten(arrays[0])[0]
         self.batch_size = int(of_first.nrows() if isinstance(of_first, tf.RaggedTensor) else of_first.shape[0])
         self.batches = passes.batches
@@ -454,17 +452,12 @@ class Iterated(Positions):
             elif self.batches is not None:
                 raise dataset_facts.endless(role)
             else:
-                self.batches = dataset_facts.counted_in(passes.whole(), role, report)
+                with passes.whole() as whole:
+                    self.batches = dataset_facts.count(whole, role, report, look_every=1)
 
     def global_batches(self, first_step: int) -> tf.data.Dataset:
-        epoch = plan.steps_per_epoch(self.options.train, self.batches or self.options.train.steps_per_epoch or 1)
-        done = first_step % epoch
-        return self.of_epoch(first_step, epoch - done if done else -1)
-
-    def of_epoch(self, first_step: int, steps: int) -> tf.data.Dataset:
         batches = functools.partial(self.batches_from, first_step)
-        endless = tf.data.Dataset.from_generator(batches, output_signature=self.spec)
-        return endless.take(steps) if steps >= 0 else endless
+        return tf.data.Dataset.from_generator(batches, output_signature=self.spec)
 
 
 def data_set_of(passes: Passes, batched: bool) -> tf.data.Dataset:

@@ -16,7 +16,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from ... import plan
 from ...options import Options
 from ...options.own_code import Data
 from ..checkpoint.callback_state import Arrays, NotPackable, pieces, read
@@ -38,6 +37,7 @@ class Indexed(Stream):
 
     kind: Data = "pydataset"
     nature = BY_PYTHON
+    ends_with_begun_epoch = True
     batches: int
 
     def __init__(
@@ -90,10 +90,7 @@ class Indexed(Stream):
                 order = order.shuffle(self.batches, seed=tf.constant(self.options.train.seed, tf.int64) + number)
             return order.skip(seen).map(batch, **parallel)
 
-        stream = tf.data.Dataset.range(first_pass, 2**62).flat_map(one_pass)
-        epoch = plan.steps_per_epoch(self.options.train, self.batches)
-        done = first_step % epoch
-        return stream.take(epoch - done) if done else stream
+        return tf.data.Dataset.range(first_pass, 2**62).flat_map(one_pass)
 
     def begin(self, number: int, skipped: int) -> int:
         """Notify the PyDataset of pass `number` (from 0) and earlier ones. Return the number of batches in a pass."""

@@ -47,6 +47,7 @@ class Batched(Stream):
         # Keras' fit has one iterator of it for all epochs.
         self.endless = self.batches is None or int(self.data.cardinality()) == tf.data.INFINITE_CARDINALITY
         self.begins_anew = not self.endless and self.epoch_is_pass
+        self.ends_with_begun_epoch = self.endless or self.epoch_is_pass
         self.at_their_step = True
         self._begun = 0  # iterators of the data that were begun
         self._at_begin: list[Any] = []  # values at the begin of the epoch of what its functions change
@@ -80,8 +81,6 @@ class Batched(Stream):
             return self._going_on.get(first_step) or self.data.repeat().skip(first_step)
         assert self.batches is not None
         passes, skipped = divmod(first_step, self.batches)
-        if skipped and self.epoch_is_pass:
-            return self.of_epoch(first_step, self.batches - skipped)
         first = self._from(skipped, self._iterators(passes) - self._begun)
         return first.concatenate(self._from(0, self._iterators(1) - self._iterators(0) - 1).repeat())
 

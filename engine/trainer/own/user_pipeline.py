@@ -94,7 +94,7 @@ def opened(
         if isinstance(data, keras.utils.PyDataset):
             return Indexed(data, given, samples, evaluates=role != "train")
         if (passes := passes_of(data, role)) is not None:
-            return Iterated(passes, role, given, replicas, samples, steps, report)
+            return Iterated(passes, role, replicas, samples, steps, report)
         if returned.mapped:
             number = samples or (cardinality if cardinality >= 0 else None)
             if number is not None:
