@@ -158,7 +158,8 @@ async def test_the_end_of_a_run_is_said_on_whatever_screen_one_is(home: Path, mo
 def test_a_terminal_gets_only_what_it_understands() -> None:
     assert watch.notification("a\x1b\nb", {"TERM": "xterm-256color"}) == "\x1b]9;a? b\x07"
     assert not watch.notification("a", {"TERM": "screen", "STY": "1"})
-    assert not watch.notification("a", {"TERM": "tmux-256color", "TMUX": "/nowhere,1,0", "PATH": "/nowhere"})
+    passed_on = watch.notification("a", {"TERM": "tmux-256color", "TMUX": "/nowhere,1,0"})
+    assert passed_on == "\x1bPtmux;\x1b\x1b]9;a\x07\x1b\\"
     assert not watch.understands({"TERM": "linux"})
     assert not watch.understands({"TERM": "dumb"})
     assert watch.understands({"TERM": "xterm-kitty"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -85,18 +84,12 @@ class RunWatch:
         if self.at_terminal and app.settings.notify.bell:
             app.bell()
         if self.at_terminal and app.settings.notify.desktop:
-            line = f"gputui: {ended.title}: {outcome}"
-            app.run_worker(lambda: self._notify_desktop(line), group="running", thread=True)
+            app.write_sequence(notification(f"gputui: {ended.title}: {outcome}", os.environ))
         seen = getattr(app.screen, "run_folder", None)
         if seen is not None and seen.id == ended.id:
             return  # the screen shows the end, and the footer the keys that work now
         text = clean(f"{ended.title}: {outcome}")
         app.notify(text, severity="information" if well else "error", markup=False, timeout=SHOWN_SECONDS)
-
-    def _notify_desktop(self, line: str) -> None:
-        # In a thread, as tmux may be called.
-        if sequence := notification(line, os.environ):
-            self._app.call_later(self._app.write_sequence, sequence)
 
 
 def words_of(now: Now, measuring: Sequence[str]) -> tuple[str, ...]:
@@ -122,7 +115,6 @@ def title_of(now: Now) -> str:
 
 KEEP, BRING_BACK = "\x1b[22;2t", "\x1b[23;2t"
 LONGEST = 120  # characters of a title or a notification
-TMUX_SECONDS = 1.0
 
 
 class TerminalTitle:
@@ -148,26 +140,14 @@ def titled(text: str) -> str:
 
 
 def notification(text: str, environment: Mapping[str, str]) -> str:
-    """Return the sequence of a desktop notification, cut to 120 characters; empty if tmux or screen would not pass it
-    on."""
+    """Return the sequence of a desktop notification, cut to 120 characters; empty in GNU screen, which would show it.
+    A tmux whose user does not allow sequences to pass (allow-passthrough) drops it."""
     sequence = f"\x1b]9;{_harmless(text)}\x07"
     if "TMUX" in environment:
-        return f"\x1bPtmux;{sequence.replace(chr(27), chr(27) * 2)}\x1b\\" if tmux_passes_on(environment) else ""
+        return f"\x1bPtmux;{sequence.replace(chr(27), chr(27) * 2)}\x1b\\"
     if "STY" in environment or environment.get("TERM", "").startswith("screen"):
-        return ""  # GNU screen
+        return ""
     return sequence
-
-
-def tmux_passes_on(environment: Mapping[str, str]) -> bool:
-    """True if this tmux passes sequences on, which its user has to allow; False if it does not answer."""
-    try:
-        answer = subprocess.run(
-            ["tmux", "show-options", "-Apqv", "-t", environment.get("TMUX_PANE", ""), "allow-passthrough"],
-            capture_output=True, text=True, timeout=TMUX_SECONDS, env=dict(environment), check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return answer.stdout.strip() in ("on", "all")
 
 
 def understands(environment: Mapping[str, str]) -> bool:
