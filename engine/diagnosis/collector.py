@@ -108,15 +108,15 @@ class Collector:
                 case HostReading() if state.phase == "training":
                     self._host.append(event)
                     if event.trainer_bytes is not None and event.memory_total_bytes and self._filled():
-                        self._host_growth.add(event.trainer_bytes / event.memory_total_bytes)
+                        self._host_growth.append(event.trainer_bytes / event.memory_total_bytes)
                 case Allocator():
                     self._device_memory.take(event, self.started, self._filled())
                 case EpochEnd():
                     self._epochs_seen.take(event.epoch, event.step, event.metrics)
                     self._epochs += 1
                     if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
-                        self._device_memory.growth.restart()
-                        self._host_growth.restart()
+                        self._device_memory.growth.clear()
+                        self._host_growth.clear()
                 case WorkerReadings():
                     self._workers.append(event)
                 case Started():
@@ -375,7 +375,7 @@ class DeviceMemory:
             if whole_bytes and current is not None:
                 shares.append(current / whole_bytes)
         if shares and filled:
-            self.growth.add(max(shares))
+            self.growth.append(max(shares))
 
     def peak(self, started: Started | None) -> float | None:
         """Return the highest peak as a share (0 to 1) of what TensorFlow can use on its device now. None: unknown."""
@@ -420,22 +420,16 @@ READINGS = 600  # readings of each GPU and of the host: ten minutes at 1 Hz
 GROWTH_READINGS = 10  # window of the moving average, as in SageMaker Debugger's memory rule
 
 
-class Growth:
-    """How much the use of a memory grows, by readings as shares (0 to 1) of its size."""
+class Growth(deque[float]):
+    """Readings of the use of a memory as shares (0 to 1) of its size, and how much they grow."""
 
     def __init__(self) -> None:
-        self._shares: deque[float] = deque(maxlen=READINGS)
-
-    def add(self, share: float) -> None:
-        self._shares.append(share)
-
-    def restart(self) -> None:
-        self._shares.clear()
+        super().__init__(maxlen=READINGS)
 
     @property
     def share(self) -> float | None:
         """The mean of the last minus that of the first GROWTH_READINGS. None for fewer than three times as many."""
-        values = list(self._shares)
+        values = list(self)
         if len(values) < 3 * GROWTH_READINGS:
             return None
         return statistics.fmean(values[-GROWTH_READINGS:]) - statistics.fmean(values[:GROWTH_READINGS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import secrets
@@ -72,7 +73,7 @@ def settings_of(preset: Preset, over: Sequence[str], metric: str, halve_from: in
     if sampler == "grid":
         if more.get("most_trials") is not None:
             raise ProofError("--trials is for --sampler random; a grid has all combinations")
-        if (size := swept_values.size(axes)) > MOST_TRIALS:
+        if (size := math.prod(len(axis.values) for axis in axes)) > MOST_TRIALS:
             raise ProofError(f"the grid has {size:,} settings; give fewer values, or --sampler random --trials N")
         if size < 2:
             raise ProofError(

@@ -142,10 +142,6 @@ def grid(axes: Sequence[Axis]) -> Iterator[dict[str, Any]]:
         yield {each.key: value for each, value in zip(axes, combined, strict=True)}
 
 
-def size(axes: Sequence[Axis]) -> int:
-    return math.prod(len(each.values) for each in axes)
-
-
 def drawn(axes: Sequence[Axis], seed: int, number: int) -> dict[str, Any]:
     """Return the setting `number` (from 0) of a random search: the same for the same `seed`."""
     source = random.Random(f"{seed} {number}")

@@ -111,8 +111,10 @@ def _loop(proof: Record) -> str:
     if kept:
         return "; ".join(filter(None, (f"{speedup(proof)} with {changes(kept)}", learns(proof))))
     tried = sum(comparison.decision in DECIDED for comparison in proof.comparisons)
+    if not tried:
+        return _nothing_tried(proof)
     so_far = "stopped: so far " if proof.state == "stopped" else ""
-    return f"{so_far}nothing was proved to make it faster ({_tried(tried)})" if tried else _nothing_tried(proof)
+    return f"{so_far}nothing was proved to make it faster ({counted(tried, 'changes')} tried)"
 
 
 def learns(proof: Record) -> str:
@@ -200,20 +202,16 @@ def _search(proof: Record) -> str:
         stopped = "stopped: " if proof.state == "stopped" else ""
         return f"{stopped}it seems faster with {changes(settings)}, which is {not_proved(proof)}"
     if proof.state == "stopped":
-        return f"stopped before anything was proved ({_tried(tried)})"
+        return f"stopped before anything was proved ({counted(tried, 'changes')} tried)"
     if compared := proof.comparisons:
         return f"nothing was proved to be faster than the preset as it is: {verdict(compared[-1])}"
     if learns_worse(proof):
-        return f"what is faster than the preset learns clearly worse ({_tried(tried)})"
-    return f"nothing is faster than the preset as it is ({_tried(tried)})"
+        return f"what is faster than the preset learns clearly worse ({counted(tried, 'changes')} tried)"
+    return f"nothing is faster than the preset as it is ({counted(tried, 'changes')} tried)"
 
 
 def learns_worse(proof: Record) -> bool:
     return not proof.changes_kept and any(check.decision == "worse" for check in search_of(proof).losses)
-
-
-def _tried(count: int) -> str:
-    return f"{count} {'change' if count == 1 else 'changes'} tried"
 
 
 def _nothing_tried(proof: Record) -> str:
