@@ -5,6 +5,7 @@ and source. The tables and panels in its field `shown` read its declaration from
 from __future__ import annotations
 
 from .declared import GPU as GPU
+from .declared import HIGHER_IS_BETTER as HIGHER_IS_BETTER
 from .declared import HOST as HOST
 from .declared import LOSS as LOSS
 from .declared import NOT_SHOWN as NOT_SHOWN

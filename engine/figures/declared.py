@@ -211,7 +211,11 @@ NOT_SHOWN = {
     "code_changes": "changes of the user's code, which a warning names when the run is resumed",
 }
 _BY_KEY = {figure.key: figure for figure in RUN}
-_LESS_IS_BETTER = ("loss", "error", "mae", "mse")
+# Parts of the names of metrics, and whether the higher value is the better one.
+HIGHER_IS_BETTER = {
+    "loss": False, "error": False, "perplexity": False, "mse": False, "mae": False, "acc": True, "auc": True,
+    "precision": True, "recall": True, "f1": True, "iou": True, "dice": True,
+}  # fmt: skip
 
 
 def shown(view: View) -> tuple[Figure, ...]:
@@ -232,7 +236,7 @@ def of_run(key: str) -> Figure:
 
 def metric(name: str) -> Figure:
     """Return the figure of a metric of the user's own model. `name` is the metric's name in Keras."""
-    better = not any(word in name for word in _LESS_IS_BETTER)
+    better = next((higher for word, higher in HIGHER_IS_BETTER.items() if word in name.lower()), True)
     return Figure(f"metrics.{name}", name.replace("_", " "), "value", LOSS.about, LOSS.source, more_is_better=better)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import checks
 from ..checks import option_rules
+from ..figures import HIGHER_IS_BETTER
 from ..finding import errors
 from ..job import slurm as slurm
 from ..options import gpu_choice
@@ -28,11 +29,6 @@ from .trainings import trial_preset
 MOST_TRIALS = 10_000
 MOST_CHECKED = 50  # combinations that are checked before the start; the others fail one by one
 IN_SLURM = 8  # trials that are submitted at once if nothing else is asked for
-# Parts of the names of metrics, and whether the higher value is the better one.
-DIRECTIONS = {
-    "loss": False, "error": False, "perplexity": False, "mse": False, "mae": False, "acc": True, "auc": True,
-    "precision": True, "recall": True, "f1": True, "iou": True, "dice": True,
-}  # fmt: skip
 
 
 def of_preset(preset: Preset, over: Sequence[str], metric: str, halve_from: int | None, **more: Any) -> Request:
@@ -128,7 +124,7 @@ def _higher(metric: str, direction: str) -> bool:
         raise ProofError("--metric: give a figure of an epoch, such as val_loss, or val_cost:min with its direction")
     if direction != "auto":
         return direction == "max"
-    for word, higher in DIRECTIONS.items():
+    for word, higher in HIGHER_IS_BETTER.items():
         if word in metric.lower():
             return higher
     raise ProofError(f"--metric {metric}: say which way is better, as {metric}:min or {metric}:max")

@@ -62,8 +62,10 @@ def test_figures_with_differences_and_noise(four: list[Run]) -> None:
     assert rows["metrics.loss"].more_is_better is False
     assert rows["metrics.accuracy"].more_is_better is True
     for run, loss in zip(four[::2], (-2.0, -1.0), strict=True):  # such as a log-likelihood
-        amend(run, metrics={"loss": loss})
-    assert {row.key: row.changes[2] for row in compare(four).figures}["metrics.loss"] == 0.5
+        amend(run, metrics={"loss": loss, "val_Perplexity": 9.0})
+    rows = {row.key: row for row in compare(four).figures}
+    assert rows["metrics.loss"].changes[2] == 0.5
+    assert rows["metrics.val_Perplexity"].more_is_better is False
 
 
 @pytest.mark.parametrize(
