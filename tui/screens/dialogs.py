@@ -58,8 +58,8 @@ class Dialog(ModalScreen[Result | None]):
 
     @property
     def can_have_been_read(self) -> bool:
-        """False for so short a time that a key was pressed before the dialog could be read."""
-        return time.monotonic() >= self._opened_at + self.seen_after_seconds
+        """False if the key that acts now was pressed before the dialog could be read, however late it acts."""
+        return self.app.typeahead.pressed_at >= self._opened_at + self.seen_after_seconds
 
 
 class ListDialog(Dialog[Result]):

@@ -48,6 +48,7 @@ class Typeahead:
         self._app, self._hand_over = app, hand_over
         self._held: deque[events.Key | events.Paste] = deque()
         self._settling: asyncio.Task[None] | None = None
+        self.pressed_at = 0.0  # when the key or click that acts now was made, by `time.monotonic`
 
     @property
     def busy(self) -> bool:
@@ -66,7 +67,7 @@ class Typeahead:
 
     async def act(self, event: events.Event) -> None:
         """Handle a key or a click at once. Keys that follow wait until it has taken effect."""
-        before = self._now()
+        before, self.pressed_at = self._now(), event.time
         await self._hand_over(event)
         if self._settling is None:
             self._settling = asyncio.create_task(self._settle(before))
