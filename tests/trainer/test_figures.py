@@ -13,6 +13,7 @@ import tensorflow as tf
 from tests.doors.engine import EventWriter, PhaseName, ProfileError, Run, RunClock, results, steady, xprof_process
 from tests.doors.engine import reports_read as read
 from tests.doors.trainer import Moment, Plan, Profiler, RunReport, Spent
+from tests.support.front_door import happened
 from tests.support.training import Build
 
 
@@ -43,6 +44,14 @@ def test_busy_and_power_are_means_over_the_gpus_and_the_moments_that_train(tmp_p
     result = run.result or {}
     assert result["gpu_busy_mean"] == pytest.approx(0.7)
     assert result["gpu_power_mean_w"] == pytest.approx(400)
+
+
+def test_a_warning_is_written_once_for_each_remedy(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    report = RunReport(run, EventWriter(run.file("events.jsonl"), run.id))
+    for message, hint in (("two zips", "save it"), ("a table", "use a variable"), ("three zips", "save it")):
+        report.warn("data_state", message, hint)
+    assert [event["message"] for event in happened(run, "warning")] == ["two zips", "a table"]
 
 
 def test_the_time_left_includes_what_is_done_between_steps(tmp_path: Path) -> None:

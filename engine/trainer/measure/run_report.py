@@ -360,8 +360,8 @@ class RunReport:
         self.writer.emit(events.Phase(phase=phase, detail=detail), now)
 
     def warn(self, kind: str, message: str, hint: str = "", option: str = "") -> None:
-        """Only the first warning of each kind and option is written."""
-        if (key := kind + option) not in self._warned:
+        """Only the first warning of each kind and option with the same hint is written."""
+        if (key := f"{kind} {option} {hint}") not in self._warned:
             self._warned.add(key)
             self.missed += [message] * (self.resumes and kind in results.INEXACT)
             self.writer.emit(events.Warn(kind=kind, message=message, hint=hint, option=option))
