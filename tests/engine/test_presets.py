@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.doors.engine import OPTIONS, YamlFault, located_yaml, presets, runs
+from tests.doors.engine import OPTIONS, YamlFault, located_yaml, places, presets, runs
 from tests.doors.engine import presets_PresetError as PresetError
 from tests.doors.tui import tui_cli as cli
 from tests.support.cases import all_hold
@@ -170,6 +170,13 @@ def test_extends_in_a_circle_is_told_with_the_way(tmp_path: Path) -> None:
     told = problem(a)
     assert told.startswith(f"{a}:1: extends: ")
     assert "a.yaml -> b.yaml -> c.yaml" in told
+
+
+def test_a_users_preset_may_extend_the_shipped_one_of_its_name() -> None:
+    places.user_presets_folder().mkdir(parents=True)
+    write(places.user_presets_folder() / "xla-bf16.yaml", "extends: xla-bf16\ntrain: {epochs: 77}\n")
+    options = presets.resolve("xla-bf16").options
+    assert (options.precision.policy, options.train.epochs) == ("mixed_bfloat16", 77)
 
 
 def test_a_very_long_chain_of_extends_is_refused(tmp_path: Path) -> None:

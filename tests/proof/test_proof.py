@@ -208,6 +208,19 @@ def test_what_a_proof_takes_lies_within_every_range_that_was_said(tmp_path: Path
         assert least - 1 <= total <= most + 1, (ranges, total)
 
 
+def test_no_comparison_begins_that_would_end_after_the_limit(tmp_path: Path) -> None:
+    made = proving(tmp_path / "proof", loop(limit_seconds=110.0), heavy)
+
+    def pass_by(seconds: float) -> None:
+        made.record.started_mark -= seconds
+
+    made.bench.passes = pass_by
+    made.prover.prove()
+    assert made.record.comparisons
+    assert made.record.elapsed <= 110
+    assert "does not allow another comparison" in made.record.ended_because
+
+
 def test_the_improved_preset_keeps_the_comments_of_its_file(home: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("# my own\nextends: quickstart  # as shipped\ntrain: {epochs: 4}\n")
@@ -356,9 +369,12 @@ def test_the_exit_code_is_that_of_the_trial_that_decided(tmp_path: Path, kind: s
 
 def test_a_trial_that_dies_while_it_is_profiled_is_a_row(tmp_path: Path) -> None:
     told = proved(
-        tmp_path, of_preset(profile=True), lambda o, n: Planted(1000.0, 0.8, outcome="ok" if n < 2 else "oom")
+        tmp_path,
+        of_preset(profile=True),
+        lambda o, n: Planted(2000.0 if o.input.one_batch else 1000.0, 0.8, outcome="ok" if n < 2 else "oom"),
     ).written
     assert told["state"] == "done"
+    assert told["ablation"]["input_cost"] == pytest.approx(0.5), "half of a step, as it takes twice as long with it"
     assert told["profile_missing"] == "the profiled trial failed: oom: planted"
     assert told["diagnosis"]["verdict"] == "input_bound"
     assert "oom: planted" in shown(told)

@@ -297,6 +297,8 @@ def test_the_queue_follows_what_was_measured_on_these_gpus(home: Path, monkeypat
     assert measured_copies(home / "proofs/on-the-cpu", monkeypatch, lambda count: 1000.0 * count).changes_kept == {}
     record = measured_copies(one, monkeypatch, {1: 1000.0, 2: 1500.0, 3: 1505.0}.__getitem__, here=with_gpu())
     assert record.changes_kept == {"run.per_gpu": 2, "device.visible": "free:1"}
+    step_ms = told(record)["scaling"]["points"][1]["trials"][0]["step_ms"]
+    assert step_ms == pytest.approx(2 * 1000 * 32 / 1500), "of each of the two copies"
     assert proof_sentences.result(record).endswith(
         "; each has 75 % of the speed of one alone; with run.per_gpu=2 the queue puts so many runs on a GPU"
     )

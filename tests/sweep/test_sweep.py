@@ -157,6 +157,9 @@ def test_a_preset_brings_its_sweep_with_it(home: Path, tmp_path: Path) -> None:
         path.write_text(f"{head}sweep:\n{wrong}\n")
         with pytest.raises(ProofError, match=why):
             swept_values.parameters(str(path))
+    path.write_text(f"{head}sweep:\n  over: {{learning_rate: [1e-3, 3e-3]}}\n  metric: val_block\n")
+    for options, figure in ((), "val_block"), (("--metric", "val_given"), "val_given"):
+        assert f"--metric {figure}: " in ran(("sweep", "--preset", str(path), *options))[2]
 
 
 def test_trials_of_a_sweep_have_the_same_code(home: Path, tmp_path: Path) -> None:
@@ -245,6 +248,15 @@ def test_an_option_that_changes_no_digit_is_named_and_nothing_is_proved(tmp_path
     assert two is not None
     assert two.without_effect == ["input.batch_size"]
     assert sweep_record.result(two).startswith("batch_size changes nothing: all values gave ")
+    (tmp_path / "beside").mkdir()
+
+    def beside(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
+        last = changes["train.learning_rate"] == 0.003
+        return loss(changes, seed, epoch) + (changes["input.batch_size"] / 1000 if last else 0)
+
+    one = swept(request_of([RATES, "batch_size=32,64"], proof_seeds=3), Simulated(beside), tmp_path / "beside").sweep
+    assert one is not None
+    assert one.without_effect == [], "it changes figures beside one of the rates"
 
 
 def test_a_setting_that_loses_on_fresh_seeds_does_not_win(tmp_path: Path) -> None:

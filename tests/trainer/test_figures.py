@@ -122,7 +122,7 @@ def test_a_training_that_fails_between_two_pulses_has_done_all_steps_that_were_m
     assert codes == [1], "once, and then the process ends within a time limit"
     result = run.result or {}
     assert result["measured_steps"] == 117, "the first step, which compiles, is not measured"
-    assert result["steps"] == before + 118
+    assert (result["steps"], result["epochs"]) == (before + 118, 0), "the first epoch is not at its end"
     assert (result["error"], result["ended_by"]) == (error, None), "what failed has not ended early"
     last = [json.loads(line) for line in run.file("events.jsonl").read_text().splitlines()][-3:]
     assert [each["type"] for each in last] == ["error", "phase", "finished"]

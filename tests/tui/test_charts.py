@@ -172,7 +172,10 @@ async def test_one_cursor_stands_in_all_charts_and_shows_their_values(home: Path
     run = recorded.write(home, gpus=2, seconds=100)
     async with live(run) as pilot:
         now = await wait_for(pilot, "✓ done")
-        assert [plot.x_unit for plot in pilot.app.screen.charts(Charts())] == ["time"] * 9  # type: ignore[attr-defined]
+        plots = pilot.app.screen.charts(Charts())  # type: ignore[attr-defined]
+        assert [plot.x_unit for plot in plots] == ["time"] * 9
+        (memory,) = (plot for plot in plots if plot.unit == "GiB")
+        assert all(curve.line.last == pytest.approx(curve.line.y[-1], rel=0.01) for curve in memory.curves), "in GiB"
         await pilot.hover(charts(pilot)[0], offset=(20, 3))
         shown = await wait_for(pilot, "step 390")
         assert cursors(pilot) == [[20], [20]]

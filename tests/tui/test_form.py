@@ -315,6 +315,7 @@ async def test_the_last_runs_with_an_option_and_its_gains_stand_next_to_the_help
     ran(4, {"input.batch_size": 128}, 9_800.0)
     ran(5, {"input.batch_size": 256}, 1.0, preset="fast")
     recorded_proof.write_proof(home())
+    recorded_proof.write_proof(home(), "20260901-130000-quickstart", preset_name="quickstart")
     async with opened((200, 60)) as pilot:
         await go(pilot, "input.batch_size")
         await wait_for(pilot, lambda: len(table(pilot, "batch_size")) == 4)
@@ -326,6 +327,8 @@ async def test_the_last_runs_with_an_option_and_its_gains_stand_next_to_the_help
         await go(pilot, "compile.xla")
         await wait_for(pilot, "measured xla=true -9.8 % here on")
         assert "input-heavy: rejected" in seen(pilot)
+        gains = [word for word in seen(pilot).split() if word in ("quickstart:", "input-heavy:")]
+        assert gains == ["quickstart:", "input-heavy:"], "first the older one of this preset"
         await go(pilot, "compile.steps_per_execution")
         await wait_for(pilot, "no run here has changed it: 4 runs with 1")
         assert "proved   steps_per_execution=16 +3.7 % here on" in seen(pilot)
@@ -342,6 +345,10 @@ async def test_the_last_runs_with_an_option_and_its_gains_stand_next_to_the_help
         await wait_for(pilot, "learning_rate  in the last runs of resnet50-224")
         await pilot.resize_terminal(120, 40)
         await wait_for(pilot, lambda: "in the last runs" not in seen(pilot))
+        await go(pilot, "train.deterministic")
+        await pilot.press("right")
+        await settled(pilot)
+        assert form(pilot).options.rows["train.deterministic"]._aside() == "default off", "where there is room for it"
 
 
 async def test_forty_columns_and_ten_rows_are_usable() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,14 +82,16 @@ def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int
         told["kept"] = sorted(app.screen.active_bindings)
     """
     own = os.getpid()
-    words = f"gpus=2 gpm=1 nvlinks=18 throttle=4 slowed=20,5 procs={own},{NOBODY} worked={own}"
-    told = looked(words, does, size)
+    with subprocess.Popen(["sleep", "60"]) as second:
+        words = f"gpus=2 gpm=1 nvlinks=18 throttle=4 slowed=20,5 procs={own},{NOBODY},{second.pid} worked={own}"
+        told = looked(words, does, size)
+        second.kill()
     shown = told["shown"]
     for word in ("mem  12 %", "slowed power  20 % heat   5 %", "Wh so far, ", "kWh in all", "busy  40 %"):
         assert word in shown, word
     rows = [row.split() for row in told["users"].splitlines()]
     user = pwd.getpwuid(os.getuid()).pw_name
-    assert any(row[:4] == [user, "0,1", "2.0", "GiB"] for row in rows), told["users"]
+    assert any(row[:4] == [user, "0,1", "4.0", "GiB"] for row in rows), told["users"]
     assert re.search(rf" {own} +0,1 +2.0 GiB +\d\d:\d\d +busy  40 %", told["users"]), "with the time of its start"
     (nobody,) = (row for row in rows if str(NOBODY) in row)
     assert nobody[:4] == ["not", "visible", "from", "here"]

@@ -46,7 +46,7 @@ LINES = {
     "my own words about an Error and Epoch 3": ("", False),
 }
 NOISE = "".join(f"I0000 00:00:{recorded.BEGAN + second:.6f}    5303 port.cc:1] {second} says\n" for second in (1, 2, 3))
-OWN = "".join(f"sample {number}\n" for number in range(40))
+OWN = "".join(f"sample\rsample {number}\n" for number in range(40))  # each rewritten, as a progress bar does
 
 
 def test_every_line_has_its_level() -> None:

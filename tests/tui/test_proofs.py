@@ -200,6 +200,7 @@ def trained(home: Path, proof: Proof, *numbers: int) -> list[Run]:
         run = recorded.write(home, name=f"{proof.id}-{number:03}", gpus=0, seconds=20, outcome=outcome)
         run.file(part_of_sweep.FILE).write_text(json.dumps({"sweep": proof.id}))
         titles.retag(run, ["sweep-20261126-120000"])
+        os.utime(run.file("preset.yaml"), (recorded.BEGAN + 60 * number,) * 2)
         made.append(run)
     return made
 
@@ -219,6 +220,7 @@ async def test_in_the_runs_a_sweep_is_one_row_that_opens(
             return list(screen.shown)
 
         assert set(rows()) == {proof.id, alone.id}
+        assert screen.shown[proof.id].when == recorded.BEGAN + 60 * 3, "that of its newest trial"
         assert "4 of 4 runs" in shown
         table.move_cursor(row=rows().index(proof.id))
         await pilot.press("enter")

@@ -133,6 +133,13 @@ async def test_a_note_and_tags_are_written_and_removed(five: list[Run]) -> None:
         assert order == sorted(order)
         await pilot.press("3")
         await wait_for(pilot, lambda: titles.read_notes(run).tags == ())
+        titles.retag(run, ["slow", "new"])
+        titles.retag(five[-2], ["old", "new"])
+        await pilot.press("space", "down", "space", "t")
+        await wait_for(pilot, "Tags of 2 runs")
+        await pilot.press("ctrl+u", *"both", "enter")
+        await wait_for(pilot, lambda: titles.read_notes(five[-2]).tags == ("old", "both"))
+        assert titles.read_notes(run).tags == ("slow", "both"), "only what both have was shown, and is replaced"
         assert titles.read_notes(run).note == "after the fix"
 
 
