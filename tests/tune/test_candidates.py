@@ -139,6 +139,7 @@ def test_trials_side_by_side_have_a_gpu_each_and_speeds_of_the_first_one(tmp_pat
     assert sorted(judged) == [[500.0] * 3, [1000.0] * 3]
     assert sorted(map(str, (options.device.visible for options in site.bench.asked))) == ["['GPU-1']", "[0]"]
     assert site.trials.remembers(preset, "s", 2, seconds=2.0)
+    assert [row.good for row in measure_at_once(site.screening, [preset], [Place(0)], "t")] == [True]
     places = [Place(0), Place(1), Place(2), Place(3)]
     left = undisturbed(places, [100.0, 95.0, 94.9, None], alone=100.0)
     assert left == [Place(0, 1.0), Place(1, 0.95)]
