@@ -24,10 +24,20 @@ ENVIRONMENT = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def noticed_by(file: str, source: str, tests: Sequence[str], at_most_seconds: float) -> str | None:
-    """The first of the tests that fails with `source` in the place of `file`; of tests that hang, the first of all.
+    """The first of the tests that fails with `source` in the place of `file`, and not in name spaces alone.
 
-    Raises RuntimeError with the end of the output if the tests could not be run.
+    Of tests that hang it is the first of all. Raises RuntimeError with the end of the output if they could not be run.
     """
+    without = (ROOT / file).read_text(encoding="utf-8")
+    left_out: list[str] = []
+    while failed := _first_failing(file, source, [*tests, *left_out], at_most_seconds):
+        if _first_failing(file, without, [failed], at_most_seconds) is None:
+            return failed
+        left_out.append(f"--deselect={failed}")
+    return None
+
+
+def _first_failing(file: str, source: str, tests: Sequence[str], at_most_seconds: float) -> str | None:
     with tempfile.TemporaryDirectory(prefix="fault-") as folder:
         changed = Path(folder) / "changed.py"
         changed.write_text(source, encoding="utf-8")
@@ -43,7 +53,7 @@ def noticed_by(file: str, source: str, tests: Sequence[str], at_most_seconds: fl
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return tests[0]
-    if ran.returncode == 0:
+    if ran.returncode in (0, 5):  # 5: all tests were left out
         return None
     failed = re.search(r"^(?:FAILED|ERROR) (\S+\.py(?:::[^\s\[]+(?:\[.*?\])?)?)(?: - |$)", ran.stdout, re.MULTILINE)
     if failed and ran.returncode in (1, 2):  # 2: a file of tests can no longer be imported
