@@ -73,7 +73,7 @@ def looked(viewers: Forks, home: Path, tmp_path: Path) -> Look:
 @pytest.mark.parametrize("size", SIZES)
 def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int]) -> None:
     does = """
-        parts = ("SM  20 %", "read every 1.0 s", "slowed power  20 % heat   5 %")  # from two readings
+        parts = ("SM  20 %", "busy  40 %", "read every 1.0 s", "slowed power  20 % heat   5 %")  # from two readings
         await wait_for(pilot, lambda: all(text in text_of(app) for text in parts))
         told["shown"] = text_of(app)
         await pilot.press("enter", "left"); told["chart"] = await wait_for(pilot, "after the first reading")
