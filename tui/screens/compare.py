@@ -138,8 +138,7 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
         return NARROW_NOISE if self._is_narrow else NOISE
 
     def _body(self, comparison: Comparison) -> list[list[Text]]:
-        """The rows of the table, each with its name and one cell for each run. Headings and blank rows have no
-        cells."""
+        """The rows of the table: a name and a cell for each run. Headings and blank rows have no cells."""
         runs, short = self.runs, self._is_narrow
         changes = [wording.change_text(row, at, short=short) for row in comparison.figures for at in range(len(runs))]
         self._change_width = max(map(len, changes), default=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -51,15 +50,18 @@ class Dialog(ModalScreen[Result | None]):
     }
     """
     seen_after_seconds = SEEN_AFTER_SECONDS
-    _opened_at = math.inf
+    _seen_since = float("inf")
 
     def on_mount(self) -> None:  # Textual calls it in addition to the method of a derived class
-        self._opened_at = time.monotonic()
+        self.call_after_refresh(self._painted)
+
+    def _painted(self) -> None:
+        self._seen_since = time.monotonic()
 
     @property
     def can_have_been_read(self) -> bool:
         """False if the key that acts now was pressed before the dialog could be read, however late it acts."""
-        return self.app.typeahead.pressed_at >= self._opened_at + self.seen_after_seconds
+        return self.app.typeahead.pressed_at >= self._seen_since + self.seen_after_seconds
 
 
 class ListDialog(Dialog[Result]):

@@ -86,7 +86,12 @@ class HelpScreen(Dialog[None]):
         groups = working(self.below)
         here = [(ACTING, groups.pop(ACTING))] if ACTING in groups else []
         sections = (*here, *getattr(self.below, "HELP_SECTIONS", ()), *groups.items())
-        return Content("\n\n").join(_section(title, lines, width) for title, lines in sections)
+        return Content("\n\n").join(
+            Content("\n").join(
+                [Content.styled(title, "bold $text-primary"), *(_line(keys, text, width) for keys, text in lines)]
+            )
+            for title, lines in sections
+        )
 
 
 class ListScreen(HelpScreen):
@@ -127,10 +132,6 @@ def working(screen: Screen[Any]) -> dict[str, list[tuple[str, str]]]:
         for group in order
         if group in groups
     }
-
-
-def _section(title: str, lines: Iterable[tuple[str, str]], width: int) -> Content:
-    return Content("\n").join([Content.styled(title, "bold $text-primary"), *(_line(*line, width) for line in lines)])
 
 
 def _line(names: str, text: str, width: int) -> Content:

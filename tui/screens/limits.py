@@ -62,8 +62,7 @@ class LimitInput(Input):
 
 
 class Words(Static, can_focus=True):
-    """Words that can each be switched on or off, or of which exactly one is on. A cursor marks the word for the
-    keys."""
+    """Words that can each be switched on or off, or of which exactly one is on. A cursor marks that of the keys."""
 
     @dataclass
     class Switched(Message):

@@ -44,8 +44,7 @@ class ChangesTable(Table):
 
 
 class ChangesScreen(TableScreen[str]):
-    """Lists the options that differ from the file, then the options whose value in the file differs from the
-    default."""
+    """Lists the options that differ from the file, then those whose value in the file differs from the default."""
 
     DEFAULT_CSS = """
     ChangesScreen {
