@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from ....engine.units import amount, percent
 from ...base.glyphs import PLAIN, Glyphs
+from ...reading.run.series import Line, drawable
 from ..rows import Row, fit, headline, joined, length
-from .axes import GUTTER, Scale, Stop, column_of, drawable, row_of, strokes, x_labels, x_scale, y_label, y_scale
+from .axes import GUTTER, Scale, column_of, row_of, x_labels, x_scale, y_label, y_scale
 from .curves import COLOURS, Curve, Plot
 
 _KINDS_OF_DASHES = 4
@@ -181,6 +184,70 @@ def _add_all(canvas: _Canvas, plot: Plot, scale: Scale, across: Scale) -> None:
             canvas.name(number, curve, parts)
 
 
+PER_COLUMN = 2  # points for each column of dots; more are drawn together
+
+
+# The line at a place: the place, the values with which it comes and leaves, the lowest and the highest there. Plain
+# tuples, as most of a chart's time would be spent on making others.
+Stop = tuple[float, float, float, float, float]
+
+
+class _Part(NamedTuple):
+    """A part of a line without a break: places, values, and the extremes of the readings that each point stands for."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def _strokes(line: Line, across: Scale, columns: int, logarithmic: bool = False) -> Iterator[list[Stop]]:
+    """Yield the unbroken parts of a line as stops; with more than PER_COLUMN points per column one each. On a
+    logarithmic scale, values are decimal logarithms."""
+    line = drawable(line, logarithmic)
+    for part in _parts(line):
+        begin, end = bisect_left(part.x, across.low), bisect_right(part.x, across.high)
+        stops = _stops(_Part(*(values[begin:end] for values in part)), across, columns)
+        left, right = _crossing(part, begin, across.low), _crossing(part, end, across.high)
+        if crossed := [*left, *stops, *right]:
+            yield crossed
+
+
+def _parts(line: Line) -> Iterator[_Part]:
+    edges = [0, *sorted(line.breaks), len(line)]
+    merged = len(line.low) > 0
+    for begin, end in pairwise(edges):
+        x, y = line.x[begin:end], line.y[begin:end]
+        if len(x):
+            yield _Part(x, y, line.low[begin:end] if merged else y, line.high[begin:end] if merged else y)
+
+
+def _stops(part: _Part, across: Scale, columns: int) -> list[Stop]:
+    """One stop for each point or, with more than PER_COLUMN points for each column, one for each column."""
+    if len(part.x) <= PER_COLUMN * columns:
+        return list(zip(part.x, part.y, part.y, part.low, part.high, strict=True))
+    wide = (across.high - across.low) / max(1, columns - 1)
+    stops: list[Stop] = []
+    begin = 0
+    for column in range(columns):
+        end = bisect_left(part.x, across.low + (column + 0.5) * wide, begin) if column < columns - 1 else len(part.x)
+        if end > begin:
+            low, high = min(part.low[begin:end]), max(part.high[begin:end])
+            stops.append((across.low + column * wide, part.y[begin], part.y[end - 1], low, high))
+        begin = end
+    return stops
+
+
+def _crossing(part: _Part, index: int, edge: float) -> list[Stop]:
+    if not 0 < index < len(part.x):
+        return []
+    before, after = part.x[index - 1], part.x[index]
+    if not before < edge < after:
+        return []
+    y = part.y[index - 1] + (part.y[index] - part.y[index - 1]) * (edge - before) / (after - before)
+    return [(edge, y, y, y, y)]
+
+
 # ---- the picture ----------------------------------------------------------------------------------
 
 
@@ -253,7 +320,7 @@ class _Canvas:
 
     def lines(self, curve: Curve, scale: Scale, across: Scale) -> list[Part]:
         columns = self._width * self._across
-        parts = strokes(curve.line, across, columns, scale.logarithmic)
+        parts = _strokes(curve.line, across, columns, scale.logarithmic)
         return [self._columns(stops, scale, across) for stops in parts]
 
     def _columns(self, stops: list[Stop], scale: Scale, across: Scale) -> Part:

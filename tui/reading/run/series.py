@@ -4,6 +4,7 @@ the series is full, neighbouring points are merged and `each` doubles."""
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable
@@ -178,3 +179,31 @@ def _along(line: Line, axis: str, pace: Pace) -> Line:
     factor = pace.place(axis, 0.0, 1.0)
     x = line.steps if factor == 1.0 else array("d", [step * factor for step in line.steps])
     return replace(line, x=x, lost=lost, made={})
+
+
+def drawable(line: Line, logarithmic: bool = False) -> Line:
+    """Return the line with breaks at values that the scale cannot show, such as NaN. Of a logarithmic one,
+    logarithms."""
+    if not logarithmic and line.once("finite", lambda: math.isfinite(sum(line.y))):
+        return line
+    made: Line = line.once(("drawable", logarithmic), lambda: _drawable(line, logarithmic))
+    return made
+
+
+def _drawable(line: Line, logarithmic: bool) -> Line:
+    x, y, low, high = array("d"), array("d"), array("d"), array("d")
+    breaks: set[int] = set()
+    broken = False
+    for index, value in enumerate(line.y):
+        least, most = (line.low[index], line.high[index]) if len(line.low) else (value, value)
+        broken = broken or index in line.breaks
+        if not math.isfinite(value) or (logarithmic and least <= 0):
+            broken = True
+            continue
+        if broken and len(x):
+            breaks.add(len(x))
+        broken = False
+        x.append(line.x[index])
+        for values, extreme in ((y, value), (low, least), (high, most)):
+            values.append(math.log10(extreme) if logarithmic else extreme)
+    return replace(line, x=x, y=y, low=low, high=high, breaks=frozenset(breaks), made={})
