@@ -152,7 +152,7 @@ class Prover:
             if not untried:
                 record.ended_because = self._undecided or "no remedy is left"
                 return
-            self._planned = len(record.trials) + of_change - (1 if self._fresh else 0)
+            self._planned = sum(trial.good for trial in record.trials) + of_change - (1 if self._fresh else 0)
             self._most_planned = self._planned + of_change * (len(untried) - 1)
             if not self.measurement.has_time_for(of_change):
                 record.ended_because = self.measurement.out_of_time("does not allow another comparison")
@@ -231,12 +231,12 @@ class Prover:
 
     def _report(self, doing: str) -> None:
         """Called after every trial with an empty `doing`, and before the next with its work in words."""
-        record = self.record
+        record, measured = self.record, sum(trial.good for trial in self.record.trials)
         if not doing and not record.versions:
             started = self.measurement.events_of(record.trials[-1]).last(Started)
             record.versions = dict(started.versions) if started else {}
         record.budget_seconds, most = (
-            record.elapsed + self.measurement.expected_seconds(max(0, planned - len(record.trials)))
+            record.elapsed + self.measurement.expected_seconds(max(0, planned - measured))
             for planned in (self._planned, self._most_planned)
         )
         most = min(most, max(self.measurement.limit_seconds, record.budget_seconds))

@@ -47,7 +47,7 @@ def measure(measurement: Measurement) -> None:
     first, of_copies = points[0], scaling.is_of_copies
 
     def report(doing: str = "") -> None:
-        left = sum(request.repeats - len(point.trials) for point in points if point.decision == "running")
+        left = sum(request.repeats - sum(row.good for row in at.trials) for at in points if at.decision == "running")
         record.budget_seconds = record.elapsed + measurement.expected_seconds(max(0, left))
         record.write(doing or None)
 
@@ -262,7 +262,7 @@ def requested(
     if minutes is not None and minutes < (needed := count * duration.of_request(made) / 60):
         raise ProofError(
             f"{minutes:g} min are too few: {made.repeats} rounds, {count} trials in all, take about {needed:.1f} min "
-            f"here; give {int(needed) + 1} minutes or more, or fewer numbers"
+            f"here; give {counted(int(needed) + 1, 'minutes')} or more, or fewer numbers"
         )
     return made
 

@@ -224,8 +224,9 @@ class Screening:
         candidate = self.candidate(stage, tried, reason, predicted_bytes)
         preset = self._preset(candidate)
         if preset is not None:
-            candidate.decision, candidate.why = "measured", "only its memory"
-            if not self._trial(candidate, preset, seconds=PROBE_SECONDS).good:
+            if self._trial(candidate, preset, seconds=PROBE_SECONDS).good:
+                candidate.decision, candidate.why = "measured", "only its memory"
+            else:
                 decide_failed(candidate, self.best)
             candidate.samples_per_second = None
         self.report("")

@@ -196,9 +196,8 @@ class TimePlan:
         """Return this plan and the shortest with time for everything, unless a day is not enough: `2 minutes: about 1
         change, no proof; 5 minutes: about 9 changes and the proof (trials of 12 s, as in 20260921-100000-cnn)`.
         """
-        text = self._alone()
         longer = None if self.is_whole else self._longer()
-        text += "" if longer is None else f"; {longer._alone()}"
+        text = "; ".join(plan._alone() for plan in (self, longer) if plan is not None)
         return f"{text} (trials of {units.seconds(self.trial)}, {self.source})" if self.source else text
 
     def longer_in_words(self) -> str:

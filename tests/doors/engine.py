@@ -84,7 +84,7 @@ from gputui.engine.proof import (
     proof_start,
 )
 from gputui.engine.proof.folder import Proof
-from gputui.engine.trials.report import as_markdown
+from gputui.engine.trials.report import Chapter, as_markdown, chapters
 from gputui.engine.proof.measurement import Measurement, OutOfTime
 from gputui.engine.proof.proof_loop import Prover
 from gputui.engine.proof.request import ProofError, Request as proof_request_Request
@@ -121,7 +121,7 @@ from gputui.engine.runs.run_cluster import Cluster, port_of
 from gputui.engine.runs.titles import Notes, Title, record as titles_record, title as titles_title
 from gputui.engine.runs.trash import Trash, delete_all, sweep
 from gputui.engine.scaling import rounds, rounds as copies
-from gputui.engine.sweep import shared_study, decision as sweep_decision, sweep_request, swept_values
+from gputui.engine.sweep import shared_study, decision as sweep_decision, sweep_loop, sweep_request, swept_values
 from gputui.engine.sweep.shared_study import Claims, SharedStudy
 from gputui.engine.sweep.sweep_loop import SweepLoop, SweepTime
 from gputui.engine.sweep.trainings import ABSENT, Figures, Look, QueuedTrainings

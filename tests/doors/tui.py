@@ -15,7 +15,7 @@ from gputui.tui.commands.measuring import shareable
 from gputui.tui.commands.shared_options import FollowOptions
 from gputui.tui.commands.stopping import AGAIN_SECONDS, code_of
 from gputui.tui.commands.train import LineView
-from gputui.tui.drawing import charts, proof as drawing_proof, rate, tune
+from gputui.tui.drawing import charts, proof as drawing_proof, rate, sweep as drawing_sweep, tune
 from gputui.tui.drawing.live import head, phases
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
 from gputui.tui.drawing.plot.canvas import draw
@@ -24,6 +24,7 @@ from gputui.tui.form.form_state import FormState, INFO, to_text, to_value
 from gputui.tui.form.option_search import search
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.printing import proof as printing_proof
+from gputui.tui.printing.proof import ProofLines as printing_proof_ProofLines
 from gputui.tui.reading import earlier_starts, preset_files, queue, run_list
 from gputui.tui.reading.preset_files import Listing
 from gputui.tui.reading.queue_places import Waiting
@@ -34,7 +35,7 @@ from gputui.tui.reading.run.snapshot import Snapshot
 from gputui.tui.reading.run.snapshot import Store
 from gputui.tui.reading.run_columns import COLUMNS, matching, ordered, usual
 from gputui.tui.reading.run_list import Ended, Entry, RunList, entry_of, queue_first
-from gputui.tui.reading.sweep_rows import SweepEntry
+from gputui.tui.reading.sweep_rows import SweepEntry, in_sweeps
 from gputui.tui.screens import base, presets as screens_presets, saving as screens_saving, starting
 from gputui.tui.screens.base import AppScreen, FollowingScreen, Header
 from gputui.tui.screens.catalogue import SCREENS, ScreenEntry

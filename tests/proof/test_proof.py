@@ -15,7 +15,6 @@ import pytest
 from tests.doors.engine import (
     BaselineFailed,
     Options,
-    Outcome,
     Process,
     ProofError,
     Record,
@@ -30,7 +29,6 @@ from tests.doors.engine import (
     trial_runner,
 )
 from tests.doors.engine import proof_request as request
-from tests.doors.tui import measuring
 from tests.doors.tui import printing_proof as proof_tables
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
@@ -83,54 +81,6 @@ def spe(options: Options) -> int:
     return options.compile.steps_per_execution
 
 
-def test_a_faster_change_is_found_in_interleaved_pairs(tmp_path: Path) -> None:
-    noise = iter([1.0, 1.01, 0.99, 1.02, 1.0, 0.98])
-    done = ab(tmp_path, lambda o, n: Planted((2000 if spe(o) == 16 else 1000) * next(noise)), SIXTEEN)
-    told = done.written
-    assert [spe(options) for options in done.bench.asked] == [1, 16, 16, 1, 1, 16]
-    assert {options.train.seed for options in done.bench.asked} == {7}
-    comparison = told["comparisons"][0]
-    assert comparison["decision"] == "faster"
-    assert comparison["gain"] == pytest.approx(0.98, abs=0.05)
-    assert told["gain_total"] == pytest.approx(1 + comparison["gain"])
-    assert told["changes_kept"] == {"compile.steps_per_execution": 16}
-    assert presets.resolve_text(told["preset_after"], tmp_path / "x.yaml").options.compile.steps_per_execution == 16
-    assert comparison["learning"] is None
-    assert told["versions"]["keras"] == "3.15"
-
-
-@pytest.mark.parametrize(("outcome", "trials"), [("oom", 2), ("crashed", 3)])
-def test_a_changed_side_that_dies_is_a_row_and_the_decision(tmp_path: Path, outcome: Outcome, trials: int) -> None:
-    """Out of memory and errors come again; what may be chance is tried once more."""
-    told = ab(tmp_path, lambda o, n: Planted(outcome=outcome if spe(o) == 16 else "ok"), SIXTEEN).written
-    comparison = told["comparisons"][0]
-    assert comparison["decision"] == "failed"
-    assert [row["outcome"] for row in comparison["trials"]] == ["ok", *[outcome] * (trials - 1)]
-    assert comparison["gain"] is None
-    assert outcome in comparison["why"]
-    if outcome != "crashed":
-        assert comparison["trials"][1]["error"] == "planted"
-
-
-def test_a_baseline_that_dies_twice_ends_the_proof(tmp_path: Path) -> None:
-    with pytest.raises(BaselineFailed, match="planted"):
-        ab(tmp_path, lambda o, n: Planted(outcome="ok" if spe(o) == 16 else "oom"), SIXTEEN)
-
-
-def test_a_stop_leaves_what_was_measured(tmp_path: Path) -> None:
-    def figures(options: Options, before: int) -> Planted:
-        if before == 2:
-            made.bench.stop.ask()
-        return Planted(outcome="stopped" if before == 2 else "ok")
-
-    made = proving(tmp_path / "proof", request.of_change("quickstart", [SIXTEEN]), figures)
-    with pytest.raises(Stopped):
-        made.prover.prove()
-    comparison = made.written["comparisons"][0]
-    assert len(comparison["trials"]) == 3
-    assert made.record.comparisons[0].decision == "stopped"
-
-
 def heavy(options: Options, before: int) -> Planted:
     """A training whose input is made cheap by a cache; the others of its remedies help nothing or fail."""
     cached = options.input.cache == "memory"
@@ -147,45 +97,6 @@ def looped(path: Path, figures: Any, *settings: str, **more: Any) -> Proving:
     made.prover.prove()
     made.record.write()
     return made
-
-
-def test_the_loop_keeps_what_helps_rejects_what_does_not_and_outlives_what_dies(tmp_path: Path) -> None:
-    told = looped(tmp_path, heavy).written
-    decisions = {json.dumps(one["changes"]): one["decision"] for one in told["comparisons"]}
-    assert decisions['{"input.cache": "memory"}'] == "kept"
-    assert decisions['{"input.parallel_calls": "auto"}'] == "failed"
-    assert decisions['{"input.prefetch": "auto"}'] == "rejected"
-    assert len(decisions) == len(told["comparisons"]), "none is tried twice"
-    assert told["changes_kept"] == {"input.cache": "memory"}
-    assert told["gain_total"] == pytest.approx(4.0, rel=0.05)
-    assert told["before"]["samples_per_second"] == pytest.approx(1000, rel=0.02)
-    assert told["after"]["samples_per_second"] == pytest.approx(4000, rel=0.02)
-    assert told["diagnosis"]["verdict"] == "input_bound"
-    assert told["comparisons"][0]["verdict_before"] == "input_bound"
-    assert told["comparisons"][0]["expected_gain"]
-    assert told["ended_because"] == "no remedy is left"
-
-
-def test_advice_without_an_option_is_no_comparison(tmp_path: Path) -> None:
-    has = ("cache=memory", "parallel_calls=auto", "parallel_reads=auto", "prefetch=auto")
-    told = looped(tmp_path, lambda o, n: Planted(5000.0 if o.input.one_batch else 1000.0, 0.8), *has).written
-    assert [advice["changes"] for advice in told["advice"]] == [{}]
-    assert told["comparisons"] == []
-    assert told["ended_because"] == "no remedy is left"
-
-
-def test_a_loop_gains_no_more_than_its_first_and_last_pair_show(tmp_path: Path) -> None:
-    """The machine gets half as fast between two comparisons, so that the product of their gains is too large."""
-
-    def slowing(options: Options, before: int) -> Planted:
-        faster = (4.0 if options.input.cache != "off" else 1.0) * (2.0 if options.input.parallel_calls == "auto" else 1)
-        return Planted(1000.0 * faster * (0.5 if before >= 6 else 1.0), 0.6)
-
-    told = looped(tmp_path, slowing).written
-    assert [(one["gain"], one["decision"]) for one in told["comparisons"][:2]] == [(3.0, "kept"), (1.0, "kept")]
-    assert [told[side]["samples_per_second"] for side in ("before", "after")] == [1000.0, 4000.0]
-    assert told["gain_total"] == 4.0
-    assert told["comparisons"][0]["why"].endswith("the rest is chance, or other programs"), "it cannot bring so much"
 
 
 def test_what_a_proof_takes_lies_within_every_range_that_was_said(tmp_path: Path) -> None:
@@ -206,19 +117,6 @@ def test_what_a_proof_takes_lies_within_every_range_that_was_said(tmp_path: Path
     assert ranges[0][1] > ranges[0][0], "a range, and no single figure"
     for least, most in ranges:
         assert least - 1 <= total <= most + 1, (ranges, total)
-
-
-def test_no_comparison_begins_that_would_end_after_the_limit(tmp_path: Path) -> None:
-    made = proving(tmp_path / "proof", loop(limit_seconds=110.0), heavy)
-
-    def pass_by(seconds: float) -> None:
-        made.record.started_mark -= seconds
-
-    made.bench.passes = pass_by
-    made.prover.prove()
-    assert made.record.comparisons
-    assert made.record.elapsed <= 110
-    assert "does not allow another comparison" in made.record.ended_because
 
 
 def test_the_improved_preset_keeps_the_comments_of_its_file(home: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -349,22 +247,6 @@ def of_preset(*settings: str, **more: Any) -> request.Request:
 
 def noisy(speed: float, before: int, wait: float | None = 0.8, **more: Any) -> Planted:
     return Planted(speed * (1 + 0.004 * (before % 3)), wait, **more)
-
-
-@pytest.mark.parametrize(("kind", "ended", "code"), [("ab", "oom", 3), ("baseline", "crashed", 1), ("loop", "oom", 0)])
-def test_the_exit_code_is_that_of_the_trial_that_decided(tmp_path: Path, kind: str, ended: str, code: int) -> None:
-    class NoPresses:
-        count = 0
-
-    def figures(options: Options, before: int) -> Planted:
-        changed = options.compile.steps_per_execution == 16 or options.input.cache == "memory"
-        dies = changed if kind in ("ab", "loop") else True
-        return noisy(1000.0, before, outcome=ended if dies else "ok")
-
-    change = request.of_change("quickstart", ["steps_per_execution=16"])
-    asked = {"loop": loop(), "diagnosis": of_preset()}.get(kind, change)
-    told = proved(tmp_path, asked, figures).written
-    assert measuring._code(typed(Record, told), NoPresses()) == code  # type: ignore[arg-type]
 
 
 def test_a_trial_that_dies_while_it_is_profiled_is_a_row(tmp_path: Path) -> None:

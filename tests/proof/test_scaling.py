@@ -9,13 +9,11 @@ import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.doors.engine import (
-    BaselineFailed,
     EventWriter,
     Gpu,
     Machine,
@@ -27,7 +25,6 @@ from tests.doors.engine import (
     Run,
     Stopped,
     Trial,
-    as_markdown,
     checks,
     copies,
     events,
@@ -40,7 +37,6 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
-from tests.doors.tui import measuring
 from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import HERE, Planted, PlantedBench
@@ -91,70 +87,6 @@ def measured(path: Path, wanted: Request, figures: Figures, known: Sequence[Tria
 
 def told(record: Record) -> dict[str, Any]:
     return dict(json.loads(record.path.read_text()))
-
-
-def test_rounds_go_up_and_down_and_each_is_compared_with_its_own_single_replica(tmp_path: Path) -> None:
-    speeds = {1: 1000.0, 2: 1900.0, 4: 3400.0}
-    drift = [1.0, 0.8, 0.6]  # of a machine that gets slower: the same within a round
-    record, bench = measured(
-        tmp_path / "p", asked(limit_seconds=3600.0), lambda o, n: Planted(speeds[replicas(o)] * drift[n // 3])
-    )
-    assert [replicas(options) for options in bench.asked] == [1, 2, 4, 4, 2, 1, 1, 2, 4]
-    assert {options.input.batch_size for options in bench.asked} == {64}
-    data = told(record)
-    one, two, four = data["scaling"]["points"]
-    assert [point["efficiency"] for point in (one, two, four)] == pytest.approx([1, 0.95, 0.85], abs=0.01)
-    assert max(two["spread"], four["spread"]) < 0.01, "the drift is not in it"
-    assert (two["global_batch_size"], four["global_batch_size"]) == (128, 256)
-    assert four["speedup"] == pytest.approx(3.4, abs=0.02)
-    assert data["gain_total"] == four["speedup"]
-    assert len(record.trials) == 9
-    said = proof_sentences.result(typed(Record, data))
-    assert said.startswith("4 replicas train 3.40 times as fast as 1: an efficiency of 85 % (spread 0.")
-    assert "weak scaling" in proof_sentences.result(typed(Record, data))
-
-
-def test_a_number_of_replicas_that_cannot_be_measured_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
-    for outcome, trials in ("oom", 1), ("crashed", 2):
-
-        def figures(options: Options, before: int, ends: Any = outcome) -> Planted:
-            return Planted(1000.0 * replicas(options), outcome=ends if replicas(options) == 4 else "ok")
-
-        data = told(measured(tmp_path / outcome, asked(), figures)[0])
-        *_, two, four = data["scaling"]["points"]
-        assert (four["decision"], len(four["trials"])) == ("failed", trials)
-        assert (two["decision"], len(two["trials"])) == ("measured", 3)
-        assert proof_sentences.result(typed(Record, data)).startswith("2 replicas train 2.00 times")
-        for text in (as_markdown(typed(Record, data)), "\n".join(proof_sentences.scaling_remarks(typed(Record, data)))):
-            assert f"4 replicas could not be measured: {outcome}" in text
-    alone, _ = measured(tmp_path / "alone", asked(), lambda o, n: Planted(outcome="oom" if replicas(o) > 1 else "ok"))
-    assert measuring._code(alone, SimpleNamespace(count=0)) == 1  # type: ignore[arg-type]  # nothing is compared
-    with pytest.raises(BaselineFailed, match="1 replica could not be measured"):
-        measured(tmp_path / "first", asked(), lambda o, n: Planted(outcome="oom" if replicas(o) == 1 else "ok"))
-
-
-def test_what_cannot_be_measured_is_refused_in_a_line() -> None:
-    two = machine_with(2)
-    for settings, here, counts, keep, said in [
-        ((), HERE, (), "per-replica", "give --set device.logical_devices=2 to rehearse"),
-        ((), machine_with(1), (), "per-replica", "only GPU 0 takes part"),
-        (("visible=1",), two, (1, 2), "per-replica", "only GPU 1 takes part"),
-        ((), two, (1, 4), "per-replica", "4 replicas need 4 devices, and there are 2"),
-        ((), two, (1,), "per-replica", "one replica alone shows no scaling"),
-        (("batch_size=33",), two, (), "global", "a global batch of 33 cannot be shared out among 2 replicas"),
-    ]:
-        with pytest.raises(ProofError, match=said):
-            rounds.scaling_settings(presets.defaults(settings), here, counts, keep)
-    eight = rounds.scaling_settings(presets.defaults(["batch_size=64"]), machine_with(6), (), "per-replica")
-    assert [one.replicas for one in eight.settings] == [1, 2, 4, 6]
-    assert eight.shared == ""
-    alike = {"compile.xla": False}
-    assert eight.settings[1].changes == {"strategy.kind": "mirrored", "strategy.devices": [0, 1], **alike}
-    two_of_four = presets.defaults(["strategy.kind=mirrored", "strategy.devices=[1,3]"])
-    chosen = rounds.scaling_settings(two_of_four, machine_with(4), (), "global")
-    assert chosen.settings[0].changes["strategy.devices"] == [1]
-    assert chosen.settings[0].changes["strategy.kind"] == "one_device"
-    assert chosen.settings[0].changes["input.batch_size"] == 2 * chosen.settings[1].changes["input.batch_size"]
 
 
 def machine_with(gpus: int) -> Machine:

@@ -86,7 +86,7 @@ class PlantedBench(TrialRunner):
             leave_learnt(run, trial.options, planted)
         else:
             leave(run, trial.options, replace(planted, outcome="stopped") if slower else planted)
-        row = outcome(run, side, repeat, slower=slower, timed=timed)
+        row = outcome(run, side, repeat, asked=self.stop.count > 0, slower=slower, timed=timed)
         row.seconds = self.seconds_of(len(self.asked) - 1)
         self.passes(row.seconds)
         return row

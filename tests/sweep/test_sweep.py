@@ -76,20 +76,6 @@ def test_the_values_of_an_option_are_a_list_or_a_divided_range(text: str, values
     assert swept_values.axis(text).values == values
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("lerning_rate=1,2", "did you mean learning_rate"),
-        ("learning_rate=0.1..0.01", "the first is the lower one"),
-        ("learning_rate=1e-4..1e-2:1", "2 to 1,000 values"),
-        ("seed=1,2", "--seeds N"),
-    ],
-)
-def test_values_that_cannot_be_swept_are_refused_in_one_line(text: str, why: str) -> None:
-    with pytest.raises(ProofError, match=why):
-        swept_values.axis(text)
-
-
 def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
     def refused(*over: str, metric: str = "val_loss", halve_from: int | None = None, **more: Any) -> str:
         with pytest.raises(ProofError) as fault:

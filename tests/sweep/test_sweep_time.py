@@ -11,12 +11,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.doors.engine import (
-    ABSENT,
-    DONE,
     PROOF,
-    RUNNING,
     SEARCH,
-    STOPPED,
     BaselineFailed,
     Look,
     Problem,
@@ -42,62 +38,10 @@ from tests.doors.engine import preset_PresetError as PresetError
 from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import runs_runs_folder as runs_folder
 from tests.doors.engine import sweep_record_Axis as Axis
-from tests.doors.engine import sweep_record_WAITING as WAITING
 from tests.support import recorded
 from tests.support.queued import no_runner
-from tests.support.swept import Metric, Simulated, read_back, request_of, swept
+from tests.support.swept import Simulated, Timed, read_back, request_of, swept
 from tests.sweep.test_sweep import loss
-
-
-class Timed(Simulated):
-    """Trainings of which the first `devices` train. An epoch takes `seconds`, in which the sweep waits `waits` times.
-
-    A stopped training keeps its epochs. An epoch of the runs in `slow`, by their last three digits, takes so many times
-    as long.
-    """
-
-    def __init__(
-        self, metric: Metric, epochs: int = 1, seconds: float = 60.0, devices: int = 1, waits: int = 1
-    ) -> None:
-        super().__init__(metric, epochs)
-        self.seconds, self.devices, self.waits = seconds, devices, waits
-        self.slow: dict[str, int] = {}
-        self._waits = 0
-        self._queue: dict[str, int] = {}  # the epoch until which a run trains
-
-    def start(self, trial: SweepTrial) -> None:
-        self._stopped.discard(trial.run)
-        self._queue.setdefault(trial.run, trial.until or self.epochs)
-        self.trained.setdefault(trial.run, [])
-
-    def pass_time(self, record: Record) -> None:
-        self._waits += 1
-        for run in list(self._queue)[: self.devices]:
-            if self._waits % (self.waits * self.slow.get(run[-3:], 1)):
-                continue
-            self.trained[run].append(len(self.trained[run]) + 1)
-            if len(self.trained[run]) >= self._queue[run]:
-                del self._queue[run]
-        record.started_mark -= self.seconds / self.waits
-
-    def look(self, trial: SweepTrial) -> Look:
-        if trial.run in self._queue:
-            return Look(RUNNING if trial.run in list(self._queue)[: self.devices] else WAITING)
-        if trial.run not in self.trained:
-            return Look(ABSENT)
-        done = self.trained[trial.run]
-        figures = [{"val_loss": self.metric(trial.changes, trial.seed, epoch)} for epoch in done]
-        state = DONE if len(done) == self.epochs else STOPPED
-        return Look(state, figures, self.seconds * len(done), epoch_seconds=self.seconds if done else None)
-
-    def stop(self, trial: SweepTrial) -> bool:
-        self._queue.pop(trial.run, None)
-        return True
-
-    @property
-    def flying(self) -> set[str]:
-        return set(self._queue)
-
 
 FOUR = "learning_rate=1e-3,2e-3,3e-3,4e-3"
 

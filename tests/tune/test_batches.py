@@ -11,8 +11,6 @@ from typing import Any, cast
 import pytest
 
 from tests.doors.engine import (
-    ROOM,
-    STEP,
     BaselineFailed,
     BatchSize,
     Candidate,
@@ -22,7 +20,6 @@ from tests.doors.engine import (
     Memory,
     MemoryModel,
     Options,
-    Record,
     Screening,
     Search,
     TrainingGpu,
@@ -30,7 +27,6 @@ from tests.doors.engine import (
     folder,
     largest_error,
     memory_model,
-    proof_sentences,
     resource_limits,
     tune_request,
     tune_search,
@@ -77,57 +73,6 @@ def fitted(path: Path, taken: Callable[[int], int], most: int, **more: Any) -> S
 
 def largest(taken: Callable[[int], int], most: float) -> int:
     return next(batch for batch in range(5000, 0, -1) if taken(batch) <= most)
-
-
-@pytest.mark.parametrize("taken", [straight, curved])
-def test_the_largest_batch_that_fits_is_found_within_one_step(tmp_path: Path, taken: Callable[[int], int]) -> None:
-    for number, most in enumerate((LIMIT, 3000 * MB)):  # the second: other programs have taken some of it meanwhile
-        found = fitted(tmp_path / str(number), taken, most).memory
-        assert found is not None
-        fits = largest(taken, min(most, ROOM * LIMIT))
-        assert found.fits is not None
-        assert fits / STEP - 8 <= found.fits <= fits, (taken.__name__, most, found)
-        tried = [point.batch_size for point in found.points]
-        assert len(tried) == len(set(tried)) <= 12, "nothing is tried twice"
-
-
-def test_a_preset_above_the_users_own_limit_is_refused_and_fit_batch_says_that_nothing_fits(tmp_path: Path) -> None:
-    def figures(options: Options, before: int) -> Planted:
-        return Planted(peak_memory_bytes=610 * MB)
-
-    small = Limits(only=["batch_size"], memory_bytes=100 * MB)
-    more = replace(asked(), search=replace(small, only=["batch_size", "xla"]))
-    searcher, _ = searching(tmp_path / "p", more, figures)
-    with pytest.raises(BaselineFailed, match=r"takes 610 MiB of memory, and you allow 100 MiB: .*fit-batch"):
-        searcher.run()
-    searcher, bench = searching(tmp_path / "q", replace(asked(), search=small), figures)
-    searcher.run()
-    assert {options.input.batch_size for options in bench.asked} == {32, 16}, "two tell that no other fits"
-    memory = searcher.search.memory
-    assert memory is not None
-    assert (memory.fits, memory.largest_batch, memory.limit_is_asked) == (None, 0, True)
-
-
-def test_a_preset_that_runs_out_of_memory_is_measured_with_less_and_the_batch_that_fits_is_kept(tmp_path: Path) -> None:
-    def figures(options: Options, before: int) -> Planted:
-        batch = options.input.batch_size
-        good = Planted(samples_per_second=1000.0 + batch, peak_memory_bytes=straight(batch), loss=2.0)
-        return good if straight(batch) <= LIMIT else Planted(outcome="oom", error="out of memory")
-
-    searcher, _ = searching(tmp_path / "p", asked(batch=6000), figures)
-    searcher.run()
-    baselines = [one for one in searcher.search.candidates if one.stage == "baseline"]
-    assert [one.decision for one in baselines] == ["failed", "failed", "kept"]
-    assert baselines[-1].settings == {"input.batch_size": 1500}
-    assert searcher.record.comparisons == []
-    assert searcher.record.changes_kept["input.batch_size"] == 1500
-    searcher.record.state = "done"
-    searcher.record.write("ended")
-    data = dict(vars(searcher.record)) | {"search": None}
-    assert (
-        proof_sentences.conclusion(typed(Record, data))
-        == "the preset runs out of memory, and trains with batch_size=1500"
-    )
 
 
 GB = 2**30

@@ -20,7 +20,6 @@ from tests.doors.engine import (
     Measurement,
     OutOfTime,
     Preset,
-    ProofError,
     Run,
     Screening,
     Search,
@@ -34,7 +33,6 @@ from tests.doors.engine import (
     measure_at_once,
     presets,
     proof_request,
-    tune_request,
     undisturbed,
 )
 from tests.doors.engine import (
@@ -307,24 +305,6 @@ def test_a_trial_ends_before_the_time_that_is_kept_and_one_that_hangs_long_befor
 
 
 BATCH = {"input.batch_size": 128}
-
-
-@pytest.mark.parametrize(
-    ("limits", "fault"),
-    [
-        ({"only": ["xlla"]}, "'xlla' cannot be searched, did you mean xla?; there are "),
-        ({"warmup_steps": 5, "learning_rate": "keep"}, "warm-up steps belong to a scaled learning rate: choose linear "
-         "or sqrt as well"),
-        ({"only": ["xla"], "leave": ["xla"]}, "nothing is left to search: xla is both searched and left out"),
-        ({"leave": ["input"]}, "--leave takes single options; input is left out by naming the others with --only"),
-    ],
-)  # fmt: skip
-def test_limits_that_mean_nothing_are_refused_in_a_line(limits: dict[str, Any], fault: str) -> None:
-    with pytest.raises(ProofError) as refused:
-        tune_request.checked(Limits(**limits))
-    assert str(refused.value).startswith(fault)
-    checked = tune_request.checked(Limits(only=["xla", "input"], leave=["batch_size", "cache"]))
-    assert list(checked.leave) == ["input.batch_size", "input.cache"]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from tests.doors.engine import (
     tune_rate_test,
     tune_request,
 )
-from tests.doors.engine import proof_request as request
 from tests.doors.tui import PLAIN, length, plain
 from tests.doors.tui import rate as drawing
 from tests.support import proving
@@ -175,18 +174,6 @@ def test_ends_without_a_comparison_say_why(tmp_path: Path, monkeypatch: pytest.M
         planted(tmp_path / "d", monkeypatch, lambda *_given: 0.5, broken=True)
     with pytest.raises(BaselineFailed, match="your code has chosen the optimizer; let `build` return no optimizer"):
         planted(tmp_path / "c", monkeypatch, lambda *_given: 0.5, inapplicable="your code has chosen the optimizer")
-
-
-def test_the_limits_of_a_ramp(home: Path) -> None:
-    for right in (RateSettings(steps=50), RateSettings(low=0.1, high=10.0), RateSettings(low=1e-12, high=1000.0)):
-        asked = tune_request.range_test(presets.resolve("quickstart"), right)
-        assert (asked.limit_seconds, asked.rate) == (600.0, right)
-    for wrong, option in (
-        (RateSettings(steps=49), "--ramp-steps 49"), (RateSettings(low=0.2, high=10.0), "--rates 0.2:10"),
-        (RateSettings(low=1.0, high=1001.0), "--rates 1:1001"),
-    ):  # fmt: skip
-        with pytest.raises(request.ProofError, match=option):
-            tune_request.range_test(presets.resolve("quickstart"), wrong)
 
 
 @pytest.mark.slow

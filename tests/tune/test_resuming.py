@@ -345,16 +345,6 @@ def test_a_third_pair_that_the_time_does_not_allow_leaves_settings_that_more_min
 
 
 @pytest.mark.usefixtures("home")
-def test_only_minutes_that_try_nothing_are_refused() -> None:
-    wanted = asked(minutes=2)
-    assert tune_request.refuse(wanted) is wanted
-    with pytest.raises(
-        ProofError, match=r"too few: .* take about 0\.\d min here; give more minutes \(\d minutes: about"
-    ):
-        tune_request.refuse(asked(minutes=0.01))
-
-
-@pytest.mark.usefixtures("home")
 def test_settings_that_are_not_proved_are_saved_with_a_mark(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

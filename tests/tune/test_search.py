@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,18 +11,15 @@ from typing import Any
 import pytest
 
 from tests.doors.engine import (
-    BaselineFailed,
     Data,
     Length,
     Limits,
     Options,
     Preset,
-    Record,
     affordable,
     brought,
     defaults,
     presets,
-    proof_sentences,
     tune_request,
 )
 from tests.doors.engine import proof_request as request
@@ -31,7 +27,7 @@ from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import stages as recheck
 from tests.doors.engine import tune_search as decision
 from tests.support.proving import HERE, Planted, searching
-from tests.support.recorded_proof import as_read, typed
+from tests.support.recorded_proof import as_read
 
 MIB = 2**20
 PIPELINE = "input.parallel_calls=off", "input.prefetch=off", "input.cache=off"
@@ -66,91 +62,6 @@ def slow_input(most: float) -> Any:
     return figures
 
 
-def test_each_option_is_tried_in_its_turn_and_only_what_is_faster_is_kept(tmp_path: Path) -> None:
-    searcher, bench = searching(tmp_path / "p", asked(), fast_input)
-    searcher.run()
-    stages = list(dict.fromkeys(one.stage for one in searcher.search.candidates))
-    assert stages == ["baseline", "ceiling", "batch_size", "steps_per_execution", "xla", "threads", "together"]
-    assert searcher.record.changes_kept == {"input.batch_size": 64, "compile.steps_per_execution": 4}
-    assert searcher.record.gain_total == pytest.approx(1.0 * 1.2 / 0.8)
-    assert searcher.search.memory is not None
-    assert searcher.search.memory.bytes_per_sample == pytest.approx(MIB)
-    decided = searcher.record.comparisons[-1]
-    assert (len(decided.good("a")), len(decided.good("b")), decided.decision) == (3, 3, "kept")
-    assert len(bench.asked) < 24
-
-
-def test_a_slow_input_is_made_faster_until_its_ceiling_is_reached(tmp_path: Path) -> None:
-    searcher, _ = searching(tmp_path / "p", asked(*PIPELINE), slow_input(700.0))
-    searcher.run()
-    search = searcher.search
-    assert search.ceiling == pytest.approx(1200)
-    assert search.best_speed == pytest.approx(1200)
-    assert searcher.record.changes_kept["input.cache"] == "memory"
-    assert [one.stage for one in search.candidates if one.tried and one.without_input] == [
-        "batch_size",
-        "batch_size",
-        "steps_per_execution",
-        "xla",
-    ]  # the input would have hidden what they gain
-    tried = [one for one in search.candidates if one.stage == "input" and one.tried]
-    assert [one.decision for one in tried] == ["kept"]
-
-
-def test_a_resumed_search_measures_nothing_twice_and_arrives_at_the_same(tmp_path: Path) -> None:
-    wanted = asked()
-    first, bench = searching(tmp_path / "p", wanted, fast_input)
-    first.run()
-    half = first.record.trials[:5]
-    for trial in half:
-        shutil.copytree(bench.folder / trial.run, tmp_path / "q" / "trials" / trial.run)
-    again, more = searching(tmp_path / "q", wanted, fast_input, half)
-    again.run()
-    assert len(more.asked) == len(bench.asked) - 5
-    assert again.record.changes_kept == first.record.changes_kept
-    assert [one.tried for one in again.search.candidates] == [one.tried for one in first.search.candidates]
-
-
-def test_what_dies_once_is_measured_again_in_the_decision_and_by_a_resumed_search(tmp_path: Path) -> None:
-    """A trial for the loss and one of a pair; and the preset itself, which ends a search that is then gone on with."""
-    whole, _ = searching(tmp_path / "p", asked(), fast_input)
-    whole.run()
-    of_loss, of_pair = whole.search.losses[0].trials[0].run, whole.record.comparisons[-1].good("a")[0].run
-    dead = {int(of_loss[:2]) - 1, int(of_pair[:2])}  # the second a trial later, as the first is repeated
-
-    def dying(options: Options, before: int) -> Planted:
-        return Planted(outcome="crashed") if before in dead else fast_input(options, before)
-
-    searcher, _ = searching(tmp_path / "q", asked(), dying)
-    searcher.run()
-    assert [trial.side for trial in searcher.record.trials if trial.outcome == "crashed"] == ["a", "a"]
-    assert searcher.record.changes_kept == whole.record.changes_kept
-    failed, _ = searching(tmp_path / "r", asked(), lambda options, before: Planted(outcome="crashed"))
-    with pytest.raises(BaselineFailed, match="crashed"):
-        failed.run()
-    again, _ = searching(tmp_path / "r", asked(), fast_input, failed.record.trials)
-    again.run()
-    assert again.record.changes_kept == whole.record.changes_kept
-
-
-@pytest.mark.parametrize("outcome", ["oom", "crashed"])
-def test_no_trial_ends_the_search(tmp_path: Path, outcome: Any) -> None:
-    def figures(options: Options, before: int) -> Planted:
-        changed = options.input.batch_size != 32 or options.compile.steps_per_execution > 1
-        return Planted(outcome=outcome) if changed or options.compile.xla is True else Planted()
-
-    searcher, _ = searching(tmp_path / "p", asked(), figures)
-    searcher.run()
-    tried = [one for one in searcher.search.candidates if one.tried and one.stage != "threads"]
-    assert {one.decision for one in tried} == {"failed"}
-    assert all(outcome in one.why for one in tried)
-    assert searcher.record.comparisons == []
-    searcher.record.write()
-    said = proof_sentences.conclusion(typed(Record, json.loads(searcher.record.path.read_text())))
-    assert "nothing is faster" in said
-    assert "nothing is faster" not in searcher.record.ended_because, "the conclusion says it"
-
-
 def test_only_what_the_limits_allow_is_tried(tmp_path: Path) -> None:
     limits = {"only": ["batch_size", "xla"], "leave": ["xla"], "largest_batch": 64}
     searcher, bench = searching(tmp_path / "p", asked(**limits), fast_input)
@@ -158,26 +69,6 @@ def test_only_what_the_limits_allow_is_tried(tmp_path: Path) -> None:
     assert {options.input.batch_size for options in bench.asked} == {32, 64}
     assert {options.compile.xla for options in bench.asked} == {bench.asked[0].compile.xla}
     assert HERE.cpus == 2
-
-
-def test_what_chance_has_rejected_is_measured_once_more(tmp_path: Path) -> None:
-    """The first trial with 31 steps together has bad luck; 16 of them, the fastest, follow when 31 have gained."""
-    unlucky: list[Options] = []
-
-    def figures(options: Options, before: int) -> Planted:
-        together = options.compile.steps_per_execution
-        speed = 10_000 * {1: 1.0, 4: 1.3, 16: 1.4, 31: 1.2}[together]
-        if together == 31 and not unlucky:
-            unlucky.append(options)
-            speed *= 0.82
-        return Planted(samples_per_second=speed, loss=2.0)
-
-    searcher, bench = searching(tmp_path / "p", asked(only=["steps_per_execution"]), figures)
-    searcher.run()
-    most = next(one for one in searcher.search.candidates if one.tried == {"compile.steps_per_execution": 31})
-    assert [round(trial.samples_per_second or 0) for trial in most.good] == [9840, 12_000]
-    assert searcher.record.changes_kept == {"compile.steps_per_execution": 16}
-    assert len(bench.asked) < 16
 
 
 NEARLY = {"compile.steps_per_execution": 4, "input.parallel_calls": "auto", "input.prefetch": "auto"}
@@ -283,22 +174,6 @@ def searched(path: Path, wanted: Request, planted: Any = figures) -> dict[str, A
     searcher.record.write("ended")
     data: dict[str, Any] = {**vars(searcher.record), "search": searcher.search}
     return data
-
-
-def test_a_batch_that_learns_worse_gives_way_to_the_one_half_way_back(tmp_path: Path) -> None:
-    found = searched(tmp_path / "p", asked_learning())
-    losses = found["search"].losses
-    assert [one.settings["input.batch_size"] for one in losses] == [128, 64]
-    assert [one.decision for one in losses] == ["worse", "no worse"]
-    assert (losses[0].of, losses[0].samples, losses[0].passes) == ("validation", 6000, 6), "the preset's own training"
-    assert (losses[0].loss_a, losses[0].loss_b) == pytest.approx((0.5, 0.6))
-    assert losses[0].worse_from == pytest.approx(0.525)
-    assert found["changes_kept"] == {"input.batch_size": 64, "compile.steps_per_execution": 7}
-    assert "learn clearly worse and are not chosen: batch_size=64" in found["search"].learning
-    assert len(found["comparisons"]) == 1, "pairs are measured of what can be chosen only"
-    seeds = [one.seed for one in (trial.options.train for trial in trained(tmp_path / "p", losses[0].trials))]
-    assert len(set(seeds)) == 2
-    assert seeds[0] == seeds[1]
 
 
 def trained(path: Path, trials: Any) -> list[Preset]:
