@@ -91,7 +91,7 @@ def data_and_cache(options: Options, _machine: Machine) -> Iterator[Finding]:
     try:
         what = "" if stat.S_ISDIR(os.stat(cache).st_mode) else "is a file"
     except FileNotFoundError:
-        if word := nearest(os.path.basename(cache), WORDS):
+        if word := nearest(os.path.basename(cache).lower(), WORDS):
             taken = f"{paths.near(cache)} is taken as a folder, which will be made"
             yield warning("input.cache", taken, f"did you mean {word}?")
     except (OSError, ValueError) as fault:

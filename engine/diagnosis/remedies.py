@@ -201,7 +201,8 @@ def for_input(s: Measurements) -> Iterator[Remedy | str]:
             )
         else:
             most, about = _expected(s, LOADING)
-            why = f"each epoch reads and decodes the same samples again; decoded they take {size(needed)}{about}"
+            takes = f"; decoded they take {size(needed)}" if needed else ""  # not known of every code
+            why = f"each epoch reads and decodes the same samples again{takes}{about}"
             yield Remedy("input", {"input.cache": "memory"}, why, expected_gain=most)
         encoded = data.startswith("tfrecord:") and s.option("workload.tfrecord_encoding") == "encoded"
         decodes = data.startswith("images:") or encoded
@@ -299,9 +300,7 @@ def _expected(s: Measurements, names: Sequence[str]) -> tuple[float | None, str]
 
 def _share(s: Measurements, names: Sequence[str]) -> float:
     whole = sum(stage_ms(stage) or 0.0 for stage in s.stages)
-    if not whole:
-        return 1.0
-    return sum(stage_ms(stage) or 0.0 for stage in s.stages if _is_one_of(stage, names)) / whole
+    return sum(stage_ms(stage) or 0.0 for stage in s.stages if _is_one_of(stage, names)) / whole if whole else 1.0
 
 
 def _is_one_of(stage: Mapping[str, object], names: Sequence[str]) -> bool:

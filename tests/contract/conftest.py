@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tests.doors.engine import __version__
 
 HERE = Path(__file__).parent
+INDENT, IS = "    ", "  =>  "
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,25 @@ class Golden:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         assert text == path.read_text(encoding="utf-8")
+
+    def questions(self, name: str) -> list[str]:
+        """Those of golden/NAME, as `answers` has them, without its comments."""
+        lines = (HERE / "golden" / name).read_text(encoding="utf-8").splitlines()
+        return [line.partition(IS)[0] for line in lines if line and not line.startswith(("#", INDENT))]
+
+    def answers(self, name: str, answer: Callable[[str], Iterable[str]]) -> None:
+        """golden/NAME has questions with their answers: one line behind `=>`, or several below, indented. A new
+        question is written there alone; `pytest --snapshot-update` writes its answer.
+        """
+        lines: list[str] = []
+        for line in (HERE / "golden" / name).read_text(encoding="utf-8").splitlines():
+            question = line.partition(IS)[0]
+            if not line or line.startswith("#"):
+                lines.append(line)
+            elif not line.startswith(INDENT):
+                said = list(answer(question))
+                lines += [question + IS + said[0]] if len(said) == 1 else [question, *(INDENT + each for each in said)]
+        self(name, "\n".join(lines) + "\n")
 
 
 @pytest.fixture

@@ -3,76 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.doors.engine import chips, installed, supported_versions
+from tests.doors.engine import chips
 from tests.doors.engine import supported_versions as versions
-from tests.engine.test_checks import TEXTS, found_by
-from tests.support.checked import BLACKWELL, NONE, ONE, TWO, VOLTA, WITH_DISPLAY
-
-
-def test_what_the_installed_packages_cannot_do_on_this_machines_chips(
-    monkeypatch: pytest.MonkeyPatch, snapshot: Any
-) -> None:
-    said = []
-    without_cuda, with_cuda = {"is_cuda_build": False}, {"is_cuda_build": True}
-    mend, newest = "pip install 'nvidia-cudnn-cu12>=9.3,<9.11'", "pip install 'nvidia-cudnn-cu12>=9.24,<10'"
-    for rule, on, settings, build, version, levels, words in (
-        ("build", ONE, "epochs=3", without_cuda, None, ["error"], "pip install 'tensorflow[and-cuda]>=2.18,<2.22'"),
-        ("build", NONE, "epochs=3", without_cuda, None, [], ""),
-        ("build", ONE, "epochs=3", with_cuda, None, [], ""),
-        ("build", ONE, "epochs=3", without_cuda | {"is_rocm_build": True}, None, [], ""),
-        ("cudnn", VOLTA, "epochs=3", with_cuda, (9, 28), ["error"], f"{mend}; set compile.xla=false"),
-        ("cudnn", VOLTA, f"entry={TEXTS}:build", with_cuda, (10, 0), ["warning"], mend),
-        ("cudnn", VOLTA, "epochs=3 xla=false", with_cuda, (9, 10), [], ""),
-        ("cudnn", WITH_DISPLAY, "strategy.kind=mirrored", with_cuda, (9, 28), [], ""),
-        # older than the one that TensorFlow was built with
-        ("cudnn", ONE, "model=mlp", with_cuda, (9, 1), ["error"], newest),
-        ("cudnn", VOLTA, "epochs=3 xla=false", with_cuda, (9, 1), ["error"], mend),
-        # XLA fails at convolutions
-        ("cudnn", ONE, "epochs=3", with_cuda, (9, 23), ["warning"], f"{newest}; or set compile.xla=false"),
-        ("cudnn", ONE, "xla=true", with_cuda, (9, 5), ["error"], newest),
-        ("cudnn", TWO, "strategy.kind=mirrored xla=true", with_cuda, (9, 5), ["error"], newest),
-        ("cudnn", ONE, f"entry={TEXTS}:build xla=true", with_cuda, (9, 5), ["warning"], newest),
-        ("cudnn", VOLTA, "epochs=3", with_cuda, (9, 10), ["warning"], "set compile.xla=false"),
-        ("cudnn", ONE, "xla=true model=mlp", with_cuda, (9, 5), [], ""),
-        ("cudnn", TWO, "strategy.kind=mirrored", with_cuda, (9, 5), [], ""),
-        ("cudnn", BLACKWELL, "epochs=3", with_cuda | {"cuda_version": "12.5.1"}, (9, 5), [], ""),
-        ("cudnn", ONE, "epochs=3", with_cuda, (9, 24), [], ""),
-    ):
-        monkeypatch.setattr(installed, "build_info", lambda build=build: build)
-        monkeypatch.setattr(installed, "cudnn", lambda version=version: installed.Cudnn(version))
-        found = found_by(rule, on, settings)
-        assert [finding.level for finding in found] == levels, (rule, settings, version)
-        said += [f"{settings}, cuDNN {version}: {finding.level}: {finding}" for finding in found]
-        assert all(words in finding.remedy for finding in found), found
-        assert all("<9.11" not in finding.remedy for finding in found if version == (9, 10)), "it is installed"
-    monkeypatch.setattr(installed, "build_info", lambda: without_cuda)
-    monkeypatch.setattr(supported_versions, "HAS_CUDA", False)
-    (found_on_arm,) = found_by("build", ONE, "epochs=3")
-    assert "build TensorFlow 2.18 to 2.21 with CUDA from its source" in found_on_arm.remedy
-    assert "pip" not in found_on_arm.remedy
-    text = "\n".join([*said, str(found_on_arm)]).replace(sys.executable, "PYTHON")
-    assert re.sub(r"(XLA of TensorFlow 2)[.\d]+", r"\1", text) == snapshot
-
-
-def test_the_memory_limit_that_is_proposed_fits_the_gpu() -> None:
-    for on in (VOLTA, TWO, BLACKWELL):
-        for parts in (1, 2, 3, 4):
-            together = f"memory_growth=off logical_devices={parts} memory_limit_mb="
-            (finding, *_) = found_by("memory", on, f"{together}999999")
-            most = finding.remedy.removeprefix("give at most ")
-            assert found_by("memory", on, together + most) == [], (parts, finding)
-            assert found_by("memory", on, f"{together}{int(most) * 5 // 4}"), "it is most of what there is"
-
-
-# ---- Chips and the kernel's files about them -----------------------------------------------------
-
 
 FORMATS = ("float32", "float16", "bfloat16", "tf32")
 # In TFLOP/s, from the data sheets; a dash in a line is a format that the chip does not compute.

@@ -1,12 +1,19 @@
-"""Machines that the checks are given."""
+"""Machines that the checks are given: by name, with what a launcher has set, and with the software of a trainer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from tests.doors.engine import Cluster, Finding, Gpu, GpuProcess, Machine, MigInstance, allocation_from
+import pytest
+
+from tests.doors.engine import Finding, Gpu, GpuProcess, Machine, MigInstance
 
 GB = 1024**3
+MEMORY_BYTES = 128 * GB
+LOST = {"*": "lost"}
+PYTHON = (GpuProcess(77, name="python"),)
+FOUR = tuple(GpuProcess(pid, name=name) for pid, name in enumerate("abcd", 1))
 
 
 def gpu(index: int, capability: tuple[int, int] | None = (9, 0), memory: int | None = 80 * GB) -> Gpu:
@@ -14,46 +21,56 @@ def gpu(index: int, capability: tuple[int, int] | None = (9, 0), memory: int | N
 
 
 def machine(*gpus: Gpu) -> Machine:
-    return Machine(gpus, "" if gpus else "no NVIDIA driver", 16, 128 * GB)
+    return Machine(gpus, "" if gpus else "no NVIDIA driver", 16, MEMORY_BYTES)
 
 
-NONE = machine()
-ONE = machine(gpu(0))
-TWO = machine(gpu(0), gpu(1))
-PASCAL = machine(gpu(0, (6, 1), 8 * GB))
-VOLTA = machine(gpu(0, (7, 0), 16 * GB))
-MIXED = machine(gpu(0), gpu(1, (6, 1)))
-P100 = machine(gpu(0, (6, 0), 16 * GB))
-BLACKWELL = machine(gpu(0, (12, 0), 32 * GB))
-UNKNOWN = machine(gpu(0, None, None))
-SILENT = replace(NONE, missing="no NVML here")  # GPUs may be there
-OLD_DRIVER = replace(ONE, cuda=(12, 2))
-EIGHT = machine(*(gpu(index) for index in range(8)))
-WITH_DISPLAY = machine(  # a Quadro P400 before an RTX 4090
-    replace(gpu(0, (6, 1), 2 * GB), multiprocessors=2), replace(gpu(1, (8, 9), 24 * GB), multiprocessors=128)
-)
-PARTED = machine(  # two MIG instances
-    replace(gpu(0), mig=(MigInstance("MIG-a", 20 * GB), MigInstance("MIG-b", 40 * GB)))
-)
-
-
-def given(of: Machine, **variables: str) -> Machine:
-    """The machine in a job whose launcher has set these variables."""
-    shown = variables.get("CUDA_VISIBLE_DEVICES")
-    return replace(of, visible_devices=shown, allocation=allocation_from(variables, len(of.gpus)))
-
-
-FOUR_FIVE = given(EIGHT, CUDA_VISIBLE_DEVICES="4,5", SLURM_JOB_GPUS="4,5")
-NOT_FENCED = given(EIGHT, SLURM_JOB_GPUS="4-5")
-
+NONE, ONE, TWO = machine(), machine(gpu(0)), machine(gpu(0), gpu(1))
+FULL = replace(gpu(0), memory_used_bytes=9 * GB, processes=FOUR)
 STOPPED = replace(
     NONE, fault=Finding("error", "driver", "the driver is not loaded", "modprobe nvidia (as root) loads it")
 )
-MODELS = machine(replace(gpu(0), name="RTX 3090"), replace(gpu(1), name="RTX 4090"))
-PYTHON = (GpuProcess(77, name="python"),)
-HELD = replace(gpu(1), exclusive=True, processes=PYTHON)
-TAKEN = machine(replace(gpu(0), memory_used_bytes=70 * GB, processes=PYTHON), gpu(1))
-EMPTY = machine(replace(gpu(0), mig=()))
-TOO_OLD = machine(gpu(0, (5, 2), 24 * GB))
-TOGETHER = Cluster(("a:1", "a:2", "b:1", "b:2"), 1, "Slurm")
-WORKER = replace(NONE, cluster=Cluster(("a:1", "b:1"), 1, "Slurm"))
+MACHINES: Mapping[str, Machine] = {
+    "none": NONE, "one": ONE, "two": TWO, "eight": machine(*map(gpu, range(8))),
+    "pascal": machine(gpu(0, (6, 1), 8 * GB)), "p100": machine(gpu(0, (6, 0), 16 * GB)),
+    "jetson": machine(gpu(0, (6, 2))), "volta": machine(gpu(0, (7, 0), 16 * GB)), "turing": machine(gpu(0, (7, 5))),
+    "ampere": machine(gpu(0, (8, 0))), "hopper-and-pascal": machine(gpu(0), gpu(1, (6, 1))),
+    "ampere-and-ada": machine(gpu(0, (8, 0)), gpu(1, (8, 9))), "hopper-and-blackwell": machine(gpu(0), gpu(1, (12, 0))),
+    "blackwell": machine(gpu(0, (12, 0), 32 * GB)), "maxwell": machine(gpu(0, (5, 2), 24 * GB)),
+    "hopper-and-maxwell": machine(gpu(0), gpu(1, (5, 2))), "unknown": machine(gpu(0, None, None)),
+    "silent": replace(NONE, missing="no NVML here"),  # GPUs may be there
+    "stopped": STOPPED, "stopped-and-silent": replace(STOPPED, missing="no NVML here"),
+    "p400-and-4090": machine(
+        replace(gpu(0, (6, 1), 2 * GB), multiprocessors=2), replace(gpu(1, (8, 9), 24 * GB), multiprocessors=128)
+    ),
+    "two-models": machine(replace(gpu(0), name="RTX 3090"), replace(gpu(1), name="RTX 4090")),
+    "mig": machine(replace(gpu(0), mig=(MigInstance("MIG-a", 20 * GB), MigInstance("MIG-b", 40 * GB)))),
+    "mig-used": machine(replace(gpu(0), mig=(MigInstance("MIG-a", 80 * GB, 70 * GB),))),
+    "mig-empty": machine(replace(gpu(0), mig=())),
+    "used-and-free": machine(replace(gpu(0), memory_used_bytes=70 * GB, processes=PYTHON), gpu(1)),
+    "used-a-little": machine(replace(gpu(0), memory_used_bytes=GB // 2)), "used-by-four": machine(FULL),
+    "used-by-unknown": machine(replace(FULL, processes=())),
+    "held": machine(replace(gpu(1), exclusive=True, processes=PYTHON)),
+    "free-and-held": machine(gpu(0), replace(gpu(1), exclusive=True, processes=PYTHON)),
+    "held-by-four": machine(replace(FULL, exclusive=True)), "prohibited": machine(replace(FULL, prohibited=True)),
+    "lost": machine(replace(FULL, missing="the GPU is lost", reasons=LOST, prohibited=True)),
+}  # fmt: skip
+# Of a driver, by the word with which a question names it.
+DRIVERS: Mapping[str, Mapping[str, object]] = {
+    "R470": {"driver": "470", "cuda": (11, 4)}, "R535": {"driver": "535", "cuda": (12, 2)},
+    "R555": {"driver": "555", "cuda": (12, 5)},
+}  # fmt: skip
+
+
+def named(words: str, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """The machine of a question: `two R535 CUDA_VISIBLE_DEVICES=1`: its name, its driver, and what a launcher sets."""
+    name, *more = words.split()
+    found, driver = MACHINES[name], dict[str, object]()
+    for word in more:
+        variable, equals, value = word.partition("=")
+        if equals and variable.isupper():
+            monkeypatch.setenv(variable, value)
+        elif not equals:
+            driver |= DRIVERS[word]
+    facts = {key: getattr(found, key) for key in ("missing", "fault")} | driver
+    here = Machine.here(found.gpus, found.no_gpu_reason, **facts)
+    return replace(here, cpus=16, memory_bytes=MEMORY_BYTES)
