@@ -278,7 +278,7 @@ def compare(names: Sequence[str], baseline: str | None, pin: str | None, unpin: 
     else:
         named = [run_folders.find(name) for name in names]
         line_up = comparisons.line_up(named, None if baseline is None else run_folders.find(baseline))
-        if len(line_up.runs) == 1:
+        if len(line_up.runs) < 2:
             if line_up.lost:
                 complain(line_up.lost)
             if line_up.choice == "first":
