@@ -134,13 +134,13 @@ from gputui.engine.system.identity import Process, Place as identity_Place
 from gputui.engine.system.locks import ENGINE_LOCK, LEASED, Lock, PROOF_LOCK
 from gputui.engine.system.process_memory import Peaks
 from gputui.engine.system.run_clock import RunClock, VARIABLE as run_clock_VARIABLE, steady
-from gputui.engine.telemetry import chips, resource_limits
+from gputui.engine.telemetry import chips, resource_limits, sampler
 from gputui.engine.telemetry.gpu_totals import GpuTotals
 from gputui.engine.telemetry.host import Children, Host
 from gputui.engine.telemetry.nvml import connection, gpm_nvlink, queries
 from gputui.engine.telemetry.nvml.gpm_nvlink import GPM_SHARES
 from gputui.engine.telemetry.nvml.queries import NOT_AVAILABLE, PCIE, QUESTIONS
-from gputui.engine.telemetry.nvml.reasons import Reason
+from gputui.engine.telemetry.nvml.reasons import NvmlUnavailable, Reason
 from gputui.engine.telemetry.nvml.xid_errors import DriverError
 from gputui.engine.telemetry.resource_limits import Ceilings
 from gputui.engine.telemetry.sampler import GpuReader, Sampler

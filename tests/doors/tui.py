@@ -15,17 +15,19 @@ from gputui.tui.commands.measuring import shareable
 from gputui.tui.commands.shared_options import FollowOptions
 from gputui.tui.commands.stopping import AGAIN_SECONDS, code_of
 from gputui.tui.commands.train import LineView
-from gputui.tui.drawing import charts, proof as drawing_proof, rate, sweep as drawing_sweep, tune
-from gputui.tui.drawing.live import head, phases
+from gputui.tui.drawing import charts, gpu_details, proof as drawing_proof, rate, sweep as drawing_sweep, tune
+from gputui.tui.drawing.live import head, layout, phases
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
-from gputui.tui.drawing.plot.canvas import draw
+from gputui.tui.drawing.plot import cursor
+from gputui.tui.drawing.plot.canvas import draw, title
+from gputui.tui.drawing.plot.viewport import Viewport
 from gputui.tui.drawing.rows import length, plain
 from gputui.tui.form.form_state import FormState, INFO, to_text, to_value
 from gputui.tui.form.option_search import search
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.printing import proof as printing_proof
 from gputui.tui.printing.proof import ProofLines as printing_proof_ProofLines
-from gputui.tui.reading import earlier_starts, preset_files, queue, run_list
+from gputui.tui.reading import earlier_starts, machine, preset_files, queue, run_list
 from gputui.tui.reading.preset_files import Listing
 from gputui.tui.reading.queue_places import Waiting
 from gputui.tui.reading.run import reader
@@ -61,11 +63,11 @@ from gputui.tui.upstream.terminal_input import PIECE_SECONDS, TerminalDriver, Te
 from gputui.tui.upstream.thread_imports import in_background
 from gputui.tui.widgets.charts import BigChart, Chart
 from gputui.tui.widgets.start_bar import Findings
-from gputui.tui.widgets.gpu_cards import card
+from gputui.tui.widgets.gpu_cards import card, kinds
 from gputui.tui.widgets.key_footer import KeyFooter
 from gputui.tui.widgets.log_view import LogLines, LogPanel
 from gputui.tui.widgets.option_row import OptionRow, ValueInput
 from gputui.tui.widgets.options_view import OptionsView
 from gputui.tui.widgets.row_widgets import Painted, Panel, STYLES
 from gputui.tui.wording import comparison
-from gputui.tui.wording.run import next_step, scaled_learning_rate
+from gputui.tui.wording.run import next_step, scaled_learning_rate, worker_lines

@@ -211,45 +211,6 @@ print(json.dumps(plain(told)))
     assert lost[0]["busy"] == still[0]["busy"] == 0.37
 
 
-def test_each_loss_is_warned_of_once(nvml: FakeNvml, tmp_path: Path) -> None:
-    fall = tmp_path / "fall"
-    program = f"""
-import json, time
-from pathlib import Path
-from gputui.engine.telemetry import sampler
-from gputui.engine.telemetry.nvml import gpu_reader
-gpu_reader.LOOK_AGAIN_SECONDS = 0.1
-fall, told = Path({str(fall)!r}), []
-thread = sampler.GpuReader(lambda event: told.append(getattr(event, "kind", "")), 0.05)
-thread.start()
-until = time.monotonic() + 60
-
-def more(than):
-    while len(told) < than and time.monotonic() < until:
-        time.sleep(0.02)
-
-for times in (1, 2):
-    fall.touch()
-    while told.count("gpu_lost") < times and time.monotonic() < until:
-        time.sleep(0.02)
-    more(len(told) + 5)
-    fall.unlink()
-    more(len(told) + 5)
-thread.stop()
-print(json.dumps(told.count("gpu_lost")))
-"""
-    assert nvml.run(program, f"lost_when={fall}@0 lost_code=999", timeout=120) == 2
-
-
-def test_slow_calls_lower_the_rate_and_say_so(nvml: FakeNvml) -> None:
-    found = watched(nvml, "gpus=3 slow_ms=15", enough="warned and len(gpus) > 3")
-    gpu = of_type(found, "gpu")
-    assert gpu[-1]["interval_seconds"] > 0.5
-    warning = of_type(found, "warning")
-    assert [event["kind"] for event in warning] == ["telemetry_slow"]
-    assert "instead of 0.1 s" in warning[0]["message"]
-
-
 def test_a_call_that_hangs_is_left_behind(nvml: FakeNvml, tmp_path: Path) -> None:
     log = tmp_path / "calls"
     asked = f"Path({str(log)!r}).exists() and 'DeviceGetPowerUsage' in Path({str(log)!r}).read_text()"

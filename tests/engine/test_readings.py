@@ -15,7 +15,6 @@ import pytest
 
 from tests.doors.engine import (
     BackgroundCalls,
-    DriverError,
     Event,
     Gap,
     Gpu,
@@ -218,25 +217,6 @@ def test_energy_and_slowed_time_are_counted_between_readings_and_not_over_a_paus
 
 
 # ---- the driver ----------------------------------------------------------------------------------
-
-
-def words(notes: list[Event]) -> list[str]:
-    return [getattr(event, "message", None) or str(getattr(event, "missing", "")) for event in notes]
-
-
-def test_an_error_is_told_once_for_each_gpu_and_kind_and_kept_each_time() -> None:
-    notes: list[Event] = []
-    reader = GpuReader(notes.append, 1.0)
-    gpus = [Gpu(index, f"GPU-{index}", "T4") for index in range(2)]
-    for _ in range(2):
-        reader._report_errors([DriverError(0, 79), DriverError(0, 48), DriverError(1, 79), DriverError(0, 13)], gpus)
-    told = "the NVIDIA driver has reported Xid"
-    assert words(notes) == [
-        f"GPU 0 (T4): {told} 79, it has fallen off the bus", f"GPU 0 (T4): {told} 48, an uncorrectable memory error",
-        f"GPU 1 (T4): {told} 79, it has fallen off the bus",
-    ]  # fmt: skip
-    assert len(reader.errors_since(0.0, ["GPU-0"])) == 6
-    assert reader.errors_since(0.0, ["GPU-1"]) == ["NVRM: Xid (GPU 1): 79, it has fallen off the bus"] * 2
 
 
 # ---- the disk ------------------------------------------------------------------------------------

@@ -11,14 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 
-from tests.doors.tui import GpusScreen
 from tests.support.fakenvml import FakeNvml
 from tests.support.forking import Forks, Program, forks_with
-from tests.support.form_pilot import told
-from tests.support.tiny import Tiny, wait_for
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 4_194_304  # greater than any process id of Linux
@@ -124,28 +120,6 @@ def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int
     assert "trainer" not in shown
 
 
-def test_the_lease_of_each_gpu_is_shown_and_what_others_have_written_moves_no_cursor(
-    looked: Look, tmp_path: Path
-) -> None:
-    does = """
-        from gputui.engine.leases import devices, records
-        await wait_for(pilot, "lease  free")
-        first, second = (use.key for use in devices.read())
-        held = devices.take([first], "a night's work" + chr(27) + "[2J")
-        told["shown"] = await wait_for(pilot, "night")
-        devices.take([second], "gone")[0].release(stuck="its run has ended")
-        await pilot.press("P"); told["above"] = await wait_for(pilot, "GPU 1: stuck: its run has ended")
-        held[0].release()
-        await wait_for(pilot, "GPU 0: free")
-    """
-    told = looked(f"gpus=2 use={tmp_path / 'use'} mem_used=2048@1", does)
-    user = pwd.getpwuid(os.getuid()).pw_name
-    assert re.search(rf"lease  {user}'s a night's work\S* since \d\d:\d\d", told["shown"]), told["shown"]
-    assert "lease  2.0 GiB of its memory are in use" in told["shown"], told["shown"]
-    assert re.search(rf"GPU 0: {user}'s a night's work\S* since \d\d:\d\d; GPU 1: stuck", told["above"]), told["above"]
-    assert chr(27) not in told["shown"] + told["above"]
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -173,21 +147,3 @@ def test_what_real_boxes_do_is_said_in_words(looked: Look, words: str, said: tup
     shown = looked(words, does)["shown"]
     for word in said:
         assert word in shown, word
-
-
-@pytest.mark.parametrize("size", SIZES)
-async def test_without_a_driver_it_says_so_calmly(
-    home: Path, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def init() -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", init)
-    async with Tiny(GpusScreen).run_test(size=size, notifications=True) as pilot:
-        await wait_for(pilot, "disk wait")
-        await wait_for(pilot, "no GPU: no NVIDIA driver on this machine (libnvidia-ml.so.1 is missing)")
-        await wait_for(pilot, "training runs on the CPU")
-        await wait_for(pilot, "GiB")
-        assert told(pilot) == ""
-        await pilot.press("escape")
-        assert not isinstance(pilot.app.screen, GpusScreen)

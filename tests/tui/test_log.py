@@ -9,19 +9,14 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.widgets import Input
 
-from tests.doors.engine import RESUMED, Epoch
+from tests.doors.engine import Epoch
 from tests.doors.tui import (
     PLAIN,
-    RICH,
     LiveScreen,
     LogLines,
     LogPanel,
     Picture,
     Snapshot,
-    judged,
-    only,
-    rows,
-    wrapped,
 )
 from tests.support import recorded
 from tests.support.tiny import Tiny, text_of, wait_for
@@ -47,39 +42,6 @@ LINES = {
 }
 NOISE = "".join(f"I0000 00:00:{recorded.BEGAN + second:.6f}    5303 port.cc:1] {second} says\n" for second in (1, 2, 3))
 OWN = "".join(f"sample\rsample {number}\n" for number in range(40))  # each rewritten, as a progress bar does
-
-
-def test_every_line_has_its_level() -> None:
-    for line, (style, noise) in LINES.items():
-        assert judged(line)[:2] == (style, noise), line
-    assert judged(list(LINES)[1]).t == 1795307329.707513
-
-
-def test_noise_is_folded_and_every_epoch_has_its_line_in_the_order_of_time() -> None:
-    epochs = [Epoch(100.0 + n, n, 3, 1.5, {"loss": 0.5 / n, "val_[b]": None}) for n in (1, 2)]
-    lines = ["I0000 00:00:1.5  1 a.cc:1] x", "To enable the following instructions: y", "begun", "later", "last"]
-    shown = [row.text for row in rows(lines, [0, 0, 0, 101.5, 200.0], epochs, RICH, "space")]
-    assert shown == [
-        "▸ 2 lines of TensorFlow's start-up; space shows them", "begun",
-        "epoch 1/3   1.5 s  loss 0.500     val_[b] -", "later", "epoch 2/3   1.5 s  loss 0.250     val_[b] -", "last",
-    ]  # fmt: skip
-    unfolded = [row.text for row in rows(lines, [0.0] * 5, epochs, RICH, fold=False)]
-    assert unfolded[:5] == lines
-    assert unfolded[5].startswith("epoch 1/3")
-    assert [row.text for row in only(rows(lines, [0.0] * 5, [], RICH), "LA")] == ["later", "last"]
-    losses = [Epoch(100.0 + n, n, 9, 1.5, {"loss": value, "b": 1.0}) for n, value in enumerate((2.5, 0.06, 5.7e-5), 1)]
-    columns = {row.text.index(" b ") for row in rows([], [], losses, RICH)}
-    assert len(columns) == 1, "what follows a loss stays where it is, however long the loss is"
-    assert rows([], [], epochs, RICH, width=34)[0].text == "epoch 1/3   1.5 s  loss 0.500"
-    done = [Epoch(9.0, n, 10, 1.5, {"accuracy": value, "loss": 0.1}) for n, value in ((9, 0.9991), (10, 1.0))]
-    assert [row.text.index("loss") for row in rows([], [], done, RICH)] == [40, 40], "a metric stands below itself"
-    again = [RESUMED, *lines[:2], RESUMED, "end"]  # of the lines of epochs none has a time
-    shown = [row.text[:11] for row in rows(again, [0.0] * 5, epochs, RICH, fold=False, resumes=(50.0, 99.0, 101.5))]
-    assert shown[0] == RESUMED[:11]
-    assert shown[3:] == ["epoch 1/3  ", RESUMED[:11], "end", "epoch 2/3  "]
-    shown = [row.text[:11] for row in rows(again, [0.0] * 5, epochs, RICH, fold=False, resumes=(50.0,))]
-    assert shown[3:] == ["epoch 1/3  ", "epoch 2/3  ", RESUMED[:11], "end"], "the newest is not known yet"
-    assert [row.text for row in wrapped(rows(["abcdefg"], [0.0], [], RICH), 3)] == ["abc", "def", "g"]
 
 
 async def test_the_log_is_folded_wrapped_and_filtered_and_the_settings_keep_it(home: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -19,17 +18,12 @@ from textual.widgets import Static
 
 from tests.doors.tui import (
     HIGH_CONTRAST,
-    RICH,
     STYLES,
     THEMES,
     ChangedCellsUpdate,
     Painted,
     Panel,
-    RunReader,
-    card,
-    plain,
 )
-from tests.support import recorded
 from tests.support.tiny import Tiny
 
 TOKEN = re.compile(r"\x1b\[([0-9;]*)([Hm])|(\n)|([^\x1b\n]+)")
@@ -98,14 +92,6 @@ def test_changed_cells_look_as_the_strips_they_are_of(seed: int) -> None:
         ends_of = [[*list(line)[1:], WIDTH] for line in chops]
         ours.send(ChangedCellsUpdate(chops, sorted(spans), ends_of).render_segments(CONSOLE))
         assert ours.cells == theirs.cells
-
-
-def test_a_card_of_one_line_tells_more_where_there_is_room(home: Path) -> None:
-    reader = RunReader(recorded.write(home, gpus=1, seconds=60, outcome=None))
-    reader.poll()
-    (gpu,) = reader.picture.snapshot.gpus
-    narrow, wide = (plain(card(gpu, 60, width, 1, RICH)[0]) for width in (40, 160))
-    assert len(wide.split()) > len(narrow.split()) + 2, (narrow, wide)
 
 
 TEXT = 4.5  # success criterion 1.4.3

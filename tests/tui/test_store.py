@@ -9,7 +9,6 @@ import math
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +17,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tests.doors.engine import EventWriter, Run, compare, fields_of, line_up, open_regular, parsing, reading, recalled
+from tests.doors.engine import EventWriter, Run, compare, fields_of, line_up, open_regular, parsing, reading
 from tests.doors.engine import events_Progress as Progress
 from tests.doors.engine import runs_Tail as Tail
 from tests.doors.tui import (
@@ -86,57 +85,9 @@ def test_unknown_types_and_absent_fields_are_no_obstacle() -> None:
     assert not len(now.line("loss"))
 
 
-def verdict(now: Snapshot) -> str:
-    assert now.diagnosis is not None
-    return now.diagnosis.verdict
-
-
 def step(now: Snapshot) -> int:
     assert now.progress is not None
     return now.progress.step
-
-
-def test_the_newest_diagnosis_stands_and_a_resumed_run_begins_anew() -> None:
-    told: list[Mapping[str, object]] = [
-        {"type": "diagnosis", "verdict": "undecided"},
-        {"type": "input_stages", "stages": [{"name": "read", "ms_per_batch": 1.0}]},
-        {"type": "diagnosis", "verdict": "healthy"},
-    ]
-    now = fed(*told)
-    assert verdict(now) == "healthy"
-    assert now.input_stages is not None
-    assert now.input_stages.stages == [{"name": "read", "ms_per_batch": 1.0}]
-    again = fed({"type": "phase", "phase": "training"}, *told, {"type": "phase", "phase": "importing"})
-    assert verdict(again) == "healthy", "until there are enough steps"
-    assert not again.input_stages
-    resumed = {"type": "phase", "phase": "training"}, *told, {"type": "phase", "phase": "importing"}
-    few = fed(*resumed, {"type": "diagnosis", "verdict": "undecided", "confidence": 0.0})
-    assert verdict(few) == "healthy"
-    assert few.diagnosis is not None
-    sure = replace(few, diagnosis=replace(few.diagnosis, confidence=0.9))
-    assert "(before it was resumed)" in plain(head.verdict_rows(sure, 80, RICH)[0])
-    later = fed(
-        *resumed, {"type": "diagnosis", "verdict": "input_bound"}, {"type": "diagnosis", "verdict": "undecided"}
-    )
-    assert verdict(later) == "undecided"
-
-
-def test_tensorflows_memory_stands_on_the_card_that_trains() -> None:
-    readings = [{"index": index, "uuid": f"GPU-{index}", "busy": 0.5} for index in range(4)]
-    now = fed(
-        {"type": "started", "gpus": ["GPU-3"], "options": {"device": {"visible": "all"}}},
-        {"type": "gpu", "gpus": readings},
-        {"type": "allocator", "devices": {"GPU:0": {"current_bytes": 1, "peak_bytes": 2}}},
-    )
-    assert [gpu.tf_peak_bytes for gpu in now.gpus] == [None, None, None, 2]
-    assert [gpu.training for gpu in now.gpus] == [False, False, False, True]
-
-
-def test_lines_of_several_gpus_are_of_those_that_train() -> None:
-    busy = [{"index": index, "uuid": f"GPU-{index}", "busy": share} for index, share in enumerate((0.9, 0.7, 0.0))]
-    now = fed({"type": "started", "gpus": ["GPU-0", "GPU-1"]}, {"type": "gpu", "gpus": busy})
-    shown = {name: now.line(f"gpus {name}").y[-1] for name in ("mean", "lowest", "highest")}
-    assert shown == {"mean": pytest.approx(0.8), "lowest": 0.7, "highest": 0.9}
 
 
 def test_the_two_files_are_merged_by_time_and_a_half_line_waits(tmp_path: Path) -> None:
@@ -300,88 +251,6 @@ def test_a_view_that_still_reads_shows_no_state_of_the_past(home: Path, monkeypa
 STOPPED = {"type": "finished", "outcome": "stopped", "summary": {"outcome": "stopped"}}
 
 
-def phase(t: float, name: str, detail: str = "") -> dict[str, Any]:
-    return {"t": t, "type": "phase", "phase": name, "detail": detail}
-
-
-def progress(t: float, step: int | None, **more: Any) -> dict[str, Any]:
-    return {"t": t, "type": "progress", "step": step, **more}
-
-
-def fed_of_snapshot(*events: dict[str, Any]) -> Store:
-    store = Store()
-    store.feed(map(recalled, events))
-    return store
-
-
-def test_time_goes_on_while_a_run_does_and_never_back() -> None:
-    assert fed_of_snapshot().snapshot(50.0).elapsed == 0.0
-    going = fed_of_snapshot(phase(10.0, "importing"), phase(20.0, "training"), progress(30.0, 1), progress(29.0, 1))
-    assert going.snapshot().elapsed == 20.0
-    assert going.snapshot(35.0).elapsed == 25.0
-    assert going.snapshot(12.0).elapsed == 20.0, "a clock that is behind the events"
-    assert (going.snapshot(35.0).phase, going.snapshot(35.0).phase_seconds) == ("training", 15.0)
-    over = fed_of_snapshot(phase(10.0, "importing"), phase(20.0, "training"), progress(30.0, 1), {"t": 32.0, **STOPPED})
-    assert over.snapshot(99.0).elapsed == 20.0, "it has ended"
-    ended = fed_of_snapshot(phase(10.0, "importing"), phase(25.0, "ended"), {"t": 40.0, "type": "host", "cpu": 0.5})
-    assert (ended.snapshot().elapsed, ended.snapshot(99.0).elapsed) == (15.0, 15.0), "what comes later is no time of it"
-    assert ended.snapshot(20.0).phase_seconds == 0.0
-    late = fed_of_snapshot(phase(10.0, "importing"), phase(7.0, "starting"), phase(12.0, "training"))
-    assert late.snapshot().elapsed == 5.0, "it had begun earlier than the first event tells"
-    usual = fed_of_snapshot(phase(10.0, "importing"), phase(11.0, "starting"), phase(12.0, "training"))
-    assert usual.snapshot().elapsed == 2.0
-
-
-def test_a_run_that_is_resumed_twice_has_the_time_of_its_sittings() -> None:
-    store = fed_of_snapshot(
-        phase(0.0, "importing"), phase(5.0, "training"), progress(8.0, 3), phase(10.0, "ended"), {"t": 10.1, **STOPPED},
-        phase(100.0, "importing"), phase(104.0, "training"), progress(106.0, 5), {"t": 110.0, **STOPPED},
-        {"t": 1000.0, "type": "host", "cpu": 0.5}, phase(1000.0, "importing"), phase(1002.0, "training"),
-        progress(1003.0, 8),
-    )  # fmt: skip
-    now = store.snapshot()
-    assert now.elapsed == 19.0
-    assert now.resumes == (100.0, 1000.0)
-    assert now.joins == ((16.0, 5.0), (19.0, 8.0))
-    assert now.outcome is None
-    assert now.pace.begin == 5.0, "the charts begin with the first step of the first sitting"
-
-
-def test_a_resumed_run_repeats_an_epoch_and_counts_the_samples_of_its_own_steps() -> None:
-    def epoch(t: float, number: int) -> dict[str, Any]:
-        return {"t": t, "type": "epoch", "epoch": number, "step": 4 * number, "metrics": {"loss": 1 / t}, "seconds": 2}
-
-    now = fed_of_snapshot(
-        phase(0.0, "importing"), phase(1.0, "training"), epoch(4.0, 1), epoch(6.0, 2), epoch(8.0, 3),
-        {"t": 10.0, **STOPPED}, phase(100.0, "importing"),
-        {"t": 101.0, "type": "started", "resumed_at_step": 8, "global_batch_size": 32}, phase(104.0, "training"),
-        progress(106.0, 10, samples=50), epoch(107.0, 3),
-    ).snapshot()  # fmt: skip
-    assert [(each.number, each.metrics["loss"]) for each in now.epochs] == [(1, 1 / 4), (2, 1 / 6), (3, 1 / 107)]
-    assert now.pace.samples_per_step == 25.0
-
-
-def test_a_result_keeps_what_the_events_knew() -> None:
-    fault = {"t": 4.0, "type": "error", "kind": "data", "message": "no file", "hint": "look"}
-    begun = (phase(0.0, "compiling"), phase(3.0, "training"))
-    done = {"t": 5.0, "type": "finished", "outcome": "error", "summary": {}}
-    now = fed_of_snapshot(*begun, fault, done).snapshot()
-    assert now.error is not None
-    assert (now.error.message, now.error.hint, now.first_step_seconds) == ("no file", "look", 3.0)
-    notes = fed_of_snapshot(
-        *begun, fault, {**done, "summary": {"error": {"message": "other"}, "first_step_seconds": 2.0}}
-    ).snapshot()
-    assert notes.error is not None
-    assert (notes.error.message, notes.first_step_seconds) == ("other", 2.0)
-    crashed = fed_of_snapshot(*begun, {**done, "outcome": "crashed"}).snapshot()
-    assert crashed.error is not None
-    assert "its engine is gone" in crashed.error.message
-    assert fed_of_snapshot(*begun, {**done, "outcome": "stopped"}).snapshot().error is None
-    assert fed_of_snapshot(*begun, {**done, "outcome": None, "summary": {"outcome": "oom"}}).snapshot().outcome == "oom"
-    again = fed_of_snapshot(*begun, fault, done, {"t": 6.0, "type": "started"}).snapshot()
-    assert (again.outcome, again.error, again.summary) == (None, None, None)
-
-
 # ---- lines --------------------------------------------------------------------------------------
 
 
@@ -412,11 +281,6 @@ def test_a_full_series_halves_its_points_and_keeps_means_extremes_steps_and_brea
 
 
 # ---- earlier starts -----------------------------------------------------------------------------
-
-
-def gpu(t: float, joules: float | None, watts: float = 36.0) -> dict[str, Any]:
-    reading = {"index": 0, "uuid": "GPU-a", "busy": 0.5, "energy_j": joules, "power_w": watts}
-    return {"t": t, "type": "gpu", "gpus": [reading]}
 
 
 def run_with(home: Path, loss: float, epochs: int, name: str, outcome: str = "stopped") -> Run:

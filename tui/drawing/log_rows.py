@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from rich.cells import chop_cells
+from rich.cells import cell_len, chop_cells
 
 from ...engine.process.known_failures import RESUMED
 from ...engine.runs.run_state import Epoch
@@ -136,5 +136,5 @@ def wrapped(log_rows: Sequence[LogRow], width: int) -> list[LogRow]:
     return [
         LogRow(text, row.style)
         for row in log_rows
-        for text in (chop_cells(row.text, width) if len(row.text) > width > 0 else [row.text])
+        for text in (chop_cells(row.text, width) if cell_len(row.text) > width > 0 else [row.text])
     ]

@@ -93,7 +93,7 @@ class ProcessesScreen(TableScreen[Line]):
         return [
             TableColumn(" process", 0, self._process),
             TableColumn("pid", 8, lambda row: str(row.process.pid) if row.process else "", "right"),
-            TableColumn("GPU", 6, lambda row: numbers(row.gpus), "right"),
+            TableColumn("GPU", 7, lambda row: f" {numbers(row.gpus)}", "right"),
             TableColumn("memory", 9, lambda row: size(row.memory_bytes), "right"),
             TableColumn("since", 7, _since, "right"),
             TableColumn("  use", 22, lambda row: f"  {doing(row.process)}" if row.process else ""),

@@ -172,8 +172,8 @@ def _lost(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     # In one line first its part in parentheses is left out.
     brief = reason if len(reason) <= width - 7 else reason.partition(" (")[0]
     lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [whole_words(brief, width - 7, glyphs)]
-    lines += [""] * (height - len(lines))
-    return [fit(row, width) for row in hanging(lines[:height], "bad", _number(gpu, glyphs))]
+    rows = hanging((lines + [""] * height)[:height], "bad", _number(gpu, glyphs))
+    return [fit(row, width) for row in rows]
 
 
 def _number(gpu: ShownGpu, glyphs: Glyphs) -> Row:

@@ -106,9 +106,9 @@ def rows(now: Snapshot, earlier: EarlierStarts, width: int, height: int, glyphs:
 def _phase(
     span: Span, so_far: float, last: bool, now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> Row:
-    is_active = last and now.outcome is None
+    is_active = last and now.outcome is None and not now.has_trained
     turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
-    mark, how = (turn, "curve2") if is_active else ending(now.outcome if last else "ok", glyphs)
+    mark, how = (turn, "curve2") if is_active else ending((last and now.outcome) or "ok", glyphs)
     lead = (f" {mark:<2} ", how)
     text = whole_words(clean(doing(span.phase, span.detail)), max(_NAME, width - _TIME - 4), glyphs)
     name = (f"{text:<{_NAME}}", "value" if last else "label")
@@ -150,7 +150,7 @@ def _estimate(
     so_far: Mapping[str, float], now: Snapshot, earlier: EarlierStarts, width: int, glyphs: Glyphs
 ) -> list[Row]:
     """The estimated time to the first step, and the number of earlier starts on which it is based."""
-    if not earlier.phases or waits_for_others(now.phase, now.phase_detail):
+    if not earlier.phases or now.has_trained or waits_for_others(now.phase, now.phase_detail):
         return []
     left = earlier.left(so_far, now.phase)
     soon = f"about {estimate(left)}" if left >= _FEW_SECONDS else "a few seconds"
