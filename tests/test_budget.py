@@ -19,11 +19,11 @@ LINES = {
     "engine/prepare": 786, "engine/presets": 949, "engine/process": 2239, "engine/profile": 611, "engine/proof": 1646,
     "engine/queue": 2445, "engine/runs": 3321, "engine/scaling": 346, "engine/sweep": 1610, "engine/system": 1001,
     "engine/telemetry": 2024, "engine/trainer": 13583, "engine/trials": 3269, "engine/tune": 3122, "tui": 923,
-    "tui/base": 1390, "tui/commands": 3431, "tui/drawing": 4051, "tui/form": 625, "tui/printing": 272,
-    "tui/reading": 2441, "tui/screens": 7715, "tui/upstream": 687, "tui/widgets": 2434, "tui/wording": 435,
+    "tui/base": 1390, "tui/commands": 3431, "tui/drawing": 4197, "tui/form": 625, "tui/printing": 272,
+    "tui/reading": 2441, "tui/screens": 7715, "tui/upstream": 687, "tui/widgets": 2285, "tui/wording": 435,
 }  # fmt: skip
 COUNTS = {
-    "lines": 77816, "files": 408, "files below 100 lines": 116, "lines of docstrings": 5841, "functions": 5580,
+    "lines": 77813, "files": 408, "files below 100 lines": 116, "lines of docstrings": 5841, "functions": 5580,
     "imports in functions": 200, "class names in two modules": 35,
 }  # fmt: skip
 

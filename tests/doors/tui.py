@@ -63,7 +63,8 @@ from gputui.tui.upstream.terminal_input import PIECE_SECONDS, TerminalDriver, Te
 from gputui.tui.upstream.thread_imports import in_background
 from gputui.tui.widgets.charts import BigChart, Chart
 from gputui.tui.widgets.start_bar import Findings
-from gputui.tui.widgets.gpu_cards import card, kinds
+from gputui.tui.drawing.gpu_details import card
+from gputui.tui.widgets.gpu_cards import kinds
 from gputui.tui.widgets.key_footer import KeyFooter
 from gputui.tui.widgets.log_view import LogLines, LogPanel
 from gputui.tui.widgets.option_row import OptionRow, ValueInput

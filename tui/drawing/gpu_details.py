@@ -1,9 +1,10 @@
-"""The figures of a GPU that its gauges do not show: activity, clocks, traffic, errors, partitions, processes. If a
-figure is not available, the reason is shown in a word."""
+"""The card of a GPU (load and memory and, as there is room, activity, clocks, traffic, errors, partitions, processes),
+and the rows of the host. If a figure is not available, the reason is shown in a word."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 
 from ...engine.figures import GPU, HOST, at, of_run
@@ -18,14 +19,160 @@ from ..reading.run.snapshot import Snapshot
 from .plot.axes import soon
 from .plot.canvas import curve_rows, draw
 from .plot.curves import Curve, Plot
-from .rows import Piece, Row, fit, fitting, gauge, headline, kept_items, length
+from .rows import Piece, Row, fit, fitting, gauge, hanging, headline, kept_items, length, whole_words
 
+_BUSY = f"{GPU['busy'].label} "
+WIDE = 76  # from this width on, one line has room for all of a GPU's figures
+WITH_AXES = 6  # from this height on the history has axes
+HISTORY_ROWS = 2  # of the history on a card that also shows other figures
 LABEL = 7
 PAIRED = 76  # from this width on two of them share a row
 LEFT, GAP = 42, 2  # the least width of the first of two, of which these cells stay empty
 
 # The figures in the gauges and the head of a card.
 _OF_THE_HEAD = ("busy", "memory_used_bytes", "temperature_c", "power_w", "power_limit_w", "sm_clock_mhz", "throttle")
+
+
+def card(gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyphs, all_of_it: bool = False) -> list[Row]:
+    """Return a GPU's card. The history gets the rows that are left, to `x_end` in seconds; `all_of_it`: every
+    figure."""
+    if gpu.missing:
+        return _lost(gpu, width, height, glyphs)
+    if height == 1:
+        return [_line(gpu, width, glyphs) if width >= WIDE else _short_line(gpu, width, glyphs)]
+    if height == 2:
+        left = [*_busy(gpu, max(0, width // 3 - 13), glyphs), ("  ", "")]
+        return [_head(gpu, width, glyphs), [*left, *_memory(gpu, width - length(left), glyphs)]]
+    room = height - 2 - HISTORY_ROWS + bool(gpu.lease)  # its row is taken from the history
+    more = (whole if all_of_it else noteworthy_rows)(gpu, width, max(0, room), glyphs)
+    history = _history(gpu, x_end, width, height - 2 - len(more), glyphs)
+    return [_head(gpu, width, glyphs), *history, _memory(gpu, width, glyphs), *(fit(row, width) for row in more)]
+
+
+def _lost(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    reason = f"{glyphs.failed} no readings: {clean(gpu.missing)}"
+    # In one line first its part in parentheses is left out.
+    brief = reason if len(reason) <= width - 7 else reason.partition(" (")[0]
+    lines = textwrap.wrap(reason, max(10, width - 7)) if height > 1 else [whole_words(brief, width - 7, glyphs)]
+    rows = hanging((lines + [""] * height)[:height], "bad", _number(gpu, glyphs))
+    return [fit(row, width) for row in rows]
+
+
+def _number(gpu: ShownGpu, glyphs: Glyphs) -> Row:
+    return [("GPU ", "label"), (f"{gpu.index:<2}", "title"), (glyphs.point if gpu.ours else " ", "title")]
+
+
+def _throttled(gpu: ShownGpu, glyphs: Glyphs) -> Row:
+    return [(f"{glyphs.warn} {', '.join(gpu.throttle)}  ", "warn")] if gpu.throttle else []
+
+
+def _warmth(gpu: ShownGpu) -> Row:
+    limit = f"/{GPU['power_limit_w'].bare(gpu.power_limit_w)}" if gpu.power_limit_w is not None else ""
+    return [*_value(gpu, "temperature_c", 3), (" ", "label"), *_value(gpu, "power_w", 4, limit)]
+
+
+def _value(gpu: ShownGpu, key: str, width: int, limit: str = "") -> Row:
+    figure = GPU[key]
+    return [(f"{figure.bare(gpu.value(key)):>{width}}{limit}", load(gpu, key)), (f" {figure.unit}", "label")]
+
+
+def _clock(gpu: ShownGpu) -> Row:
+    return _value(gpu, "sm_clock_mhz", 7)
+
+
+def _head(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
+    right = _warmth(gpu) + (_clock(gpu) if width >= 46 else [])
+    sign: Row = [(glyphs.warn, "warn")] if gpu.throttle else []
+    marks = [[(" ", ""), *_throttled(gpu, glyphs)], _throttled(gpu, glyphs), sign]
+    lefts = [[*_number(gpu, glyphs), *mark] for mark in marks]
+    left = next((row for row in lefts if length(row) + length(right) <= width), lefts[-1])
+    words = clean(gpu.name or "").removeprefix("NVIDIA ").split()
+    while words and len(" ".join(words)) > width - length(left) - length(right) - 1:
+        words.pop()
+    return headline([*left, (" ".join(words), "label")], right, width, glyphs.rule)
+
+
+def _line(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
+    right: Row = [("  ", ""), *_warmth(gpu), *_clock(gpu)] if width >= WIDE + 10 else [("  ", ""), *_warmth(gpu)]
+    if gpu.throttle:
+        right += [(f" {glyphs.warn} {gpu.throttle[0]}", "warn")]
+    room = width - length(right) - 8
+    busy = max(6, room // 4)
+    left = [*_number(gpu, glyphs), *_busy(gpu, busy - 6, glyphs), (" ", "")]
+    left += _memory(gpu, width - length(left) - length(right), glyphs)
+    return [*fit(left, width - length(right)), *right]
+
+
+def _short_line(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
+    """One row with the most important figures for a narrow card, with names if there is room."""
+    taken = (f" {_gib(gpu.memory_used_bytes)}", load(gpu, "memory_used_bytes"))
+    right = [taken, (" GiB" if width >= 50 else " G", "label"), (" ", "value"), *_value(gpu, "temperature_c", 3)]
+    right += [(" ", "value"), *_value(gpu, "power_w", 3)] if width >= 42 else []
+    right += [(f" {glyphs.warn}" if gpu.throttle else "  ", "warn")]
+    left: Row = [(f"{gpu.index:>2}{glyphs.point if gpu.ours else ' '}", "title")]
+    left += [(_BUSY if width >= 50 else "", "label"), (f"{percent(gpu.busy)} ", load(gpu, "busy"))]
+    return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
+
+
+def _busy(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
+    value = f" {percent(gpu.busy)}"
+    if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
+        return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
+    style = load(gpu, "busy")
+    return [(_BUSY, "label"), *gauge(width, gpu.busy, 1.0, glyphs, style=style), (value, style)]
+
+
+def _why(gpu: ShownGpu, figure: str) -> str:
+    return clean(gpu.why(figure)) if figure in (gpu.reasons or ()) else ""
+
+
+def _history(gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyphs) -> list[Row]:
+    """The share of busy time over the whole run, from 0 to 100 %, with its present value at the left. `x_end` is in
+    s."""
+    plot = Plot(_BUSY.strip(), "", (Curve("", gpu.history),), bounds="share", x_end=x_end, final=True)
+    if height >= WITH_AXES and width >= 46 and gpu.busy is not None:
+        return draw(plot, width, height, glyphs)[0]
+    labels = [_BUSY.strip(), percent(gpu.busy)] + [""] * height
+    clock = _clock(gpu) if width < 46 else []
+    rows: list[Row] = []
+    for number, row in enumerate(curve_rows(plot, max(1, width - 7 - length(clock)), height, glyphs)):
+        label = labels[number] if height > 1 else percent(gpu.busy)
+        head = [(f"{label:<6}", load(gpu, "busy") if "%" in label else "label"), (glyphs.axis, "track")]
+        if gpu.busy is None and number == height // 2 and (why := _why(gpu, "busy")):
+            row = [(f" {why}", "warn")]
+        rows.append(fit([*head, *row, *(clock if number == height - 1 else [])], width))
+    return rows
+
+
+def _memory(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
+    """A gauge of used and total memory, followed by TensorFlow's own figures if there is room."""
+    taken = load(gpu, "memory_used_bytes")
+    right: Row = [(" peak", "label")] if gpu.mean else []
+    right += [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
+    if width >= 56 and gpu.tf_peak_bytes is not None:
+        right += [(f"  {GPU['tf_current_bytes'].label}", "label")]
+        right += [] if gpu.mean else [(f" {_gib(gpu.tf_current_bytes)}", "value")]
+        right += [(f" {GPU['tf_peak_bytes'].label} ", "label"), (_gib(gpu.tf_peak_bytes), "value")]
+    if gpu.shared_with_host:
+        right += [(" shared with host", "label")]
+    elif gpu.memory_used_counts_reserved and width >= 56:
+        right += [(" with the driver's own", "label")]
+    room = width - 7 - length(right)
+    return fit([(f"{GPU['memory_used_bytes'].label} ", "label"), *_gauge(gpu, room, glyphs), *right], width)
+
+
+def _gauge(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
+    why, style = _why(gpu, "memory_used_bytes"), load(gpu, "memory_used_bytes")
+    return gauge(width, used, total, glyphs, gpu.tf_current_bytes, gpu.tf_peak_bytes, why=why, style=style)
+
+
+def _gib(value: float | None) -> str:
+    # In four characters, such as 61.4 or " 512".
+    return f"{gibibytes(value):>4}"
+
+
+# ---- all figures of a GPU ------------------------------------------------------------------------
 
 
 def whole(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
@@ -97,7 +244,7 @@ def _label(text: str) -> tuple[str, str]:
 
 def _activity(gpu: ShownGpu) -> _NotedRow:
     of_chip, memory = ("sm_active", "tensor_active", "dram_active"), "memory_busy"
-    reasons = {_reason(gpu, key) for key in of_chip if gpu.value(key) is None}
+    reasons = {clean(gpu.why(key)) for key in of_chip if gpu.value(key) is None}
     if gpu.memory_busy is not None and len(reasons) == 1 and all(gpu.value(key) is None for key in of_chip):
         return [_label("active"), *_named(gpu, memory), (f" others {reasons.pop()}", "label")], True
     return _figures(gpu, "active", (memory, *of_chip) if gpu.dram_active is None else (*of_chip, memory))
@@ -111,7 +258,7 @@ def _clocks(gpu: ShownGpu) -> _NotedRow:
 def _slowed(gpu: ShownGpu) -> _NotedRow:
     # The share of the time since the first reading, noteworthy from 1 % on, then the total of the driver's counters.
     if not gpu.slowed:
-        return [_label("slowed"), (_reason(gpu, "slowed_by_power_seconds"), "label")], False
+        return [_label("slowed"), (clean(gpu.why("slowed_by_power_seconds")), "label")], False
     row: Row = [_label("slowed")]
     for cause, part in gpu.slowed.items():
         if part or cause in _USUAL:
@@ -130,7 +277,7 @@ _TELLING = 0.01
 def _energy(gpu: ShownGpu) -> _NotedRow:
     # The second figure, since the driver was loaded, is that of the whole GPU, also for a MIG instance.
     if gpu.energy_j is None:
-        return [_label("energy"), (_reason(gpu, "energy_j"), "label")], False
+        return [_label("energy"), (clean(gpu.why("energy_j")), "label")], False
     row: Row = [_label("energy")]
     if gpu.energy_wh is not None:
         row += [(f"{ENERGY.text(gpu.energy_wh)} ", "value"), ("so far, ", "label")]
@@ -148,7 +295,7 @@ def _pcie(gpu: ShownGpu) -> _NotedRow:
 
 def _nvlink(gpu: ShownGpu) -> _NotedRow:
     if gpu.nvlink is None:
-        return [_label("NVLink"), (_reason(gpu, "nvlink"), "label")], False
+        return [_label("NVLink"), (clean(gpu.why("nvlink")), "label")], False
     row, tells = _figures(gpu, "NVLink", ("nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"))
     links = GPU["nvlink_links"]
     return [*row, (f"  {links.text(gpu.nvlink.links)} {links.label}", "label")], tells
@@ -156,7 +303,7 @@ def _nvlink(gpu: ShownGpu) -> _NotedRow:
 
 def _errors(gpu: ShownGpu) -> _NotedRow:
     if gpu.ecc_errors is None:
-        return [_label("ECC"), (_reason(gpu, "ecc_errors"), "label")], False
+        return [_label("ECC"), (clean(gpu.why("ecc_errors")), "label")], False
     return [_label("ECC"), *_counted(gpu.ecc_errors)], False
 
 
@@ -172,7 +319,7 @@ def _counted(errors: EccErrors) -> Row:
 
 def _mig(gpu: ShownGpu) -> _NotedRow:
     if gpu.instances is None:
-        return [_label("MIG"), ("off", "value") if gpu.mig is None else (_reason(gpu, "mig"), "label")], False
+        return [_label("MIG"), ("off", "value") if gpu.mig is None else (clean(gpu.why("mig")), "label")], False
     return [_label("MIG"), *_instances(gpu.instances)], False
 
 
@@ -204,7 +351,7 @@ def _strangers(gpu: ShownGpu) -> list[_NotedRow]:
 
 def _processes(gpu: ShownGpu, width: int, height: int, glyphs: Glyphs) -> list[Row]:
     if not gpu.processes:
-        return [[_label("procs"), ("none" if gpu.processes is not None else _reason(gpu, "processes"), "label")]]
+        return [[_label("procs"), ("none" if gpu.processes is not None else clean(gpu.why("processes")), "label")]]
     shown = gpu.processes[: height if len(gpu.processes) <= height else max(1, height - 1)]
     rows = [_process(process, number == 0, width, glyphs) for number, process in enumerate(shown)]
     hidden = len(gpu.processes) - len(shown)
@@ -249,7 +396,7 @@ def _missing(gpu: ShownGpu) -> str:
 
 def _figures(gpu: ShownGpu, label: str, keys: tuple[str, ...]) -> _NotedRow:
     if all(gpu.value(key) is None for key in keys):
-        return [_label(label), (_reason(gpu, keys[0]), "label")], False
+        return [_label(label), (clean(gpu.why(keys[0])), "label")], False
     row: Row = [_label(label)]
     for place, key in enumerate(keys):
         row += [(" " * (place > 0), "label"), *_named(gpu, key)]
@@ -260,12 +407,8 @@ def _named(gpu: ShownGpu, key: str) -> Row:
     figure, value = GPU[key], gpu.value(key)
     name = (f"{figure.narrow or figure.label} ", "label")
     if value is None:
-        return [name, (_reason(gpu, key), "label")]
+        return [name, (clean(gpu.why(key)), "label")]
     return [name, (f"{figure.text(value):>{_WIDTHS.get(figure.unit, 0)}}", "value")]
-
-
-def _reason(gpu: ShownGpu, key: str) -> str:
-    return clean(gpu.why(key))
 
 
 # nvitop 1.7, nvitop/tui/library/device.py: GPU_UTILIZATION_THRESHOLDS, which it applies to power of the limit, too,
@@ -291,6 +434,9 @@ def load(gpu: ShownGpu, key: str) -> str:
         return "value"
     value, limit = gpu.value(key), gpu.value(LIMITS[key]) if key in LIMITS else 1.0
     return level(value / limit if value is not None and limit else None, THRESHOLDS[key])
+
+
+# ---- the host -------------------------------------------------------------------------------------
 
 
 LEAST_GAUGE, MOST_GAUGE, MOST_HISTORY = 6, 40, 40  # cells
