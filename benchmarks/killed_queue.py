@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from gputui.engine import presets
-from gputui.engine.leases import devices, records
+from gputui.engine.leases import gpu_use, records
 from gputui.engine.queue import adding, entries, entry_changes
 from gputui.engine.runs import Run
 
@@ -92,7 +92,7 @@ def environment(folder: Path, gpus: int) -> dict[str, str]:
     site.mkdir()
     (site / "sitecustomize.py").write_text(TRAINER)
     return {
-        FOLDER: str(folder), "GPUTUI_LEASES": str(folder / "leases"), devices.IDLE_VARIABLE: "0",
+        FOLDER: str(folder), "GPUTUI_LEASES": str(folder / "leases"), gpu_use.IDLE_VARIABLE: "0",
         "LD_LIBRARY_PATH": str(compiled(folder)), "FAKE_NVML": f"gpus={gpus} use={folder / 'use'}",
         "PYTHONPATH": str(site),
     }  # fmt: skip

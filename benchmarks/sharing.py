@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gputui.engine.files.places import runs_folder
-from gputui.engine.leases import devices, records
-from gputui.engine.leases.devices import GpuUse, Wish
+from gputui.engine.leases import gpu_use, records
+from gputui.engine.leases.gpu_use import GpuUse, Wish
 from gputui.engine.leases.records import NotFree
 from gputui.engine.options import gpu_choice
 from gputui.engine.system.identity import Place
@@ -41,7 +41,7 @@ ANOTHER_USER = 65534
 WATCHED_SECONDS = "0.02"  # two looks before the one under the lock
 HELD_SECONDS, ROUND_SECONDS = 0.3, 0.5  # the longest time of a lease, and of a round until the last kill
 CHOICES = (("free:1", 1), ("free:1", 1), ("free:2", 1), ("fits:1", 1), ("free:1", 2), ("free:1", 2))  # with per_gpu
-NAMES = "from gputui.engine.leases import devices\nprint(*(gpu.key for gpu in devices.read()))"
+NAMES = "from gputui.engine.leases import gpu_use\nprint(*(gpu.key for gpu in gpu_use.read()))"
 
 
 @dataclass
@@ -136,15 +136,15 @@ class Rounds:
         text, per_gpu = random.choice(CHOICES)
         choice = gpu_choice.parse(text)
         assert choice is not None
-        looks, read = list[float](), devices.read
+        looks, read = list[float](), gpu_use.read
 
         def looked() -> list[GpuUse]:
             looks.append(time.monotonic())
             return read()
 
-        devices.read = looked  # each look, also the last one
+        gpu_use.read = looked  # each look, also the last one
         try:
-            gpus, leases = devices.choose(
+            gpus, leases = gpu_use.choose(
                 Wish(choice, 1, self.names, per_gpu=per_gpu), "a training", idle_known=per_gpu > 1
             )
         except NotFree:
@@ -167,7 +167,7 @@ class Rounds:
         time.sleep(random.uniform(0, HELD_SECONDS))
         for witness in witnesses.values():
             fcntl.flock(witness, fcntl.LOCK_UN)
-        devices.give_back(leases)
+        gpu_use.give_back(leases)
         # A run that shares a GPU may take one that a foreign process uses.
         return {"what": what, "gpus": names, "looked": 0.0 if choice.shared else last_look}
 
@@ -187,7 +187,7 @@ def carry_out(folder: Path, arguments: argparse.Namespace) -> int:
         for end in ("", ".1", ".2", ".0", f".{ANOTHER_USER}"):
             (folder / f"witness.{name}{end}").touch()
     rounds = Rounds(folder, names)
-    devices.GIVE_BACK_SECONDS = 0.1  # a foreign process that came meanwhile does not end
+    gpu_use.GIVE_BACK_SECONDS = 0.1  # a foreign process that came meanwhile does not end
     Place.here()  # another user may not be able to read what it loads
     began = time.monotonic()
     for number in range(1, arguments.rounds + 1):
@@ -216,7 +216,7 @@ def main(words: Sequence[str] | None = None) -> int:
         folder = Path(name)
         folder.chmod(0o1777)
         environment = os.environ | {
-            "GPUTUI_LEASES": str(folder / "leases"), devices.IDLE_VARIABLE: WATCHED_SECONDS,
+            "GPUTUI_LEASES": str(folder / "leases"), gpu_use.IDLE_VARIABLE: WATCHED_SECONDS,
             "LD_LIBRARY_PATH": str(compiled(folder)), "FAKE_NVML": f"gpus={arguments.gpus} use={folder / 'use'}",
         }  # fmt: skip
         command = [sys.executable, "-P", __file__, *sys.argv[1:], "--folder", name]

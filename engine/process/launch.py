@@ -21,7 +21,7 @@ from ..files.places import runs_folder
 from ..files.writing import write_atomically
 from ..interpreter import interpreter
 from ..job import cluster as clusters
-from ..leases.devices import Devices, lease_devices
+from ..leases.gpu_use import Devices, lease_devices
 from ..options import OPTIONS, Options, is_private, options_json
 from ..plan import MULTI_WORKER
 from ..presets import Preset, PresetError, paths

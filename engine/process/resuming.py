@@ -17,7 +17,7 @@ from ..files import reading
 from ..files.writing import write_atomically
 from ..job import cluster as clusters
 from ..job import start_worker
-from ..leases.devices import lease_devices
+from ..leases.gpu_use import lease_devices
 from ..options import options_json
 from ..presets import Preset, PresetError
 from ..runs import ACTIVE_STATES, Run, RunError, checkpoint_files, code_copy, code_files, run_cluster, waiting_error

@@ -25,7 +25,7 @@ from ..files import places, writing
 from ..files.values import whole
 from ..files.writing import write_atomically
 from ..interpreter import installed
-from ..leases import devices
+from ..leases import gpu_use
 from ..options import options_json
 from ..runs import Run, events, results, run_cluster
 from ..runs.event_reading import Tail, in_time, last_of
@@ -64,7 +64,7 @@ class Supervisor:
 
     def __init__(self, run: Run, trainer: Trainer, lock: Lock, clock: RunClock, leased: str = "") -> None:
         self.run, self.lock = run, lock
-        self.leases = devices.inherited(leased)
+        self.leases = gpu_use.inherited(leased)
         self.options = options_json.read(run.path)
         self.launched = clock
         self._processes = {"engine": Process.of(os.getpid())}
@@ -115,7 +115,7 @@ class Supervisor:
         workers.stop(THREAD_SECONDS)
         watcher.stop(THREAD_SECONDS)
         self.phase = "ended"
-        for line in devices.give_back(self.leases):
+        for line in gpu_use.give_back(self.leases):
             self.events.emit(Warn(kind="stuck_gpu", message=line, hint=STUCK_HINT))
         if self.held:
             del self._processes["trainer"]  # for all readers of the status the run has ended

@@ -21,7 +21,7 @@ from ..files.places import QUEUE, TRIALS
 from ..files.places import proofs_folder as proofs_folder
 from ..files.values import LATEST_T
 from ..files.writing import write_atomically
-from ..leases.devices import Devices, lease_devices
+from ..leases.gpu_use import Devices, lease_devices
 from ..leases.records import NotFree
 from ..options import Options
 from ..presets import PresetError

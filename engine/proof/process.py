@@ -22,7 +22,7 @@ from ..files import writing
 from ..files.places import TRIALS
 from ..gpu import VISIBLE
 from ..job import this_machine
-from ..leases import devices
+from ..leases import gpu_use
 from ..notify import sending, targets
 from ..options import Options
 from ..process.spawn import own_lock
@@ -59,7 +59,7 @@ def main(path: Path, work: Work = measure) -> int:
     for number in stop_signals.NUMBERS:
         signal.signal(number, stop.ask)
     signal.signal(stop_signals.BY_PERSON, stop.ask_by_person)
-    leases = devices.inherited(os.environ.pop(locks.LEASED, ""))
+    leases = gpu_use.inherited(os.environ.pop(locks.LEASED, ""))
     try:  # before the request and the record are read, which another process may be replacing
         lock = own_lock(path / PROOF_LOCK)
     except locks.Taken:
@@ -98,7 +98,7 @@ def main(path: Path, work: Work = measure) -> int:
                 work(Measurement(request, record, bench, here, earlier))
 
         code = _make(record, carry_out, stop)
-        for line in devices.give_back(leases):
+        for line in gpu_use.give_back(leases):
             print(f"gputui: {line}", file=sys.stderr)
     _notify(request, record)
     return code

@@ -19,7 +19,7 @@ from ..files.places import TRIALS
 from ..files.writing import write_atomically
 from ..job import this_machine
 from ..job.machine_gpus import Machine, training_gpus, visible_gpus
-from ..leases import devices
+from ..leases import gpu_use
 from ..options import Options
 from ..presets import PresetError
 from ..runs import Run
@@ -64,7 +64,7 @@ def blocks(request: Request, here: Machine, but: Path | None = None) -> str:
     if request.sweep is not None:  # its trials wait in the queue
         return ""
     if request.chooses_gpus:
-        return devices.why_not(request.baseline().options, here)
+        return gpu_use.why_not(request.baseline().options, here)
     return other_training(of_request(request, here), here, but)
 
 
@@ -95,7 +95,7 @@ class BlockedError(ProofError):
 def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
     """Wait until nothing blocks the request, or `given_up()`; `tell` gets each new obstacle."""
     here = this_machine.read()
-    devices.wait(lambda: blocks(request, here), tell, given_up, WAIT_SECONDS)
+    gpu_use.wait(lambda: blocks(request, here), tell, given_up, WAIT_SECONDS)
 
 
 def begin(

@@ -10,7 +10,7 @@ from ..files.writing import write_atomically
 from ..finding import error
 from ..job import slurm, this_machine
 from ..job.machine_gpus import Machine
-from ..leases import devices
+from ..leases import gpu_use
 from ..options import Options
 from ..plan import KIND, MULTI_WORKER
 from ..presets import Preset
@@ -114,7 +114,7 @@ def _entry_of(request: Request) -> Entry:
     entry = Entry("", 0.0, kind=PROOF, what=request.kind, group=request.preset_name, needs=needs)
     if not needs.startswith("fits:"):
         return entry
-    need = devices.memory_need(options)
+    need = gpu_use.memory_need(options)
     return replace(entry, bytes=need.bytes, prediction=need.prediction)
 
 

@@ -293,9 +293,9 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
         gpus = [gpu.name for gpu in this_machine.read().gpus]
         return replace(entry, prediction=rounds.measured(run, entry.per_gpu, gpus))
     if needs.startswith("fits:"):
-        from ..leases import devices  # only for a run that shares a GPU
+        from ..leases import gpu_use  # only for a run that shares a GPU
 
-        need = devices.memory_need(options_json.read(run.path))
+        need = gpu_use.memory_need(options_json.read(run.path))
         return replace(entry, bytes=need.bytes, prediction=need.prediction)
     return entry
 

@@ -20,9 +20,9 @@ from ..leases.records import Ticket
 from ..runs import Run, titles
 from ..system.descendants import descends
 from ..system.identity import Process
-from . import free_devices
+from . import queue_devices
 from .entries import Device, Entry
-from .free_devices import CPU
+from .queue_devices import CPU
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class FairShare:
         ours = None
         if waiting:
             first, on_cpu = waiting[0], waiting[0].needs == CPU or not gpus
-            ours = Ticket(self._me, len(waiting), free_devices.count(first, gpus), first.waits_since, on_cpu)
+            ours = Ticket(self._me, len(waiting), queue_devices.count(first, gpus), first.waits_since, on_cpu)
         if ours != self._ours or (ours and not records.has_ticket()):  # another home's runner may have removed it
             records.write_ticket(ours) if ours else records.remove_ticket()
         self._ours, self._others = ours, records.tickets_of_others()

@@ -23,7 +23,7 @@ from ..runs import RunError, part_of_sweep
 from ..runs.run import ProofState
 from ..system import locks
 from ..system.identity import Place
-from . import entries, entry_changes, free_devices, jobs, queue_settings
+from . import entries, entry_changes, jobs, queue_devices, queue_settings
 from .entries import Device, Entry, ListingReader, News
 from .forecast import FairShare
 from .jobs import FAILED, End, Job
@@ -58,7 +58,7 @@ class Runner:
     def __init__(
         self, read_devices: Callable[[], Sequence[Device]] | None = None, launch: Launch = launch, boot_id: str = ""
     ) -> None:
-        self._read_devices, self._launch = read_devices or free_devices.DeviceReader(), launch
+        self._read_devices, self._launch = read_devices or queue_devices.DeviceReader(), launch
         self._fair_share, self._slurm = FairShare(), SlurmFollower()
         self._settings, self._settings_stamp = queue_settings.Settings(), 0.0
         self._gpus = entries.news().gpus or 0
@@ -220,21 +220,21 @@ class Runner:
         """Start entries in their order; devices for which one waits are kept from those after it."""
         if not any(entry.state == "waiting" or entry.gives_way for entry in self._entries):
             self._fair_share.exchange_tickets((), self._gpus)
-            if isinstance(self._read_devices, free_devices.DeviceReader):
+            if isinstance(self._read_devices, queue_devices.DeviceReader):
                 self._read_devices.close()
             return
         if (stamp := queue_settings.stamp()) != self._settings_stamp:
             self._settings, self._settings_stamp = queue_settings.read(), stamp
-            if isinstance(self._read_devices, free_devices.DeviceReader):
+            if isinstance(self._read_devices, queue_devices.DeviceReader):
                 self._read_devices.idle_seconds = self._settings.idle_seconds
         seen = self._read_devices()
-        self._gpus = free_devices.shown_at_once(seen)
+        self._gpus = queue_devices.shown_at_once(seen)
         begun: defaultdict[str, list[Entry]] = defaultdict(list)
         for entry in self._entries:
             if entry.state in BEGUN_STATES:
                 for name in self._children[entry.run][1] if entry.run in self._children else set(entry.devices):
                     begun[name].append(entry)
-        self._delayed, self._devices = [], free_devices.as_news(seen)
+        self._delayed, self._devices = [], queue_devices.as_news(seen)
         seen = [_held_by_queue(device, self._entries) for device in seen]
         kept: set[str] = set()
         self._why = {entry.run: "" for entry in self._entries} | {
@@ -278,18 +278,18 @@ class Runner:
             return ""
         if other := _waits_for_another(entry):
             return other
-        usable, number = free_devices.usable(entry, seen), free_devices.count(entry, self._gpus)
-        needs = f"needs {free_devices.needs_in_full(entry, self._gpus)}"
+        usable, number = queue_devices.usable(entry, seen), queue_devices.count(entry, self._gpus)
+        needs = f"needs {queue_devices.needs_in_full(entry, self._gpus)}"
         if len(usable) < number or not usable:
             return f"{needs}, which this machine does not have"
-        usable = free_devices.allowed(usable, self._settings)
+        usable = queue_devices.allowed(usable, self._settings)
         if len(usable) < number:
             return f"{needs}; {queue_settings.path()} leaves too few to the queue"
         open_now = [device for device in usable if device.name not in kept]
         open_now.sort(key=lambda device: device.name in begun)  # a run is faster on a GPU of its own
-        chosen = [each.name for each in open_now if free_devices.has_room(entry, each, begun.get(each.name, ()))]
+        chosen = [each.name for each in open_now if queue_devices.has_room(entry, each, begun.get(each.name, ()))]
         if len(chosen) < number:
-            why = free_devices.why_busy(entry, usable, kept)
+            why = queue_devices.why_busy(entry, usable, kept)
             # No more runs begin on as many of the shared GPUs as it lacks, so that these become free for it.
             shared = [each.name for each in open_now if any(on.per_gpu > 1 for on in begun.get(each.name, ()))]
             lacking = sorted((name for name in shared if name not in chosen), key=lambda name: len(begun[name]))

@@ -21,8 +21,8 @@ from ..runs import RunError
 from ..system.child_process import BackgroundCall
 from . import entries, jobs, queue_settings
 from .entries import Entry, State
-from .free_devices import CPU
 from .jobs import SLURM_LOG, Job
+from .queue_devices import CPU
 from .queue_settings import SLURM, Settings
 
 PERSON_STOPS = "URG"  # the signal to the job's process that a person asks for the stop; slurm_job.py obeys it

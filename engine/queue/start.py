@@ -17,8 +17,8 @@ from ..finding import errors
 from ..job import start_worker, this_machine
 from ..job.cluster import ClusterError
 from ..job.machine_gpus import Machine
-from ..leases import devices, records
-from ..leases.devices import NotMeasuredError
+from ..leases import gpu_use, records
+from ..leases.gpu_use import NotMeasuredError
 from ..leases.records import NotFree
 from ..presets import PresetError
 from ..process import launch, resuming
@@ -47,11 +47,11 @@ def start(name: str, started_at: float, among: Sequence[str]) -> None:
     if entry.kind == PROOF:
         request, busy = Proof(path).request, ""
         if not (request.chooses_gpus or request.sweep is not None or entry.anyway):
-            busy = devices.why_not(request.baseline().options, here) or proof_start.blocks(request, here, path)
+            busy = gpu_use.why_not(request.baseline().options, here) or proof_start.blocks(request, here, path)
     else:
         options, busy = presets.resolve(str(path / "preset.yaml")).options, ""
-        if options.device.choice is None and not (entry.anyway and devices.names_of(options, here) == [records.CPU]):
-            busy = devices.why_not(options, here) or proof_start.in_the_way(options, here, path)
+        if options.device.choice is None and not (entry.anyway and gpu_use.names_of(options, here) == [records.CPU]):
+            busy = gpu_use.why_not(options, here) or proof_start.in_the_way(options, here, path)
     if busy:
         raise NotNowError(busy)
     with entries.locked():  # a process that reads the entry later sees the lock of the engine

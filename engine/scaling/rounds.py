@@ -18,7 +18,7 @@ from .. import checks, plan
 from ..checks.gpu_checks import on_cpu, share_a_gpu
 from ..job import this_machine
 from ..job.machine_gpus import Machine, TooSmall, part_of_each, visible_gpus, why_not_shared
-from ..leases.devices import step_settings
+from ..leases.gpu_use import step_settings
 from ..options import Options
 from ..presets import Preset
 from ..process import launch

@@ -45,11 +45,11 @@ from gputui.engine.job.cluster import ClusterError
 from gputui.engine.gpu import VISIBLE, EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
 from gputui.engine.job.machine_gpus import Allocation, Machine, allocation_from, candidates
 from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
-from gputui.engine.leases import devices, records
-from gputui.engine.leases.devices import GpuUse
+from gputui.engine.leases import gpu_use, records
+from gputui.engine.leases.gpu_use import GpuUse
 from gputui.engine.leases.records import Holder, NotFree, Ticket, CPU as lease_CPU
-from gputui.engine.leases.devices import NotMeasuredError, Wish
-from gputui.engine.leases.devices import Devices
+from gputui.engine.leases.gpu_use import NotMeasuredError, Wish
+from gputui.engine.leases.gpu_use import Devices
 from gputui.engine.notify import sending, targets
 from gputui.engine.notify.sending import Notice
 from gputui.engine.notify.targets import Targets
@@ -89,13 +89,13 @@ from gputui.engine.proof.measurement import Measurement, OutOfTime
 from gputui.engine.proof.proof_loop import Prover
 from gputui.engine.proof.request import ProofError, Request as proof_request_Request
 from gputui.engine.queue import (
-    adding, entries, entry_changes, forecast, free_devices, jobs, queue_settings, start as queue_start, runner,
+    adding, entries, entry_changes, forecast, queue_devices, jobs, queue_settings, start as queue_start, runner,
     slurm_job, slurm_queue,
 )
 from gputui.engine.queue.entries import Entry
 from gputui.engine.queue.forecast import Begun, Durations, Expected, FairShare, start_times
-from gputui.engine.queue.entries import Device as free_devices_Device
-from gputui.engine.queue.free_devices import DeviceReader, CPU as free_devices_CPU
+from gputui.engine.queue.entries import Device as queue_devices_Device
+from gputui.engine.queue.queue_devices import DeviceReader, CPU as queue_devices_CPU
 from gputui.engine.queue.jobs import SLURM_LOG
 from gputui.engine.queue.queue_settings import Settings
 from gputui.engine.queue.runner import BEGUN, NOT_FREE, REFUSED, Runner

@@ -16,7 +16,7 @@ from gputui.engine.trainer.data import batching, finishing, pipeline, sources
 from gputui.engine.trainer.data.batches import FitArguments, Share
 from gputui.engine.trainer.data.pipeline import Pipeline
 from gputui.engine.trainer.data.sources import Part, Source
-from gputui.engine.trainer.data.stages import SOURCE, Stage, StageMeter, Timed
+from gputui.engine.trainer.data.stage_times import SOURCE, Stage, StageMeter, Timed
 from gputui.engine.trainer.fit import epoch_rules, micro_batches, train_function, training_loop
 from gputui.engine.trainer.fit.epoch_rules import save_as
 from gputui.engine.trainer.fit.model_fit import FitData

@@ -160,7 +160,7 @@ def test_each_look_for_a_free_gpu_sees_the_processes_of_that_moment(nvml: FakeNv
     program = f"""
 import json, os
 from pathlib import Path
-from gputui.engine.leases.devices import GpuWatch
+from gputui.engine.leases.gpu_use import GpuWatch
 watch = GpuWatch()
 told = [gpu.why_not_free() for gpu in watch.read()]
 Path({str(begun)!r}).write_text(f"procs={{os.getpid()}}")

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.doors.engine import devices, entries, locks, records, runs
+from tests.doors.engine import entries, gpu_use, locks, records, runs
 from tests.end_to_end.terminal import Terminal, needs_tmux, terminal
 from tests.support.front_door import COMMAND, ended, gputui, step, until
 from tests.support.idle import idle
@@ -108,7 +108,7 @@ def test_a_run_that_waits_when_its_user_logs_out_has_begun_when_they_come_back()
     """Queued by its key, seen by the command in the same terminal, and started although nobody looks."""
     passed = ("PYTHONPATH", "GPUTUI_LEASES", "GPUTUI_IDLE_SECONDS")
     own: dict[str, Any] = {name: os.environ[name] for name in passed} | {"GPUTUI_WARM": "0"}
-    (held,) = devices.take([records.CPU], "digits")
+    (held,) = gpu_use.take([records.CPU], "digits")
     with terminal(size=(80, 24), then="exec sh", **own) as window:
         window.shows("quickstart", "Start")
         window.still()

@@ -25,9 +25,9 @@ from tests.doors.engine import (
     RunError,
     Ticket,
     adding,
-    devices,
     entries,
     events,
+    gpu_use,
     options_json,
     presets,
     proofs_folder,
@@ -35,9 +35,9 @@ from tests.doors.engine import (
     runs,
     this_machine,
 )
-from tests.doors.engine import free_devices_Device as Device
 from tests.doors.engine import lease_CPU as CPU
 from tests.doors.engine import places_runs_folder as runs_folder
+from tests.doors.engine import queue_devices_Device as Device
 from tests.support.queued import Trainings, no_runner
 
 # ---- when a GPU is free --------------------------------------------------------------------------
@@ -138,26 +138,26 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[GpuUse]]:
     """The use of three GPUs, as a test changes it; none is leased after it."""
     made = list(THREE_FREE)
     monkeypatch.setattr(this_machine, "read", lambda: box(*GPUS))
-    monkeypatch.setattr(devices, "read", lambda: made)
-    monkeypatch.setenv(devices.IDLE_VARIABLE, "0")
+    monkeypatch.setattr(gpu_use, "read", lambda: made)
+    monkeypatch.setenv(gpu_use.IDLE_VARIABLE, "0")
     yield made
     assert records.holders() == {}
 
 
 def test_named_gpus_are_used_even_if_another_has_leased_one_unless_the_run_is_queued(uses: list[GpuUse]) -> None:
-    (held,) = devices.take(["GPU-1"], "words")
+    (held,) = gpu_use.take(["GPU-1"], "words")
     named = options("visible=[2,1,0]", "strategy.kind=mirrored")
-    leased = devices.lease_devices(named, "digits")
+    leased = gpu_use.lease_devices(named, "digits")
     assert leased.options == named
     assert [each.name for each in leased.leases] == ["GPU-2", "GPU-0"]
     assert [each.used_bytes for each in leased.leases] == [2 * MIB, 0]
     leased.release()
     with pytest.raises(NotFree, match=r"GPU-1 is used by .*words"):
-        devices.lease_devices(named, "digits", among=["GPU-0", "GPU-1", "GPU-2"])
+        gpu_use.lease_devices(named, "digits", among=["GPU-0", "GPU-1", "GPU-2"])
     held.release()
     single = options("visible=[2,1]")
     for all_visible, names in ((False, ["GPU-2"]), (True, ["GPU-1", "GPU-2"])):
-        leased = devices.lease_devices(single, "digits", all_visible=all_visible)
+        leased = gpu_use.lease_devices(single, "digits", all_visible=all_visible)
         assert sorted(each.name for each in leased.leases) == names
         leased.release()
 
@@ -166,20 +166,20 @@ def test_a_run_that_shares_its_gpu_gets_its_part_of_memory_and_threads_in_the_qu
     uses: list[GpuUse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = options("visible=free:1", "per_gpu=2")
-    leased = devices.lease_devices(asked, "digits", among=["GPU-1"])
+    leased = gpu_use.lease_devices(asked, "digits", among=["GPU-1"])
     assert leased.options.device == replace(
         asked.device, visible=["GPU-1"], memory_limit_mb=int(0.95 * 40 * 1024 / 2 - 768), intra_op_threads=4,
         inter_op_threads=4,
     )  # fmt: skip
     assert [each.key for each in leased.leases] == ["GPU-1~1"]
     leased.release()
-    leased = devices.lease_devices(asked, "digits")
+    leased = gpu_use.lease_devices(asked, "digits")
     assert leased.options.device == replace(asked.device, visible=["GPU-0"])
     assert [each.key for each in leased.leases] == ["GPU-0"]
     leased.release()
     monkeypatch.setattr(this_machine, "read", lambda: box(replace(GPUS[0], memory_total_bytes=1700 * MIB)))
     with pytest.raises(RunError, match=r"leave each less than 64\.0 MiB of .*: set run\.per_gpu to less than 2$"):
-        devices.lease_devices(asked, "digits", among=["GPU-0"])
+        gpu_use.lease_devices(asked, "digits", among=["GPU-0"])
 
 
 # ---- looking at them for some seconds ------------------------------------------------------------
@@ -190,9 +190,9 @@ class Looks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *looks: dict[int, dict[str, Any]] | None) -> None:
         self.now, self.slept, self._looks = 100.0, list[float](), list(looks)
-        monkeypatch.setattr(devices, "read", self.read)
+        monkeypatch.setattr(gpu_use, "read", self.read)
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep, time=lambda: 1e9)
-        monkeypatch.setattr(devices, "time", clock)
+        monkeypatch.setattr(gpu_use, "time", clock)
         monkeypatch.setattr(this_machine, "read", lambda: box(*GPUS))
 
     def read(self) -> list[GpuUse]:
@@ -207,16 +207,16 @@ class Looks:
 
 
 def test_a_gpu_is_chosen_if_it_was_idle_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(devices.IDLE_VARIABLE, "5")
+    monkeypatch.setenv(gpu_use.IDLE_VARIABLE, "5")
     busy = {"busy": 0.5}
     looks = Looks(monkeypatch, {}, {0: busy}, {}, {})
     told: list[str] = []
-    leased = devices.lease_devices(options("visible=free:2"), "digits", told.append)
+    leased = gpu_use.lease_devices(options("visible=free:2"), "digits", told.append)
     assert leased.options.device.visible == ["GPU-1", "GPU-2"], "the first was in use in between"
     assert (told, looks.slept) == (["looking for 5 s whether GPU 0, 1, 2 stay idle"], [2.0, 2.0, 1.0])
     leased.release()
     Looks(monkeypatch, {0: busy, 1: busy}, {0: busy, 1: busy}, {}, {})
-    devices.lease_devices(options("visible=free:1"), "digits", told.append).release()
+    gpu_use.lease_devices(options("visible=free:1"), "digits", told.append).release()
     assert told.pop() == "looking for 5 s whether GPU 2 stays idle"
     for seen, slept, words in (
         (({}, {0: busy, 1: busy}, {}), [2.0], "needs 2 GPUs, and 1 can be had: GPU 0: busy for 50 % of the time; "
@@ -227,10 +227,10 @@ def test_a_gpu_is_chosen_if_it_was_idle_at_each_look(monkeypatch: pytest.MonkeyP
     ):  # fmt: skip
         looks = Looks(monkeypatch, *seen)
         with pytest.raises(NotFree) as refusal:
-            devices.lease_devices(options("visible=free:2"), "digits")
+            gpu_use.lease_devices(options("visible=free:2"), "digits")
         assert (str(refusal.value), looks.slept) == (words, slept)
     looks = Looks(monkeypatch, {})
-    leased = devices.lease_devices(options("visible=free:1"), "digits", told.append, among=["GPU-2"])
+    leased = gpu_use.lease_devices(options("visible=free:1"), "digits", told.append, among=["GPU-2"])
     assert (leased.options.device.visible, looks.slept, len(told)) == (["GPU-2"], [], 1), "the queue has looked"
     leased.release()
     assert records.holders() == {}
@@ -241,7 +241,7 @@ def test_gpus_are_given_back_when_their_memory_is_free_and_one_that_stays_full_i
 ) -> None:
     full = {"memory_used_bytes": 5 * GIB}
     looks = Looks(monkeypatch, {0: full, 1: full}, {0: full, 1: full}, {1: full | {"processes": (BOB,)}})
-    leases = devices.take(["GPU-0", "GPU-1", CPU], "digits", {"GPU-0": 0, "GPU-1": 4 * GIB})
+    leases = gpu_use.take(["GPU-0", "GPU-1", CPU], "digits", {"GPU-0": 0, "GPU-1": 4 * GIB})
     held: list[list[str]] = []
     sleep = looks.sleep
 
@@ -249,21 +249,21 @@ def test_gpus_are_given_back_when_their_memory_is_free_and_one_that_stays_full_i
         held.append(sorted(records.holders()))
         sleep(seconds)
 
-    monkeypatch.setattr(devices.time, "sleep", noted)  # type: ignore[attr-defined]
+    monkeypatch.setattr(gpu_use.time, "sleep", noted)  # type: ignore[attr-defined]
     reason = "its run has ended, and 5.0 GiB of its memory are still in use, by bob's python"
-    assert devices.give_back(leases) == [f"GPU 1 is stuck: {reason}"]
+    assert gpu_use.give_back(leases) == [f"GPU 1 is stuck: {reason}"]
     assert (looks.slept, held) == ([0.5] * 20, [["GPU-0", "GPU-1"]] * 2 + [["GPU-1"]] * 18)
     who = records.holder("GPU-1")
     assert who is not None
     assert (who.stuck, who.what) == (reason, "digits")
-    (again,) = devices.take(["GPU-1"], "words", {"GPU-1": 5 * GIB - devices.LEFT_BYTES})
-    assert (devices.give_back([again]), records.holders()) == ([], {}), "it had as much before"
+    (again,) = gpu_use.take(["GPU-1"], "words", {"GPU-1": 5 * GIB - gpu_use.LEFT_BYTES})
+    assert (gpu_use.give_back([again]), records.holders()) == ([], {}), "it had as much before"
     looks = Looks(monkeypatch, None)
-    assert devices.give_back(devices.take(["GPU-0"], "words", {"GPU-0": 0})) == []
+    assert gpu_use.give_back(gpu_use.take(["GPU-0"], "words", {"GPU-0": 0})) == []
     assert (looks.slept, records.holders()) == ([], {}), "nobody knows whether it is free"
-    unknown = devices.take(["GPU-2"], "words")
+    unknown = gpu_use.take(["GPU-2"], "words")
     Looks(monkeypatch, {2: full})
-    assert (devices.give_back(unknown), devices.give_back([])) == ([], [])
+    assert (gpu_use.give_back(unknown), gpu_use.give_back([])) == ([], [])
 
 
 # ---- the memory that a run needs -----------------------------------------------------------------
@@ -301,13 +301,13 @@ def test_two_other_batch_sizes_predict_the_memory_also_if_only_trials_have_measu
     """As `gputui fit-batch --dry-run` measures a quarter and half of the batch."""
     ended(in_trials("01-s"), 64, 1000, "train.steps_per_epoch=30", "train.decay_steps=100", "seed=3")
     with pytest.raises(NotMeasuredError, match=r"no run with these settings.*\ngputui fit-batch --dry-run"):
-        devices.memory_need(in_batches(256))
+        gpu_use.memory_need(in_batches(256))
     ended(in_trials("02-s"), 128, 1640)
-    need = devices.memory_need(in_batches(256))
+    need = gpu_use.memory_need(in_batches(256))
     assert need.bytes == with_margin(2920)
     assert need.prediction == "predicted from batch sizes 64 and 128"
     ended(in_trials("03-s"), 32, 680)
-    assert devices.memory_need(in_batches(256)).prediction == "predicted from batch sizes 32, 64 and 128"
+    assert gpu_use.memory_need(in_batches(256)).prediction == "predicted from batch sizes 32, 64 and 128"
 
 
 def test_other_settings_and_trainings_that_ran_out_of_memory_predict_nothing() -> None:
@@ -320,12 +320,12 @@ def test_other_settings_and_trainings_that_ran_out_of_memory_predict_nothing() -
     runs.Run(in_runs("00006")).path.mkdir()
     for batch in (128, 256):
         with pytest.raises(NotMeasuredError):
-            devices.memory_need(in_batches(batch))
+            gpu_use.memory_need(in_batches(batch))
 
 
-def gpu(index: int, free_mb: int) -> devices.GpuUse:
+def gpu(index: int, free_mb: int) -> gpu_use.GpuUse:
     total = 24_000 * MB
-    return devices.GpuUse(index, f"GPU-{index}", "NVIDIA A10", None, total, total - free_mb * MB, 0.0, ())
+    return gpu_use.GpuUse(index, f"GPU-{index}", "NVIDIA A10", None, total, total - free_mb * MB, 0.0, ())
 
 
 def test_a_start_and_the_queue_say_from_what_the_memory_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,13 +336,13 @@ def test_a_start_and_the_queue_say_from_what_the_memory_is_predicted(monkeypatch
     uses = [gpu(0, 3000), gpu(1, 3000)]
     gpus = tuple(Gpu(use.index, use.uuid, use.name, (8, 6), use.memory_total_bytes) for use in uses)
     box = Machine(gpus, "", 8, 64 * 1024**3)
-    monkeypatch.setattr(devices, "read", lambda: uses)
+    monkeypatch.setattr(gpu_use, "read", lambda: uses)
     needs = "needs a GPU with 3.9 GiB free (predicted from batch sizes 64 and 128); "
-    why = devices.why_not(asked, box)
+    why = gpu_use.why_not(asked, box)
     assert why.startswith(f"{needs}GPU 0: 2.9 GiB are free of the 3.9 GiB needed")
     uses[:] = [gpu(0, 20_000), gpu(1, 5000)]
     monkeypatch.setattr(this_machine, "read", lambda: box)
-    leased = devices.lease_devices(asked, "quickstart", said.append)
+    leased = gpu_use.lease_devices(asked, "quickstart", said.append)
     assert [each.name for each in leased.leases] == ["GPU-1"]
     leased.release()
     assert said == ["needs 3.9 GiB on each GPU, predicted from batch sizes 64 and 128"]

@@ -26,8 +26,8 @@ from tests.doors.engine import (
     Wish,
     allocation_from,
     candidates,
-    devices,
     gpu_choice,
+    gpu_use,
     records,
 )
 from tests.doors.engine import identity_Place as Place
@@ -41,18 +41,18 @@ STARTS = """
 import os, random, sys, time
 import msgspec  # before another user, who may not be able to read it
 from gputui.engine.job import this_machine
-from gputui.engine.leases import devices
-from gputui.engine.leases.devices import Wish
+from gputui.engine.leases import gpu_use
+from gputui.engine.leases.gpu_use import Wish
 from gputui.engine.leases.records import NotFree
 from gputui.engine.options import gpu_choice
 from gputui.engine.system.identity import Place
 folder, starts, user = sys.argv[1], int(sys.argv[2]), int(sys.argv[4])
 wish = Wish.of(gpu_choice.parse(sys.argv[3]), this_machine.read())
-devices.read(), Place.here()  # loads what another user may not be able to read
+gpu_use.read(), Place.here()  # loads what another user may not be able to read
 os.setuid(user)
 for _ in range(starts):
     try:
-        gpus, leases = devices.choose(wish, "a training")
+        gpus, leases = gpu_use.choose(wish, "a training")
     except NotFree:
         print("not free", flush=True)
         continue
@@ -72,17 +72,17 @@ for _ in range(starts):
 HOLDS = """
 import json, os, sys, time
 from gputui.engine.job import this_machine
-from gputui.engine.leases import devices
-from gputui.engine.leases.devices import Wish
+from gputui.engine.leases import gpu_use
+from gputui.engine.leases.gpu_use import Wish
 from gputui.engine.options import gpu_choice
-gpus, leases = devices.choose(Wish.of(gpu_choice.parse(sys.argv[1]), this_machine.read()), "digits")
+gpus, leases = gpu_use.choose(Wish.of(gpu_choice.parse(sys.argv[1]), this_machine.read()), "digits")
 print(json.dumps([gpu.index for gpu in gpus]), flush=True)
 time.sleep(600)
 """
 LOOKS = """
 import json
-from gputui.engine.leases import devices
-print(json.dumps([gpu.why_not_free() for gpu in devices.read()]))
+from gputui.engine.leases import gpu_use
+print(json.dumps([gpu.why_not_free() for gpu in gpu_use.read()]))
 """
 
 
@@ -171,10 +171,10 @@ def test_a_process_that_appears_between_the_look_and_the_start_keeps_its_gpu(
     free = use(0, 0)
     taken = replace(free, processes=(GpuProcess(1, "bob", "python"),))
     looks = iter([[taken]] if is_queued else [[free], [taken]])
-    monkeypatch.setenv(devices.IDLE_VARIABLE, "0")
-    monkeypatch.setattr(devices, "read", lambda: next(looks))
+    monkeypatch.setenv(gpu_use.IDLE_VARIABLE, "0")
+    monkeypatch.setattr(gpu_use, "read", lambda: next(looks))
     with pytest.raises(NotFree, match="bob's python"):
-        devices.choose(Wish(wish("free:1").choice, 0, (free.key,)), "digits", idle_known=is_queued)
+        gpu_use.choose(Wish(wish("free:1").choice, 0, (free.key,)), "digits", idle_known=is_queued)
     assert records.holder(free.key) is None
     assert not list(looks)
 
@@ -193,7 +193,7 @@ def record(name: str = "GPU-1", **changes: object) -> Path:
 def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (taken,) = devices.take(["GPU-1"], "digits")
+    (taken,) = gpu_use.take(["GPU-1"], "digits")
     taken.release(stuck="its memory is in use")
     who = records.holder("GPU-1")
     assert who is not None
@@ -201,15 +201,15 @@ def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease
     record(stuck="its memory is in use", boot_id="another start")
     assert records.holder("GPU-1") is None
     record(stuck="its memory is in use")
-    (again,) = devices.take(["GPU-1"], "more")
+    (again,) = gpu_use.take(["GPU-1"], "more")
     who = records.holder("GPU-1")
     assert who is not None
     assert (who.stuck, who.what) == ("", "more")
     again.release(stuck="once more")
-    (slot,) = devices.take(["GPU-1"], "digits", per_gpu=2)
+    (slot,) = gpu_use.take(["GPU-1"], "digits", per_gpu=2)
     slot.release()
     assert records.holders() == {}
-    (slot,) = devices.take(["GPU-1"], "digits", per_gpu=2)
+    (slot,) = gpu_use.take(["GPU-1"], "digits", per_gpu=2)
     own = f".{os.geteuid()}.json"
     assert {path.name for path in records.folder().glob("*.json")} == {f"GPU-1~1{own}"}
     slot.release(stuck="of a slot")
@@ -224,7 +224,7 @@ def test_slots_are_taken_in_their_order_up_to_the_number(monkeypatch: pytest.Mon
 
     made = []
     for number in (1, 2, 3):
-        (slot,) = devices.take(["GPU-1"], "digits", {"GPU-1": 100 * number}, per_gpu=3)
+        (slot,) = gpu_use.take(["GPU-1"], "digits", {"GPU-1": 100 * number}, per_gpu=3)
         slot.write("digits", str(runs_folder() / str(number)))
         made.append(slot)
     keys = [(1, "GPU-1~1", 100), (2, "GPU-1~2", 100), (3, "GPU-1~3", 100)]
@@ -232,12 +232,12 @@ def test_slots_are_taken_in_their_order_up_to_the_number(monkeypatch: pytest.Mon
     assert records.held_slots("GPU-1") == [1, 2, 3]
     assert not Holder("GPU-1", "me", run=str(runs_folder() / "1")).can_be_joined(2), "it has the whole GPU"
     with pytest.raises(NotFree, match="3 of 3 runs: "):
-        devices.take(["GPU-1"], "digits", per_gpu=3)
+        gpu_use.take(["GPU-1"], "digits", per_gpu=3)
     made.pop(1).release()
     who = records.holder("GPU-1")
     assert who is not None
     assert (who.places, [Path(each.run).name for each in who.sharers]) == ("2 of 3 runs", ["1", "3"])
-    (again,) = devices.take(["GPU-1"], "digits", per_gpu=3)
+    (again,) = gpu_use.take(["GPU-1"], "digits", per_gpu=3)
     assert again.slot == 2
     for slot in (*made, again):
         slot.release()
@@ -254,7 +254,7 @@ import json, os, sys, time
 from pathlib import Path
 from gputui.engine.files.places import runs_folder
 from gputui.engine.job import this_machine
-from gputui.engine.leases import devices
+from gputui.engine.leases import gpu_use
 from gputui.engine.leases.records import NotFree
 from gputui.engine.options import Options
 from dataclasses import replace
@@ -262,11 +262,11 @@ per_gpu, user, home = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 options = replace(
     Options(), device=replace(Options().device, visible="free:1"), run=replace(Options().run, per_gpu=per_gpu)
 )
-devices.read(), devices.wish_of(options, this_machine.read())  # loads what another user may not be able to read
+gpu_use.read(), gpu_use.wish_of(options, this_machine.read())  # loads what another user may not be able to read
 os.setuid(user)
 os.environ["GPUTUI_HOME"] = home
 try:
-    leased = devices.lease_devices(options, "digits", among=["GPU-0000-0"])
+    leased = gpu_use.lease_devices(options, "digits", among=["GPU-0000-0"])
 except NotFree as fault:
     print(json.dumps(str(fault)), flush=True)
     sys.exit()
@@ -315,7 +315,7 @@ def test_only_runs_of_one_home_with_one_number_share_a_gpu_and_a_kill_frees_one_
             (who,) = records.holders().values()
             assert who.places == "1 of 2 runs"
             with pytest.raises(NotFree, match=r"is used by 1 of 2 runs: .*'s digits since \d\d:\d\d$"):
-                devices.take(["GPU-0000-0"], "a run for itself")
+                gpu_use.take(["GPU-0000-0"], "a run for itself")
             assert "used by 1 of 2 runs: " in str(box.share(per_gpu=3))
             assert "used by 1 of 2 runs: " in str(box.share(home=name))
             if os.geteuid() == 0:
@@ -328,7 +328,7 @@ def test_only_runs_of_one_home_with_one_number_share_a_gpu_and_a_kill_frees_one_
             assert isinstance(box.share(), int), "its place is free again"
             box.end(*box.processes)
             assert records.holders() == {}
-            (whole,) = devices.take(["GPU-0000-0"], "a run for itself")
+            (whole,) = gpu_use.take(["GPU-0000-0"], "a run for itself")
             assert "'s a run for itself" in str(box.share())
             whole.release()
         finally:
@@ -338,20 +338,20 @@ def test_only_runs_of_one_home_with_one_number_share_a_gpu_and_a_kill_frees_one_
 def test_a_place_is_given_back_at_once_and_the_whole_gpu_only_when_its_memory_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (first,) = devices.take(["GPU-1"], "digits", {"GPU-1": 0}, per_gpu=2)
+    (first,) = gpu_use.take(["GPU-1"], "digits", {"GPU-1": 0}, per_gpu=2)
     first.write("digits", str(runs_folder() / "a"))
-    (second,) = devices.take(["GPU-1"], "digits", {"GPU-1": 4 << 30}, per_gpu=2)
+    (second,) = gpu_use.take(["GPU-1"], "digits", {"GPU-1": 4 << 30}, per_gpu=2)
     assert second.used_bytes == 0, "that of the GPU before all of them"
-    monkeypatch.setattr(devices, "read", lambda: [GpuUse(1, "GPU-1", "A100", None, 24 << 30, 4 << 30)])
-    monkeypatch.setattr(devices, "GIVE_BACK_SECONDS", 0.0)
-    assert devices.give_back([first]) == []
-    assert [line.partition(":")[0] for line in devices.give_back([second])] == ["GPU 1 is stuck"]
+    monkeypatch.setattr(gpu_use, "read", lambda: [GpuUse(1, "GPU-1", "A100", None, 24 << 30, 4 << 30)])
+    monkeypatch.setattr(gpu_use, "GIVE_BACK_SECONDS", 0.0)
+    assert gpu_use.give_back([first]) == []
+    assert [line.partition(":")[0] for line in gpu_use.give_back([second])] == ["GPU 1 is stuck"]
     assert "4.0 GiB" in records.holders()["GPU-1"].stuck
-    (third,) = devices.take(["GPU-1"], "digits", {"GPU-1": 0}, per_gpu=2)
+    (third,) = gpu_use.take(["GPU-1"], "digits", {"GPU-1": 0}, per_gpu=2)
     third.release()
-    (whole,) = devices.take(["GPU-1"], "digits")
+    (whole,) = gpu_use.take(["GPU-1"], "digits")
     with pytest.raises(NotFree, match="digits"):
-        devices.take(["GPU-1"], "digits", per_gpu=2)
+        gpu_use.take(["GPU-1"], "digits", per_gpu=2)
     whole.release()
     assert records.holders() == {}
 
@@ -365,13 +365,13 @@ BOX = "gpus=2 mig=2@0 mem_used=20"
 CHOOSES = """
 import json, os, sys
 from gputui.engine import presets
-from gputui.engine.leases import devices
+from gputui.engine.leases import gpu_use
 from gputui.engine.leases.records import NotFree
 got = []
 for visible in sys.argv[1:]:
     options = presets.resolve("quickstart", [f"device.visible={visible}"]).options
     try:
-        leased = devices.lease_devices(options, "digits")
+        leased = gpu_use.lease_devices(options, "digits")
     except NotFree as fault:
         got.append(str(fault))
     else:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tests.doors.engine import Gpu, Machine, ProofError, SweepSettings, devices, folder, presets, proof_start
+from tests.doors.engine import Gpu, Machine, ProofError, SweepSettings, folder, gpu_use, presets, proof_start
 from tests.doors.engine import proof_request as request
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
@@ -112,7 +112,7 @@ def test_what_blocks_a_measurement_is_on_its_devices_and_of_a_sweep_nothing(
     assert proof_start.blocks(on_cpu, GPUS, but=run.path) == ""
     sweep = replace(on_cpu, sweep=SweepSettings(axes=[], metric="loss"))
     assert proof_start.blocks(sweep, GPUS) == "", "its trials wait in the queue"
-    monkeypatch.setattr(devices, "why_not", lambda options, here: f"{options.device.visible}: none is free")
+    monkeypatch.setattr(gpu_use, "why_not", lambda options, here: f"{options.device.visible}: none is free")
     assert proof_start.blocks(_asked("device.visible=free:1"), GPUS) == "free:1: none is free"
     assert proof_start.blocks(replace(_asked("device.visible=free:1"), sweep=sweep.sweep), GPUS) == ""
 

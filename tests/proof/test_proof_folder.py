@@ -33,8 +33,8 @@ from tests.doors.engine import (
     TrialRunner,
     create_at,
     defaults,
-    devices,
     folder,
+    gpu_use,
     locks,
     presets,
     results,
@@ -241,8 +241,8 @@ def test_gpus_are_given_back_and_the_notice_is_sent_after_the_record_is_written(
         return [f"{words} failed"]
 
     monkeypatch.setenv(locks.LEASED, "GPU-1 7")
-    monkeypatch.setattr(devices, "inherited", lambda given: [given])
-    monkeypatch.setattr(devices, "give_back", lambda leases: told(f"giving back {leases}"))
+    monkeypatch.setattr(gpu_use, "inherited", lambda given: [given])
+    monkeypatch.setattr(gpu_use, "give_back", lambda leases: told(f"giving back {leases}"))
     monkeypatch.setattr(sending, "send_to", lambda _find, make: told(f"notice of {make().outcome}"))
     assert process.main(proof.path, lambda _site: None) == 0
     back, notice = "giving back ['GPU-1 7']", "notice of done"

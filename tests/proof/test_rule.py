@@ -31,10 +31,10 @@ from tests.doors.engine import (
     collector,
     comparing,
     create_at,
-    devices,
     diagnosis,
     duration,
     folder,
+    gpu_use,
     presets,
     proof_loop,
     significance,
@@ -247,8 +247,8 @@ def test_all_trials_train_on_the_gpus_that_were_chosen_for_the_proof(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "3")
     monkeypatch.setattr(signal, "signal", lambda *_given: None)
-    monkeypatch.setattr(devices, "inherited", lambda _given: [SimpleNamespace(name="GPU-7")])
-    monkeypatch.setattr(devices, "give_back", lambda _leases: [])
+    monkeypatch.setattr(gpu_use, "inherited", lambda _given: [SimpleNamespace(name="GPU-7")])
+    monkeypatch.setattr(gpu_use, "give_back", lambda _leases: [])
     asked = request.of_opened("ab", presets.defaults([f"device.visible={visible}"]))
     (tmp_path / "request.json").write_text(asked.to_json())
     seen: list[str] = []

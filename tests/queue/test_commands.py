@@ -20,10 +20,10 @@ from tests.doors.engine import (
     ProofError,
     RunError,
     adding,
-    devices,
     entries,
     entry_changes,
     folder,
+    gpu_use,
     jobs,
     part_of_sweep,
     presets,
@@ -31,9 +31,9 @@ from tests.doors.engine import (
     titles,
     tune_request,
 )
-from tests.doors.engine import free_devices_CPU as CPU
-from tests.doors.engine import free_devices_Device as Device
 from tests.doors.engine import proof_request as request
+from tests.doors.engine import queue_devices_CPU as CPU
+from tests.doors.engine import queue_devices_Device as Device
 from tests.doors.engine import queue_start as start
 from tests.doors.tui import WRONG, queue
 from tests.doors.tui import tui_cli as cli
@@ -178,8 +178,8 @@ def test_the_gpus_are_shown_with_what_the_queue_starts_next(
     queued_first = entries.read(of_slurm.id)
     assert queued_first is not None
     entries.write(replace(queued_first, slurm_job="7"))
-    boxes = [devices.GpuUse(index, f"GPU-{index}", "NVIDIA A100", None, 40 * 1024**3, 0, 0.0, ()) for index in range(2)]
-    monkeypatch.setattr(devices, "read", lambda: boxes)
+    boxes = [gpu_use.GpuUse(index, f"GPU-{index}", "NVIDIA A100", None, 40 * 1024**3, 0, 0.0, ()) for index in range(2)]
+    monkeypatch.setattr(gpu_use, "read", lambda: boxes)
     assert cli.run(("gpus", "--json")) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["next"] for line in lines] == [any_one.id, named.id]

@@ -32,9 +32,9 @@ from tests.doors.engine import (
     Settings,
     adding,
     checks,
-    devices,
     entries,
     entry_changes,
+    gpu_use,
     launch,
     locks,
     presets,
@@ -46,8 +46,8 @@ from tests.doors.engine import (
     this_machine,
     titles,
 )
-from tests.doors.engine import free_devices_CPU as CPU
 from tests.doors.engine import proof_request as request
+from tests.doors.engine import queue_devices_CPU as CPU
 from tests.doors.engine import queue_start as start
 from tests.support.queued import add, no_runner, waiting
 
@@ -299,7 +299,7 @@ def test_the_code_that_a_queued_run_trains_is_checked_in_its_copy(
     monkeypatch.setattr(launch, "begin", lambda *_: None)
     monkeypatch.setattr(checks, "of_preset", check)
     monkeypatch.setattr(proof_start, "in_the_way", lambda *_: "")
-    monkeypatch.setattr(devices, "in_use", lambda *_: "")
+    monkeypatch.setattr(gpu_use, "in_use", lambda *_: "")
     (tmp_path / "train.py").write_text("x = 1\n")
     run = launch.create_queued(presets.defaults(["visible=none", f"entry={tmp_path}/train.py:build"]), tmp_path)
     change(entries.add_entry(entries.entry_of(run)).run, state="starting", started_at=1.0, code="new")

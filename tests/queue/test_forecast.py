@@ -18,17 +18,17 @@ from tests.doors.engine import (
     Limits,
     Run,
     adding,
-    devices,
     entries,
     events,
-    free_devices,
+    gpu_use,
+    queue_devices,
     records,
     runs,
     start_times,
     titles,
 )
-from tests.doors.engine import free_devices_Device as Device
 from tests.doors.engine import proof_request as request
+from tests.doors.engine import queue_devices_Device as Device
 from tests.doors.tui import tui_cli as cli
 from tests.support.queued import Trainings, add, no_runner, waiting
 
@@ -190,10 +190,10 @@ def test_a_run_that_was_not_queued_counts_if_it_is_ones_own(capsys: pytest.Captu
     add(made)
     me, other = records.user_name(os.geteuid()), "somebody else"
     for user, expected in ((me, 25), (other, None)):
-        use = devices.GpuUse(0, "GPU-a", "T4", holder=records.Holder("GPU-a", user, run=str(alone.path)))
-        reader = free_devices.DeviceReader()
+        use = gpu_use.GpuUse(0, "GPU-a", "T4", holder=records.Holder("GPU-a", user, run=str(alone.path)))
+        reader = queue_devices.DeviceReader()
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(devices.GpuWatch, "read", lambda _watch, use=use: [use])
+            patched.setattr(gpu_use.GpuWatch, "read", lambda _watch, use=use: [use])
             seen = reader()
         Trainings(seen).runner().tick()
         assert shown(capsys)[made.id][1] == expected

@@ -22,14 +22,14 @@ from tests.doors.engine import (
     entries,
     entry_changes,
     events,
-    free_devices,
     locks,
+    queue_devices,
     queue_settings,
     runner,
     runs,
 )
-from tests.doors.engine import free_devices_CPU as CPU
-from tests.doors.engine import free_devices_Device as Device
+from tests.doors.engine import queue_devices_CPU as CPU
+from tests.doors.engine import queue_devices_Device as Device
 from tests.doors.engine import queue_start as start
 from tests.support.queued import GPUS, Trainings, add, entry_file, no_runner, states, waiting
 
@@ -396,7 +396,7 @@ def entry(needs: str, run: str = "run", **more: object) -> Entry:
 def test_an_entry_could_use_the_devices_that_its_options_allow(
     needs: str, devices: tuple[Device, ...], usable: list[Device]
 ) -> None:
-    assert free_devices.usable(entry(needs), devices) == usable
+    assert queue_devices.usable(entry(needs), devices) == usable
 
 
 def test_the_settings_choose_gpus_and_their_number() -> None:

@@ -20,15 +20,15 @@ from tests.doors.engine import (
     Holder,
     Process,
     Ticket,
-    devices,
     entries,
     entry_changes,
     forecast,
+    gpu_use,
     records,
 )
-from tests.doors.engine import free_devices_CPU as CPU
-from tests.doors.engine import free_devices_Device as Device
 from tests.doors.engine import identity_Place as Place
+from tests.doors.engine import queue_devices_CPU as CPU
+from tests.doors.engine import queue_devices_Device as Device
 from tests.support.queued import GPUS, Trainings, add, no_runner, states, waiting
 
 Turns = Callable[..., FairShare]
@@ -118,7 +118,7 @@ def test_the_ticket_of_a_user_is_that_of_the_first_waiting_run(
         (2, "a", 0, "bob"),
     ],
 )
-def test_free_devices_are_left_to_a_user_for_whom_alone_they_are_enough(
+def test_queue_devices_are_left_to_a_user_for_whom_alone_they_are_enough(
     turns: Turns, needs: int, free: str, number: int, first: str
 ) -> None:
     share = turns([entry()], Ticket("bob", 1, needs, NOW - 60))
@@ -172,7 +172,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> list[Ticket]:
     return shown
 
 
-def test_free_devices_are_left_to_a_user_who_waits_longer_for_a_minute_at_most(
+def test_queue_devices_are_left_to_a_user_who_waits_longer_for_a_minute_at_most(
     others: list[Ticket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainings, run = Trainings(), waiting(visible="free:2")
@@ -202,7 +202,7 @@ def test_a_run_gives_way_to_a_user_with_fewer_devices_and_goes_on_later(
 ) -> None:
     stopped: list[str] = []
     monkeypatch.setattr(entry_changes, "request_stop", lambda run, _numbers: stopped.append(run.id))
-    (mine,) = devices.take([CPU], "mine")
+    (mine,) = gpu_use.take([CPU], "mine")
     trainings = Trainings((Device(),))
     gives, keeps = waiting(visible="none", give_way=True, checkpoint="epoch"), waiting(visible="none")
     add(gives, keeps)
@@ -228,7 +228,7 @@ def test_a_run_gives_way_to_a_user_with_fewer_devices_and_goes_on_later(
     for _ in range(3):
         runner.tick()
     others.append(Ticket("bob", 1, 1, time.time() - 60, on_cpu=True))
-    (mine,) = devices.take([CPU], "mine")
+    (mine,) = gpu_use.take([CPU], "mine")
     runner.tick()
     assert stopped == [gives.id], "the other does not give way"
     mine.release()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.doors.engine import Entry, Gpu, Lock, Proof, Run, Runner, entries, events, locks, runner, runs
-from tests.doors.engine import free_devices_CPU as CPU
-from tests.doors.engine import free_devices_Device as Device
+from tests.doors.engine import queue_devices_CPU as CPU
+from tests.doors.engine import queue_devices_Device as Device
 
 Said = Callable[..., str]  # the fixture `said` of tests/queue
 GPUS = (Device(Gpu(0, "GPU-a")), Device(Gpu(1, "GPU-b")))

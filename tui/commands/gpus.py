@@ -26,8 +26,8 @@ if is_called():
     from ...engine.gpu import VISIBLE
     from ...engine.interpreter import interpreter
     from ...engine.job import this_machine
-    from ...engine.leases import devices
-    from ...engine.leases.devices import HOW_IDLE, GpuUse, IdleNotes, Lease, Wish
+    from ...engine.leases import gpu_use
+    from ...engine.leases.gpu_use import HOW_IDLE, GpuUse, IdleNotes, Lease, Wish
     from ...engine.leases.records import NotFree
     from ...engine.options import gpu_choice
     from ...engine.queue import entry_names
@@ -48,7 +48,7 @@ def gpus(as_json: bool) -> None:
     leased it.
     """
     try:
-        listed = IdleNotes().of(devices.read())
+        listed = IdleNotes().of(gpu_use.read())
     except NotFree as fault:
         if as_json:
             print("[]")
@@ -78,14 +78,14 @@ def _following(gpus: Sequence[GpuUse]) -> dict[str, str]:
     """Return by a GPU's UUID the first waiting run or measurement that the queue could start there."""
     if not entry_names():
         return {}
-    from ...engine.queue import entries, free_devices, queue_settings  # only if something is queued
+    from ...engine.queue import entries, queue_devices, queue_settings  # only if something is queued
 
     seen = [entries.Device(gpu) for gpu in gpus]
-    settings, at_once = queue_settings.read(), free_devices.shown_at_once(seen)
-    allowed = free_devices.allowed(seen, settings)
+    settings, at_once = queue_settings.read(), queue_devices.shown_at_once(seen)
+    allowed = queue_devices.allowed(seen, settings)
     following: dict[str, str] = {}
     for entry in entries.all_entries():
-        devices, number = free_devices.usable(entry, allowed), free_devices.count(entry, at_once)
+        devices, number = queue_devices.usable(entry, allowed), queue_devices.count(entry, at_once)
         can_start = number <= min(len(devices), settings.most or number)
         if entry.state == "waiting" and not entry.is_of_slurm and can_start:
             for device in devices:
@@ -168,7 +168,7 @@ def lease(gpus: str, command: Sequence[str], wait: bool) -> int:
     last = ""
     while True:
         try:
-            chosen, leases = devices.choose(wish, os.path.basename(command[0]), tell=complain)
+            chosen, leases = gpu_use.choose(wish, os.path.basename(command[0]), tell=complain)
             break
         except NotFree as fault:
             if not wait:
@@ -181,7 +181,7 @@ def lease(gpus: str, command: Sequence[str], wait: bool) -> int:
     try:
         return _run(command, ",".join(gpu.key for gpu in chosen), leases)
     finally:
-        for line in devices.give_back(leases):
+        for line in gpu_use.give_back(leases):
             complain(line)
 
 

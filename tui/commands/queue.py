@@ -18,7 +18,7 @@ if is_called():
     from ...engine.files import run_numbers
     from ...engine.files.places import runs_folder
     from ...engine.files.values import to_json
-    from ...engine.queue import entries, entry_changes, free_devices, queue_settings, user_service
+    from ...engine.queue import entries, entry_changes, queue_devices, queue_settings, user_service
     from ...engine.queue.entries import Entry
     from ...engine.runs import RunError, titles
     from ...engine.text_table import Table
@@ -95,7 +95,7 @@ def queue(context: click.Context, as_json: bool) -> None:
             "name": entry.name,
             "kind": entry.what or entry.kind,
             "state": entry.state,
-            "needs": free_devices.needs_text(entry, gpus),
+            "needs": queue_devices.needs_text(entry, gpus),
             "when": "" if waits and (entry.state == "held" or entry.is_of_slurm or is_paused) else when,
             "starts_in_seconds": starts.get(entry.run),
             "why": waiting.why_of(entry, news.why),

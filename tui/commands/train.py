@@ -40,8 +40,8 @@ if is_called():
     from ...engine.gpu import Gpu
     from ...engine.job import slurm, start_worker, this_machine
     from ...engine.job.machine_gpus import Machine
-    from ...engine.leases import devices
-    from ...engine.leases.devices import NotMeasuredError
+    from ...engine.leases import gpu_use
+    from ...engine.leases.gpu_use import NotMeasuredError
     from ...engine.leases.records import NotFree
     from ...engine.options import Options
     from ...engine.presets import Preset
@@ -93,7 +93,7 @@ def run_preset(
             complain(f"{run.name} is resumed")
             return _resume(run, as_json, detach, code, wait)
         complain(f"{reason}: a new run is started")
-    others = devices.in_use(preset.options, here) if here.gpus and sys.stderr.isatty() else ""
+    others = gpu_use.in_use(preset.options, here) if here.gpus and sys.stderr.isatty() else ""
     if others and not wait and not anyway:
         complain(f"warning: {others}\n--wait starts when they are free, device.visible=free:1 takes another GPU")
 
@@ -195,7 +195,7 @@ def _trained(
     training: Begun | None = None
     while training is None:
         if wait:
-            devices.wait(lambda: devices.why_not(options, this_machine.read()), complain, lambda: presses.count > 0)
+            gpu_use.wait(lambda: gpu_use.why_not(options, this_machine.read()), complain, lambda: presses.count > 0)
         if presses.count:
             raise KeyboardInterrupt
         try:

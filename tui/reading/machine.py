@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
 from ...engine.gpu import GpuProcess
-from ...engine.leases.devices import GpuUse, IdleNotes, uses_of
+from ...engine.leases.gpu_use import GpuUse, IdleNotes, uses_of
 from ...engine.runs import Run
 from ...engine.runs.events import Event
 from ...engine.runs.parsing import dated

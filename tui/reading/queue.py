@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...engine import runs
 from ...engine.job import this_machine
-from ...engine.queue import entries, free_devices, queue_settings
+from ...engine.queue import entries, queue_devices, queue_settings
 from ...engine.queue.entries import Entry, ListingReader, News
 from ...engine.queue.forecast import MOST_RUNS, Begun, Durations, Expected, start_times
 from ...engine.queue.jobs import Job, ProofJob, RunJob, job_of, state_if_not_ended
@@ -59,7 +59,7 @@ def when_text(seconds: float | None) -> str:
 
 def _starts_in(listed: Sequence[Entry], news: News) -> dict[str, float | None]:
     devices, now = news.devices, time.time()
-    gpus, settings = free_devices.shown_at_once(devices), _settings(queue_settings.path(), queue_settings.stamp())
+    gpus, settings = queue_devices.shown_at_once(devices), _settings(queue_settings.path(), queue_settings.stamp())
 
     @cache
     def durations() -> Durations:
@@ -102,8 +102,8 @@ def _starts_in(listed: Sequence[Entry], news: News) -> dict[str, float | None]:
     expected = []
     for entry in sorted(listed, key=lambda entry: entry.state in entries.WAITS):
         if entry.state in entries.WAITS or (entry.state == "starting" and entry.run not in begun):
-            able = [device.name for device in free_devices.allowed(free_devices.usable(entry, devices), settings)]
-            count, after, is_held = free_devices.count(entry, gpus), entry.after or "", entry.state == "held"
+            able = [device.name for device in queue_devices.allowed(queue_devices.usable(entry, devices), settings)]
+            count, after, is_held = queue_devices.count(entry, gpus), entry.after or "", entry.state == "held"
             expected.append(Expected(entry.run, able, count, partial(seconds, entry), after, is_held,
                                      entry.run in news.delayed, entry.per_gpu))  # fmt: skip
     starts = start_times(expected, list(begun.values()), settings.most, lambda passed: settings.opens_in(now + passed))
@@ -140,7 +140,7 @@ def read() -> Queue:
         held, place = entry.state == "held", places.get(entry.run)
         why = entries.PAUSED_REASON if paused and place and not held else why_of(entry, reasons)
         when = when_text(starts[entry.run])
-        needs, after = free_devices.needs_text(entry, count), entries.name_of(entry.after) if entry.after else ""
+        needs, after = queue_devices.needs_text(entry, count), entries.name_of(entry.after) if entry.after else ""
         waiting[entry.run] = Waiting(entry.name, place, held, why, when, needs, entry.waits_since, after, waits)
     return Queue(waiting, len(begun))
 
@@ -172,12 +172,12 @@ def place_text(entry: Entry, name: Callable[[Entry], str] = lambda entry: entry.
     """Return the place of a new entry, or its job of Slurm, and what it waits for. `name` names another entry."""
     if entry.is_of_slurm:
         after = f"; it waits for {entries.name_of(entry.after)} to end" if entry.after else ""
-        return f"submitted to Slurm as job {entry.slurm_job}, needs {free_devices.needs_text(entry, 0)}{after}"
+        return f"submitted to Slurm as job {entry.slurm_job}, needs {queue_devices.needs_text(entry, 0)}{after}"
     everything = entries.all_entries()
     listed: Sequence[Entry] = [other for other in everything if other.state in entries.WAITS and not other.is_of_slurm]
     place = places_of(everything).get(entry.run, 1)
     before = [other for other in listed[: place - 1] if other.state == "waiting"]  # held runs are passed over
-    needs = free_devices.needs_in_full(entry, gpus())
+    needs = queue_devices.needs_in_full(entry, gpus())
     if entries.is_paused():
         why = entries.PAUSED_REASON
     elif entry.after:

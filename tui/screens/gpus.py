@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ...engine.figures import GPU
-from ...engine.leases.devices import HOW_IDLE
+from ...engine.leases.gpu_use import HOW_IDLE
 from ...engine.telemetry import chips
 from ...engine.units import counted, size
 from ..base import keys

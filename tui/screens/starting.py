@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...engine import checks, plan, presets, runs
 from ...engine.finding import Finding, errors
 from ...engine.job import this_machine
-from ...engine.leases.devices import NotMeasuredError
+from ...engine.leases.gpu_use import NotMeasuredError
 from ...engine.leases.records import NotFree
 from ...engine.plan import LEAST_STEPS
 from ...engine.process import launch

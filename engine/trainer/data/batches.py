@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from ...options.own_code import Data
 from ..common.training_errors import TrainerError
-from .stages import Stage
+from .stage_times import Stage
 
 BY_ELEMENT = (
     "by element: of each global batch every worker takes its own rows, before they are loaded; together the workers "

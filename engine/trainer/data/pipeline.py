@@ -30,7 +30,7 @@ from .batches import BY_ELEMENT, BY_ROW, ENDLESS, INDEPENDENT, NO_ARGUMENTS, Fit
 from .batching import Elements, Sizes
 from .finishing import finish
 from .sources import Part, Source, digits, keras_dataset, synthetic
-from .stages import SOURCE, Stage
+from .stage_times import SOURCE, Stage
 
 SOURCES = {
     "digits": digits,

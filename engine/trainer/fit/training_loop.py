@@ -27,7 +27,7 @@ from ..common.logs import as_keras, floats
 from ..common.stopping import StopRequested
 from ..common.training_errors import TrainerError
 from ..data.finishing import none_of
-from ..data.stages import StageMeter, StageWatch
+from ..data.stage_times import StageMeter, StageWatch
 from ..measure import step_parts
 from ..measure.health import Health
 from ..measure.profile import Profiler

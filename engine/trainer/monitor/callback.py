@@ -41,7 +41,7 @@ from ...telemetry.sampler import Sampler
 from ..common import versions
 from ..common.logs import floats
 from ..common.versions import current_iterator, ended_step
-from ..data.stages import StageMeter, StageWatch
+from ..data.stage_times import StageMeter, StageWatch
 from ..measure.progress_reports import FirstEvaluation, LossWindow, Pulses, SampleCount
 from ..measure.run_report import Moment, Plan, RunReport
 from ..setup import environment

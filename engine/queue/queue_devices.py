@@ -20,7 +20,7 @@ from .entries import Device, Entry
 from .queue_settings import Settings
 
 if TYPE_CHECKING:
-    from ..leases.devices import GpuWatch, IdleNotes
+    from ..leases.gpu_use import GpuWatch, IdleNotes
 
 
 class DeviceReader:
@@ -35,16 +35,16 @@ class DeviceReader:
 
     def __call__(self) -> tuple[Device, ...]:
         """The GPUs by number, and the CPU last. If GPUs cannot be read, the last ones are returned as not free."""
-        from ..leases import devices
+        from ..leases import gpu_use
 
-        self._watch = self._watch or devices.GpuWatch()
-        self._notes = self._notes or devices.IdleNotes()
+        self._watch = self._watch or gpu_use.GpuWatch()
+        self._notes = self._notes or gpu_use.IdleNotes()
         try:
             uses = self._notes.of(self._watch.read())
         except NotFree as fault:  # also if there is no driver
             return (*(replace(device, holder=str(fault), shut=str(fault)) for device in self._last), _cpu())
         now, least = time.monotonic(), self.idle_seconds
-        least = devices.idle_seconds() if least is None else least
+        least = gpu_use.idle_seconds() if least is None else least
         self._last = ()
         for use in uses:
             why = use.why_not_free()
