@@ -738,7 +738,7 @@ async def test_the_screens_of_a_machine(
     monkeypatch.setattr("gputui.engine.telemetry.host.Host", Machine)
     monkeypatch.setattr(tui.machine, "time", SimpleNamespace(time=lambda: Machine.now, monotonic=lambda: 5.0))
     monkeypatch.setattr(tui.machine, "newest_runs", lambda: [run] if run else [])
-    monkeypatch.setattr(engine.devices, "holder", HOLDERS.get)
+    monkeypatch.setattr(engine.gpu_use, "holder", HOLDERS.get)
     monkeypatch.setattr(engine.chips, "has_device_nodes", lambda: name == "no-nvml")
     monkeypatch.setattr(engine.chips, "is_wsl", lambda: False)
     async with Tiny(tui.GpusScreen).run_test(size=size) as pilot:
