@@ -292,7 +292,7 @@ ONE_PASS = "# nor train.steps_per_epoch: Keras goes through it once in each epoc
 
 
 def leftovers(script: Script, preset: Preset, named: frozenset[str], form: Form | None = None) -> None:
-    """Comments on changed options that no line names (`named` are named), each with the reason."""
+    """Comment on changed options that are not `named`, with the reason, and on input options of a PyDataset `form`."""
     options = preset.options
     lines = [f"# {key}: {_reason(key, options, form)}" for key in preset.changed() if key not in named]
     if lines:

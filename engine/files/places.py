@@ -72,13 +72,13 @@ def settings_file() -> Path:
 
 
 def named_presets() -> dict[str, Path]:
-    """Those that can be given by name; a user's replaces a shipped one, and `fast.yaml` the file `fast.yml`."""
+    """The presets that can be given by name; a user's replaces a shipped one of the same name."""
     files = {path.stem: path for path in presets_in(SHIPPED_PRESETS)}
     return files | {path.stem: path for path in presets_in(user_presets_folder())}
 
 
 def presets_in(folder: Path) -> list[Path]:
-    """Return the preset files in a folder of presets that have names, sorted by name; one file for each name."""
+    """Return the preset files in a folder, sorted by name; of `fast.yaml` and `fast.yml` only the first."""
     paths: dict[str, Path] = {}
     for suffix in reversed(PRESET_SUFFIXES):
         paths |= {path.stem: path for path in folder.glob(f"[!.]*{suffix}")}  # hidden files belong to an editor

@@ -126,7 +126,7 @@ class Following:
         return True
 
     def _gives_up(self, run: Run, fault: Exception, has_ended: bool) -> bool:
-        """Notes the problem. True if there is to be no further attempt."""
+        """Notes the problem. True if the run has ended and the target has failed for GIVE_UP_SECONDS since."""
         self._is_open = False
         words = str(fault)
         if isinstance(fault, OSError) and fault.strerror:  # without its number

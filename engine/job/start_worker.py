@@ -71,8 +71,8 @@ def test_cluster(kind: object, here: Machine) -> list[Finding]:
 
 
 def cluster_to_resume(run: Run) -> Cluster | None:
-    """The cluster in the environment, or else in the run's folder, whose hosts and ports may have changed. Raises
-    ClusterError if the number of workers or this worker's index has changed.
+    """The cluster in the environment (its hosts and ports may have changed), or else in the run's folder; None if
+    the run had none. Raises ClusterError if the number of workers or this worker's index has changed.
     """
     kept, now = kept_cluster(run), cluster.read(os.environ)
     if kept is None or now is None:

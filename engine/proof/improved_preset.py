@@ -48,7 +48,7 @@ def save(proof: Proof, path: Path) -> None:
 
 
 def refuse(path: Path) -> None:
-    """Raise ProofError if a preset could not be saved at `path`, or not be found there by --preset."""
+    """Raise ProofError if `path` exists, lies in no folder, or has no name of a preset that --preset finds."""
     if path.suffix not in (".yaml", ".yml"):
         raise ProofError(f"{path}: give a file that ends in .yaml, so that --preset finds it")
     try:

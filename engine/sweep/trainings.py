@@ -78,7 +78,7 @@ def changed_preset(request: Request, changes: Mapping[str, Any]) -> Preset:
 
 
 def trial_preset(request: Request, changes: Mapping[str, Any], seed: int) -> Preset:
-    """Return the preset of a trial: seed, checkpoint if it may pause, free GPU, no notice. Raises PresetError."""
+    """Return the preset of a trial: its seed, one attempt, no notice, and as asked a checkpoint and a free GPU."""
     sweep, preset = request.sweep, changed_preset(request, changes)
     assert sweep is not None
     options = replace(

@@ -82,7 +82,7 @@ def runs(context: click.Context, as_json: bool, tags: Sequence[str], states: Seq
 def _newest(
     runs: Sequence[Run], tags: Sequence[str], states: Sequence[str], last: int | None, fold: bool
 ) -> tuple[list[Entry], list[Entry]]:
-    """Return the newest entries that match, with the sizes of their folders. Only as many are read as are needed."""
+    """Return all entries that were read, as many as are needed, and the `last` newest that match, with folder sizes."""
     entries: list[Entry] = []
     chosen: list[Entry] = []
     rows: set[str] = set()  # the ids of runs, and of sweeps

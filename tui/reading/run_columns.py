@@ -1,4 +1,4 @@
-"""The columns of the tables of runs: their headings, their texts for a run, and how rows are sorted by them."""
+"""The columns of the tables of runs: headings, widths, which text of a row they show, and how rows are sorted."""
 
 from __future__ import annotations
 

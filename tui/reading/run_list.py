@@ -1,4 +1,4 @@
-"""The runs as rows of a table, which a filter matches, read in a thread and cached while their files do not change.
+"""The runs as rows of a table with the texts of their cells, which a filter matches, read in a thread and cached.
 Deferred imports: the queue is read only if it has entries, and sweeps only if a run belongs to one."""
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class PlotArea(Painted):
             self.clicked(event)
 
     def clicked(self, event: events.Click) -> None:
-        """React to a click that ends no selection and shows no whole axis."""
+        """Called at a click that neither ends a selection nor shows the whole axis; subclasses say what it does."""
         raise NotImplementedError
 
 

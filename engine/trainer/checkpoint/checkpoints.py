@@ -128,7 +128,7 @@ class Checkpoints:
         return values[self._index if self._index < len(values) else 0], arrays  # the chief's, without such a worker
 
     def latest_step(self, end: int | None = None) -> int | None:
-        """The newest intact one up to `end`. TrainerError if there are only damaged ones."""
+        """The newest intact one up to `end`, of workers the chief's. TrainerError if there are only damaged ones."""
         step: int | None = self._of_chief(self._latest_step, end)
         return step
 

@@ -178,8 +178,8 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         yield KeyFooter()
 
     def readings(self, leaving: threading.Event) -> Iterator[Picture]:
-        """Yield a picture several times a second, every 2.5 s after the end. None while many events wait, as a past
-        state is not the present one. A screen that was hidden reads on."""
+        """Yield a picture several times a second, every 2.5 s after the end. While many events wait, only the last is
+        yielded, marked as `reading`, as a past state is not the present one. A screen that was hidden reads on."""
         self.read_names()
         self.goes_on_at_first = self.run_folder.is_active
         reader = self.reader = self.reader or RunReader(self.run_folder, self.replay_speed, self._clock)
