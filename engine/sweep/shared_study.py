@@ -69,7 +69,7 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 
 class SharedStudy:
-    """The study that this sweep shares. Only `join` raises StudyError; later faults are kept in `away` and tried again."""
+    """The study that this sweep shares. Only `join` raises StudyError; later faults stand in `away`."""
 
     def __init__(self, request: Request, vanished_seconds: float = VANISHED_SECONDS) -> None:
         assert request.sweep is not None
