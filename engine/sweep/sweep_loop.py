@@ -207,10 +207,10 @@ class SweepLoop:
                 if self._study is None or self._study.is_over(self._sweep.trials, part, has_time):
                     break
             settings, trials = self._settings, self._sweep.trials
-            if ended := sum(trial.ended_t is not None for trial in trials):  # in proportion to those to come
+            if ended := sum(trial.ended_t is not None and trial.state not in IN_FLIGHT for trial in trials):
                 searched = sum(trial.part == SEARCH for trial in trials)
                 count = max(searched, (settings.most_trials or 0) * settings.seeds)
-                count += settings.finalists * settings.proof_seeds
+                count = max(count + settings.finalists * settings.proof_seeds, len(trials))  # also those to come
                 self._record.budget_seconds = min(self._time.limit, self._record.elapsed * count / ended)
             away = self._study.away if self._study is not None else ""
             self._record.write(sweep_record.doing(self._sweep, part, away, waits_for))

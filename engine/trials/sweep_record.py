@@ -236,9 +236,8 @@ def doing(sweep: Sweep, part: str, problem: str = "", waits_for: str = "") -> st
     """Return how many trials have ended, train or wait, with a `problem` of the study, or what a trial `waits_for`."""
     trials = [trial for trial in sweep.trials if trial.part == part]
     flying = [trial for trial in trials if trial.state in IN_FLIGHT]
-    ended = sum(trial.ended_t is not None for trial in trials)
-    training = sum(trial.state == RUNNING for trial in flying)
-    waiting = sum(trial.state == WAITING for trial in flying)
+    ended = sum(trial.ended_t is not None and trial.state not in IN_FLIGHT for trial in trials)
+    training, waiting = (sum(trial.state == state for trial in flying) for state in (RUNNING, WAITING))
     what = "search" if part == SEARCH else "proof on fresh seeds"
     elsewhere = sum(bool(trial.on) for trial in flying)
     more = f" ({elsewhere} of them on other machines)" if elsewhere else ""
@@ -281,6 +280,7 @@ def _result(sweep: Sweep | None) -> str:
     decided = [rival for rival in sweep.rivals if rival.half_width is not None]
     if not decided:
         reason = "it was not trained on fresh seeds" if not sweep.rivals else sweep.rivals[0].why
+        reason += "" if sweep.winner == sweep.best else f", so that {changed(sweep.winner)} is taken"
         return f"{_leader(sweep)} in the search, which is no proof: {reason}"
     return "; ".join(rival_sentence(sweep, rival) for rival in sweep.rivals)
 

@@ -15,11 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.contract.conftest import Golden
 from tests.doors.engine import (
@@ -50,6 +52,7 @@ from tests.doors.tui import printing_proof_ProofLines as ProofLines
 from tests.doors.tui import tui_cli as cli
 from tests.support import proving
 from tests.support.proving import HERE, Figures, Planted, PlantedBench
+from tests.tune.test_rate import curve
 
 MIB = 2**20
 
@@ -80,6 +83,7 @@ class Scenario:
     stop_at: int = 0  # the trial in which a person asks the measurement to stop
     kill_at: int = 0  # the trial in which its process is killed
     whole: bool = False  # all chapters of the result are looked at
+    brief: bool = False  # only the result is looked at, without the command and the trials
     look_at: int = 0  # the trial during which the head of its screen is looked at
     together: Callable[[int], tuple[float, float]] = lambda copies: (5.0, 0.0)  # of copies: common seconds, speed
 
@@ -91,7 +95,7 @@ class Site:
     scenario: Scenario
     clock: Clock = field(default_factory=Clock)
     number: int = 0  # of the latest trial
-    first: Options | None = None  # of the first trial, with which those of the others are compared
+    preset: dict[str, Any] | None = None  # with whose values those of the trials are compared
     shown: ProofLines | None = None  # the lines of the command that follows
     copies: dict[str, threading.Barrier] = field(default_factory=dict)  # all copies train before one has ended
 
@@ -107,7 +111,7 @@ class Site:
 
     def lines(self, *given: Any) -> ProofLines:
         """Those of the command, which are shown before each trial, too."""
-        self.shown = ProofLines(*given)
+        self.shown = ProofLines(Console(file=StringIO()), False) if self.scenario.brief else ProofLines(*given)
         return self.shown
 
     def chapters(self, record: Record) -> Iterator[Chapter]:
@@ -122,7 +126,7 @@ class Site:
 
 
 class Bench(PlantedBench):
-    """Prints each trial: its options that differ from those of the first one, its time, and the most it may take."""
+    """Prints each trial: its options that differ from the preset, its time, and the most that it may take."""
 
     def __init__(self, site: Site, path: Path, seed: int, seconds: float, stop: Any) -> None:
         super().__init__(path, site.scenario.figures)
@@ -151,13 +155,18 @@ class Bench(PlantedBench):
         row = super()._carried_out(prepare, side, repeat, judge, timed)
         with self._starting:
             site.clock.now = began + row.seconds
-            print(f"\0at {began - 1000:.0f} s: {self._described(self.asked[-1])}\0")
+            described = f"\0at {began - 1000:.0f} s: {self._described(self.asked[-1])}\0"
+            if not scenario.brief:
+                print(described)
         return row
 
     def _described(self, options: Options) -> str:
-        first = self._site.first = self._site.first or options
-        before, now, own = first.values(), options.values(), trial_preset.OWN
-        changed = {key: value for key, value in now.items() if value != before[key] and key not in own - {"train.seed"}}
+        site = self._site
+        if site.preset is None:
+            preset = Proof(self.folder.parent).request.baseline().options
+            site.preset = preset.values() | {"train.decay_steps": options.train.decay_steps}
+        own = trial_preset.OWN - {"train.seed"}
+        changed = {key: of for key, of in options.values().items() if of != site.preset[key] and key not in own}
         train, run = options.train, options.run
         steps = "" if train.steps_per_epoch is None else f" of {train.steps_per_epoch} steps"
         how = f"{train.epochs} epochs{steps}"
@@ -192,18 +201,19 @@ def carried_out(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
             patched.setattr(copies, "together", site.together)
             patched.setattr(measuring, "ProofLines", site.lines)
             patched.setattr(printing_proof, "chapters", site.chapters)
+            if not scenario.whole:
+                patched.setattr(measuring, "show_rates", lambda record: None)
             patched.setattr(folder, "start", site.start)
             patched.setattr(proof_start, "start", site.start)
             for words in scenario.commands:
                 code = cli.run(words.split())
                 printed = capsys.readouterr()
-                text += f"$ gputui {words}\n{printed.out}" + (f"--- errors\n{printed.err}" if printed.err else "")
+                out = printed.out.partition("\n")[2] if scenario.brief else f"$ gputui {words}\n{printed.out}"
+                text += out + (f"--- errors\n{printed.err}" if printed.err else "")
                 text += f"--- {code}\n"
         for file in sorted(tmp_path.glob("*.yaml")):
-            values, before = presets.resolve(file.name).options.values(), site.first.values() if site.first else {}
-            saved = {
-                key: value for key, value in values.items() if value != before[key] and key not in trial_preset.OWN
-            }
+            values, before, own = presets.resolve(file.name).options.values(), site.preset or {}, trial_preset.OWN
+            saved = {key: value for key, value in values.items() if value != before.get(key) and key not in own}
             lines = [line.strip() for line in file.read_text().splitlines() if "# tuned" in line]
             text += "".join(f"{file.name}: {line}\n" for line in (proof_sentences.changes(saved), *lines))
             file.unlink()
@@ -272,7 +282,6 @@ SCALING = (
     Scenario("four replicas run out of memory in the second round", [FOUR], dies("oom", 4), whole=True),
     Scenario(
         "one replica and two crash once, and four twice", [FOUR], dies("crashed", 1, 3, 5, 6), look_at=6,
-        whole=True,
     ),
     Scenario("one replica ends with an error", [FOUR], dies("error", 1)),
     Scenario("several replicas never train", [FOUR], dies("oom", 2, 3)),
@@ -361,13 +370,14 @@ SLOW = "--set parallel_calls=off --set prefetch=off --set cache=off"
 LEARN = f"{TUNE} --only batch_size --largest-batch 128"
 SEARCHES = (
     Scenario("all options, the input is no hindrance", [f"{TUNE} -o fastest.yaml"], fast_input, look_at=12, whole=True),
-    Scenario("a slow input", [f"{TUNE} {SLOW}"], slow_input, whole=True),
-    Scenario("batches that learn worse", [f"{LEARN} -o fastest.yaml"], learning, whole=True),
+    Scenario("a slow input", [f"{TUNE} {SLOW}"], slow_input),
+    Scenario("batches that learn worse", [f"{LEARN} -o fastest.yaml"], learning),
     Scenario(
         "the learning rate follows the batch",
         [f"{LEARN} --learning-rate linear --warmup-steps 7 -o fastest.yaml"], learning,
+        brief=True,
     ),
-    Scenario("worse losses are allowed", [f"{LEARN} --allow-worse-loss"], learning),
+    Scenario("worse losses are allowed", [f"{LEARN} --allow-worse-loss"], learning, brief=True),
     Scenario(
         "no time for the pairs, then more minutes",
         [f"{LEARN} --minutes 1.5 -o fastest.yaml", "tune --resume --minutes 3 --anyway", "tune --resume --minutes 3"],
@@ -472,14 +482,14 @@ PROOFS = (
         "faster", [AB, "proof latest -o better.yaml"], ab((1000.0, 1010.0, 990.0), 0.30, 0.32, 0.28), look_at=4,
         whole=True,
     ),
-    Scenario("slower", [AB], ab((1000.0,), -0.30, -0.32, -0.28)),
-    Scenario("no difference", [AB], ab((1000.0,), 0.019, 0.0191, 0.0189)),
-    Scenario("undecided: few more pairs", [AB], ab((1000.0,), 0.10, 0.13, 0.07), whole=True),
+    Scenario("slower", [AB], ab((1000.0,), -0.30, -0.32, -0.28), brief=True),
+    Scenario("no difference", [AB], ab((1000.0,), 0.019, 0.0191, 0.0189), brief=True),
+    Scenario("undecided: few more pairs", [AB], ab((1000.0,), 0.10, 0.13, 0.07), brief=True),
     Scenario("undecided: too many more", [f"{AB} --repeats 4"], ab((1000.0,), 0.03, -0.2, 0.2, 0.05), look_at=8),
-    Scenario("runs out of memory", [AB], changed("oom")),
+    Scenario("runs out of memory", [AB], changed("oom"), brief=True),
     Scenario("crashes twice", [AB], changed("crashed")),
-    Scenario("both sides crash once", [AB], dies("crashed", 1, 4, figures=ab((1000.0,), 0.5)), whole=True),
-    Scenario("the preset crashes twice", [AB], dies("crashed", 1, 4, figures=ab((1000.0,), 0.5))),
+    Scenario("both sides crash once", [AB], dies("crashed", 1, 4, figures=ab((1000.0,), 0.5))),
+    Scenario("the preset crashes twice", [AB], dies("crashed", 1, 4, figures=ab((1000.0,), 0.5)), brief=True),
     Scenario("the preset runs out of memory twice", [AB], dies("oom", 1, 2)),
     Scenario("stopped", [AB], dies("stopped", 4, figures=ab((1000.0,), 0.5)), stop_at=4),
     Scenario(
@@ -490,6 +500,7 @@ PROOFS = (
     Scenario(
         "two replicas instead of one", ["ab --preset quickstart --anyway --set logical_devices=2 --set kind=mirrored"],
         by_replicas({1: 1000.0, 2: 1700.0}),
+        brief=True,
     ),
     Scenario("remedies one by one", [f"{LOOP} -o better.yaml"], heavy, look_at=15, whole=True),
     Scenario("a machine that gets slower between two changes", [LOOP], slowing),
@@ -501,6 +512,83 @@ PROOFS = (
              "--set prefetch=auto"], lambda options, number: Planted(1000.0, 0.8)),
     Scenario("what the input costs", [COST],
              lambda options, number: Planted(2000.0 if options.input.one_batch else 1000.0 + number, 0.8), whole=True),
+)  # fmt: skip
+
+
+# ---- range tests of the learning rate ------------------------------------------------------------------
+
+
+def ramped(
+    *losses: Callable[[float, int], float | None], best: float = 1e-2, ramp: Sequence[float | None] | None = None,
+    **more: Any,
+) -> Figures:  # fmt: skip
+    """A ramp that suggests a bit less than `best`, and trainings with the loss of this rate and seed; None diverges."""
+
+    def figures(options: Options, number: int) -> Planted:
+        rate, seed = options.train.learning_rate, options.train.seed or 0
+        if options.train.schedule == "ramp":
+            return Planted(ramp=curve(best, 0.05) if ramp is None else ramp, **more)
+        loss = losses[0](rate, seed)
+        return Planted(loss=loss) if loss is not None else Planted(outcome="error", kind="nan", error="it diverges")
+
+    return figures
+
+
+RANGE = "tune --preset quickstart --set learning_rate=0.001 --set train.seed=1 --learning-rate-test --anyway"
+
+
+def ramp_test(about: str, figures: Figures, settings: str = "") -> Scenario:
+    return Scenario(about, [f"{RANGE} {settings}".strip()], figures, brief=True)
+
+
+RATES_TESTED = (
+    Scenario(
+        "better", [f"{RANGE} -o tuned.yaml"], ramped(lambda rate, seed: 1.0 + seed / 50 if rate == 1e-3 else 0.5),
+        whole=True, look_at=3,
+    ),
+    ramp_test("worse", ramped(lambda rate, seed: 0.5 if rate == 1e-3 else 0.6 + seed / 100)),
+    ramp_test(
+        "some more pairs would tell", ramped(lambda rate, seed: 1.0 if rate == 1e-3 else 0.8 + 0.04 * (seed % 3)),
+    ),
+    ramp_test(
+        "no number of pairs would tell", ramped(lambda rate, seed: 1.0 if rate == 1e-3 else 0.5 + 0.5 * (seed % 3)),
+        "--repeats 4",
+    ),
+    ramp_test("no difference", ramped(lambda rate, seed: 1.0)),
+    ramp_test("the preset's rate is near", ramped(lambda rate, seed: 1.0), "--set learning_rate=0.0025"),
+    ramp_test("the preset's rate is not so near", ramped(lambda rate, seed: 1.0), "--set learning_rate=0.00251"),
+    ramp_test("diverges with one seed", ramped(lambda rate, seed: None if rate > 1e-3 and seed == 2 else 1.0)),
+    ramp_test("both diverge with one seed", ramped(lambda rate, seed: None if seed == 3 else 1.0)),
+    ramp_test("the preset diverges with two", ramped(lambda rate, seed: None if rate == 1e-3 and seed > 2 else 0.5)),
+    ramp_test("the preset diverges", ramped(lambda rate, seed: None if rate == 1e-3 else 0.5)),
+    ramp_test("losses below 0", ramped(lambda rate, seed: -1.0 if rate == 1e-3 else -2.0)),
+    ramp_test("the loss falls nowhere", ramped(lambda rate, seed: 1.0, ramp=[2.0, 2.1] * 150)),
+    ramp_test("it still falls at the end", ramped(lambda rate, seed: 1.0, ramp=curve(100.0, 0.05))),
+    ramp_test("the ramp diverges soon", ramped(lambda rate, seed: 1.0, ramp=[2.0] * 9 + [None] * 291)),
+    ramp_test(
+        "the ramp diverges at once",
+        ramped(lambda rate, seed: 1.0, ramp=[None], outcome="error", kind="nan", error="not finite"),
+    ),
+    ramp_test("the model keeps no loss", ramped(lambda rate, seed: 1.0, ramp=[None] * 300)),
+    ramp_test("the ramp runs out of memory", ramped(lambda rate, seed: 1.0, outcome="oom")),
+    ramp_test(
+        "the optimizer is the code's own",
+        ramped(lambda rate, seed: 1.0, inapplicable={"train.learning_rate": "your code has chosen the optimizer"}),
+    ),
+    ramp_test("no time for the pairs", ramped(lambda rate, seed: 1.0), "--minutes 0.25"),
+    Scenario(
+        "the time ends in the pairs", [f"{RANGE} --minutes 1"], ramped(lambda rate, seed: 0.5),
+        lambda number: 8.0 * number,
+    ),
+    Scenario("a training that crashes twice", [RANGE], dies("crashed", 3, 4, figures=ramped(lambda rate, seed: 1.0))),
+    Scenario(
+        "a training that comes to its time limit", [RANGE],
+        dies("timeout", 5, figures=ramped(lambda rate, seed: 1 + rate)),
+    ),
+    Scenario(
+        "stopped in the pairs", [RANGE, "proof latest"], dies("stopped", 4, figures=ramped(lambda rate, seed: 1.0)),
+        stop_at=4,
+    ),
 )  # fmt: skip
 
 
@@ -609,7 +697,10 @@ def given(of: Any) -> Any:
     return {name: given(value) for name, value in values.items() if value and value != usual[name]}
 
 
-@pytest.mark.parametrize(("name", "scenarios"), [("scaling", SCALING), ("searches", SEARCHES), ("proofs", PROOFS)])
+KINDS = {"scaling": SCALING, "searches": SEARCHES, "proofs": PROOFS, "rates": RATES_TESTED}
+
+
+@pytest.mark.parametrize(("name", "scenarios"), KINDS.items())
 def test_what_is_measured_and_said(
     name: str, scenarios: Sequence[Scenario], carried_out: Callable[[Scenario], str], golden: Golden
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,8 @@ class Planted:
     loss: float = 1.0
     seconds: float = 5.0
     peak_memory_bytes: int | None = None
+    ramp: Sequence[float | None] = ()  # the losses of a ramp of the learning rate, step by step, 100 in a second
+    kind: str = ""  # of the error, if it is not the outcome
     inapplicable: Mapping[str, str] = field(default_factory=dict)
     compute_capability: tuple[int, int] | None = None  # of a GPU that trains
 
@@ -102,12 +104,16 @@ def leave_learnt(run: Run, options: Options, planted: Planted) -> None:
     batch = options.input.batch_size
     writer = EventWriter(run.file("events.jsonl"), run.id)
     writer.emit(replace(started(options, batch), inapplicable=planted.inapplicable))
-    writer.emit(progress(1, 2.5, planted))
+    if options.train.schedule != "ramp":
+        writer.emit(progress(1, 2.5, planted))
+    for step, value in enumerate(planted.ramp, 1):
+        writer.emit(replace(progress(step, 1.0, planted), window_loss=value), t=1000 + step / 100)
     ended = options.train.epochs if planted.outcome == "ok" else 1
     for epoch in range(1, ended + 1):
         now = 2.5 + (planted.loss - 2.5) * epoch / options.train.epochs
         writer.emit(events.EpochEnd(epoch=epoch, step=epoch, metrics={"loss": now / 2, "val_loss": now}, seconds=1.0))
-    error = None if planted.outcome == "ok" else {"kind": planted.outcome, "message": planted.error, "hint": ""}
+    kind = planted.kind or planted.outcome
+    error = None if planted.outcome == "ok" else {"kind": kind, "message": planted.error, "hint": ""}
     summary = events.Summary(outcome=planted.outcome, global_batch_size=batch, error=error)
     writer.emit(events.Finished(outcome=planted.outcome, summary=asdict(summary)))
     writer.close()

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.doors.engine import (
-    PROOF,
     PROOF_LOCK,
     RUNNING,
     SEARCH,
@@ -32,7 +31,6 @@ from tests.doors.engine import (
     Sweep,
     SweepSettings,
     SweepTrial,
-    as_markdown,
     locks,
     part_of_sweep,
     presets,
@@ -201,70 +199,6 @@ def test_a_sweep_goes_on_after_a_restart_of_the_machine(
     assert more["env"][spawn.LOCK], "it holds the lock of the sweep"
 
 
-def test_the_best_setting_is_proved_on_seeds_that_the_search_has_not_used(tmp_path: Path) -> None:
-    data = swept(request_of([RATES], seeds=2, finalists=3), Simulated(loss), tmp_path)
-    sweep = data.sweep
-    assert sweep is not None
-    assert sweep.winner == {"train.learning_rate": 0.003} == data.changes_kept
-    assert sweep.compared == 3
-    searched, proved = ({t.seed for t in sweep.trials if t.part == part} for part in (SEARCH, PROOF))
-    assert (len(searched), len(proved)) == (2, 5)
-    assert not searched & proved
-    order = [t.changes["train.learning_rate"] for t in sweep.trials if t.part == PROOF]
-    assert order[:6] == [0.003, 0.002, 0.001, 0.001, 0.002, 0.003], "in turn"
-    sentences = sweep_record.result(sweep).split("; ")
-    assert sentences[0].startswith("learning_rate=0.003 beats learning_rate=0.002 by ")
-    assert sentences[0].endswith(" % val_loss (5 seeds)")
-    luck = sweep_record.luck(sweep)
-    assert luck == "val_loss of the best setting: in the search 1.21, on fresh seeds 1.2", "the search was not lucky"
-    report = as_markdown(data)
-    assert all(trial.run in report for trial in sweep.trials)
-    assert "learning_rate: 0.003" in (data.preset_after or "")
-
-
-def test_an_option_that_changes_no_digit_is_named_and_nothing_is_proved(tmp_path: Path) -> None:
-    """The proof would train the same again. Next to an option with an effect, it is named and left aside."""
-    data = swept(request_of([RATES]), Simulated(lambda _changes, seed, _epoch: 1 + seed % 7 / 100), tmp_path)
-    nothing = "learning_rate changes nothing: all values gave the same figures, digit for digit"
-    assert (sweep_record.result(data.sweep), data.preset_after) == (nothing, None)
-    assert data.sweep is not None
-    assert {trial.part for trial in data.sweep.trials} == {SEARCH}
-    (tmp_path / "two").mkdir()
-    two = swept(request_of([RATES, "batch_size=32,64"], proof_seeds=3), Simulated(loss), tmp_path / "two").sweep
-    assert two is not None
-    assert two.without_effect == ["input.batch_size"]
-    assert sweep_record.result(two).startswith("batch_size changes nothing: all values gave ")
-    (tmp_path / "beside").mkdir()
-
-    def beside(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
-        last = changes["train.learning_rate"] == 0.003
-        return loss(changes, seed, epoch) + (changes["input.batch_size"] / 1000 if last else 0)
-
-    one = swept(request_of([RATES, "batch_size=32,64"], proof_seeds=3), Simulated(beside), tmp_path / "beside").sweep
-    assert one is not None
-    assert one.without_effect == [], "it changes figures beside one of the rates"
-
-
-def test_a_setting_that_loses_on_fresh_seeds_does_not_win(tmp_path: Path) -> None:
-    def lucky(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
-        return 0.0 if seed == 1 and changes["train.learning_rate"] == 0.001 else loss(changes, seed, epoch)
-
-    data = swept(request_of([RATES]), Simulated(lucky), tmp_path)
-    assert data.sweep is not None
-    assert data.sweep.best == {"train.learning_rate": 0.001}
-    assert data.sweep.winner == {"train.learning_rate": 0.003}
-    assert "beats learning_rate=0.001, the best of the search" in sweep_record.result(data.sweep)
-    assert "the best of 3 is lucky" in sweep_record.luck(data.sweep)
-
-
-def test_a_trial_that_was_killed_is_launched_again_twice(tmp_path: Path) -> None:
-    trainings = Simulated(loss, failing={"002": "killed"})
-    sweep = swept(request_of([RATES], proof_seeds=2), trainings, tmp_path).sweep
-    assert sweep is not None
-    assert [(trial.state, trial.crashes) for trial in sweep.trials[:3]] == [("done", 0), ("failed", 2), ("done", 0)]
-    assert sweep.best == {"train.learning_rate": 0.003}
-
-
 def test_a_diverging_trial_is_no_failure_of_the_sweep(tmp_path: Path) -> None:
     def diverging(changes: Mapping[str, Any], seed: int, epoch: int) -> float | None:
         return None if changes["train.learning_rate"] > 0.0015 else loss(changes, seed, epoch)
@@ -281,15 +215,6 @@ def test_a_diverging_trial_is_no_failure_of_the_sweep(tmp_path: Path) -> None:
         swept(request, broken, tmp_path / "killed")
     assert (data := swept(request, broken, tmp_path / "killed")).sweep is not None
     assert not broken.trained_twice(data.sweep), "it would diverge again"
-
-
-def test_a_wrong_metric_names_the_figures_that_there_are(tmp_path: Path) -> None:
-    request = request_of([RATES])
-    trainings = Simulated(loss)
-    object.__setattr__(request.sweep, "metric", "val_los")
-    with pytest.raises(BaselineFailed, match="their figures of an epoch are val_loss"):
-        swept(request, trainings, tmp_path)
-    assert len(trainings.trained) <= 2, "while the first of them trains"
 
 
 def test_an_option_that_the_code_does_not_read_is_not_swept(tmp_path: Path) -> None:
@@ -397,37 +322,6 @@ def test_random_settings_are_the_same_for_the_same_seed() -> None:
     rates = [each["train.learning_rate"] for each in drawn]
     assert all(1e-4 <= rate <= 1e-1 for rate in rates)
     assert sum(rate < 3e-3 for rate in rates) in range(5, 16), "as many below the geometric middle as above it"
-
-
-SIX = "learning_rate=1e-3,2e-3,3e-3,4e-3,5e-3,6e-3"
-BROKEN = ("001", "002", "003")
-
-
-def held(trainings: Simulated, path: Path, **more: Any) -> str:
-    """The error with which a sweep over six rates ends."""
-    with pytest.raises(BaselineFailed) as fault:
-        swept(request_of([SIX], **more), trainings, path)
-    return str(fault.value)
-
-
-def test_three_failures_with_one_cause_hold_the_sweep_and_a_repaired_one_goes_on(tmp_path: Path) -> None:
-    broken = Simulated(loss, failing=dict.fromkeys(("002", "003", "004", "005", "006"), "no such file"))
-    assert "3 trials in a row failed with one cause: no such file; gputui sweep --resume" in held(broken, tmp_path)
-    assert len(broken.trained) <= 5
-    broken.failing.clear()
-    data = swept(request_of([SIX]), broken, tmp_path)
-    assert data.sweep is not None
-    assert data.sweep.winner == {"train.learning_rate": 0.006}
-
-
-@pytest.mark.parametrize("cause", ["oom", "timeout"])
-def test_settings_that_need_too_much_hold_the_sweep_only_if_all_do(tmp_path: Path, cause: str) -> None:
-    some = Simulated(loss, failing=dict.fromkeys(("002", "003", "004", "005"), cause))
-    (tmp_path / "some").mkdir()
-    data = swept(request_of([SIX]), some, tmp_path / "some")
-    assert data.sweep is not None
-    assert data.sweep.best == {"train.learning_rate": 0.006}
-    assert cause in held(Simulated(loss, failing=dict.fromkeys((*BROKEN, "004"), cause)), tmp_path)
 
 
 def test_halving_trains_no_epoch_twice_and_ends_the_bad_trials_early(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -14,8 +14,6 @@ from tests.doors.engine import (
     PROOF,
     SEARCH,
     BaselineFailed,
-    Look,
-    Problem,
     ProofError,
     QueuedTrainings,
     Record,
@@ -34,48 +32,15 @@ from tests.doors.engine import (
     sweep_record,
     titles,
 )
-from tests.doors.engine import preset_PresetError as PresetError
 from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import runs_runs_folder as runs_folder
 from tests.doors.engine import sweep_record_Axis as Axis
 from tests.support import recorded
 from tests.support.queued import no_runner
-from tests.support.swept import Simulated, Timed, read_back, request_of, swept
+from tests.support.swept import Timed, read_back, request_of, swept
 from tests.sweep.test_sweep import loss
 
 FOUR = "learning_rate=1e-3,2e-3,3e-3,4e-3"
-
-
-def test_more_minutes_go_on_with_the_search_and_keep_the_proof(tmp_path: Path) -> None:
-    """Each training takes 1 min. After 2 of 4 settings only the time of the proof, 6 min, is left."""
-
-    class Seen(Timed):
-        seen: ClassVar[list[object]] = []
-
-        def pass_time(self, record: Record) -> None:
-            sweep = record.sweep
-            assert sweep is not None
-            self.seen.append((sweep.best, sweep.winner, sweep.searched, sweep.proved, sweep.rivals))
-            super().pass_time(record)
-
-    trainings = Seen(loss)
-    first = swept(request_of([FOUR], proof_seeds=3, minutes=8.5), trainings, tmp_path).sweep
-    assert first is not None
-    assert [trial.state for trial in first.trials] == ["done", "done", "not trained", "not trained", *["done"] * 6]
-    assert first.winner == {"train.learning_rate": 0.002}
-    more = request_of([FOUR], proof_seeds=3, minutes=20)
-    trainings.seen.clear()
-    second = swept(more, trainings, tmp_path).sweep
-    assert trainings.seen[0] == (None, None, None, None, []), "what was proved does not count while the search goes on"
-    assert second is not None
-    assert second.settings.minutes == 20, "the record shows the new time"
-    assert second.best == second.winner == {"train.learning_rate": 0.004}
-    assert [trial.state for trial in second.trials[:4]] == ["done"] * 4
-    assert not trainings.trained_twice(second)
-    assert second.trials[:10] == [*first.trials[:2], *second.trials[2:4], *first.trials[4:]], "the proof is kept"
-    assert len({trial.seed for trial in second.trials if trial.part == PROOF}) == 3, "all on the same fresh seeds"
-    assert len(second.rivals) == 3, "the finalist 0.003, and both of the first proof"
-    assert all(len(rival.differences) == 3 for rival in second.rivals)
 
 
 def test_a_trial_that_trains_at_the_end_of_the_time_is_stopped_and_goes_on_with_more(tmp_path: Path) -> None:
@@ -252,33 +217,6 @@ def test_a_trial_is_made_once_with_its_pause_which_moves_on(monkeypatch: pytest.
     assert len(queued) == 3, "it is in the queue"
     of_queue.let_go(trial)
     assert queued == [trial.run] * 3
-
-
-def test_a_setting_that_is_refused_fails_alone_and_a_held_one_ends_the_sweep(tmp_path: Path) -> None:
-    class Refusing(Simulated):
-        def start(self, trial: SweepTrial) -> None:
-            if trial.run.endswith("002"):
-                problems = Problem("--set", None, RATE, "it does not fit"), Problem("p", 7, RATE, "nor here")
-                raise PresetError(problems)
-            super().start(trial)
-
-    sweep = swept(request_of([RATES], proof_seeds=0), Refusing(loss), tmp_path).sweep
-    assert sweep is not None
-    refused = sweep.trials[1]
-    assert (refused.state, refused.cause, refused.ended_t is not None) == ("failed", "preset", True)
-    assert refused.error == f"--set: {RATE}: it does not fit"
-
-    class Held(Simulated):
-        def look(self, trial: SweepTrial) -> Look:
-            return Look("held", error="held by you") if super().look(trial).state == "running" else super().look(trial)
-
-    (tmp_path / "held").mkdir()
-    with pytest.raises(BaselineFailed) as fault:
-        swept(request_of([RATES]), Held(loss), tmp_path / "held")
-    run = read_back(tmp_path / "held").sweep
-    assert run is not None
-    name = run.trials[0].run
-    assert str(fault.value) == f"{name} is held in the queue: held by you; gputui queue release {name}"
 
 
 def test_a_resumed_sweep_has_its_minutes_and_those_that_are_added(home: Path) -> None:

@@ -135,8 +135,7 @@ def _below(trials: list[Entry], record: Record) -> list[Entry]:
 def _row(name: str, trials: list[Entry], record: Record, is_open: bool) -> SweepEntry:
     run = Run(proofs_folder() / name)
     ended, count = _counts(record, trials)
-    preset = record.preset_name or name_of(run)
-    sweep = record.sweep
+    preset, sweep = record.preset_name or name_of(run), record.sweep
     words: list[str] = [f"sweep {ended} of {count}"]
     validation: tuple[str, float | None] = "", None
     if sweep is not None:
@@ -170,7 +169,8 @@ def _row(name: str, trials: list[Entry], record: Record, is_open: bool) -> Sweep
 def _counts(record: Record, trials: Collection[Entry]) -> tuple[int, int]:
     if record.sweep is None:
         return sum(not trial.is_active and trial.state != WAITING for trial in trials), len(trials)
-    return sum(trial.ended_t is not None for trial in record.sweep.trials), len(record.sweep.trials)
+    swept = record.sweep.trials
+    return sum(trial.ended_t is not None and trial.state not in IN_FLIGHT for trial in swept), len(swept)
 
 
 # ---- the metric of each epoch of its trials ---------------------------------------------------------
