@@ -249,8 +249,7 @@ class Run:
 
     def log_tail(self, lines: int = 20) -> list[str]:
         """Return the last `lines` lines of engine.log, from its last 64 kB; empty if it cannot be read."""
-        last = last_lines(self.file("engine.log"), 65536)[-lines:]
-        return [line.decode("utf-8", "replace") for line in last]
+        return [line.decode("utf-8", "replace") for line in last_lines(self.file("engine.log"), 65536)[-lines:]]
 
 
 # ---- whether it is alive, and where ----------------------------------------------------------------
@@ -370,7 +369,8 @@ def signal_process(run: Run, role: str, process: Process, numbers: Sequence[int]
 def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
     """RunError if it runs on another machine; `verb`, such as `stop`, is proposed for that."""
     if now.host:
-        raise RunError(f"{run.name} is running on {now.host}; {verb} it there: gputui {verb} {run.name}")
+        command = "runs rm" if verb == "delete" else verb
+        raise RunError(f"{run.name} is running on {now.host}; {verb} it there: gputui {command} {run.name}")
 
 
 def waiting_error(run: Run, verb: str) -> RunError:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,9 +53,32 @@ class Golden:
         self(name, "\n".join(lines) + "\n")
 
 
+Answer = Callable[[Sequence[str]], Iterable[str]]
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden(bool(request.config.getoption("update_snapshots")))
+
+
+@pytest.fixture
+def played(golden: Golden) -> Callable[[str, Answer], None]:
+    """played(NAME, answer) compares a file of golden/played with what the product says today.
+
+    It has cases with an empty line between two. The lines of a case that begin with `>` are put in, and `answer` gives
+    the others. A case is added by its lines with `>`, and `pytest --snapshot-update` writes the others.
+    """
+
+    def play(name: str, answer: Answer) -> None:
+        cases = re.split(r"\n\n+", (HERE / "golden" / "played" / name).read_text(encoding="utf-8").strip())
+        told = []
+        for case in cases:
+            given = [line for line in case.splitlines() if line[0] in ">#"]
+            words = [line[2:] for line in given if line[0] == ">"]
+            told.append("\n".join([*given, *(f"  {line}".rstrip() for line in answer(words))] if words else given))
+        golden(f"played/{name}", "\n\n".join(told) + "\n")
+
+    return play
 
 
 @pytest.fixture(scope="session")

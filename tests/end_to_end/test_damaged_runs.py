@@ -6,13 +6,12 @@ import functools
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.doors.engine import Entry, EventWriter, Finished, Phase, Run, entries, located_yaml, read_events
+from tests.doors.engine import Entry, Run, entries, located_yaml, read_events
 from tests.doors.engine import event_reading_Tail as Tail
 from tests.doors.tui import LiveScreen, RunsScreen
 from tests.support.damage import BAD, COMMANDS, DEEP_VALUE, FILES, GOOD, home_of_two, judged, kinds, ran, violations
@@ -157,20 +156,3 @@ def _assert_left_out() -> None:
     code, _, err = ran(("diagnose", BAD))
     assert code == 2
     assert "Permission denied" in err
-
-
-def test_a_result_that_could_not_be_written_is_that_of_the_last_event(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    run.file("preset.yaml").write_text("extends: quickstart\n")
-    writer = EventWriter(run.file("events.jsonl"), run.id)
-    writer.emit(Finished(outcome="ok", summary={"outcome": "ok", "steps": 7}))
-    (written,) = (json.loads(line) for line in run.file("events.jsonl").read_text().splitlines())
-    os.utime(run.file("preset.yaml"), (written["t"] + 0.00004,) * 2)  # what the event's date was rounded down by
-    assert (run.result or {}, run.state) == ({"outcome": "ok", "steps": 7}, "ok")
-    writer.emit(Phase(phase="starting"))  # it was resumed
-    assert run.result is None
-    writer.emit(Finished(outcome="oom", summary={"outcome": "oom"}))
-    writer.close()
-    assert run.state == "oom"
-    os.utime(run.file("preset.yaml"), (time.time() + 5,) * 2)  # it was resumed, or goes on with another option
-    assert (run.result, run.state) == (None, "crashed")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +17,6 @@ import pytest
 
 from tests.doors.engine import (
     ENGINE_LOCK,
-    Process,
     Run,
     RunError,
     launch,
@@ -33,11 +27,9 @@ from tests.doors.engine import (
     runs,
 )
 from tests.doors.engine import identity_Place as Place
-from tests.doors.engine import presets_PresetError as PresetError
 from tests.doors.engine import run as control
 from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, until
-from tests.support.recorded import deleted
 from tests.support.standing_in import engines_of, kept, training
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
@@ -73,62 +65,12 @@ def stopped(run: Run) -> None:
 # ---- the lock -----------------------------------------------------------------------------------
 
 
-def test_a_run_lives_as_long_as_its_engine_whatever_its_files_say(stand_in: None) -> None:
-    run = training()
-    before = dict(run.status)
-    for odd in ({}, {"engine_pid": "x"}, {"engine_pid": -1, "engine_start_ticks": 1}, {"engine_start_ticks": 5}):
-        run.file("status.json").write_text(json.dumps({**before, **odd} if odd else {}))
-        assert run.alive("engine")
-        with pytest.raises(RunError, match="cannot be resumed"):
-            resuming.resume(run)
-        with pytest.raises(RunError, match="cannot be deleted"):
-            deleted(run)
-        assert engines_of(run) == [before["engine_pid"]]
-    until(lambda: run.process("engine") == Process.of(before["engine_pid"]))  # it has told it again
-    assert run.state == "running"
-    os.kill(before["engine_pid"], signal.SIGKILL)
-    until(lambda: not run.alive("engine") and not run.alive("trainer"))
-    assert Run(run.path).state == "crashed"
-
-
 def test_the_lock_of_a_deleted_run_is_worth_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     first = locks.take(path)
     path.unlink()
     with first, locks.take(path):
         assert locks.held(path)
-
-
-def test_without_locks_the_processes_are_looked_for(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = training()
-    for reason in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-
-        def no_lock(fd: int, operation: int) -> None:
-            raise OSError(reason, os.strerror(reason))  # noqa: B023
-
-        monkeypatch.setattr(fcntl, "flock", no_lock)
-        assert locks.held(run.file(ENGINE_LOCK)) is None
-    assert run.state == "running"
-    with pytest.raises(RunError, match="it is running"):
-        resuming.resume(run)
-    stopped(run)
-    until(lambda: run.state == "stopped")
-    engine = kept(resuming.resume(run))
-    assert run.state in ("starting", "running")
-    until(lambda: run.status.get("phase") == "training")
-    stopped(run)
-    engine.wait(60)
-
-
-def test_a_run_without_a_status_is_not_about_to_start_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = runs.create("new", presets.resolve("quickstart").to_yaml())
-    assert run.state == "starting"
-    for second in (3600, -3600, 20):  # written by a clock that was ahead, or behind
-        os.utime(run.file("preset.yaml"), (time.time() + second,) * 2)
-        assert run.state == ("crashed" if abs(second) > 15 else "starting")
-    os.utime(run.file("preset.yaml"))
-    run.file(ENGINE_LOCK).touch()
-    assert Run(run.path).state == "crashed"
 
 
 # ---- several at once -----------------------------------------------------------------------------
@@ -168,25 +110,6 @@ def test_of_several_resumes_at_once_one_wins(stand_in: None) -> None:
 # ---- what cannot be resumed loses nothing -------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("schema_version: 1\nrun: {hang_seconds: [1\n", "preset.yaml:"),
-        ("schema_version: 1\ntrain: {epochs: many}\n", r"preset.yaml:2: train.epochs: 'many' does not fit"),
-    ],
-)
-def test_a_run_whose_preset_is_broken_keeps_its_result(text: str, said: str) -> None:
-    run = left(place=Place.here(), phase="ended")
-    run.file("result.json").write_text('{"outcome": "stopped"}')
-    run.file("preset.yaml").write_text(text)
-    before = {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()}
-    if text:
-        with pytest.raises(PresetError, match=said):
-            resuming.resume(run)
-        assert {path.name: path.read_bytes() for path in run.path.iterdir() if path.is_file()} == before
-        assert run.state == "stopped"
-
-
 def test_a_resume_whose_engine_cannot_start_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     run = left(place=Place.here(), phase="ended")
     run.file("result.json").write_text('{"outcome": "stopped"}')
@@ -198,91 +121,7 @@ def test_a_resume_whose_engine_cannot_start_loses_nothing(monkeypatch: pytest.Mo
     assert run.status == before
 
 
-# ---- another machine ----------------------------------------------------------------------------
-
-
-def test_a_run_of_another_machine_runs_there() -> None:
-    run = left()
-    assert (run.state, run.liveness.host) == ("running", "node-b")
-    for verb, act in (("stop", runs.request_stop), ("delete", deleted), ("resume", resuming.resume)):
-        with pytest.raises(RunError, match=f"is running on node-b; {verb} it there"):
-            act(run)
-    assert "running on node-b" in gputui("runs").stdout
-    assert json.loads(gputui("runs", "--json").stdout)["host"] == "node-b"
-
-
-def test_a_heartbeat_that_has_stopped_is_a_crash_and_can_be_resumed(stand_in: None) -> None:
-    run = left(heartbeat=time.time() - 3600)
-    assert run.state == "crashed"
-    engine = kept(resuming.resume(run))
-    assert not run.liveness.host
-    until(lambda: run.state == "running")
-    assert run.status["host"] == Place.here().host
-    stopped(run)
-    engine.wait(60)
-
-
-def test_a_heartbeat_that_goes_on_counts_whatever_the_clocks_say() -> None:
-    a_day = 86_400
-    run = left(heartbeat=time.time() + a_day)
-    assert run.state == "crashed"  # at the first look
-    done = threading.Event()
-
-    def beat() -> None:
-        while not done.wait(0.3):
-            rewritten(run, heartbeat=time.time() + a_day)
-
-    thread = threading.Thread(target=beat)
-    thread.start()
-    try:
-        with pytest.raises(RunError, match="running on node-b"):
-            deleted(run)
-        until(lambda: run.state == "running")
-    finally:
-        done.set()
-        thread.join()
-
-
-def test_a_run_that_ended_on_another_machine_has_ended() -> None:
-    run = left(phase="ended")
-    run.file("result.json").write_text('{"outcome": "ok"}')
-    assert run.state == "ok"
-    deleted(run)
-    assert not run.path.exists()
-    assert runs.all_runs() == []
-
-
 # ---- who gets a signal --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A process of this user that is no engine."""
-    process = subprocess.Popen(["sleep", "600"])
-    yield process
-    process.kill()
-    process.wait()
-
-
-@pytest.mark.parametrize("role", ["engine", "trainer"])
-@pytest.mark.parametrize("locks", [True, False])
-def test_a_process_that_is_not_at_work_for_a_run_gets_no_signal(
-    locks: bool, role: str, bystander: subprocess.Popen[bytes]
-) -> None:
-    run = left(place=Place.here())
-    process = Process.of(bystander.pid)
-    rewritten(run, **process.as_fields(role))
-    if locks:
-        assert run.state == "crashed"
-        with pytest.raises(RunError, match="is not running"):
-            runs.request_stop(run)
-    else:
-        run.file(ENGINE_LOCK).unlink()  # as of a file system without locks: the status alone names the process
-        with pytest.raises(RunError, match="no signal is sent"):
-            runs.request_stop(run)
-    with pytest.raises(RunError, match="does not belong to it: no signal is sent"):
-        runs.signal_process(run, role, process)
-    assert bystander.poll() is None
 
 
 @pytest.mark.needs("root")  # to give a file away
@@ -299,20 +138,6 @@ def test_a_status_of_another_user_sends_no_signal(stand_in: None) -> None:
         runs.signal_process(foreign, "engine", engine)
     assert run.state == "running"
     stopped(run)
-
-
-def test_who_stops_a_copy_of_a_running_run_does_not_stop_the_run(stand_in: None) -> None:
-    run = training()
-    copy = Run(run.path.with_name("copy"))
-    shutil.copytree(run.path, copy.path)
-    assert not copy.alive("engine")
-    with pytest.raises(RunError, match="is not running"):
-        runs.request_stop(copy)
-    assert run.state == "running"
-    stopped(run)
-    until(lambda: not run.alive("trainer"))
-    deleted(copy)
-    assert run.path.is_dir()
 
 
 # ---- private ------------------------------------------------------------------------------------

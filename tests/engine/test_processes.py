@@ -5,25 +5,21 @@ from __future__ import annotations
 import errno
 import fcntl
 import gc
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.doors.engine import (
     ENGINE_LOCK,
-    Liveness,
     Peaks,
     Process,
-    Run,
     RunClock,
     RunError,
     identity,
@@ -188,57 +184,8 @@ def test_a_signal_goes_only_to_the_process_that_ones_own_file_means(
 # ---- What acts on a run from outside -------------------------------------------------------------
 
 
-PERSON = (signal.SIGTERM, stop_signals.BY_PERSON)
-
-
-@pytest.fixture
-def run(home: Path) -> Run:
-    """A run with two processes in its status."""
+def test_one_at_a_time_has_a_run_that_is_not_alive(home: Path) -> None:
     run = recorded.write(home, name="a", seconds=13, gpus=0, outcome=None)
-    status = json.loads(run.file("status.json").read_text())
-    status |= Process(11, 1, None).as_fields("engine") | Process(12, 1, None).as_fields("trainer")
-    run.file("status.json").write_text(json.dumps(status))
-    return run
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """The signals that would have been sent: to which process, which, and the file that must name it."""
-    calls: list[tuple[Any, ...]] = []
-
-    def send(process: Process, numbers: Sequence[int], named_by: Path, is_at_work: Callable[[Process], bool]) -> None:
-        calls.append((process.pid, tuple(numbers), named_by.name, is_at_work))
-
-    monkeypatch.setattr("gputui.engine.system.stop_signals.send", send)
-    return calls
-
-
-def lives(monkeypatch: pytest.MonkeyPatch, **parts: Any) -> None:
-    monkeypatch.setattr(control, "_liveness", lambda folder, status: Liveness(**parts))
-
-
-@pytest.mark.parametrize(
-    ("alive", "numbers", "expected"),
-    [
-        ({"engine": True, "trainer": True}, PERSON, (11, PERSON)),
-        ({"engine": True}, (signal.SIGTERM,), (11, (signal.SIGTERM,))),
-        ({"trainer": True}, PERSON, (12, (signal.SIGTERM,))),  # the engine has been killed; a trainer knows one signal
-    ],
-)
-def test_the_engine_gets_the_signals_of_a_stop_and_the_trainer_only_if_it_is_alone(
-    run: Run,
-    sent: list[tuple[Any, ...]],
-    monkeypatch: pytest.MonkeyPatch,
-    alive: dict[str, bool],
-    numbers: tuple[int, ...],
-    expected: tuple[int, tuple[int, ...]],
-) -> None:
-    lives(monkeypatch, **alive)
-    control.request_stop(run, numbers)
-    assert [call[:3] for call in sent] == [(*expected, "status.json")]
-
-
-def test_one_at_a_time_has_a_run_that_is_not_alive(run: Run) -> None:
     with control.reserved(run, "delete"):
         assert locks.held(run.file(ENGINE_LOCK))
         with pytest.raises(RunError, match="cannot be"), control.reserved(run, "delete"):

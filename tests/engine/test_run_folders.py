@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from tests.doors.engine import (
     EpochEnd,
     Event,
     EventWriter,
-    Liveness,
     MemoryAnswer,
     Notes,
     Run,
@@ -32,7 +30,6 @@ from tests.doors.engine import (
     XlaAnswer,
     code_copy,
     launch,
-    locks,
     path_of,
     presets,
     runs,
@@ -45,7 +42,6 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import events_Best as Best
 from tests.doors.engine import events_Progress as Progress
-from tests.doors.engine import run as run_module
 
 
 @pytest.fixture
@@ -58,44 +54,6 @@ def wrote(run: Run, name: str, content: object) -> None:
 
 
 # ---- state and result ----------------------------------------------------------------------------
-
-
-def test_a_new_run_without_locks_counts_as_starting_for_fifteen_seconds(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(locks, "held", lambda _path: None)
-    created = run.file("preset.yaml").stat().st_mtime
-    now = [created]
-    monkeypatch.setattr(run_module, "time", SimpleNamespace(time=lambda: now[0]))
-    seen = []
-    for age in (-1, 0, 14.9, 15):
-        now[0] = created + age
-        seen.append(run.state)
-    assert seen == ["crashed", "starting", "starting", "crashed"]
-    now[0] = created
-    wrote(run, "status.json", {"phase": "importing"})
-    assert run.state == "crashed", "it has begun"
-
-
-def test_the_last_event_is_the_result_if_it_is_of_the_latest_launch(run: Run) -> None:
-    created = run.file("preset.yaml").stat().st_mtime
-    finished = {"type": "finished", "run": run.id, "outcome": "stopped", "summary": {"steps": 5}}
-    for name, t, after, result in (
-        (EVENTS_FILE, created + 1, "", {"steps": 5, "outcome": "stopped"}),
-        (EVENTS_FILE, created - 1, "", None),
-        (EVENTS_FILE, created + 1, '{"t":%f,"type":"phase","run":"x","phase":"training","detail":""}\n', None),
-        (TELEMETRY_FILE, created + 1, '{"t":%f,"type":"host","run":"x"}\n', {"steps": 5, "outcome": "stopped"}),
-    ):
-        for each in (EVENTS_FILE, TELEMETRY_FILE):
-            run.file(each).unlink(missing_ok=True)
-        more = after % (created + 2) if after else ""
-        wrote(run, name, json.dumps({"t": t} | finished) + "\n" + more)
-        assert run.result == result, (name, t, after)
-        assert run.last_date() == pytest.approx(created + 2 if more else t, abs=1e-3)
-    wrote(run, "result.json", {"outcome": "well"})
-    assert (run.result, run.damage) == (None, ["result.json is damaged, left out"]), "damage is not guessed over"
-    run.file(TELEMETRY_FILE).unlink()
-    assert run.last_date() == 0.0
 
 
 @pytest.mark.parametrize(
@@ -161,54 +119,6 @@ def answer(before: int, number: int = 1, resumes_at: int | None = None) -> Memor
         answer="halve", number=number, option="input.batch_size", before=before, after=before // 2,
         ran_out_after_step=5, resumes_at_step=resumes_at, message="smaller",
     )  # fmt: skip
-
-
-# ---- which end counts ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("trainers", "engines", "result"),
-    [
-        ([(-5, "stopped", 5)], [(1, "crashed", 7)], ("crashed", 7)),
-        ([(3, "stopped", 9)], [(-5, "crashed", 7)], ("stopped", 9)),
-        ([(3, "stopped", 9)], [(2, "oom", 7)], ("stopped", 9)),
-        ([(3, "stopped", 9)], [(3, "error", 7)], ("error", 7)),
-        ([], [(-5, "crashed", 7), (1, "timeout", 8)], ("timeout", 8)),
-        ([(-5, "stopped", 5)], [(-4, "crashed", 7)], None),
-    ],
-)
-def test_without_a_result_the_newest_end_of_the_latest_launch_counts_whoever_has_told_it(
-    run: Run,
-    trainers: Sequence[tuple[float, str, int]],
-    engines: Sequence[tuple[float, str, int]],
-    result: tuple[str, int] | None,
-) -> None:
-    created = run.file("preset.yaml").stat().st_mtime
-    for file, ends in ((EVENTS_FILE, trainers), (TELEMETRY_FILE, engines)):
-        lines = [
-            {"t": created + t, "type": "finished", "run": run.id, "outcome": outcome, "summary": {"steps": steps}}
-            for t, outcome, steps in ends
-        ]
-        run.file(file).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert run.result == (None if result is None else {"outcome": result[0], "steps": result[1]})
-
-
-@pytest.mark.parametrize(
-    ("entry", "state"),
-    [
-        ({"state": "waiting"}, "waiting"), ({"state": "held"}, "waiting"), ({"state": "starting"}, "starting"),
-        ({"state": "running"}, "timeout"), ({"state": "waiting", "kind": "proof"}, "timeout"),
-    ],
-)  # fmt: skip
-def test_the_entry_in_the_queue_decides_the_state_until_the_run_has_begun(
-    run: Run, entry: dict[str, str], state: str
-) -> None:
-    run.file("result.json").write_text('{"outcome": "timeout"}')
-    assert run.state == "timeout"
-    run.queue_file.parent.mkdir()
-    run.queue_file.write_text(json.dumps(entry))
-    assert run.state == state
-    assert [run.state_of(Liveness(engine=True)), run.state_of(Liveness(trainer=True))] == ["running", "stopping"]
 
 
 # ---- what an engine writes of it -----------------------------------------------------------------

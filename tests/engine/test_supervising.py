@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,23 +18,18 @@ from tests.doors.engine import (
     TELEMETRY_FILE,
     Answer,
     Devices,
-    Finished,
     ForkServer,
     Lock,
     Options,
-    Report,
     Run,
     RunClock,
     RunError,
-    Sampler,
     Supervisor,
     Trainer,
     TrainerHeartbeat,
     Warn,
-    checkpoint_files,
     code_copy,
     descendants,
-    ending,
     launch,
     locks,
     oom_answer,
@@ -45,15 +37,12 @@ from tests.doors.engine import (
     places,
     presets,
     read_events,
-    results,
     resuming,
     runs,
     sending,
-    spawn,
     stop_signals,
     supervisor,
 )
-from tests.doors.engine import events_Fault as Fault
 from tests.doors.engine import recovery_record as record
 from tests.support.cases import all_hold
 from tests.support.small_disk import no_writing
@@ -77,27 +66,6 @@ class Process:
 
     def kill(self) -> None:
         self.killed += 1
-
-
-def test_a_trainer_that_is_asked_to_stop_has_half_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "options.json").write_text(options_json.to_json(presets.defaults(["hang_seconds=50"]).options))
-    now, process, (reader, lifeline) = [1000.0], Process(), os.pipe()
-    trainer = Trainer(process, lifeline, -1, TrainerHeartbeat())  # type: ignore[arg-type]
-    engine = Supervisor(Run(tmp_path), trainer, Lock(-1, works=False), RunClock.launched())
-    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
-    for _ in range(2):
-        engine._on_signal(signal.SIGTERM, None)
-    tail: Any = SimpleNamespace(suspended_seconds=0.0, hang=lambda _: "")
-    killed = []
-    for second in (0.0, 29.0, 31.0, 91.0):
-        now[0] = 1000.0 + second
-        engine._enforce(tail)
-        killed.append(process.killed)
-    engine.events.close()
-    os.close(lifeline)
-    with open(reader, "rb") as stream:
-        assert stream.read() == b"stop\n", "asked once"
-    assert (killed, engine.asked_because) == ([0, 0, 1, 1], "stop")
 
 
 # ---- an engine that fails -----------------------------------------------------------------------
@@ -151,80 +119,10 @@ def test_a_run_has_one_engine_at_a_time(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([locks.ENGINE_LOCK, "result.json"])
 
 
-def test_a_result_is_put_aside_beside_the_earlier_ones(tmp_path: Path) -> None:
-    spawn.put_result_aside(tmp_path)
-    for number in (1, 2):
-        (tmp_path / "result.json").write_text(str(number))
-        spawn.put_result_aside(tmp_path)
-    assert [(tmp_path / f"result-{number}.json").read_text() for number in (1, 2)] == ["1", "2"]
-    assert not (tmp_path / "result.json").exists()
-    (tmp_path / "result-1.json").unlink()
-    (tmp_path / "result.json").write_text("3")
-    spawn.put_result_aside(tmp_path)
-    assert [(tmp_path / f"result-{number}.json").read_text() for number in (2, 3)] == ["2", "3"], "none is replaced"
-
-
 # ---- What an engine leaves of a run at its end, and which run a resume takes ---------------------
 
 
 SAMPLER: Any = SimpleNamespace(trainer_memory_share=0.1, driver_errors=lambda _seconds, _gpus: [])
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Supervisor]:
-    """An engine whose trainer has ended with the return code 1."""
-    (tmp_path / "options.json").write_text(options_json.to_json(presets.defaults([]).options))
-    reader, lifeline = os.pipe()
-    process: Any = SimpleNamespace(pid=os.getpid(), returncode=1)
-    trainer = Trainer(process, lifeline, -1, TrainerHeartbeat())
-    made = Supervisor(Run(tmp_path), trainer, Lock(-1, works=False), RunClock.launched())
-    yield made
-    made.events.close()
-    os.close(reader)
-    os.close(lifeline)
-
-
-def told(engine: Supervisor) -> list[tuple[Any, ...]]:
-    engine.events.drain(1.0)
-    words: list[tuple[Any, ...]] = []
-    for event in read_events(engine.run.path, [TELEMETRY_FILE]).events:
-        if isinstance(event, Warn):
-            words.append((event.kind, event.message, event.hint))
-        elif isinstance(event, Fault):
-            words.append(("fault", event.kind, event.message))
-        elif isinstance(event, Finished):
-            words.append(("finished", event.outcome))
-    return words
-
-
-def left(engine: Supervisor, report: Report, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    monkeypatch.setattr(results, "take", lambda _pipe: report)
-    engine._leave_result(SAMPLER, None)
-    return told(engine)
-
-
-MISSING = "the last 3 events of the training are missing: they could not be written to disk when it ended"
-
-
-def test_a_result_that_the_trainer_could_not_write_is_written_for_it(
-    engine: Supervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = '{"t":1.0,"type":"phase","run":"x","phase":"ended","detail":""}'
-    words = left(engine, Report({"outcome": "ok", "steps": 7}, [line], 3), monkeypatch)
-    assert engine.run.result == {"outcome": "ok", "steps": 7}
-    assert words == [("disk", MISSING, "")]
-    assert engine.run.file("events.jsonl").read_text() == line + "\n"
-
-
-def test_a_result_of_the_trainer_is_not_changed(engine: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine.run.file("result.json").write_text('{"outcome": "stopped", "steps": 5}')
-    assert left(engine, Report({"outcome": "ok", "steps": 7}), monkeypatch) == []
-    assert left(engine, Report(), monkeypatch) == []
-    assert engine.run.result == {"outcome": "stopped", "steps": 5}
-    engine.held = True
-    ((kind, message, _),) = left(engine, Report(), monkeypatch)
-    why = "the kernel cannot interrupt its call of the driver"
-    assert (kind, message) == ("held", f"the trainer (pid {os.getpid()}) was killed but does not end: {why}")
 
 
 # ---- the whole work of an engine -----------------------------------------------------------------
@@ -276,13 +174,6 @@ def test_a_run_without_a_checkpoint_is_not_resumed_and_the_reason_counts_the_oth
     with pytest.raises(RunError) as refusal:
         resuming.latest()
     assert str(refusal.value) == f"there is no run to resume: {done}; nor can any of the 1 before it"
-
-
-@pytest.mark.parametrize("outcome", ["stopped", "crashed", "timeout", "oom", "error", "ok"])
-def test_every_outcome_but_a_completed_one_can_be_resumed(outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = ended(outcome)
-    monkeypatch.setattr(checkpoint_files, "whole_step", lambda _folder: 5)
-    assert bool(resuming.why_not(run)) is (outcome == "ok")
 
 
 def test_a_run_with_the_same_name_and_options_is_taken_whatever_its_code_and_an_unset_seed(
@@ -345,19 +236,6 @@ def chosen(found: Answer | str | None) -> Answer:
     return found
 
 
-def test_parts_are_halved_until_each_is_one_sample_of_a_replicas_batch(tmp_path: Path) -> None:
-    run, options = made_of_answer(tmp_path / "run")
-    seen: list[tuple[int, int]] = []
-    while isinstance(found := oom_answer(run, options, len(seen)), Answer):
-        options = record(run, options, found)
-        seen.append((found.before, found.after))
-    assert seen == [(1, 2), (2, 4), (4, 8), (8, 16), (16, 32)]
-    assert found == "each sample is a part of its own already"
-    assert presets.resolve(str(run.file("preset.yaml"))).options.train.micro_batches == 32
-    uneven, options = made_of_answer(tmp_path / "uneven", "micro_batches=5", global_batch_size=7, replicas=1)
-    assert chosen(oom_answer(uneven, options, 0)).after == 7
-
-
 def test_a_training_that_goes_on_with_another_option_keeps_the_gpus_of_its_start(tmp_path: Path) -> None:
     run, options = made_of_answer(tmp_path / "run", "visible=free:1")
     leased = replace(options, device=replace(options.device, visible=["GPU-1"]))
@@ -382,20 +260,6 @@ def test_a_disk_that_refuses_the_change_ends_the_run_as_out_of_memory_with_what_
     assert told.message == f"run.on_oom=halve ends here: {run.file('preset.yaml')} cannot be written: File too large"
     supervisor.asked_because = "timeout"
     assert not supervisor._starts_again(), "a run whose time is over does not begin again"
-
-
-@pytest.mark.parametrize(("kills", "outcome"), [(3, "crashed"), (4, "oom")])
-def test_a_killed_trainer_ran_out_of_memory_only_if_the_kernel_has_killed_since_its_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, outcome: str
-) -> None:
-    run, _ = made_of_answer(tmp_path / "run")
-    monkeypatch.setattr(ending, "kernel_oom_kills", lambda: 3)
-    supervisor = supervised(run)
-    supervisor.trainer.returncode = -signal.SIGKILL
-    monkeypatch.setattr(ending, "kernel_oom_kills", lambda: kills)
-    supervisor._leave_result(Sampler(supervisor.events, os.getpid(), 1), None)
-    supervisor.events.close()
-    assert (run.result or {})["outcome"] == outcome
 
 
 def test_where_smaller_batches_cannot_help_it_says_why(tmp_path: Path) -> None:
