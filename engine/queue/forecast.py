@@ -201,15 +201,14 @@ class FairShare:
         if not self._released >= frozenset(free):
             self._released_at = time.monotonic()
         self._released = frozenset(free)
-        if self._ours is not None and not number:
-            waiting = records.before(self._ours, self._others, self._held)
-            return next((each.user for each in waiting if each.devices > len(free)), "")
-        if self._ours is None or time.monotonic() - self._released_at >= TURN_SECONDS:
+        if self._ours is None or (number and time.monotonic() - self._released_at >= TURN_SECONDS):
             return ""
-        first = records.before(self._ours, self._others, self._held)
-        return next((each.user for each in first if each.devices <= len(free) < each.devices + number), "")
+        count = sum((name == CPU) == self._ours.on_cpu for name in free)
+        others = records.before(self._ours, self._others, self._held)
+        first = (each for each in others if count < each.devices + number and (each.devices <= count or not number))
+        return next((each.user for each in first), "")
 
-    def to_give_way(self, running: Sequence[Entry], seen: Sequence[Device], free: int) -> dict[str, str]:
+    def to_give_way(self, running: Sequence[Entry], seen: Sequence[Device], free: Collection[str]) -> dict[str, str]:
         """Return why runs, by id, are to stop: a foreign process is on the GPU, or a user with fewer devices has waited
         for 10 s and `free` are too few. Only runs with run.give_way that have run for 30 s stop.
         """
@@ -218,11 +217,11 @@ class FairShare:
                 and now - (entry.started_at or 0.0) >= LEAST_RUNNING_SECONDS]  # fmt: skip
         asked = {entry.run: why for entry in able if (why := _strangers(entry, seen))}
         for ticket in self._others:
-            is_waiting = now - ticket.since >= ASKED_AFTER_SECONDS and free < ticket.devices
+            given, chosen = sum((name == CPU) == ticket.on_cpu for name in free), list[Entry]()
+            is_waiting = now - ticket.since >= ASKED_AFTER_SECONDS and given < ticket.devices
             if not is_waiting or self._held[ticket.user] >= self._held[self._me]:
                 continue
             fitting = [entry for entry in able if ticket.on_cpu == (CPU in entry.devices)]
-            given, chosen = free, []
             for entry in sorted(fitting, key=lambda entry: -entry.place):
                 together = [other for other in running if set(other.devices) & set(entry.devices)]
                 if given < ticket.devices and entry not in chosen and all(other in fitting for other in together):

@@ -166,7 +166,7 @@ def why_busy(entry: Entry, devices: Collection[Device], kept: Collection[str]) -
     for device in devices:
         if device.name in kept:
             words.append(f"{device} is kept for a run before it")
-        elif why := why_not(entry, device):
+        elif why := why_not(replace(entry, anyway=False), device):
             words.append(why if device.gpu is None else f"{device}: {why}")
     return "; ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
 

@@ -256,7 +256,7 @@ class Runner:
                 displaced = f"; it ran out of memory before, as {entry.displaced_by}" if entry.displaced_by else ""
                 self._why[entry.run] = why and why + displaced
         running = [entry for entry in self._entries if entry.state == "running"]
-        for name, why in self._fair_share.to_give_way(running, seen, len(free)).items():
+        for name, why in self._fair_share.to_give_way(running, seen, free).items():
             print(f"{time.strftime('%F %T')} {name} gives way: {why}", flush=True)
             entry_changes.ask_to_yield(name)
 

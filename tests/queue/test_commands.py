@@ -14,7 +14,6 @@ import pytest
 
 from tests.doors.engine import (
     NOT_FREE,
-    REFUSED,
     Limits,
     Proof,
     ProofError,
@@ -38,7 +37,7 @@ from tests.doors.engine import queue_start as start
 from tests.doors.tui import WRONG, queue
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
-from tests.support.queued import Said, Trainings, add, entry_file, no_runner, states, waiting
+from tests.support.queued import Said, Trainings, add, entry_file, no_runner, waiting
 
 
 def test_the_commands_say_what_is_done_and_what_to_do(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,28 +186,6 @@ def test_the_gpus_are_shown_with_what_the_queue_starts_next(
     assert capsys.readouterr().out.splitlines()[1].endswith(any_one.name)
 
 
-def test_the_runner_follows_measurements_as_it_follows_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is refused has failed with the reason, one that dies has crashed, and what waits for it then starts."""
-    no_runner(monkeypatch)
-    refused, dies = queued(), queued()
-    last = waiting(visible="none")
-    add(last, after=dies)
-    assert len({refused.id, dies.id, last.id}) == 3, "the queue names both by their ids"
-    trainings = Trainings((Device(),), refused={refused.id: REFUSED})
-    runner = trainings.runner()
-    runner.tick()
-    runner.tick()
-    assert (refused.state, refused.record.error) == ("failed", "the run could not be started")
-    runner.tick()
-    assert trainings.alive == [dies.id]
-    assert states() == {dies.id: "running", last.id: "waiting"}
-    trainings.end(dies.id, None)
-    for _ in range(3):
-        runner.tick()
-    assert dies.state == "crashed"
-    assert trainings.alive == [last.id]
-
-
 def test_a_queued_sweep_waits_for_its_turn_and_leaves_its_device_to_its_trials(
     said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,23 +210,6 @@ def test_a_queued_sweep_waits_for_its_turn_and_leaves_its_device_to_its_trials(
         runner.tick()
     assert trainings.alive == [sweep.id, trial.id], "before the run that was queued after the sweep"
     assert "--queue measures nothing now" in said("sweep", *over, "--queue", "--json", code=WRONG)
-
-
-def test_with_anyway_the_queue_does_not_wait_for_others_on_the_cpu(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    no_runner(monkeypatch)
-    patient = waiting(visible="none")
-    add(patient)
-    run = said("--preset", "quickstart", "--queue", "--anyway").splitlines()[0]
-    proof = said("ab", *CHANGE, "--queue", "--anyway").splitlines()[0]
-    trainings = Trainings((Device(holder="used by root's quickstart"),))
-    runner = trainings.runner()
-    for _ in range(3):
-        runner.tick()
-    assert trainings.alive == [run], "one after the other"
-    trainings.end(run)
-    for _ in range(3):
-        runner.tick()
-    assert trainings.alive == [proof]
 
 
 def ended_search(**changes: Any) -> Proof:

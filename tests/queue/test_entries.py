@@ -33,7 +33,6 @@ from tests.doors.engine import (
     adding,
     checks,
     entries,
-    entry_changes,
     gpu_use,
     launch,
     locks,
@@ -125,29 +124,6 @@ def change(name: str, **fields: object) -> Entry:
     with entries.locked():
         entries.write(replace(entry, **fields))  # type: ignore[arg-type]
     return entry
-
-
-def test_an_entry_that_has_begun_is_neither_moved_held_nor_taken_out() -> None:
-    a, *_ = three()
-    change(a, state="running")
-    name = Run(runs.runs_folder() / a).name
-    for act in (lambda: entry_changes.move(a, "up"), lambda: entry_changes.hold(a), lambda: entry_changes.remove(a)):
-        with pytest.raises(RunError, match=f"^{name} has begun; gputui stop {name} stops it$"):
-            act()
-    for act in (lambda: entry_changes.hold("gone"), lambda: entry_changes.release("gone"),
-                lambda: entry_changes.remove("gone")):  # fmt: skip
-        with pytest.raises(RunError, match=r"^gone is not in the queue; gputui queue lists what is$"):
-            act()
-
-
-def test_a_damaged_entry_and_one_whose_folder_is_gone_are_taken_out_for_good() -> None:
-    a, b, _ = three()
-    entries.file_of(a).write_text("{")
-    assert entry_changes.remove(a) is None
-    Run(runs.runs_folder() / b).file("preset.yaml").unlink()
-    assert entry_changes.remove(b) is None
-    assert len(order()) == 1
-    assert not list(entries.queue_folder().glob(f".{a}*"))
 
 
 def test_what_cannot_be_queued_leaves_no_folder_and_changes_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

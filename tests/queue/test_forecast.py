@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -15,20 +13,14 @@ from tests.doors.engine import (
     Begun,
     EventWriter,
     Expected,
-    Limits,
     Run,
-    adding,
-    entries,
     events,
     gpu_use,
     queue_devices,
     records,
     runs,
     start_times,
-    titles,
 )
-from tests.doors.engine import proof_request as request
-from tests.doors.engine import queue_devices_Device as Device
 from tests.doors.tui import tui_cli as cli
 from tests.support.queued import Trainings, add, no_runner, waiting
 
@@ -138,48 +130,11 @@ def progress(run: Run, left: float) -> None:
     writer.close()
 
 
-def ended(name: str, seconds: float, outcome: events.Outcome = "ok", **changes: Any) -> Run:
-    """A run that has ended after so many seconds; `changes` are its options that differ from the preset's."""
-    origin = titles.record(name, "", {f"train.{key}": (0, value) for key, value in changes.items()})
-    run = runs.create(name, "schema: 1\n", more={titles.FILE: origin})
-    run.file("result.json").write_text(json.dumps(asdict(events.Summary(outcome=outcome, seconds=seconds))))
-    return run
-
-
 def shown(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, float | None]]:
     capsys.readouterr()
     assert cli.run(("queue", "--json")) == 0
     rows = map(json.loads, capsys.readouterr().out.splitlines())
     return {row["run"]: (row["when"], row["starts_in_seconds"]) for row in rows if row["place"]}
-
-
-def test_a_run_without_progress_ends_when_earlier_ones_did(capsys: pytest.CaptureFixture[str]) -> None:
-    ended("fast", 900.0, epochs=50)
-    ended("fast", 100.0, seed=7)  # a seed changes no duration
-    trainings, made = Trainings([Device()]), [waiting("fast", visible="none") for _ in range(2)]
-    add(*made)
-    trainings.runner().tick()
-    with entries.locked():
-        entries.write(replace(entries.all_entries()[0], started_at=time.time() - 40))
-    when, seconds = shown(capsys)[made[1].id]
-    assert seconds == pytest.approx(60, abs=5), when
-    assert cli.run(("queue", "pause")) == 0
-    assert shown(capsys)[made[1].id] == ("", None)
-
-
-def test_a_measurement_takes_its_time_limit_and_an_interrupted_run_what_it_had_left(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    first, interrupted = waiting("a", visible="none"), waiting("b", visible="none")
-    add(first, interrupted)
-    progress(interrupted, 70.0)
-    asked = request.of_preset("tune", "quickstart", [], search=Limits(minutes=20))
-    searched, last = adding.queue_proof(asked), waiting("c", visible="none")
-    add(last)
-    Trainings([Device()]).runner().tick()
-    progress(first, 10.0)
-    times = shown(capsys)
-    assert [times[name][1] for name in (interrupted.id, searched.run, last.id)] == [10, 80, 1280]
 
 
 def test_a_run_that_was_not_queued_counts_if_it_is_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
