@@ -195,8 +195,11 @@ class Played:
     def do_damage(self, name: str) -> None:
         entries.file_of(self.id(name)).write_text("{")
 
-    def do_delete(self, name: str) -> None:
-        shutil.rmtree(runs.runs_folder() / self.id(name))
+    def do_delete(self, name: str, *files: str) -> None:
+        folder = runs.runs_folder() / self.id(name)
+        shutil.rmtree(folder)
+        if files:
+            folder.mkdir()
 
     def do_starting(self, name: str) -> None:
         """A runner was killed while it started it."""
