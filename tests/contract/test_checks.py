@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -13,19 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.contract.conftest import HERE, Golden
-from tests.doors.engine import Finding, Interpreter, checks, interpreter, presets, supported_versions
+from tests.doors.engine import Finding, checks, presets
 from tests.support.cases import all_hold
-from tests.support.checked import named
+from tests.support.checked import install, named, sites
 
 FILE = "answers/checks.txt"
 PROGRAMS = Path(__file__).parents[1] / "support/programs"
 CIFAR10 = "keras/datasets/cifar-10-batches-py-target.tar.gz"
-PYTHON = "/opt/gputui/bin/python"
 NOW = 1_796_120_000.0
-USUAL = {"tensorflow": "2.21.0", "keras": "3.12.0", "nvidia-cudnn-cu12": "9.24.0.43", "pip": "25.0"}
-CUDA = "('is_cuda_build', True), ('cuda_version', '12.5.1'), ('cudnn_version', '9')"
-BUILDS = {"cuda": CUDA, "cpu": "('is_cuda_build', False)", "rocm": "('is_cuda_build', False), ('is_rocm_build', True)"}
-CHIPS = "['sm_60', 'sm_70', 'sm_80', 'sm_89', 'compute_90']"
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +35,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).touch()
     for folder in ("one/cats", "one/.thumbnails", "two/cats", "two/dogs", "three/a", "three/b", "three/c"):
         Path(folder).mkdir(parents=True)
-    for build, facts in BUILDS.items():
-        told = Path("site", build, "tensorflow/python/platform/build_info.py")
-        told.parent.mkdir(parents=True)
-        told.write_text(f"build_info = OrderedDict([{facts}, ('cuda_compute_capabilities', {CHIPS})])")
+    sites(Path("site"))
     Path("keras/datasets").mkdir(parents=True)
     for image in ("two/cats/1.png", "two/dogs/2.JPG", "three/a/1.png", "three/b/1.txt", "three/c/1.png", CIFAR10):
         Path(image).touch()
@@ -52,23 +43,11 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(time, "time", lambda: NOW)
     monkeypatch.setenv("KERAS_HOME", "keras")
-    monkeypatch.setattr(sys, "executable", PYTHON)
-
-
-def install(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The packages that a question names (`cudnn=9.5 build=cpu`), others as usual, for gputui's own Python."""
-    given = dict(word.split("=", 1) for word in words.split() if re.match("[a-z]+=", word))
-    monkeypatch.setattr(supported_versions, "HAS_CUDA", given.pop("processor", "") != "arm")
-    site = str(Path("site", given.pop("build", "cuda")).absolute())
-    given = {name.replace("cudnn", "nvidia-cudnn-cu12"): version for name, version in given.items()}
-    packages = {name: version for name, version in (USUAL | given).items() if version != "none"}
-    own = Interpreter(PYTHON, (3, 12, 1), packages, dict.fromkeys([*packages, "numpy"], site), ())
-    monkeypatch.setattr(interpreter, "own", lambda: own)
 
 
 def checked(words: str, settings: str) -> list[Finding]:
     with pytest.MonkeyPatch.context() as patched:
-        install(words, patched)
+        install(words, Path("site"), patched)
         preset = presets.defaults(["drop_remainder=true", *settings.split()])
         return checks.of_preset(preset, named(words, patched))
 

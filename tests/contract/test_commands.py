@@ -42,6 +42,10 @@ class Session:
     folder: Path
     clock: list[float]  # the time now
 
+    def files(self) -> Iterator[tuple[Path, int]]:
+        """All, in the user's folder and at home, with the time of their change."""
+        yield from ((path, path.stat().st_mtime_ns) for path in sorted(self.folder.rglob("*")))
+
 
 @pytest.fixture
 def session(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, not_at_utc: None) -> Session:
@@ -78,7 +82,9 @@ def told(words: str, session: Session, capsys: pytest.CaptureFixture[str]) -> It
     """
     session.clock[0] += 60.0
     capsys.readouterr()
+    before = list(session.files())
     code = cli.run(shlex.split(words))
+    assert code != 2 or " rm " in words or list(session.files()) == before, f"{words}: refused, and has changed files"
     out, err = capsys.readouterr()
     if out.startswith("schema_version:"):
         usual = [*presets.resolve("quickstart").to_yaml().splitlines(), *presets.defaults().to_yaml().splitlines()]

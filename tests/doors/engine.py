@@ -1,4 +1,4 @@
-from gputui.engine import __version__, checks, diagnosis, plan, presets, runs, units
+from gputui.engine import __version__, checks, diagnosis, doctor, plan, presets, runs, units
 from gputui.engine.checks import gpu_checks
 from gputui.engine.compare import comparison
 from gputui.engine.compare.comparison import LineUp, caveats, line_up, compare, Comparison as comparison_Comparison
@@ -10,7 +10,7 @@ from gputui.engine.diagnosis.measurements import Measurements
 from gputui.engine.diagnosis.rules import symptoms
 from gputui.engine.runs.events import Remedy
 from gputui.engine.diagnosis.verdict import ORDER, of_run as verdict_of_run, remedies as verdict_remedies
-from gputui.engine.doctor import gpu_findings, host_findings, libraries, tensorflow_check
+from gputui.engine.doctor import gpu_findings, host_findings, libraries, no_gpu, tensorflow_check
 from gputui.engine.doctor.nvml_query import ExaminedGpu, NvmlAnswers
 from gputui.engine.entry import EntryFault, examine
 from gputui.engine.export import export_folder, own_code, script
@@ -57,7 +57,7 @@ from gputui.engine.options import (
     BY_KEY, GROUPS, OPTIONS, OptionInfo, Options, SCHEMA_VERSION, gpu_choice, input, options_json, resolve_key,
 )
 from gputui.engine.options.catalogue import About, Group, catalogue
-from gputui.engine.options.own_code import BATCHED
+from gputui.engine.options.own_code import BATCHED, OWN_CODE_LABELS, Handed, obstacle
 from gputui.engine.options.synonyms import keys_of, option_meant
 from gputui.engine.options.validation import MisfitsError, validated
 from gputui.engine.prepare import manifest, request as prepare_request, preparing
@@ -137,7 +137,7 @@ from gputui.engine.system.run_clock import RunClock, VARIABLE as run_clock_VARIA
 from gputui.engine.telemetry import chips, resource_limits, sampler
 from gputui.engine.telemetry.gpu_totals import GpuTotals
 from gputui.engine.telemetry.host import Children, Host
-from gputui.engine.telemetry.nvml import connection, gpm_nvlink, queries
+from gputui.engine.telemetry.nvml import connection, gpm_nvlink, queries, reasons
 from gputui.engine.telemetry.nvml.gpm_nvlink import GPM_SHARES
 from gputui.engine.telemetry.nvml.queries import NOT_AVAILABLE, PCIE, QUESTIONS
 from gputui.engine.telemetry.nvml.reasons import NvmlUnavailable, Reason

@@ -1,8 +1,7 @@
-"""The command line: which words do not go together, what reaches a command, and its exit code."""
+"""The command line: what reaches a command, and its exit code."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,102 +17,7 @@ from tests.doors.tui import FollowOptions, code_of, measuring
 from tests.doors.tui import tui_cli as cli
 from tests.doors.tui import tui_cli as command_line
 from tests.support import recorded
-from tests.support.cases import all_hold
 from tests.support.recorded_proof import trials, write_proof
-
-# ---- what is refused ------------------------------------------------------------------------------
-
-
-# Of each kind of combination one: the words of the command, and what its message names.
-REFUSED = """\
---set xla=true: name a preset
---resume-if-any: name a preset
---preset quickstart --dry-run --detach: --dry-run
---preset quickstart --json --detach: --json
-resume r1 --json --detach: --detach
---preset quickstart --code new: --code=new
---preset quickstart --queue --wait: --queue
---preset quickstart --after r1: --after
---preset quickstart --worker 1: --cluster
---resume-if-any quickstart: --resume-if-any
---preset quickstart quickstart: name one preset
-quickstart --cluster a:1: --cluster
---json runs: 'runs'
-history r1 --csv --jsonl: --csv
-queue service --install --remove: --install
-runs --tag a rm: 'rm'
-queue --json pause: --json
-resume: --latest
-resume latest --latest: --latest
-resume r1 --queue --wait: --queue
-resume r1 --after r2: --after
-watch RUN --replay=nan: --replay
-logs -n -1: -n
-compare RUN --pin RUN: --pin
-compare RUN: two or more runs
-compare RUN --baseline RUN: the baseline
-tag RUN -d a b: no tag a or b
-follow RUN --detach: --detach
-diagnose RUN --preset quickstart: name a run
-diagnose RUN --set xla=true: --set
-diagnose RUN --minutes 3: --minutes
-diagnose RUN --profile: --profile
-diagnose RUN --repeats 3: --repeats
-ab --preset quickstart --set xla=true --queue --json: --queue
-ab --preset quickstart --set xla=true --repeats 2: --repeats
-tune --preset quickstart --minutes nan: --minutes
-scaling: scaling --preset NAME
-scaling --resume --replicas 1,2: --resume
-scaling --resume: no measurement
-scaling --preset quickstart --copies 2 --keep global: --copies
-scaling --preset quickstart -o a.yaml: -o
-scaling --preset quickstart --copies 2 -o a.yaml: -o
-scaling --preset quickstart --replicas 2,1025: --replicas
-sweep --resume --seeds 2: --minutes
-sweep --resume: no sweep
-tune --resume --queue --after RUN: no search
-tune --resume --only xla: --minutes
-tune --preset quickstart --ramp-steps 9: --ramp-steps
-tune --preset quickstart --dry-run -o a.yaml: -o
-tune --preset quickstart --learning-rate-test --largest-batch 4: --largest-batch
-tune --preset quickstart --learning-rate-test --rates 1e-6: --rates
-proof --markdown: name a proof
-proof rm -o a.yaml a: --yes
-proof a --yes: rm
-proof a --json --stop: --json
-prepare --preset quickstart -o ready --size 0x24: --size
-doctor --python=: --python
-lease 0 true: 1@A100
-lease 1: name the program
-serve --port 1023: --port
-runns: the command runs
-train quickstart: --preset quickstart
-mine.py: workload: {entry: "mine.py:build"}
-slow: gputui slow.yml
-quickstat: the preset quickstart
-run:nobody: no such run"""
-
-
-def test_what_does_not_go_together_is_refused_with_what_to_give(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13)
-    (tmp_path / "mine.py").touch()
-    (tmp_path / "slow.yml").write_text("train: {epochs: 2}\n")
-    (tmp_path / "dir.yml").mkdir()
-    before = sorted(home.rglob("*"))
-    with all_hold() as cases:
-        for line in REFUSED.splitlines():
-            words, named = re.split(r": ", line, maxsplit=1)
-            with cases.case(words):
-                capsys.readouterr()
-                code = command_line.run([run.id if word == "RUN" else word for word in words.split()])
-                out, err = capsys.readouterr()
-                assert (code, out, named in err) == (2, "", True), err
-    assert sorted(home.rglob("*")) == before
-    assert list(tmp_path.glob("*.yaml")) == []
-
 
 # ---- what reaches a measurement ------------------------------------------------------------------
 
@@ -157,62 +61,6 @@ def test_a_measurement_is_requested_with_what_is_given(
     assert "\n".join(lines) == snapshot
 
 
-# ---- what is not there, and what is there already ------------------------------------------------
-
-
-LONG = "20260101-000000-a-preset-with-a-long-name-indeed"
-
-
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command."""
-    capsys.readouterr()
-    code = cli.run(words)
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
-# ---- lists in a pipe --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (("history", LONG), "out.csv"),
-        (("history", LONG, "--tensorboard"), "folder"),
-        (("diagnose", "--preset", "quickstart", "--apply"), "out.yaml"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
-)
-def test_no_output_is_written_over_a_file_that_is_there(
-    words: tuple[str, ...], name: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recorded.write(home, name=LONG)
-    there = tmp_path / name
-    kept = there / "kept" if name == "folder" else there
-    kept.parent.mkdir(exist_ok=True)
-    kept.write_text("kept")
-    code, out, err = told(capsys, *words, "-o", str(there))
-    kind = "folder" if name == "folder" else "file"
-    assert err == f"{there} exists, and is not overwritten; name another {kind}, or remove it first\n"
-    assert (code, out) == (2, "")
-    assert kept.read_text() == "kept"
-
-
-def test_data_that_is_not_there_is_told_before_anything_is_started(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    preset = tmp_path / "mine.yaml"
-    preset.write_text("workload:\n  data: 'tfrecord:no/*.rec'\n")
-    code, _, err = told(capsys, "presets", "check", str(preset))
-    assert code == 2
-    assert "error: workload.data: no file matches" in err
-    for words in (("--preset", str(preset)), ("ab", "--preset", str(preset), "--set", "xla=true")):
-        code, out, err = told(capsys, *words)
-        assert (code, out) == (2, "")
-        assert "workload.data: " in err
-    assert not home.exists()
-
-
 # ---- exit codes ----------------------------------------------------------------------------------
 
 
@@ -243,13 +91,6 @@ def test_the_exit_code_says_if_the_run_can_be_resumed(
 Printed = pytest.CaptureFixture[str]
 
 
-def printed(capsys: Printed, *words: str) -> tuple[int, str, str]:
-    """The exit code of a command, and what it prints on stdout and on stderr."""
-    capsys.readouterr()
-    code = cli.run(words)
-    return code, *capsys.readouterr()
-
-
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The states and runs that a screen would open with. The terminal is there unless `instead` is refused."""
@@ -270,14 +111,6 @@ def test_a_run_opens_the_form_with_its_options(home: Path, opened: list[Any], mo
     ((state, more),) = opened
     assert (state.path, more, state.unsaved()) == (run.file("preset.yaml"), {}, ["train.epochs"])
     assert state.preset.options.input.batch_size == 512
-
-
-def test_without_a_terminal_the_command_that_trains_is_named(capsys: Printed, tmp_path: Path) -> None:
-    preset = tmp_path / "my own.yaml"
-    preset.write_text("train: {epochs: 2}\n")
-    code, out, err = printed(capsys, str(preset))
-    assert (code, out) == (2, "")
-    assert err.endswith(f"(ssh -t gives one); gputui --preset '{preset}' trains without one\n")
 
 
 # ---- measurements --------------------------------------------------------------------------------

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.doors.engine import runs
-from tests.support.cases import all_hold
 from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import gputui, happened
-from tests.support.machines import NO_FABRIC_MANAGER, machine, put, tensorflow, whole
+from tests.support.machines import NO_FABRIC_MANAGER, machine, put, whole
 
 GIB = 1024**3
 Found = list[dict[str, str]]
@@ -181,31 +180,6 @@ def test_the_deep_look_compares_tensorflow_with_the_driver(box: Machine) -> None
     assert code == 1
     assert any("can be imported" in finding["what"] for finding in found)
     assert of(found, "the driver shows 2 GPU(s), but TensorFlow sees 0")["level"] == "error"
-
-
-SEEN = (
-    ("gpus=2", None, 2, "ok", "the same 2 GPU(s)"),
-    ("gpus=2", None, 0, "error", "sees 0: CUDA sees no device"),
-    ("gpus=2", "1", 1, "note", "CUDA_VISIBLE_DEVICES is '1'"),
-    ("gpus=2", "GPU-0000-", 0, "error", "CUDA_VISIBLE_DEVICES=GPU-0000- shows no GPU"),
-    ("gpus=1 mig=2", None, 1, "note", "with MIG it uses one instance"),
-    ("gpus=1 mig=2", "MIG-0000-101", 0, "error", "TensorFlow sees 0"),
-)
-
-
-def test_the_deep_look_tells_which_gpus_tensorflow_sees(
-    nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    silent = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # as users set it, which must not hide the reason
-    with all_hold() as cases:
-        for number, (words, chosen, sees, level, says) in enumerate(SEEN):
-            with cases.case((words, chosen, sees)):
-                more = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
-                environment = whole(nvml, tmp_path / f"machine{number}", words, gpus=1)
-                code, found = asked("--deep", **environment, **tensorflow(tmp_path, str(sees)), **more, **silent)
-                assert of(found, says)["level"] == level
-                assert code == (1 if level == "error" else 0)
 
 
 # ---- the host and what is installed -----------------------------------------------------------

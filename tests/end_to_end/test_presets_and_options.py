@@ -1,10 +1,9 @@
-"""Commands about presets and options, the first files, what a shell completes, and odd input."""
+"""What a shell completes, and odd input."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -17,33 +16,13 @@ from click.shell_completion import ShellComplete
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.doors.engine import OPTIONS, Machine, Run, presets, this_machine, titles
+from tests.doors.engine import Run, titles
 from tests.doors.tui import INFO, Bash, glyphs, show
 from tests.doors.tui import cli_cli as commands
 from tests.doors.tui import tui_cli as cli
 from tests.support.damage import ran, wrong_in
 from tests.support.front_door import gputui
 from tests.support.odd_presets import KEYS, MUTATED, VALUES, names_its_place
-
-
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    capsys.readouterr()
-    assert cli.run(words) == 0
-    return capsys.readouterr().out
-
-
-# ---- options ----------------------------------------------------------------------------------
-
-
-def test_a_group_or_any_word_finds_its_options(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(capsys, "options", "input").splitlines()[1:]
-    assert [line.split()[0] for line in lines] == [info.key for info in OPTIONS if info.group == "input"]
-    assert "train.clip_norm" in printed(capsys, "options", "clip", "gradient")
-    assert cli.run(["options", "batch_sice"]) == 2
-    assert "did you mean batch_size?" in capsys.readouterr().err
-    assert cli.run(["options", "zzzz"]) == 2
-    assert "gputui options lists them all" in capsys.readouterr().err
-
 
 # ---- completion -------------------------------------------------------------------------------
 
@@ -59,79 +38,6 @@ def test_help_and_completion_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-# ---- commands about presets ----------------------------------------------------------------------
-
-
-Printed = pytest.CaptureFixture[str]
-
-
-def answered(capsys: Printed, *words: str) -> tuple[int, str, str]:
-    """The exit code of a command, and what it prints on stdout and on stderr."""
-    capsys.readouterr()
-    code = cli.run(words)
-    return code, *capsys.readouterr()
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, on a machine without a GPU."""
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(this_machine, "read", lambda: Machine((), "no NVIDIA driver", 8, 2**34))
-    return folder
-
-
-def test_presets_are_listed_with_their_owner_and_what_is_wrong_with_them(here: Path, capsys: Printed) -> None:
-    own = presets.user_folder()
-    own.mkdir(parents=True)
-    (own / "mine.yaml").write_text("description: 'it is\n\n  mine'\ntrain: {epochs: 2}\n")
-    (own / "broken.yaml").write_text("train: {epochs: many}\n")
-    (here / "near.yaml").write_text("train: {epochs: 2}\n")
-    (here / "other.yaml").write_text("services: {a: 1}\n")
-    (here / "odd.yml").write_text("- a\n")
-    code, out, err = answered(capsys, "presets")
-    rows = [re.split(r"  +", line.rstrip()) for line in out.splitlines()]
-    named = {row[0]: row[1:] for row in rows}
-    assert (code, err) == (0, "")
-    assert named["mine"] == ["yours", "it is mine"]
-    assert named["broken"][0] == "yours"
-    assert named["broken"][1].startswith(f"cannot be used: {own}/broken.yaml:1: train.epochs: 'many' does not fit")
-    assert named["./near.yaml"] == ["in this folder"]
-    assert named["quickstart"] == [presets.resolve("quickstart").description]
-    shipped = {path.stem for path in presets.SHIPPED.glob("*.yaml")}
-    assert set(named) == {*shipped, "mine", "broken", "./near.yaml"}
-    assert answered(capsys, "presets", "list") == (code, out, err)
-    listed = {
-        row["name"]: row for row in map(json.loads, answered(capsys, "presets", "list", "--json")[1].splitlines())
-    }
-    assert set(listed) == set(named)
-    assert (listed["mine"]["owner"], listed["quickstart"]["owner"], listed["mine"]["error"]) == (
-        "yours",
-        "gputui",
-        None,
-    )
-    assert listed["broken"]["error"] in listed["broken"]["description"]
-
-
-def test_checked_presets_are_good_or_have_their_problems_with_the_place(here: Path, capsys: Printed) -> None:
-    (here / "good.yaml").write_text("train: {epochs: 2}\n")
-    (here / "noted.yaml").write_text("device: {memory_limit_mb: 64}\ntrain:\n  steps_per_epoch: 5\n")
-    (here / "wrong.yaml").write_text("train:\n  optimizer: adam\n  momentum: 0.9\n")
-    (here / "broken.yaml").write_text("train: {epochs: many}\n")
-    code, out, err = answered(capsys, "presets", "check", "good.yaml", "noted.yaml", "./broken.yaml", "wrong.yaml")
-    assert (code, out) == (2, "good.yaml: good\nnoted.yaml: good, 1 remark(s)\n")
-    does_nothing = "device.memory_limit_mb: does nothing without a GPU; training continues without it"
-    takes_none = "train.momentum, train.optimizer: adam takes no momentum; set train.optimizer to sgd or rmsprop, or"
-    assert err.splitlines() == [
-        f"noted.yaml:1: note: {does_nothing}",
-        "broken.yaml:1: train.epochs: 'many' does not fit: give a whole number from 1 to 1,000,000",
-        f"wrong.yaml:3: error: {takes_none} train.momentum=0",
-    ]
-    assert answered(capsys, "presets", "check", "good.yaml") == (0, "good.yaml: good\n", "")
-    assert answered(capsys, "presets", "check", "wrong.yaml", "good.yaml")[:2] == (2, "good.yaml: good\n")
 
 
 # ---- what a shell proposes -----------------------------------------------------------------------

@@ -53,4 +53,7 @@ def test_a_long_training_without_a_checkpoint_is_told_with_its_time_before_it_st
     assert "about 1.7 h" in warned("epochs=1000")[0], "the epochs of a resumed run are those of all its sittings"
     run.file("result-1.json").unlink()
     assert not warned("epochs=1000", "max_minutes=5")
+    run.file("status.json").write_text('{"host": "other"}')
+    assert "about" not in warned("epochs=1000")[0], "nor one of another machine"
+    run.file("status.json").unlink()
     assert "about" not in warned("epochs=1000", "batch_size=64")[0], "a run of other settings tells nothing"

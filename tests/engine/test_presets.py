@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.doors.engine import OPTIONS, YamlFault, located_yaml, places, presets, runs
+from tests.doors.engine import YamlFault, located_yaml, places, presets, runs
 from tests.doors.engine import presets_PresetError as PresetError
 from tests.doors.tui import tui_cli as cli
-from tests.support.cases import all_hold
-from tests.support.odd_presets import Broken, all_broken
-
-BROKEN = all_broken()[::3]
 
 
 def problem(place: Path | str, *settings: str) -> str:
@@ -130,46 +126,11 @@ def test_a_resolved_preset_written_out_resolves_to_the_same(tmp_path: Path) -> N
     assert again.description == first.description
 
 
-@pytest.mark.parametrize(
-    ("setting", "key", "value"),
-    [
-        ("batch_size=256", "input.batch_size", 256), ("learning_rate=1e-3", "train.learning_rate", 0.001),
-        ("cache=off", "input.cache", "off"), ("xla=on", "compile.xla", True), ("seed=null", "train.seed", None),
-        ("seed=", "train.seed", None), ("shape=[8, 8, 1]", "workload.shape", [8, 8, 1]),
-        ("visible=0,1", "device.visible", [0, 1]), ("visible=GPU-7,MIG-8", "device.visible", ["GPU-7", "MIG-8"]),
-        ("devices=2, 0", "strategy.devices", [2, 0]), ("augment= blur , flip", "input.augment", ["blur", "flip"]),
-        ("args=", "workload.args", {}), ("data=npz: /a.npz", "workload.data", "npz:/a.npz"),
-        ("data=npz:/a/b=c.npz", "workload.data", "npz:/a/b=c.npz"),
-    ],
-)  # fmt: skip
-def test_a_setting_is_read_like_yaml(setting: str, key: str, value: object) -> None:
-    assert presets.defaults([setting]).changed().get(key, _default(key)) == value
-
-
-def _default(key: str) -> object:
-    return next(info.default for info in OPTIONS if info.key == key)
-
-
 def test_the_last_of_two_settings_wins() -> None:
     assert presets.defaults(["epochs=3", "train.epochs=4"]).options.train.epochs == 4
 
 
-@pytest.mark.parametrize(("version", "shown"), [("true", "true"), ("2", "2"), ("'1'", "'1'")])
-def test_a_version_that_is_not_read_is_named(version: str, shown: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "mine.yaml", f"train: {{epochs: 2}}\nschema_version: {version}\n")
-    assert problem(path) == f"{path}:2: schema_version: this gputui reads version 1, not {shown}"
-
-
 # ---- what is said when it is wrong ------------------------------------------------------------
-
-
-def test_extends_in_a_circle_is_told_with_the_way(tmp_path: Path) -> None:
-    a = write(tmp_path / "a.yaml", "extends: b.yaml\n")
-    write(tmp_path / "b.yaml", "extends: c.yaml\n")
-    write(tmp_path / "c.yaml", "extends: a.yaml\n")
-    told = problem(a)
-    assert told.startswith(f"{a}:1: extends: ")
-    assert "a.yaml -> b.yaml -> c.yaml" in told
 
 
 def test_a_users_preset_may_extend_the_shipped_one_of_its_name() -> None:
@@ -183,46 +144,6 @@ def test_a_very_long_chain_of_extends_is_refused(tmp_path: Path) -> None:
     for number in range(400):
         write(tmp_path / f"p{number}.yaml", f"extends: p{number + 1}.yaml\n")
     assert ":1: extends: " in problem(tmp_path / "p0.yaml")
-
-
-@pytest.mark.parametrize(
-    ("setting", "part"),
-    [
-        ("epochs", "give KEY=VALUE"), ("epoch=3", "did you mean epochs?"),
-        ("epochs=many", "train.epochs: 'many' does not fit: give a whole number"),
-        ("epochs=" + "9" * 5000, "train.epochs: "), ("input=3", "unknown option"),
-    ],
-)  # fmt: skip
-def test_a_wrong_setting_is_told_as_what_was_given(setting: str, part: str) -> None:
-    told = problem("quickstart", setting)
-    assert told.startswith("--set " + setting[:20])
-    assert part in told
-    assert len(told) < 400
-
-
-def test_a_broken_preset_is_told_in_a_line_for_each_of_its_faults_with_its_place(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    home.write_text("a file: nothing can be launched below it")
-    monkeypatch.chdir(tmp_path)
-    with all_hold() as cases:
-        for broken in BROKEN:
-            with cases.case(broken.name):
-                Path("broken.yaml").write_bytes(broken.content)
-                code = cli.run(["--preset", "broken.yaml"])
-                told = capsys.readouterr()
-                _is_well_told(broken, code, told.out, told.err)
-
-
-def _is_well_told(broken: Broken, code: int, out: str, err: str) -> None:
-    assert code == 2, err
-    assert out == ""
-    assert "Traceback" not in err
-    faults = [line for line in err.splitlines() if line.startswith(("broken.yaml:", "and "))]
-    assert 1 <= err.count("\n") <= max(2, len(faults)) <= 6, err
-    assert err.startswith(f"broken.yaml:{max(1, broken.line)}: {broken.key}"), err
-    assert all(c.isprintable() or c == "\n" for c in err)
-    assert len(err) < 700
 
 
 # ---- The parser of YAML in C, and the one in Python for what it refuses --------------------------

@@ -76,6 +76,12 @@ def test_any_change_survives(file: Path) -> None:
         assert comment in file.read_text()
 
 
+def test_another_folder_of_own_code_is_written(file: Path) -> None:
+    file.write_text(LAID_OUT + "workload: {folder: /elsewhere}\n")
+    saving.save(changed(presets.resolve(str(file)), {"workload.folder": str(file.parent)}), file)
+    assert presets.resolve(str(file)).options.workload.folder == str(file.parent)
+
+
 def test_a_deleted_preset_is_brought_back_and_overwrites_nothing(tmp_path: Path) -> None:
     path, link = tmp_path / "mine.yaml", tmp_path / "link.yaml"
     path.write_bytes(b"\xef\xbb\xbf# mine\r\ntrain: {epochs: 3}\r\n")

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import Finding, Gpu, GpuProcess, Machine, MigInstance
+from tests.doors.engine import (
+    Finding,
+    Gpu,
+    GpuProcess,
+    Interpreter,
+    Machine,
+    MigInstance,
+    interpreter,
+    supported_versions,
+)
 
 GB = 1024**3
 MEMORY_BYTES = 128 * GB
@@ -74,3 +86,39 @@ def named(words: str, monkeypatch: pytest.MonkeyPatch) -> Machine:
     facts = {key: getattr(found, key) for key in ("missing", "fault")} | driver
     here = Machine.here(found.gpus, found.no_gpu_reason, **facts)
     return replace(here, cpus=16, memory_bytes=MEMORY_BYTES)
+
+
+# ---- software ------------------------------------------------------------------------------------
+
+PYTHON_THAT_TRAINS = "/opt/gputui/bin/python"
+USUAL = {"tensorflow": "2.21.0", "keras": "3.12.0", "nvidia-cudnn-cu12": "9.24.0.43", "pip": "25.0"}
+CUDA = "('is_cuda_build', True), ('cuda_version', '12.5.1'), ('cudnn_version', '9')"
+BUILDS = {"cuda": CUDA, "cpu": "('is_cuda_build', False)", "rocm": "('is_cuda_build', False), ('is_rocm_build', True)"}
+CHIPS = "['sm_60', 'sm_70', 'sm_80', 'sm_89', 'compute_90']"
+
+
+def sites(folder: Path) -> None:
+    """A folder of packages for each of BUILDS, with how its TensorFlow was built."""
+    for build, facts in BUILDS.items():
+        told = folder / build / "tensorflow/python/platform/build_info.py"
+        told.parent.mkdir(parents=True)
+        told.write_text(f"build_info = OrderedDict([{facts}, ('cuda_compute_capabilities', {CHIPS})])")
+        compiler = folder / build / "nvidia/cuda_nvcc"
+        for name in ("bin/ptxas", "nvvm/libdevice/libdevice.10.bc"):
+            (compiler / name).parent.mkdir(parents=True)
+            (compiler / name).touch()
+
+
+def install(words: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages that a question names (`cudnn=9.5 build=cpu`), others as usual, for gputui's own Python."""
+    names = ("tensorflow", "keras", "cudnn", "build", "processor", "tensorflow-cpu", "numpy")
+    words_of = (word.split("=", 1) for word in words.split() if re.match("[a-z-]+=", word))
+    given = {name: version for name, version in words_of if name in names}
+    monkeypatch.setattr(supported_versions, "HAS_CUDA", given.pop("processor", "") != "arm")
+    site = str((folder / given.pop("build", "cuda")).absolute())
+    given = {name.replace("cudnn", "nvidia-cudnn-cu12"): version for name, version in given.items()}
+    packages = {name: version for name, version in (USUAL | given).items() if version != "none"}
+    places = dict.fromkeys([*packages, "numpy"], site)
+    monkeypatch.setattr(sys, "executable", PYTHON_THAT_TRAINS)
+    own = Interpreter(PYTHON_THAT_TRAINS, (3, 12, 1), packages, places, ())
+    monkeypatch.setattr(interpreter, "own", lambda: own)

@@ -14,7 +14,6 @@ from click.shell_completion import ShellComplete
 from tests.doors.engine import RunError, this_machine
 from tests.doors.tui import Acts, errors
 from tests.doors.tui import tui_cli as cli
-from tests.support.cases import all_hold
 from tests.support.form_pilot import NO_GPU
 
 MINE = "description: of this folder\ninput: {batch_size: 48}\n"
@@ -27,46 +26,6 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(this_machine, "read", lambda: NO_GPU)
     Path("mine.yaml").write_text(MINE)
-    Path("runs.yaml").write_text(MINE)
-    Path("broken.yaml").write_text("input: {batch_size: many}\n")
-    Path("seven.yaml").write_text("".join(f"wrong{number}: 1\n" for number in range(7)))
-
-
-@pytest.mark.usefixtures("_in_a_folder")
-def test_a_word_is_a_command_or_a_preset_or_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    no_screen = "the screen needs a terminal (ssh -t gives one); gputui --preset {} trains without one\n"
-    with all_hold() as cases:
-        for words, told in (
-            ("mine.yaml", no_screen.format("mine.yaml")),
-            ("./mine.yaml", no_screen.format("./mine.yaml")),
-            ("quickstart --set xla=true", no_screen.format("quickstart")),
-            ("quickstrt", "there is no command or preset 'quickstrt'; did you mean the preset quickstart?\n"),
-            ("rusn", "there is no command or preset 'rusn'; did you mean the command runs?\n"),
-            ("train quickstart", "there is no command 'train': gputui --preset quickstart trains a preset; gputui a"),
-            ("run", "there is no command 'run': gputui --preset NAME trains a preset; gputui alone"),
-            ("mine", "there is no command or preset 'mine', but there is a file: gputui mine.yaml\n"),
-            ("no.yaml", "no.yaml: no such file"),
-            ("broken.yaml", "broken.yaml:1: input.batch_size: 'many' does not fit"),
-            ("quickstart --set xla=maybe", "--set xla=maybe: compile.xla: 'maybe' does not fit"),
-            (
-                "--preset quickstart --set strategy.kind=multi_worker",
-                "--set strategy.kind=multi_worker: nothing names the machines to train on\n",
-            ),
-            ("--preset quickstart --set kind=multi_worker", "--set kind=multi_worker: strategy.kind: nothing names"),
-            ("--json quickstart", "--json, --detach and --dry-run need no screen"),
-            ("--set xla=true runs", "--preset and what belongs to it do not go with the command 'runs'"),
-        ):
-            with cases.case(words):
-                assert cli.run(words.split()) == 2
-                assert capsys.readouterr().err.startswith(told)
-        with cases.case("several faults"):
-            assert cli.run(["seven.yaml"]) == 2
-            lines = capsys.readouterr().err.splitlines()
-            assert [line.split(":")[1] for line in lines[:5]] == ["1", "2", "3", "4", "5"]
-            assert lines[5:] == ["and 2 more; gputui presets check FILE shows all"]
-        with cases.case("a name that is both"):
-            assert cli.run(["runs"]) == 0
-            assert "No runs so far" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("_in_a_folder")
