@@ -314,6 +314,34 @@ def test_the_charts_of_compared_runs(golden: Golden) -> None:
     golden("drawing/compared.txt", "".join(parts))
 
 
+def compared_run(home: Path, name: str, told: Told) -> engine.Run:
+    """A recorded run with these fields in its result, and in the event with which it began to train."""
+    settings, outcome = tuple(told.get("settings", ())), told.get("outcome", "ok")
+    run = recorded.write(home, name=name, gpus=0, seconds=14, outcome=outcome, settings=settings)
+    lines = [json.loads(line) for line in run.file("events.jsonl").read_text().splitlines()]
+    lines = [event | told.get("started", {}) if event["type"] == "started" else event for event in lines]
+    run.file("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in lines))
+    if outcome is not None:
+        speed = {"outcome": outcome, "samples_per_second": told.get("speed", 1000.0), "metrics": {"loss": 0.5}}
+        run.file("result.json").write_text(json.dumps(speed | told.get("result", {})))
+    return run
+
+
+def test_comparisons(home: Path, golden: Golden) -> None:
+    parts = list[str]()
+    for number, (name, (told, _)) in enumerate(Script("comparisons.txt").blocks.items()):
+        runs = [compared_run(home, f"{number}-{letter}", one) for letter, one in zip("abcd", told, strict=False)]
+        found = engine.compare(engine.LineUp(tuple(runs)))
+        whole, brief = (tui.comparison.remarks(found, width) for width in (0, 78))
+        speeds = tui.comparison.speeds(found, [f"r{at}" for at in range(len(runs))])
+        less = ", ".join(row.label for row in found.figures if row.more_is_better is False)
+        parts += [f"---- {name}; of {less} less is better\n"]
+        parts += [f"{' | '.join(cells).rstrip(' |')}\n" for cells in tui.comparison.table_rows(found)[2:]]
+        parts += [f"- {line}\n" for line in [*whole, *(f"in brief: {line}" for line in brief if line not in whole)][1:]]
+        parts += [text(tui.table_rows(speeds, 70, RICH))] if speeds and any("speed" in one for one in told) else []
+    golden("drawing/comparisons.txt", "".join(parts))
+
+
 # ---- logs -------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from gputui.tui.commands.shared_options import FollowOptions
 from gputui.tui.commands.stopping import AGAIN_SECONDS, code_of
 from gputui.tui.commands.train import LineView
 from gputui.tui.drawing import charts, gpu_details, proof as drawing_proof, rate, sweep as drawing_sweep, tune
+from gputui.tui.drawing.interval_bar import table_rows
 from gputui.tui.drawing.live import head, layout, phases
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
 from gputui.tui.drawing.plot import cursor

@@ -27,8 +27,8 @@ def remarks(comparison: Comparison, brief: int = 0) -> list[str]:
     if has_noise(comparison):
         more = ""
         if brief and len(comparison.over_seeds) == 1:
-            group = comparison.over_seeds[0]
-            more = f"; over {len(group.places)} seeds {_mean_and_spread(_deciding(group)[0])}"
+            figure = _deciding(comparison.over_seeds[0])[0]
+            more = f"; over {sum(value is not None for value in figure.values)} seeds {_mean_and_spread(figure)}"
         lines.append(WITHIN + more if len(WITHIN + more) <= brief else WITHIN)
     if any(why for row in comparison.options for why in row.no_effect):
         lines.append(NO_EFFECT)
