@@ -9,9 +9,10 @@ from __future__ import annotations
 import difflib
 import json
 import os
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ import pytest
 from tests.contract.conftest import HERE, Golden
 from tests.contract.test_screens import arrived
 from tests.doors import engine, tui
-from tests.doors.tui import PLAIN, RICH
+from tests.doors.tui import PLAIN, RICH, Waiting
 from tests.support import recorded
 from tests.support.form_pilot import LARGE, SMALL
 from tests.support.recorded import BEGAN, GIB
@@ -169,18 +170,20 @@ def test_the_cards_of_gpus(golden: Golden, not_at_utc: None) -> None:
 
 
 def test_the_devices_of_a_run(golden: Golden, not_at_utc: None) -> None:
-    parts = []
+    parts, usual = list[str](), ""
     for name, (told, _) in Script("devices.txt").blocks.items():
         now = played(at(0.0, "phase", phase="training"), *told)
         drawn = [tui.card(gpu, now.elapsed, 60, 1 if now.gpus[1:] else 8, RICH, True) for gpu in now.gpus]
         drawn += [[tui.gpu_details.host_line(now, width, RICH, alone)] for width, alone in ((110, False), (60, True))]
         if not now.gpus:
-            drawn += [tui.gpu_details.no_gpu(now, width) for width in (60, 24)] + [
-                tui.gpu_details.host(now, 80, 4, RICH)
-            ]
+            drawn += [tui.gpu_details.no_gpu(now, width) for width in (60, 24)]
+            drawn += [tui.gpu_details.host(now, 80, 4, RICH)]
         charted = [*tui.charts.plots(now), *(tui.charts.of_machine(now, 1, tui.Charts()) if now.gpus[1:] else ())]
         drawn += [[tui.title(plot, 70, RICH)] for plot in charted if "GPU" in plot.title and plot.title[-1] in "yr"]
-        parts += [f"---- {name}: {tui.kinds(now.gpus, now.outcome is not None).plain}\n", *map(text, drawn)]
+        parts += [f"---- {name}: {tui.kinds(now.gpus, now.outcome is not None).plain}\n"]
+        shown = "".join(map(text, drawn))
+        parts += [differing(shown, usual if len(now.gpus) == 1 else "")]
+        usual = usual or shown
     golden("drawing/devices.txt", "".join(parts))
 
 
@@ -258,6 +261,8 @@ MOVES: dict[str, Any] = {
     "the mouse leaves": lambda view: view.hover(None),
     "a range is dragged": lambda view: view.__dict__.update(dragged=(0.7 * view.whole[1], 0.5 * view.whole[1])),
     "and selected": lambda view: [view.__dict__.update(dragged=None), view.select(0.7 * view.whole[1], -5.0)],
+    "closer at the begin": lambda view: [view.place(view.whole[0]), view.zoom(0.5)],
+    "closer at the end": lambda view: [view.place(view.whole[1]), view.zoom(0.5)],
     "as close as possible": lambda view: [view.zoom(0.5, 0.4 * view.whole[1]) for _ in range(20)],
     "farther than all": lambda view: [view.zoom(2.0) for _ in range(20)],
     "at the resume": lambda view: view.place(0.657 * view.whole[1]),
@@ -284,15 +289,76 @@ def test_charts_their_cursor_and_their_visible_part(golden: Golden) -> None:
             view.suit(tui.charts.on_one_axis(now, drawn))
             move(view)
             plots = tui.charts.on_one_axis(now, drawn, view.window)
-            rows = [tui.charts.row(now, plots, view, 110, RICH, "0")]
+            rows = [tui.charts.row(now, plots, view, 110, RICH, "0", alone) for alone in (False, True)]
             if view.cursor is not None:
                 near = (view.visible.high - view.visible.low) / 60
                 rows += [row for plot in plots[:2] for row in tui.cursor.rows(plot, view.cursor, near, 110, RICH)]
             low, high = view.window or view.whole
             parts += [f"---- {x_axis}, {name}: {low:.4g} to {high:.4g}, {view.closer:.4g} times\n", text(rows)]
-        table = tui.cursor.table(tui.charts.on_one_axis(now, drawn, (0.37 * view.whole[1], 0.45 * view.whole[1]))[1])
+        table = tui.cursor.table(tui.charts.on_one_axis(now, drawn, (0.42 * view.whole[1], 0.44 * view.whole[1]))[1])
         parts += [f"---- {x_axis}, the values\n{table.expandtabs(12)}\n"]
+    for name in ("NEAR", "FEW STEPS"):  # phases that are near each other; at its last step while it goes on
+        now = played(*Script("runs.txt").named[name])
+        for x_axis in ("auto", "step"):
+            plot = tui.charts.on_one_axis(now, tui.Charts(x_axis))[1]
+            parts += [f"---- {name.lower()}, {x_axis}\n", text(tui.draw(plot, 60, 6, RICH)[0])]
     golden("drawing/charts.txt", "".join(parts))
+
+
+ENDS = (0.0, 0.4, 5.0, 61.0, 3_700.0, 200_000.0)
+RANGES = ((0, 1), (0, 0), (5, 5), (-3, 7), (0.001, 0.0034), (9_990, 10_010), (1e5, 3e6), (-2e9, 5e9), (1e-8, 1e4))
+
+
+def test_the_axes_of_a_chart(golden: Golden) -> None:
+    """Labels of the horizontal axis by its unit and end, and of the vertical by the values and the height."""
+    parts = list[str]()
+    for unit, end, final in product(("time", "step", "epoch", "samples"), ENDS, (False, True)):
+        line = tui.series_Line(array("d", [0.0, end]), array("d", [0.0, 1.0]))
+        plot = tui.Plot("", "", (tui.Curve("", line),), x_unit=unit, x_end=end, final=final)
+        parts += [f"{unit:<8}{end:<9g}{'ended' if final else '':<6}{text(tui.draw(plot, 70, 5, RICH)[0][-1:])}"]
+    for (low, high), tall, logarithmic, bounds in product(RANGES, (5, 9, 16), (False, True), ("free", "zero")):
+        if low >= 0 and (bounds == "free" or not logarithmic):
+            curve = tui.Curve("", tui.series_Line(array("d", [0.0, 9.0]), array("d", [low, high])))
+            plot = tui.Plot("", "", (curve,), bounds, x_end=9.0, logarithmic=logarithmic)
+            rows = tui.draw(plot, 30, tall, RICH)[0][1 : tall - (tall > 4)]
+            labels = " ".join(row[0][0].strip() or "." for row in reversed(rows))
+            parts += [f"{low:g} to {high:g}, {bounds}{', log' * logarithmic}, {tall} rows: {labels}\n"]
+    golden("drawing/axes.txt", "".join(parts))
+
+
+# The numbers of charts and GPUs, and the rows for which messages, the summary, the head and the error ask.
+DEMANDS = ((6, 0, 0, 0, 3, 0), (6, 0, 2, 0, 4, 0), (9, 1, 0, 0, 3, 0), (9, 2, 4, 5, 5, 4), (9, 8, 0, 3, 5, 0),
+           (9, 8, 12, 6, 5, 6), (5, 0, 9, 3, 3, 9), (0, 1, 0, 0, 3, 0))  # fmt: skip
+SIZES = ((60, 12), (78, 22), (95, 30), (96, 29), (118, 38), (198, 58))
+
+
+def test_how_the_live_view_divides_the_screen(golden: Golden) -> None:
+    parts = list[str]()
+    for demand, (width, height) in product(DEMANDS, SIZES):
+        for zoom in ("", *(("gpus", "charts", "log", "messages") if (width, demand) == (118, DEMANDS[3]) else ())):
+            found = tui.layout.share_out(width, height, tui.layout.Demand(*demand), zoom)
+            shown = {name: value for name, value in vars(found).items() if value}
+            cards = shown.pop("cards")
+            told = ", ".join(f"{name} {number}" for name, number in shown.items())
+            parts += [f"{demand} {width}x{height} {zoom}: {told}; {cards.columns} cards of {cards.tall}"]
+            parts += [f"{', all' * cards.all_of_it}, below {cards.detail}\n"]
+    golden("drawing/layouts.txt", "".join(parts))
+
+
+QUEUED = {
+    "the second": Waiting("r4 cnn", 2, needs="1 GPU", since=BEGAN, count=3, when="in about 4:10", why="GPU 0 is used"),
+    "after another": Waiting("r4 cnn", 1, after="r3 mlp", since=BEGAN + 99.0, why="waits for r3 mlp \x1b to end " * 3),
+    "held": Waiting("r4 cnn", 1, held=True, since=BEGAN, when="soon", why="by ann"),
+    "of Slurm": Waiting("r4 cnn", None, since=BEGAN, why="held by Slurm", held=True),
+}
+
+
+def test_a_run_in_the_queue(golden: Golden) -> None:
+    parts = list[str]()
+    for (name, waiting), is_new in product(QUEUED.items(), (True, False)):
+        rows = tui.phases.waiting_rows(waiting, BEGAN + 75.0, 60, is_new)
+        parts += [f"---- {name}, {'new' if is_new else 'begun before'}\n", text(row for row in rows if row)]
+    golden("drawing/queued.txt", "".join(parts))
 
 
 def test_the_charts_of_compared_runs(golden: Golden) -> None:

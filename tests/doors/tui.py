@@ -21,6 +21,7 @@ from gputui.tui.drawing.live import head, layout, phases
 from gputui.tui.drawing.log_rows import judged, only, rows, wrapped
 from gputui.tui.drawing.plot import cursor
 from gputui.tui.drawing.plot.canvas import draw, title
+from gputui.tui.drawing.plot.curves import Curve, Plot
 from gputui.tui.drawing.plot.viewport import Viewport
 from gputui.tui.drawing.rows import length, plain
 from gputui.tui.form.form_state import FormState, INFO, to_text, to_value
