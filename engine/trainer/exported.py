@@ -137,8 +137,8 @@ def counted(data: tf.data.Dataset) -> int:
 
 
 def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:
-    """Return the number of batches of a Dataset that your code has batched. Below 0 if it is unknown. `count` is the
-    number if your code has given it. `needed`: the batches are counted if necessary.
+    """Return the batches of your batched Dataset; below 0: unknown. If it has no cardinality, they are computed from
+    `count`, the samples if your code gives them, else counted by a pass over the data if `needed`.
     """
     batches = length(data, needed and not count)
     if batches < 0 and count:

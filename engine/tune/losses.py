@@ -177,7 +177,7 @@ class Losses:
 
 
 def margin(loss: float, fall: float | None) -> float:
-    """Return by how much a loss must be higher to be clearly worse: near 0 or early, a share of it means nothing."""
+    """Return how much higher is clearly worse: 5 % of `loss`, within 1 to 10 % of its `fall` in training if known."""
     if fall is None or fall <= 0:
         return WORSE * abs(loss)
     return min(max(WORSE * abs(loss), LEAST_OF_FALL * fall), MOST_OF_FALL * fall)

@@ -300,7 +300,7 @@ class Screening:
     def _trial(
         self, candidate: Candidate, preset: Preset, judge: Judge | None = None, seconds: float | None = None
     ) -> Trial:
-        """Without `judge` only a candidate without a successful trial may end early, and none if the waits count."""
+        """Measure it; without `judge`, what never succeeded ends early if slower. Raises OutOfTime and Stopped."""
         measured = with_changes(preset, ONE_BATCH) if candidate.without_input else preset
         may_end = bool(candidate.tried) and not candidate.good and not self._waits_count_of(candidate)
         if judge is None and may_end and seconds is None:

@@ -117,7 +117,7 @@ class State:
         return {_HOST: _Json(lambda: read_random_states(generators), write)} if self._of_user else {}
 
     def _workers(self) -> dict[str, Any]:
-        """The state of each worker that differs from worker to worker, if several machines train."""
+        """The part of a checkpoint, by name, that saves and restores `of_workers`; empty if one machine trains."""
         if self.of_workers is None:
             return {}
 

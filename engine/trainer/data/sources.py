@@ -337,7 +337,7 @@ def record_stream(paths: list[str], options: Options) -> tf.data.Dataset:
 
 
 def record_sample(record: Any, options: Options) -> Batch:
-    """Return a serialised Example (`record`) as (input of workload.shape, label as int32)."""
+    """An Example (`record`) as (input of workload.shape, label as int32); a label outside classes is an error."""
     workload = options.workload
     shape: tuple[int, ...] = tuple(workload.shape)
     stored = tf.io.FixedLenFeature([], tf.string)

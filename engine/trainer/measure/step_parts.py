@@ -209,7 +209,7 @@ class StepParts:
 
 
 class SampledParts(StepParts):
-    """The parts on a GPU, where one execution is measured a few executions after each pulse."""
+    """On a GPU: one execution soon after each report (a pulse) is measured, and its wait counts for all others."""
 
     samples = True
 

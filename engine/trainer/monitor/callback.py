@@ -149,7 +149,7 @@ class Life:
 
 
 class Fit:
-    """Knows whether a fit still runs, by its frame, held until `forget`. It is created in a callback."""
+    """A fit, seen from a callback by its frame until `forget`: its batch size, its waits, and whether it still runs."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
