@@ -48,10 +48,10 @@ class Measurement:
         self.earlier = tuple(earlier)
         self.known: dict[str, Trial] = {}
         for trial, following in zip_longest(self.earlier, self.earlier[1:]):
-            # a trial that may have failed by chance counts if its repetition was successful
-            next_turn = following is not None and (following.side, following.repeat) == (trial.side, trial.repeat + 1)
-            repeated = next_turn and following.good and trial.side not in ("a", "b")
-            if trial.key and (repeated or not _may_be_chance(trial)):
+            # a trial that may have failed by chance counts if its repetition (in scaling of one round) was successful
+            turn = trial.side, trial.repeat + (" " not in trial.key)
+            repeated = following is not None and (following.side, following.repeat) == turn and following.good
+            if trial.key and ((repeated and trial.side not in ("a", "b")) or not _may_be_chance(trial)):
                 self.known[trial.key] = trial
         self._seconds = [trial.seconds for trial in self.known.values() if trial.good and ":" not in trial.key]
         self.limit_seconds = math.inf if request.limit_seconds is None else request.limit_seconds

@@ -80,6 +80,7 @@ class Scenario:
     figures: Figures
     seconds: Callable[[int], float] = lambda number: 10.0
     gpus: int = 0
+    disturbed: Mapping[int, str] = field(default_factory=dict)  # by which programs, of trials
     stop_at: int = 0  # the trial in which a person asks the measurement to stop
     kill_at: int = 0  # the trial in which its process is killed
     whole: bool = False  # all chapters of the result are looked at
@@ -153,6 +154,7 @@ class Bench(PlantedBench):
         self.seconds_of = lambda _before: scenario.seconds(number)
         self.figures = lambda options, _before: scenario.figures(options, number)
         row = super()._carried_out(prepare, side, repeat, judge, timed)
+        row.disturbed = scenario.disturbed.get(number, "")
         with self._starting:
             site.clock.now = began + row.seconds
             described = f"\0at {began - 1000:.0f} s: {self._described(self.asked[-1])}\0"
@@ -281,7 +283,9 @@ SCALING = (
     ),
     Scenario("four replicas run out of memory in the second round", [FOUR], dies("oom", 4), whole=True),
     Scenario(
-        "one replica and two crash once, and four twice", [FOUR], dies("crashed", 1, 3, 5, 6), look_at=6,
+        "one replica and two crash once, and four twice; stopped and resumed", [FOUR, "scaling --resume --anyway"],
+        dies("stopped", 8, figures=dies("crashed", 1, 3, 5, 6, figures=by_replicas(WELL, (1.0, 1.02, 1.03)))),
+        look_at=6, stop_at=8,
     ),
     Scenario("one replica ends with an error", [FOUR], dies("error", 1)),
     Scenario("several replicas never train", [FOUR], dies("oom", 2, 3)),
@@ -431,6 +435,30 @@ SEARCHES = (
     Scenario("a preset above the limit", [f"{TUNE} --memory-gb 0.6"], limited(9999)),
     Scenario("a prediction", [f"{TUNE} --dry-run", f"{TUNE} --dry-run --memory-gb 1.4"], limited(9999), whole=True),
     Scenario("a prediction whose first trial runs out", [f"{TUNE} --dry-run"], limited(610)),
+    Scenario(
+        "a prediction whose second trial, of the preset's batch, runs out", [f"{TUNE} --dry-run --memory-gb 5.8"],
+        limited(9999, growth=lambda batch: 9999 if batch >= 32 else 0),
+    ),
+    Scenario("nothing fits, and batches take alike", [f"{FIT} --memory-gb 0.1"], limited(9999, each=0.0), whole=True),
+    Scenario(
+        "a change that takes no more memory than the preset, which takes too much",
+        [f"{TUNE} --only steps_per_execution --memory-gb 0.7"],
+        lambda options, number: dataclasses.replace(limited(9999)(options, number), samples_per_second=1000.0 * (
+            1.3 if options.compile.steps_per_execution > 1 else 1)), brief=True,
+    ),
+    Scenario(
+        "a gain that pairs do not show", [f"{TUNE} --only steps_per_execution"],
+        lambda options, number: Planted(10_000.0 * (
+            1.3 if options.compile.steps_per_execution > 1 and options.run.measure_seconds == 2 else 1)),
+    ),
+    Scenario(
+        "the losses are not judged, as a training crashes twice", [LEARN], dies("crashed", 4, 5, figures=learning),
+        brief=True,
+    ),
+    Scenario(
+        "the fastest settings cannot be trained to the end", [LEARN],
+        dies("oom", 5, figures=learning), brief=True,
+    ),
 )  # fmt: skip
 
 # ---- proofs ----------------------------------------------------------------------------------------
@@ -491,6 +519,10 @@ PROOFS = (
     Scenario("both sides crash once", [AB], dies("crashed", 1, 4, figures=ab((1000.0,), 0.5))),
     Scenario("the preset crashes twice", [AB], dies("crashed", 1, 4, figures=ab((1000.0,), 0.5)), brief=True),
     Scenario("the preset runs out of memory twice", [AB], dies("oom", 1, 2)),
+    Scenario(
+        "some trials were disturbed", [AB], ab((1000.0,), 0.5), disturbed={1: "a game was running", 4: "it was hot"},
+        brief=True,
+    ),
     Scenario("stopped", [AB], dies("stopped", 4, figures=ab((1000.0,), 0.5)), stop_at=4),
     Scenario(
         "what is learnt changes, too", ["ab --preset quickstart --anyway --set batch_size=128"],
@@ -501,9 +533,10 @@ PROOFS = (
         "two replicas instead of one", ["ab --preset quickstart --anyway --set logical_devices=2 --set kind=mirrored"],
         by_replicas({1: 1000.0, 2: 1700.0}),
         brief=True,
+        whole=True,
     ),
     Scenario("remedies one by one", [f"{LOOP} -o better.yaml"], heavy, look_at=15, whole=True),
-    Scenario("a machine that gets slower between two changes", [LOOP], slowing),
+    Scenario("a machine that gets slower between two changes", [f"{LOOP} -o better.yaml"], slowing),
     Scenario("the time allows no second remedy", [f"{LOOP} --minutes 2"], heavy),
     Scenario("the training crashes once", [COST], dies("crashed", 1, figures=heavy)),
     Scenario("the training crashes twice", [LOOP], dies("crashed", 1, 2, figures=heavy)),

@@ -264,6 +264,11 @@ SCENARIOS = (
         lambda changes, seed, epoch: min(0.9, 0.5 + 200 * changes[RATE]), name="val_accuracy", whole=True,
     ),
     Scenario(
+        "the best of a higher metric loses on fresh seeds", [f"{SWEEP} {THREE} --metric val_accuracy {PROVED}"],
+        lambda changes, seed, epoch: 3 - (falling(lucky=1.0)(changes, seed, epoch) or 0), name="val_accuracy",
+        brief=True,
+    ),
+    Scenario(
         "bad trials end early", [f"{SWEEP} {SIX} --set epochs=4 --halving 1 --parallel 2 {SEARCHED}"], falling(),
         epochs=4, devices=2, whole=True,
     ),
