@@ -26,14 +26,12 @@ from tests.support.form_pilot import LARGE, NO_GPU, SMALL, anew, opened, settled
 LOOKS_AT_REST, LOOKS = 200, 600  # each 0.1 s after the one before; a screen that is as expected takes none
 JUDGING = ("warning", "success", "error", "moderate", "heavy")
 KIB = re.compile(r"\d+\.\d(?= KiB)")  # what the disk needs for a folder
-# The sweep stays unfolded: it comes after the other lists.
-LISTS = {"runs": ("f4",), "proofs": ("f4", "p"), "queue": ("f4", "Q"), "runs-sweep": ("f4", "home", "right")}
+LISTS = {"runs": ("f4",)}
 WAYS = {  # what leads from the screen that a way begins with to each of its others, one after the other
     "form": {
-        "form": "down down", "form-yaml": "y", "form-help": "escape ?", "form-palette": "escape ctrl+p",
-        "form-tune": "escape T", "form-search": "escape / b a t c h", "form-error": "enter enter 9 x enter",
+        "form": "down down", "form-help": "?", "form-palette": "escape ctrl+p", "form-tune": "escape T",
     },
-    "runs": {"runs-columns": "f4 C", "runs-delete": "escape down d", "runs-compare": "escape space down space c"},
+    "runs": {"runs": "f4", "runs-compare": "down space down space c"},
     "quickstart": {"run-log": "l", "run-diagnosis": "l w", "run-charts": "escape z", "run-chart": "enter"},
     "running": {"running": "", "running-gpus": "v"},
 }  # fmt: skip

@@ -25,6 +25,7 @@ from gputui.tui.drawing.plot.curves import Curve, Plot
 from gputui.tui.drawing.plot.viewport import Viewport
 from gputui.tui.drawing.rows import length, plain
 from gputui.tui.form.form_state import FormState, INFO, to_text, to_value
+from gputui.tui.form import option_search
 from gputui.tui.form.option_search import search
 from gputui.tui.form.search_limits import LimitTexts, WrongLimit
 from gputui.tui.printing import proof as printing_proof

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
-from textual.widgets import Button, Static
 
 from tests.doors.engine import Preset, Run, home, launch, options_json, presets, run_numbers, runs, this_machine, titles
 from tests.doors.tui import Findings, FormState, GputuiApp, starting
@@ -19,7 +18,6 @@ from tests.support import recorded, recorded_proof
 from tests.support.bursts import answered, burst
 from tests.support.form_pilot import (
     NO_GPU,
-    SIZES,
     SMALL,
     each_anew,
     finished,
@@ -43,60 +41,12 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- errors, warnings and Start ------------------------------------------------------------------
 
 
-async def a_wrong_value_is_told_below_and_start_is_greyed(pilot: Pilot[None]) -> None:
-    await go(pilot, "input.batch_size")
-    await write(pilot, "0")
-    await pilot.pause()
-    assert form(pilot).options.rows["input.batch_size"].size.height == 2
-    assert "0 does not fit: give a whole number from 1" in seen(pilot)
-    assert form(pilot).query_one("#start", Button).disabled
-    assert "cannot start  input.batch_size" in seen(pilot)
-    await pilot.press("backspace", "9", "enter")
-    await pilot.pause()
-    assert form(pilot).options.rows["input.batch_size"].size.height == 1
-    assert not form(pilot).query_one("#start", Button).disabled
-
-
-async def conflicts_are_listed_and_lead_to_their_option(pilot: Pilot[None]) -> None:
-    for key in ("train.deterministic", "compile.xla"):
-        await go(pilot, key)
-        await pilot.press("right")
-    await settled(pilot)
-    levels = [remark.level for remark in form(pilot).query_one(Findings).remarks]
-    assert levels == sorted(levels, key=("error", "warning", "note").index)
-    assert levels[0] == "error"
-    assert "cannot start" in seen(pilot)
-    await go(pilot, "workload.model")
-    await pilot.press("tab")
-    assert form(pilot).query_one(Findings).has_focus
-    await pilot.press("enter")
-    await pilot.pause()
-    assert form(pilot).options.rows["compile.xla"].has_focus
-    (error,) = (remark for remark in form(pilot).remarks if remark.level == "error")
-    told = str(form(pilot).query_one("#help", Static).render())
-    assert " ".join(error.text.split()[:4]) in " ".join(told.split()), "also in its help"
-    await pilot.press("f")
-    await pilot.pause()
-    assert form(pilot).focused is not None
-
-
 async def the_form_and_presets_check_say_the_same(pilot: Pilot[None], file: Path, told: str) -> None:
     form(pilot).load(FormState.open(file))
     await settled(pilot)
     assert form(pilot).remarks
     for remark in form(pilot).remarks:
         assert str(remark) in told
-
-
-async def start_is_refused_with_the_reason(pilot: Pilot[None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "start", lambda preset: pytest.fail("started"))
-    await go(pilot, "workload.data")
-    await pilot.press("enter")
-    await write(pilot, "nonsense")
-    await pilot.press("enter", "home", "r")
-    await pilot.pause()
-    assert form(pilot).options.rows["workload.data"].has_focus
-    assert pilot.app.screen is form(pilot)
 
 
 async def what_only_the_disk_knows_is_checked_again_at_start(
@@ -124,10 +74,7 @@ async def test_what_is_wrong_is_told_and_not_started(
     async with opened() as pilot:
         await each_anew(
             pilot,
-            *((size, a_wrong_value_is_told_below_and_start_is_greyed) for size in SIZES),
-            (SMALL, conflicts_are_listed_and_lead_to_their_option),
             (SMALL, partial(the_form_and_presets_check_say_the_same, file=file, told=checked)),
-            (SMALL, partial(start_is_refused_with_the_reason, monkeypatch=monkeypatch)),
             (SMALL, partial(what_only_the_disk_knows_is_checked_again_at_start, monkeypatch=monkeypatch)),
         )
 
@@ -363,21 +310,3 @@ async def test_forty_columns_and_ten_rows_are_usable() -> None:
         assert rows[at + 1].startswith("choose or write"), "no line is divided anew"
         await pilot.press("escape", "T")
         assert "esc leaves" in await wait_for(pilot, "enter starts it")
-
-
-async def test_an_edit_that_is_left_restores_the_value_from_before_this_edit() -> None:
-    batch = "input.batch_size"
-    async with opened() as pilot:
-        texts = form(pilot).state.texts
-        row = await go(pilot, batch)
-        await pilot.press("enter", "4", "8", "enter")  # the whole value is selected at first
-        assert (row.has_focus, texts[batch]) == (True, "48")
-        await pilot.press("9", "6")
-        assert texts[batch] == "96"
-        await pilot.press("escape")
-        assert texts[batch] == "48"
-        await pilot.press("delete")
-        assert texts[batch] == "64", "back to the default"
-        await pilot.press("5")
-        await go(pilot, "train.seed")
-        assert texts[batch] == "5", "what was written is taken if the focus moves"

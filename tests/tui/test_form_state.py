@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.doors.engine import OPTIONS, presets, runs
-from tests.doors.tui import INFO, FormState, search, to_text, to_value
+from tests.doors.tui import INFO, FormState, to_text, to_value
 
 QUICKSTART = presets.SHIPPED / "quickstart.yaml"
 
@@ -23,38 +23,6 @@ def test_every_default_survives_its_field() -> None:
     lost = {info.key: to_value(info, to_text(info.default)) for info in OPTIONS
             if to_value(info, to_text(info.default)) != info.default}  # fmt: skip
     assert lost == {}
-
-
-def test_a_wrong_field_keeps_the_others(state: FormState) -> None:
-    state.set("input.batch_size", "many")
-    state.set("train.epochs", "9")
-    assert list(state.errors) == ["input.batch_size"]
-    assert "a whole number from 1" in state.errors["input.batch_size"]
-    assert state.preset.options.input.batch_size == 32
-    assert state.preset.options.train.epochs == 9
-    state.set("input.batch_size", "64")
-    assert not state.errors
-
-
-@pytest.mark.parametrize(
-    ("key", "text", "value"),
-    [
-        ("train.seed", "", None),
-        ("device.visible", "0,1", [0, 1]),
-        ("device.visible", "[0, 1]", [0, 1]),
-        ("workload.shape", "[8, 8]", [8, 8]),
-        ("workload.tfrecord_input", "123", "123"),
-        ("input.cache", "off", "off"),
-        ("input.prefetch", "off", "off"),
-        ("input.prefetch", "4", 4),
-        ("workload.data", "npz: /tmp/a b.npz", "npz:/tmp/a b.npz"),
-    ],
-)
-def test_texts_mean_what_they_say(state: FormState, key: str, text: str, value: object) -> None:
-    state.set(key, text)
-    assert not state.errors
-    group, name = key.split(".")
-    assert getattr(getattr(state.preset.options, group), name) == value
 
 
 def test_what_is_kept_is_not_at_risk(state: FormState) -> None:
@@ -100,24 +68,6 @@ def test_a_runs_record_keeps_the_presets_name() -> None:
     assert state.of_a_run
     assert state.name == "quickstart"
     assert state.command().startswith(f"gputui --preset run:{run.id}")
-
-
-def test_search_finds_names_before_help_and_help_before_calls() -> None:
-    def found(words: str) -> list[str]:
-        return [hit.item.key for hit in search(words)]
-
-    assert found("jit_compile") == ["compile.xla"]
-    assert found("input batch_size samples") == ["input.batch_size", "input.drop_remainder"]
-    assert len(found("")) == len(OPTIONS)
-    assert found("no such option") == []
-    assert found("b")[0] == "input.batch_size"
-    assert found("xla")[:3] == ["compile.xla", "compile.xla_flags", "compile.xla_cache"]
-    assert found("memory")[:4] == [
-        "device.memory_growth", "device.memory_limit_mb", "input.batch_size", "precision.policy",
-    ]  # fmt: skip
-    places = [hit.elsewhere.place if hit.elsewhere else "name" for hit in search("cache")]
-    assert places == sorted(places, key=("name", "also", "takes", "help", "calls").index)
-    assert {"name", "help", "calls"} <= set(places)
 
 
 def test_what_a_form_has_changed_and_what_it_would_lose(state: FormState, tmp_path: Path) -> None:

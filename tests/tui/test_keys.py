@@ -35,7 +35,6 @@ from tests.doors.tui import (
     TerminalDriver,
     TerminalInput,
     keys,
-    remapped,
     starting,
     typeahead,
     working,
@@ -45,27 +44,6 @@ from tests.support.bursts import DOWN, ENTER, F4, PALETTE, answered, burst
 from tests.support.form_pilot import form, go, opened, seen, settled, told, write
 from tests.support.recorded_proof import write_proof, write_search
 from tests.support.tiny import wait_for
-
-
-def test_other_keys_are_taken_from_the_settings_unless_they_clash() -> None:
-    given = {"stop": "ctrl+x", "compare": "F7, X", "copy": "c", "why": "?", "undo": "Space", "log": "w"}
-    keymap, problems = remapped(given)
-    assert keymap == {"stop": "ctrl+x", "compare": "f7,X", "copy": "c"}
-    assert problems == [
-        "keys: why: ? is the key of help (the keys that work now); w stays",
-        "keys: undo: space is the key of mark (mark or unmark, switch on or off); u stays",
-        "keys: log: w is the key of why (the diagnosis: what limits the speed); l stays",
-    ]
-    assert remapped({"stop": "c", "compare": "x"})[0] == {"stop": "c", "compare": "x"}  # they change places
-    wrong = {
-        "stopp": "there is no such verb", "stop": "'ctrl-x' is no key", "accept": "cannot be changed",
-        "help": "tab moves the focus", "log": "'' is no key",
-    }  # fmt: skip
-    given = dict(zip(wrong, ("a", "ctrl-x", "k", "tab", ""), strict=True))
-    assert remapped(given)[0] == {}
-    for problem, (verb, said) in zip(remapped(given)[1], wrong.items(), strict=True):
-        assert problem.startswith(f"keys: {verb}: ")
-        assert said in problem
 
 
 async def test_every_screen_keeps_to_the_grammar_in_its_keys_its_help_and_the_palette(home: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from tests.doors.engine import Run, entries, entry_changes
+from tests.doors.engine import Run, entries
 from tests.doors.tui import Ask, GputuiApp, KeyFooter, LiveScreen, RunsScreen
 from tests.support import queued, recorded
 from tests.support.fake_slurm import FakeSlurm
@@ -68,57 +68,6 @@ def three_waiting(home: Path) -> list[Run]:
     made = [queued.waiting(name) for name in ("one", "two", "three")]
     queued.add(*made)
     return made
-
-
-async def test_waiting_runs_stand_below_the_running_ones_and_are_moved_held_and_taken_out(home: Path) -> None:
-    one, *_ = three_waiting(home)
-    entries.write_news(entries.News(why={one.id: "needs a GPU; GPU 0: used by bob's python since 14:02"}, gpus=1))
-    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
-        await wait_for(pilot, "5 of 5 runs")
-        await pilot.press("down")  # the running run stands above the queue
-        await wait_for(pilot, "place 1: needs a GPU; GPU 0: used by bob's python since 14:02")
-        assert rows(pilot) == ["mlp", "one", "two", "three", "cnn"]
-        assert offered(pilot) == {"Earlier", "Later", "Next", "Hold", "Take out"}
-        await pilot.press("I")
-        assert rows(pilot) == ["one", "two", "three", "cnn", "mlp"], "in the order of the queue, however it is sorted"
-        await pilot.press("I", "end")
-        await wait_for(pilot, lambda: not offered(pilot))
-        await pilot.press("K", "N", "H", "home", "down")
-        await wait_for(pilot, lambda: offered(pilot))
-        await pilot.press("J")
-        await wait_for(pilot, lambda: rows(pilot)[1:4] == ["two", "one", "three"])
-        assert one.id in text_of(pilot.app), "the cursor stays on the run"
-        await pilot.press("down", "N")
-        await wait_for(pilot, lambda: rows(pilot)[1:4] == ["three", "two", "one"])
-        await pilot.press("down", "down", "K", "K")
-        await wait_for(pilot, lambda: rows(pilot)[1:4] == ["one", "three", "two"])
-        await pilot.press("H")
-        assert "held by you" in await wait_for(pilot, "… held")
-        await wait_for(pilot, lambda: "Release" in offered(pilot))
-        assert [entry.state for entry in entries.all_entries()] == ["held", "waiting", "waiting"]
-        await pilot.press("H")
-        await wait_for(pilot, lambda: queued.states()[one.id] == "waiting")
-        await pilot.press("d")
-        await wait_for(pilot, "waits in the queue; x takes it out")
-        for answer, left in (("k", 3), ("x", 2)):  # the key that asks takes it out, too
-            await pilot.press("x")
-            await wait_for(pilot, "It has not begun, and ends as stopped")
-            await pilot.press(answer)
-            await wait_for(pilot, lambda: not isinstance(pilot.app.screen, Ask))
-            await wait_for(pilot, lambda: len(entries.all_entries()) == left)  # noqa: B023
-        await wait_for(pilot, "one is taken out of the queue; u puts it back")
-        await wait_for(pilot, lambda: rows(pilot)[1:4] == ["three", "two", "one"])
-        assert one.state == "stopped"
-        await pilot.press("K")
-        await wait_for(pilot, "K (Earlier) has no effect now: this run does not wait in the queue")
-        await pilot.press("u")
-        await wait_for(pilot, lambda: rows(pilot)[1:4] == ["one", "three", "two"])
-        assert one.result is None
-        await pilot.press("u")
-        await wait_for(pilot, lambda: rows(pilot)[1:4] == ["three", "one", "two"])
-        entry_changes.remove(one.id)
-        await pilot.press("u")
-        await wait_for(pilot, lambda: rows(pilot)[1:3] == ["three", "two"])
 
 
 async def test_a_run_that_waits_in_slurm_is_stopped_by_its_job_and_not_moved(

@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from tests.doors.engine import LOSS, Notes, Run, StateName, Title, all_runs, comparison, recalled, titles
+from tests.doors.engine import LOSS, Notes, Run, StateName, Title, all_runs, comparison, recalled
 from tests.doors.tui import (
     COLUMNS,
     THEMES,
@@ -20,7 +20,6 @@ from tests.doors.tui import (
     HelpScreen,
     Panel,
     RunsScreen,
-    RunsTable,
     Waiting,
     colour,
     ordered,
@@ -31,7 +30,7 @@ from tests.doors.tui import (
 from tests.doors.tui import runs_screen as runs_screen
 from tests.support import recorded
 from tests.support.form_pilot import told
-from tests.support.tiny import Tiny, text_of, tiny, wait_for
+from tests.support.tiny import Tiny, tiny, wait_for
 
 
 @pytest.fixture
@@ -69,142 +68,6 @@ async def test_no_runs_so_far(home: Path) -> None:
         screen.latest = None  # as long as they are being read
         screen.query_one("#status", Panel).repaint()
         assert "0 of 0" not in await wait_for(pilot, "reading the runs ...")
-
-
-async def test_the_cursor_opens_marks_compare_and_the_table_is_filtered_and_sorted(five: list[Run]) -> None:
-    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
-        await wait_for(pilot, "5 of 5")
-        await pilot.press("down", "enter")
-        assert tiny(pilot).opened.pop() == ("run", five[3])
-        await pilot.press("down", "space", "down", "space")
-        await wait_for(pilot, "2 marked")
-        await pilot.press("c")
-        assert tiny(pilot).opened.pop() == ("compare", [five[1], five[2]])
-        await pilot.press("M", "space", "c")
-        await wait_for(pilot, "mark a run with")
-        await pilot.press("M", "up", "c")  # nothing is marked: the run before it
-        assert tiny(pilot).opened.pop() == ("compare", [five[1], five[2]])
-        await pilot.press("home", "slash", *"cnn done")
-        await wait_for(pilot, "2 of 5 runs")
-        await pilot.press("enter", "enter")
-        assert tiny(pilot).opened == [("run", five[1])]
-        await pilot.press("escape")
-        await wait_for(pilot, "5 of 5")
-        await pilot.press("slash", *"vit", "escape")
-        await wait_for(pilot, "5 of 5")
-        await pilot.resize_terminal(120, 40)
-        await pilot.press("I")
-        assert names(pilot) == ["cnn", "cnn-2", "resnet50", "vit", "mlp"]
-        screen = pilot.app.screen
-        assert isinstance(screen, RunsScreen)
-        screen.sort_by("memory")
-        assert names(pilot)[-2:] in (["vit", "mlp"], ["mlp", "vit"])  # what is not known stays last
-        await pilot.click(DataTable, offset=(4, 0))
-        assert names(pilot)[0] == "cnn"
-        assert "run▲" in text_of(pilot.app)
-
-
-async def test_a_note_and_tags_are_written_and_removed(five: list[Run]) -> None:
-    run = five[-1]
-    async with Tiny(RunsScreen).run_test(size=(120, 40), notifications=True) as pilot:
-        await wait_for(pilot, "5 of 5")
-        await pilot.press("t")
-        await wait_for(pilot, "Tags of")
-        await pilot.press(*"best, slow", "enter")
-        await wait_for(pilot, lambda: titles.read_notes(run).tags == ("best", "slow"))
-        await pilot.press("t")
-        await wait_for(pilot, "best slow")
-        await pilot.press("ctrl+u", *"slow new", "enter")
-        await wait_for(pilot, lambda: titles.read_notes(run).tags == ("slow", "new"))
-        await pilot.press("n")
-        await wait_for(pilot, "Note on")
-        await pilot.press(*"after the fix", "enter")
-        await wait_for(pilot, lambda: titles.read_notes(run).note == "after the fix")
-        assert titles.read_notes(five[0]).tags == ()
-        await pilot.press("n")
-        await wait_for(pilot, "Note on")
-        await pilot.press("ctrl+u", "enter")
-        await wait_for(pilot, lambda: titles.read_notes(run).note == "")
-        await pilot.press("u")
-        await wait_for(pilot, lambda: titles.read_notes(run).note == "after the fix")
-        await pilot.press("U")
-        shown = await wait_for(pilot, "changed the note of")
-        order = [shown.index(act) for act in ("1 changed the note of", "2 changed the tags of", "3 changed the tags")]
-        assert order == sorted(order)
-        await pilot.press("3")
-        await wait_for(pilot, lambda: titles.read_notes(run).tags == ())
-        titles.retag(run, ["slow", "new"])
-        titles.retag(five[-2], ["old", "new"])
-        await pilot.press("space", "down", "space", "t")
-        await wait_for(pilot, "Tags of 2 runs")
-        await pilot.press("ctrl+u", *"both", "enter")
-        await wait_for(pilot, lambda: titles.read_notes(five[-2]).tags == ("old", "both"))
-        assert titles.read_notes(run).tags == ("slow", "both"), "only what both have was shown, and is replaced"
-        assert titles.read_notes(run).note == "after the fix"
-
-
-async def test_columns_order_and_filter_are_chosen_and_kept(five: list[Run]) -> None:
-    async with Tiny(RunsScreen).run_test(size=(116, 30), notifications=True) as pilot:
-        await wait_for(pilot, "5 of 5")
-        table = pilot.app.screen.query_one(RunsTable)
-        assert "step ms" in table.names
-        orders = []
-        for _ in table.names:
-            await pilot.press("greater_than_sign")
-            orders.append(table.order.column)
-        assert sorted(orders) == sorted(table.names), "each column that is shown, once"
-        await pilot.press("C")
-        await wait_for(pilot, "< > move")
-        await pilot.press("space", "greater_than_sign", "d")
-        await wait_for(pilot, "5 of 5")
-        assert not table.chosen
-        await pilot.press("C", "j", "space", *["j"] * 12, "enter")
-        await wait_for(pilot, lambda: table.chosen)
-        chosen = table.chosen
-        await pilot.press("u")
-        await wait_for(pilot, lambda: not table.chosen)
-        await pilot.press("C", "j", "space", *["j"] * 12, "enter")
-        await wait_for(pilot, lambda: table.chosen == chosen)
-        first = table.names[0]
-        assert first == "run"
-        assert "state" not in table.names
-        await pilot.press("C", "j", "less_than_sign", "enter")
-        await wait_for(pilot, lambda: table.names[0] != first)
-        await pilot.press("less_than_sign", "I", "slash", *"cnn", "enter")
-        await wait_for(pilot, "2 of 5 runs")
-        kept = table.names, table.order
-        pilot.app.settings.flush()  # type: ignore[attr-defined]
-    async with Tiny(RunsScreen).run_test(size=(100, 30), notifications=True) as pilot:
-        await wait_for(pilot, "2 of 5 runs")
-        table = pilot.app.screen.query_one(RunsTable)
-        assert (table.names, table.order) == kept
-        await pilot.press("escape")
-        await wait_for(pilot, "5 of 5 runs")
-
-
-async def test_deleting_asks_and_spares_a_running_one(five: list[Run]) -> None:
-    async with Tiny(RunsScreen).run_test(size=(80, 24), notifications=True) as pilot:
-        await wait_for(pilot, "5 of 5")
-        await pilot.press("down", "d")
-        await wait_for(pilot, "u brings it back")
-        await pilot.press("k")
-        await wait_for(pilot, lambda: isinstance(pilot.app.screen, RunsScreen))
-        assert five[3].path.exists()
-        await pilot.press("d")
-        assert five[3].id in await wait_for(pilot, "Delete 1 run")
-        await pilot.press("enter")  # Keep is the answer unless another is chosen
-        await wait_for(pilot, "5 of 5")
-        assert five[3].path.exists()
-        await pilot.press("d")
-        await wait_for(pilot, "Delete 1 run")
-        await pilot.press("d")
-        await wait_for(pilot, "4 of 4 runs")
-        assert not five[3].path.exists()
-        await pilot.press("up", "d")
-        await wait_for(pilot, "Delete 1 run")
-        await pilot.press("d")
-        await wait_for(pilot, lambda: "deleting it" in told(pilot))
-        assert five[4].path.exists()
 
 
 async def test_what_was_deleted_comes_back_until_the_end(five: list[Run], home: Path) -> None:

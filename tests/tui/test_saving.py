@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
 from pathlib import Path
@@ -13,13 +12,12 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input
 
 from tests.doors.engine import launch, presets, runs, this_machine
-from tests.doors.tui import Ask, FormState, GputuiApp, form_state, preset_files, screens_saving
+from tests.doors.tui import Ask, FormState, GputuiApp, form_state, screens_saving
 from tests.doors.tui import screens_saving as saving_screen
 from tests.support.answering import Answering
-from tests.support.form_pilot import NO_GPU, calm, form, opened, seen, told, write
+from tests.support.form_pilot import NO_GPU, calm, form, opened, seen, told
 from tests.support.tiny import wait_for
 
 
@@ -38,39 +36,6 @@ async def asked(pilot: Pilot[None], *keys: str) -> None:
     await pilot.press(*keys)
     await wait_for(pilot, lambda: isinstance(pilot.app.screen, Ask))
     await calm(pilot)
-
-
-async def test_save_as_proposes_the_file_and_says_what_it_writes(project: Path) -> None:
-    async with opened((120, 40), GputuiApp(form_state("mine.yaml", ["batch_size=64"]))) as pilot:
-        await pilot.press("S")
-        await wait_for(pilot, lambda: "writes ./mine.yaml" in seen(pilot))
-        assert pilot.app.screen.query_one(Input).value == "./mine.yaml"
-        await write(pilot, "./new/a.yaml")
-        await wait_for(pilot, lambda: "writes ./new/a.yaml" in seen(pilot))
-        await asked(pilot, "enter")
-        assert "There is no folder ./new." in seen(pilot)
-        await pilot.press("c")
-        await calm(pilot)
-        assert not (project / "new").exists()
-        await pilot.press("S")
-        await wait_for(pilot, lambda: "writes ./mine.yaml" in seen(pilot))
-        await write(pilot, "other")  # a plain name, wherever the preset lies
-        own = "".join(saving_screen.short(presets.user_folder() / "other.yaml").split())
-        await wait_for(pilot, lambda: f"writes{own}" in re.sub(r"[\s│]", "", seen(pilot)))
-        await pilot.press("escape", "S")
-        await wait_for(pilot, lambda: "writes ./mine.yaml" in seen(pilot))
-        await write(pilot, "./other.yaml")
-        await wait_for(pilot, lambda: "writes ./other.yaml" in seen(pilot))
-        await pilot.press("enter")
-        await wait_for(pilot, lambda: form(pilot).state.path == project / "other.yaml")
-        await calm(pilot)
-        assert presets.resolve("other.yaml").options.input.batch_size == 64
-        assert preset_files.recent()[0] == project / "other.yaml"
-        assert "gputui --preset other.yaml trains it from a shell" in told(pilot)
-        form(pilot).load(form(pilot).state.first())
-        await pilot.press("S")
-        await wait_for(pilot, lambda: "quickstart-2.yaml" in seen(pilot))
-        assert pilot.app.screen.query_one(Input).value == str(presets.user_folder() / "quickstart-2.yaml")
 
 
 async def test_the_preset_that_a_run_came_from_can_be_updated(project: Path) -> None:

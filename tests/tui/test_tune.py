@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ from textual.widget import Widget
 
 from tests.doors.engine import STAGES, Proof, Run, entries, entry_changes, folder, presets, proof_start, this_machine
 from tests.doors.engine import proof_request as proof_request
-from tests.doors.engine import record as shapes
-from tests.doors.tui import SEEN_AFTER_SECONDS, LimitTexts, TuneDialog, TuneScreen, WrongLimit
+from tests.doors.tui import SEEN_AFTER_SECONDS, TuneDialog, TuneScreen
 from tests.support import queued
 from tests.support.bursts import ENTER, answered, burst
 from tests.support.form_pilot import NO_GPU, form, opened
@@ -104,26 +102,6 @@ def test_a_search_is_read_twice_a_second_and_after_its_end_every_three_seconds(
 
 
 # ---- its start from the form ------------------------------------------------------------------------------
-
-
-def test_limits_are_taken_from_texts_and_wrong_ones_are_named() -> None:
-    assert LimitTexts().limits() == shapes.Limits(leave=[], only=list(STAGES), avoid_precisions=[])
-    two = LimitTexts(precisions={"float32", "mixed_float16"}).limits()
-    assert (two.precisions, two.avoid_precisions) == (None, ["mixed_bfloat16"])
-    texts = LimitTexts(minutes=" 2.5 ", only={"xla", "batch_size"}, precisions={"float32"}, largest_batch="512",
-                       memory_gb="1.5", leave="cache, xla", learning_rate="linear", warmup_steps="0")  # fmt: skip
-    found = texts.limits()
-    assert (found.minutes, found.only, found.precisions) == (2.5, ["batch_size", "xla"], ["float32"])
-    assert (found.largest_batch, found.memory_bytes, found.leave) == (512, 1_500_000_000, ["cache", "xla"])
-    assert (found.learning_rate, found.warmup_steps) == ("linear", 0)
-    wrong = [{"minutes": text} for text in ("", "x", "0", "-1", "nan", "inf", "1e99")]
-    wrong += [{"largest_batch": text} for text in ("0", "1.5", "-3", "\u0663", "x")]
-    wrong += [{"memory_gb": "0"}, {"warmup_steps": "-1"}, {"only": set()}, {"precisions": set()}]  # type: ignore[dict-item]
-    for fields_ in wrong:
-        with pytest.raises(WrongLimit) as said:
-            replace(LimitTexts(), **fields_).limits()  # type: ignore[arg-type]
-        assert [said.value.name] == list(fields_)
-    assert replace(LimitTexts(), only={"xla"}, precisions=set()).limits().precisions is None
 
 
 async def test_a_search_of_what_the_form_holds_is_started_from_its_dialog(
