@@ -109,6 +109,7 @@ class Measurement:
         seconds: float | None = None,
         judge: Judge | None = None,
         trained: Preset | None = None,
+        doing: str = "",
     ) -> Trial:
         """Measure one trial, or return the known one. `seconds` is the measured time (None: that of all trials),
         `trained` the preset with a GPU of its own. Raises Stopped, and OutOfTime if the trial would not end in time.
@@ -117,32 +118,48 @@ class Measurement:
             _key(preset, side, repeat, seconds),
             lambda: self.bench.measure(trained or preset, side, repeat, seconds=seconds, judge=judge),
             self.trial_seconds,
+            doing,
         )
 
-    def learn(self, preset: Preset, side: str, repeat: int, length: Length, seconds: float, rows: list[Trial]) -> Trial:
+    def learn(
+        self,
+        preset: Preset,
+        side: str,
+        repeat: int,
+        length: Length,
+        rows: list[Trial],
+        *,
+        seconds: float | None = None,
+        doing: str = "",
+    ) -> Trial:
         """Train for the loss, once more if chance may have ended it, or take the known trials, and add them to `rows`.
-        `seconds` is the expected time. Return the last one. Raises Stopped and OutOfTime.
+        `seconds` is the expected time (None: unknown). Return the last one. Raises Stopped and OutOfTime.
         """
         epochs, steps = length
         key = f"{_key(preset, side, repeat)}:{epochs}:{steps or ''}"
+        late = math.inf if seconds is None else LATE * seconds
 
         def attempt(_number: int) -> Trial:
-            most = min(LATE * seconds, max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds))
-            trial = self.once(key, lambda: self.bench.learn(preset, side, repeat, length, most), seconds)
+            most = min(late, max(LEAST_SECONDS, self.seconds_left - self.reserved_seconds))
+            trial = self.once(key, lambda: self.bench.learn(preset, side, repeat, length, most), seconds, doing)
             rows.append(trial)
             self.record.write()
             return trial
 
         return retried(attempt, (*SETTLED, "timeout"))
 
-    def once(self, key: str, carry_out: Callable[[], Trial], seconds: float | None = None) -> Trial:
-        """Return the known trial of the key, or a new one of `seconds` (None: any). Raises Stopped and OutOfTime."""
+    def once(self, key: str, carry_out: Callable[[], Trial], seconds: float | None = None, doing: str = "") -> Trial:
+        """Return the known trial of the key, or a new one of `seconds` (None: any), before which the record says
+        `doing`. Raises Stopped and OutOfTime.
+        """
         if key in self.known:
             return self.known[key]
         if self.stop.count:
             raise Stopped
         if seconds is not None and self.seconds_left - self.reserved_seconds < max(LEAST_SECONDS, seconds):
             raise OutOfTime
+        if doing:
+            self.record.write(doing)
         trial = carry_out()
         if trial.outcome == "stopped":
             raise Stopped

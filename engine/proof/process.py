@@ -32,7 +32,7 @@ from ..system import locks, stop_signals
 from ..system.identity import Process
 from ..system.locks import PROOF_LOCK
 from ..system.run_clock import steady
-from ..trials import proof_sentences
+from ..trials import SEEDS, proof_sentences
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.kinds import kind
 from ..trials.record import Record, Trial
@@ -42,7 +42,6 @@ from .folder import Proof, empty_record, read_record
 from .measurement import Measurement
 from .request import Request
 
-SEEDS = 2**31 - 1  # trials of a sweep have the seed modulo this
 STAND = ("ok", "slower", "timeout")  # a resumed proof that had failed keeps its trials with these outcomes
 Work = Callable[[Measurement], None]  # may raise Stopped and BaselineFailed
 

@@ -18,10 +18,9 @@ from typing import Any
 from ..options import ARGUMENTS
 from ..presets import PresetError
 from ..proof.measurement import Measurement
-from ..proof.process import SEEDS
 from ..proof.request import Request
 from ..runs import RunError
-from ..trials import sweep_record
+from ..trials import SEEDS, sweep_record
 from ..trials.comparing import BaselineFailed, Stopped
 from ..trials.record import Record
 from ..trials.sweep_record import DONE, FAILED, IN_FLIGHT, LEFT_OUT, PAUSED, PLANNED, PROOF, SEARCH, STOPPED, SweepTrial

@@ -8,3 +8,4 @@ KEEPS = ("per-replica", "global")  # which batch size stays the same with more r
 # The stages of a search (engine/tune), in their order.
 STAGES = ("batch_size", "steps_per_execution", "precision", "xla", "strategy", "input", "threads")
 SAMPLERS = ("grid", "random", "tpe")  # how the settings of a sweep are chosen
+SEEDS = 2**31 - 1  # trials of one measurement that differ by their seed have it modulo this

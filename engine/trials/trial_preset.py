@@ -60,12 +60,13 @@ def as_trial(
     measured, or (None) for the loss, epochs and steps (None: a pass) of `length`, at each step with the learning rate
     of the real run, if its length is known. `profile` is the range of steps to profile, or `off`.
     """
-    most_minutes = most_seconds / 60
+    minutes = preset.options.run.max_minutes
+    most_minutes = minutes if math.isinf(most_seconds) else most_seconds / 60
     if measure_seconds is not None:
-        together, minutes = preset.options.compile.steps_per_execution, preset.options.run.max_minutes
+        together = preset.options.compile.steps_per_execution
         steps = plan.whole_executions(STEPS, together) if measure_seconds > PROBE_SECONDS else PROBE_STEPS * together
         start_and_warmup = min(minutes, LIMIT_MINUTES) if isinstance(minutes, int | float) else LIMIT_MINUTES
-        most_minutes = min(start_and_warmup + plan.MOST_TIMES * measure_seconds / 60, most_minutes)
+        most_minutes = min(start_and_warmup + plan.MOST_TIMES * measure_seconds / 60, most_seconds / 60)
         length = 1, steps  # the end of an epoch would evaluate
     return with_changes(preset, LEAVES_NOTHING | {
         "train.epochs": length[0],

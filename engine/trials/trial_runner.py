@@ -25,6 +25,7 @@ from ..runs import Run, RunError, results
 from ..runs.event_reading import Tail, last_of
 from ..runs.events import EVENTS_FILE, Progress, Started
 from ..units import share
+from . import SEEDS
 from .record import FIGURES, Trial, place
 from .trial_preset import PROBE_SECONDS, as_trial
 
@@ -142,7 +143,7 @@ class TrialRunner:
         self, preset: Preset, side: str, repeat: int, length: tuple[int, int | None], most_seconds: float
     ) -> Trial:
         """Train for the loss, `length` epochs and steps (None: a pass). Raises OSError for a full disk."""
-        seed = self.seed + repeat - 1
+        seed = (self.seed + repeat - 1) % SEEDS
         trial = self._carried_out(
             lambda: as_trial(preset, seed, None, self.machine, most_seconds=most_seconds, length=length),
             side, repeat, timed=False,

@@ -146,7 +146,6 @@ def _measure_ramp(measurement: Measurement, test: RateTest) -> Started:
     """Raises OutOfTime, Stopped and BaselineFailed."""
     settings, train = test.settings, measurement.preset.options.train
     steps = settings.steps * train.gradient_accumulation  # as many updates
-    measurement.record.write(f"the ramp: {steps} steps from {settings.low:g} to {settings.high:g}")
     preset = with_changes(
         measurement.preset,
         {
@@ -160,7 +159,8 @@ def _measure_ramp(measurement: Measurement, test: RateTest) -> Started:
         },
     )
     most_seconds = RAMP_SHARE * measurement.limit_seconds
-    trial = measurement.learn(preset, RAMP, 1, (1, steps), most_seconds, test.ramp)
+    words = f"the ramp: {steps} steps from {settings.low:g} to {settings.high:g}"
+    trial = measurement.learn(preset, RAMP, 1, (1, steps), test.ramp, seconds=most_seconds, doing=words)
     written = measurement.events_of(trial)
     started = written.last(Started)
     if started is None or not (counts(trial) or _diverged(measurement, trial)):
@@ -212,8 +212,9 @@ def _compare(measurement: Measurement, test: RateTest, data: Data) -> None:
             for side, preset in sides.items():
                 rate = test.before if side == "a" else test.suggested
                 words = f"pair {repeat - 1} of {repeats}: {test.samples:,} samples at rate {rate:g}"
-                measurement.record.write(words)
-                trial = measurement.learn(preset, side, repeat, length_of_each, seconds, test.trials)
+                trial = measurement.learn(
+                    preset, side, repeat, length_of_each, test.trials, seconds=seconds, doing=words
+                )
                 if not (counts(trial) or _diverged(measurement, trial)):
                     whose = "the preset's rate" if side == "a" else "the suggestion"
                     test.decision, test.why = "not judged", f"{whose} ended with {trial.outcome}: {trial.error}"
