@@ -16,14 +16,14 @@ LINES = {
     "engine": 1279, "engine/bootstrap": 26, "engine/checks": 989, "engine/compare": 439, "engine/diagnosis": 1690,
     "engine/doctor": 1297, "engine/export": 2111, "engine/figures": 414, "engine/files": 1398, "engine/follow": 1087,
     "engine/interpreter": 888, "engine/job": 1415, "engine/leases": 975, "engine/notify": 348, "engine/options": 2104,
-    "engine/prepare": 786, "engine/presets": 949, "engine/process": 2239, "engine/profile": 611, "engine/proof": 1646,
-    "engine/queue": 2445, "engine/runs": 3321, "engine/scaling": 346, "engine/sweep": 1610, "engine/system": 1001,
-    "engine/telemetry": 2024, "engine/trainer": 13583, "engine/trials": 3269, "engine/tune": 3122, "tui": 923,
-    "tui/base": 1390, "tui/commands": 3431, "tui/drawing": 4197, "tui/form": 625, "tui/printing": 272,
-    "tui/reading": 2441, "tui/screens": 7715, "tui/upstream": 687, "tui/widgets": 2285, "tui/wording": 435,
+    "engine/prepare": 786, "engine/presets": 949, "engine/process": 2239, "engine/profile": 611, "engine/proof": 1654,
+    "engine/queue": 2445, "engine/runs": 3321, "engine/scaling": 346, "engine/sweep": 1609, "engine/system": 1001,
+    "engine/telemetry": 2024, "engine/trainer": 13583, "engine/trials": 3280, "engine/tune": 3121, "tui": 925,
+    "tui/base": 1390, "tui/commands": 3432, "tui/drawing": 4197, "tui/form": 625, "tui/printing": 272,
+    "tui/reading": 2441, "tui/screens": 7713, "tui/upstream": 687, "tui/widgets": 2285, "tui/wording": 435,
 }  # fmt: skip
 COUNTS = {
-    "lines": 77813, "files": 408, "files below 100 lines": 116, "lines of docstrings": 5841, "functions": 5580,
+    "lines": 77828, "files": 408, "files below 100 lines": 116, "lines of docstrings": 5841, "functions": 5583,
     "imports in functions": 200, "class names in two modules": 35,
 }  # fmt: skip
 

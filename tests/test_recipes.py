@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import textwrap
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from tests.doors.engine import (
+    KINDS,
     VERDICTS,
     About,
     Figure,
     Group,
     Kind,
     Measurement,
+    Proof,
     Run,
     as_markdown,
     catalogue,
@@ -26,7 +32,8 @@ from tests.doors.engine import (
 from tests.doors.engine import figures_of_run as of_run
 from tests.doors.engine import input as input_options
 from tests.doors.engine import proof_request as request
-from tests.doors.tui import SCREENS, ScreenEntry, base
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.tui import SCREENS, ProofScreen, ScreenEntry, base, errors, measuring
 from tests.support.proving import HERE, Planted, PlantedBench
 from tests.support.tiny import Tiny, text_of, wait_for
 
@@ -84,7 +91,7 @@ def test_the_example_of_a_verdict_is_its_declaration() -> None:
 
 
 def test_the_example_of_a_measurement_measures_and_its_kind_is_declared(tmp_path: Path) -> None:
-    module, entry, *_commands = blocks("Add a measurement")
+    module, entry = blocks("Add a measurement")
     names: dict[str, Any] = {"__name__": "gputui.engine.proof.steadiness", "__package__": "gputui.engine.proof"}
     exec(compile(module, "steadiness", "exec"), names)
     (kind,) = eval(entry, {"Kind": Kind}).values()
@@ -93,11 +100,45 @@ def test_the_example_of_a_measurement_measures_and_its_kind_is_declared(tmp_path
     record = folder.empty_record(tmp_path, asked)
     bench = PlantedBench(tmp_path, lambda _options, before: Planted(1000 + 100 * before))
     names["measure"](Measurement(asked, record, bench, HERE))
-    assert record.answer == "the speed of 4 trials differs by 30 %"
+    assert (record.answer, record.doing) == ("the speed of 4 trials differs by 30 %", "trial 4 of 4")
     assert record.sections[0].rows[3] == ["04-a", "1,300"]
     assert "| 04-a | 1,300 |" in as_markdown(record)
     record.sections[0].rows = [["short"], ["1", "2", "3"]]  # as a damaged record may have them
     assert record.sections[0].table.rows == [["short", ""], ["1", "2"]]
+    again = folder.empty_record(tmp_path, asked)
+    names["measure"](Measurement(asked, again, bench, HERE, record.all_trials))
+    assert (again.answer, again.doing, len(bench.asked)) == (record.answer, "", 4), "nothing is trained or said again"
+
+
+def test_the_help_has_the_command_of_a_kind() -> None:
+    entry = blocks("Add a measurement")[1]
+    program = f"from gputui.engine.trials.kinds import KINDS, Kind\nKINDS.update({entry.strip()})\n"
+    program += "import sys\nfrom gputui.tui.cli import main\nmain(sys.argv[1:])"
+    for words, line in (((), "\n  steadiness  Measure how much the speed differs"), (("steadiness",), "\n  --resume ")):
+        shown = subprocess.run([sys.executable, "-c", program, *words, "--help"], check=True, stdout=subprocess.PIPE)
+        assert line in shown.stdout.decode()
+
+
+async def test_what_is_measured_by_a_kind_is_begun_by_its_command_and_gone_on_with_by_both(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[tuple[Request, Proof | None]] = []
+    monkeypatch.setitem(KINDS, "steadiness", eval(blocks("Add a measurement")[1], {"Kind": Kind})["steadiness"])
+    monkeypatch.setattr(measuring, "measure", lambda asked, _how, resumed=None: begun.append((asked, resumed)))
+    command = measuring.command_of_kind("steadiness")
+    command.main(["--preset", "quickstart", "--repeats", "4"], standalone_mode=False)
+    ((asked, _),) = begun
+    assert (asked.kind, asked.preset_name, asked.repeats) == ("steadiness", "quickstart", 4)
+    record = folder.create(asked).record
+    record.state = "stopped"
+    record.put()
+    command.main(["--resume"], standalone_mode=False)
+    proof = folder.find("latest")
+    assert begun[1:] == [(asked, proof)]
+    with pytest.raises(errors.Refused, match="a resumed measurement of steadiness keeps its preset and options"):
+        command.main(["--resume", "--repeats", "5"], standalone_mode=False)
+    async with Tiny(lambda: ProofScreen(proof)).run_test(size=(80, 24)) as pilot:
+        await wait_for(pilot, "R Go on")
 
 
 async def test_the_example_of_a_screen_shows_what_it_reads(tmp_path: Path) -> None:

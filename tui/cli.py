@@ -18,6 +18,7 @@ from ..engine import __version__
 from ..engine.files.places import PRESET_SUFFIXES, named_presets
 from ..engine.interpreter import interpreter
 from ..engine.queue import entry_names
+from ..engine.trials.kinds import KINDS
 from .base.errors import INTERRUPTED, WRONG, Refused, clean, complain, guarded, interruptible
 from .commands import Called, command_of, completion
 from .commands.shared_options import (
@@ -63,6 +64,7 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "fit-batch": ("tune", "Find the fastest batch size, and the largest that fits."),
         "sweep": ("tune", "Find the settings that learn best, and prove it."),
         "scaling": ("diagnose", "Measure how the speed grows with the number of GPUs."),
+        **{name: ("measuring", kind.purpose) for name, kind in KINDS.items() if kind.purpose},
         "prepare": ("prepare", "Decode, resize and store the data of a preset once."),
         "proof": ("measuring", "List proofs, show one with all its trials, or delete some."),
     },

@@ -31,7 +31,7 @@ from ..runs.run import FRESH_SECONDS, PROOF, STARTING_SECONDS, WAITING, Liveness
 from ..system import child_process, locks, stop_signals
 from ..system.identity import Place, Process
 from ..system.locks import PROOF_LOCK
-from ..trials.kinds import kind
+from ..trials.kinds import MAKERS, kind
 from ..trials.record import UNREAD, Record
 from ..trials.record import place as number_of
 from .request import ProofError, Request
@@ -204,9 +204,6 @@ def proofs() -> list[Proof]:
                 with contextlib.suppress(OSError):  # a folder that is not a proof
                     begun[Proof(path)] = (path / "request.json").lstat().st_mtime
     return sorted(begun, key=lambda proof: (begun[proof], proof.id), reverse=True)
-
-
-MAKERS = "gputui ab, diagnose --apply, tune, fit-batch, scaling and sweep make them"
 
 
 def find(text: str) -> Proof:

@@ -128,7 +128,6 @@ class Measurement:
         repeat: int,
         length: Length,
         rows: list[Trial],
-        *,
         seconds: float | None = None,
         doing: str = "",
     ) -> Trial:

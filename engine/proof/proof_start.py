@@ -27,8 +27,7 @@ from ..runs.event_reading import last_of
 from ..runs.events import Started
 from ..runs.run import WAITING
 from ..system import locks
-from ..trials.kinds import KINDS
-from ..trials.record import Record
+from ..trials import kinds
 from ..trials.search_results import nothing_to_measure
 from ..units import MINUTE
 from .folder import Proof, launch, proofs, start
@@ -87,9 +86,9 @@ class BlockedError(ProofError):
         if request.chooses_gpus:
             super().__init__(f"{what}\nwait for it (--wait)")
         else:
-            super().__init__(
-                f"{what}: figures measured at the same time would be worthless; wait for it (--wait), or give --anyway"
-            )
+            because = "figures measured at the same time would be worthless"
+            because = "both would take longer" if kinds.kind(request.kind).learns else because
+            super().__init__(f"{what}: {because}; wait for it (--wait), or give --anyway")
 
 
 def wait(request: Request, tell: Callable[[str], None], given_up: Callable[[], bool]) -> None:
@@ -122,7 +121,7 @@ def _of_this_home(here: Machine, but: Path | None) -> Iterator[tuple[str, Names]
             theirs: Names = frozenset()
             with contextlib.suppress(PresetError, ProofError, OSError):
                 theirs = of_request(proof.request, here)
-            yield f"the {_kind(record)} {proof.id} is running", theirs
+            yield f"the {kinds.kind(record.kind).noun} {proof.id} is running", theirs
 
 
 def _of_run(run: Run, here: Machine) -> Names:
@@ -150,12 +149,8 @@ def _of_other_homes(here: Machine, but: Path | None) -> Iterator[tuple[str, Name
             what = f"the training {runs.title(Run(path))}"
             if path.parent.name == TRIALS:
                 proof = Proof(path.parent.parent)
-                what = f"the {_kind(proof.record)} {proof.id} of the home {proof.path.parent.parent}"
+                what = f"the {kinds.kind(proof.record.kind).noun} {proof.id} of the home {proof.path.parent.parent}"
             yield f"{what} (process {process.pid}) is running", theirs
-
-
-def _kind(record: Record) -> str:
-    return "search" if record.kind == "tune" else "proof"
 
 
 # ---- resuming a proof that has ended early -------------------------------------------------------
@@ -165,9 +160,10 @@ def resumed(proof: Proof, kind: str, minutes: float | None = None) -> Request:
     """Return the request of a resumed measurement, with `minutes` more if given. Raises ProofError if the proof has
     another kind, runs, has ended (unless more minutes may change something), or cannot be read.
     """
-    record, asked, declared = proof.record, proof.request, KINDS[kind]
+    record, asked, declared = proof.record, proof.request, kinds.KINDS[kind]
     if asked.kind != kind:
-        raise ProofError(f"{proof.id} is not {declared.full_noun}; only what gputui {kind} has started can be resumed")
+        alone = f"gputui {kind} --resume goes on with {declared.full_noun} alone"
+        raise ProofError(f"{proof.id} is {kinds.kind(asked.kind).full_noun}, and {alone}")
     if record.state == "running":
         raise ProofError(f"{proof.id} is running; gputui proof {proof.id} shows it")
     if record.state == WAITING:

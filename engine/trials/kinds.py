@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """A new kind needs an entry in KINDS, a module with `measure(measurement)`, and a command. If it fills `answer` and
-    `sections` of its record, the screen of a proof, the printed result and the report show them.
+    """A new kind needs an entry in KINDS, and a module with `measure(measurement)`. If it fills `answer` and `sections`
+    of its record, the screen of a proof, the printed result and the report show them.
     """
 
     module: str = "gputui.engine.proof.proof_loop"  # its `measure` carries it out
@@ -19,11 +19,13 @@ class Kind:
     method: str = ""
     extent: str = "pairs of trials of {:g} s"  # what its repeats are; {} are the measured seconds of each trial
     trials: int = 2  # in a repeat
+    purpose: str = ""  # the first sentence of the help of a command that is made for it, with --preset and --repeats
     command: str = ""  # words after `gputui`, if not its name
     screen: str = "proof"
     nothing: str = "nothing was proved to be faster"  # why there is no improved preset
     uses_all_gpus: bool = False  # also those on which a single training would not train
     resumes: bool = False  # by `gputui NAME --resume`
+    learns: bool = False  # its trials are whole trainings for their loss, which nothing beside them changes
     full_noun: str = "a proof"
     ended: str = "gputui proof {} shows it"  # what shows or continues one that has ended
 
@@ -49,6 +51,7 @@ KINDS = {
         question="the fastest settings of this training that this machine allows",
         screen="tune",
         uses_all_gpus=True,
+        resumes=True,
         full_noun="a search",
         ended="gputui tune --resume {} --minutes N gives it N more minutes",
     ),
@@ -69,6 +72,8 @@ KINDS = {
         question="with which learning rate the training learns best (`--learning-rate-test`)",
         command="tune --learning-rate-test",
         extent="pairs of trainings",
+        learns=True,
+        full_noun="a learning-rate test",
         nothing="no other rate was proved to learn better",
     ),
     "sweep": Kind(
@@ -83,6 +88,9 @@ KINDS = {
         ended="gputui sweep --resume ID --minutes N goes on with it",
     ),
 }
+
+_COMMANDS = dict.fromkeys((declared.command or name).split()[0] for name, declared in KINDS.items())
+MAKERS = f"gputui {', '.join(_COMMANDS)} and fit-batch make them"  # proofs
 
 
 def kind(name: str) -> Kind:

@@ -136,7 +136,7 @@ class Losses:
                 seconds = self._length.samples / samples_per_second + PASS_SECONDS * length[0]
                 seconds = self._measurement.trial_seconds + SLACK * seconds
                 self._report(f"loss: {what} trains on {made.samples:,} samples, {repeat} of {self._pairs}")
-                trial = self._measurement.learn(settings, side, repeat, length, made.trials, seconds=seconds)
+                trial = self._measurement.learn(settings, side, repeat, length, made.trials, seconds)
                 if not counts(trial):  # settings are not judged if the preset failed, or the cause may be chance
                     made.why = f"{'the preset ended with ' if side == 'a' else ''}{trial.outcome}: {trial.error}"
                     made.decision = "failed" if side == "b" and trial.outcome in FINAL else "not judged"

@@ -160,7 +160,7 @@ def _measure_ramp(measurement: Measurement, test: RateTest) -> Started:
     )
     most_seconds = RAMP_SHARE * measurement.limit_seconds
     words = f"the ramp: {steps} steps from {settings.low:g} to {settings.high:g}"
-    trial = measurement.learn(preset, RAMP, 1, (1, steps), test.ramp, seconds=most_seconds, doing=words)
+    trial = measurement.learn(preset, RAMP, 1, (1, steps), test.ramp, most_seconds, doing=words)
     written = measurement.events_of(trial)
     started = written.last(Started)
     if started is None or not (counts(trial) or _diverged(measurement, trial)):
@@ -212,9 +212,7 @@ def _compare(measurement: Measurement, test: RateTest, data: Data) -> None:
             for side, preset in sides.items():
                 rate = test.before if side == "a" else test.suggested
                 words = f"pair {repeat - 1} of {repeats}: {test.samples:,} samples at rate {rate:g}"
-                trial = measurement.learn(
-                    preset, side, repeat, length_of_each, test.trials, seconds=seconds, doing=words
-                )
+                trial = measurement.learn(preset, side, repeat, length_of_each, test.trials, seconds, doing=words)
                 if not (counts(trial) or _diverged(measurement, trial)):
                     whose = "the preset's rate" if side == "a" else "the suggestion"
                     test.decision, test.why = "not judged", f"{whose} ended with {trial.outcome}: {trial.error}"

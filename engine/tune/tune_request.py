@@ -94,9 +94,9 @@ def refuse(asked: Request) -> Request:
     return asked
 
 
-def resumed(proof: Proof, minutes: float | None = None) -> Request:
-    """Return the request of a resumed search, with `minutes` more if given. Raises ProofError."""
-    asked = proof_start.resumed(proof, "tune", minutes)
+def resumed(proof: Proof, kind: str, minutes: float | None = None) -> Request:
+    """Return what `proof_start.resumed` does; a wide search needs its study. Raises ProofError."""
+    asked = proof_start.resumed(proof, kind, minutes)
     if asked.search is not None and asked.search.wide:
         storage.require("wide searches need")
         Study.of(asked, this_machine.read(), proof.path).finished_trials()

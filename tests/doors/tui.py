@@ -11,8 +11,7 @@ from gputui.tui.base.base_app import Acts
 from gputui.tui.cli import cli as cli_cli, form_state
 from gputui.tui.commands import completion, logs, measuring, serve
 from gputui.tui.commands.completion import Bash
-from gputui.tui.commands.measuring import shareable
-from gputui.tui.commands.shared_options import FollowOptions
+from gputui.tui.commands.measuring import FollowOptions, shareable
 from gputui.tui.commands.stopping import AGAIN_SECONDS, code_of
 from gputui.tui.commands.train import LineView
 from gputui.tui.drawing import charts, gpu_details, proof as drawing_proof, rate, sweep as drawing_sweep, tune

@@ -181,8 +181,8 @@ def test_the_latest_that_can_go_on_is_resumed_and_with_more_time_the_latest_that
         resumed.append(proof.id)
         return 0
 
-    monkeypatch.setattr("gputui.tui.commands.tune.measure", measure)
-    monkeypatch.setattr("gputui.tui.commands.tune.tune_request.resumed", lambda proof, _minutes: proof.request)
+    monkeypatch.setattr(measuring, "measure", measure)
+    monkeypatch.setattr("gputui.tui.commands.measuring.tune_request.resumed", lambda proof, *_given: proof.request)
     states = {"20260921-1": "stopped", "20260921-2": "failed", "20260921-3": "done", "20260921-4": "running"}
     for name, state in states.items():
         written = write_proof(home, name, kind="tune", state=state)

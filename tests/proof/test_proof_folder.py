@@ -63,7 +63,9 @@ def refusal(call: Callable[[], object]) -> str:
 
 
 def test_a_proof_is_named_by_its_id_a_part_of_it_or_as_the_latest(home: Path) -> None:
-    nothing = f"there are no proofs in {home / 'proofs'}; {folder.MAKERS}"
+    nothing = (
+        f"there are no proofs in {home / 'proofs'}; gputui ab, diagnose, tune, scaling, sweep and fit-batch make them"
+    )
     assert refusal(lambda: folder.find("latest")) == nothing
     assert folder.proofs() == []
     names = ("20261127-1-cnn", "20261127-1-cnn-2", "20261127-0-mlp")

@@ -147,7 +147,7 @@ def test_a_search_gets_more_minutes_only_if_its_own_are_used_up(
     home: Path, monkeypatch: pytest.MonkeyPatch, state: str, seconds: float, answer: str | None, minutes: float | None
 ) -> None:
     resumed: list[Any] = []
-    monkeypatch.setattr(tune_request, "resumed", lambda _, more: more)
+    monkeypatch.setattr(tune_request, "resumed", lambda _proof, _kind, more: more)
     monkeypatch.setattr(proof_start, "start_again", lambda proof, more, anyway: resumed.append((proof, more, anyway)))
     monkeypatch.setattr(proof_start, "blocks", lambda *_: "")
     monkeypatch.setattr(Proof, "request", None)

@@ -241,14 +241,14 @@ def test_a_search_that_has_ended_is_given_more_minutes(
     proof = recorded("one", "done", seconds=300.0, ended_because="the time budget of 5 min allows no further trial")
     assert cli.run(["tune", "--resume", proof.id]) == 2
     assert f"gputui tune --resume {proof.id} --minutes N gives it N more minutes" in capsys.readouterr().err
-    proof_start.start_again(proof, tune_request.resumed(proof, 2.5))
+    proof_start.start_again(proof, tune_request.resumed(proof, "tune", 2.5))
     asked = proof.request.search
     assert asked is not None
     assert (started, asked.minutes, asked.only) == ([proof], 7.5, ["batch_size"])
 
     whole = recorded("two", "done", ended_because="every option was tried", changes_kept={"input.batch_size": 64})
     with pytest.raises(ProofError, match="every option was tried, and its gain is proved"):
-        tune_request.resumed(whole, 2)
+        tune_request.resumed(whole, "tune", 2)
     assert started == [proof]
 
 

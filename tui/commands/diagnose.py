@@ -11,16 +11,8 @@ import click
 from ...engine.trials import KEEPS, LEAST_REPEATS, TRIAL_SECONDS
 from ..base.errors import DONE, Refused, clean, complain
 from . import completion, is_called
-from .shared_options import (
-    FOLLOWING,
-    MINUTES,
-    SECONDS,
-    FollowOptions,
-    follow_options,
-    given,
-    preset_option,
-    settings_option,
-)
+from .measuring import FollowOptions, follow_options, measure, resume_option
+from .shared_options import MINUTES, SECONDS, given, preset_option, settings_option
 
 if is_called():
     from ...engine import diagnosis, presets
@@ -28,13 +20,12 @@ if is_called():
     from ...engine.files.values import to_json
     from ...engine.profile import reports
     from ...engine.profile.reports import ProfileError
-    from ...engine.proof import proof_start, request
+    from ...engine.proof import request
     from ...engine.runs import Run, event_reading, run_cluster
     from ...engine.scaling import rounds
     from ...engine.trials import report
     from ..printing.proof import show
     from ..wording.run import error_text, next_step
-    from .measuring import measure, to_resume
 
 
 @click.command("ab")
@@ -158,7 +149,6 @@ def show_profile(run: Run) -> None:
 
 
 MOST_REPLICAS, MOST_COPIES = 1024, 16
-OF_RESUMED = FOLLOWING - {"output"} | {"resume"}  # options that are allowed together with --resume
 
 
 @click.command("scaling")
@@ -177,15 +167,14 @@ OF_RESUMED = FOLLOWING - {"output"} | {"resume"}  # options that are allowed tog
 @click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
     help="Measured seconds of each trial.")  # fmt: skip
 @click.option("--minutes", type=MINUTES, metavar="MINUTES", help="Time limit: begin no round that would take longer.")
-@click.option("--resume", metavar="[PROOF]", is_flag=False, flag_value="latest",
-    help="Continue a measurement that was stopped or killed (default: the latest).")  # fmt: skip
 @follow_options(output="With --copies: save the preset with the number that pays.",
     json="Print the measurement as one JSON object, at the end.",
     markdown="Print a report in Markdown, at the end.")  # fmt: skip
+@resume_option("scaling")
 @click.pass_context
 def scaling(
-    context: click.Context, preset: str | None, settings: Sequence[str], replicas: str | None, copies: str | None,
-    keep: str, repeats: int, seconds: float, minutes: float | None, resume: str | None, how: FollowOptions,
+    context: click.Context, /, preset: str, settings: Sequence[str], replicas: str | None, copies: str | None,
+    keep: str, repeats: int, seconds: float, minutes: float | None, how: FollowOptions,
 ) -> int:  # fmt: skip
     """Each GPU trains one replica of the model. Shows the speed-up and the efficiency with 1, 2, 4 ... replicas. With
     --copies, whether several trainings on one GPU at once get more done than one after the other.
@@ -196,13 +185,6 @@ def scaling(
     gputui scaling --preset mine.yaml --copies 1,2,3               several runs on one GPU
     gputui scaling --preset quickstart --set logical_devices=2     a test on the CPU
     """
-    if resume is not None:
-        if set(given(context)) - OF_RESUMED:
-            raise Refused("a resumed measurement keeps its preset and replicas: leave them out with --resume")
-        proof = to_resume(resume, "scaling", "measurement of scaling", "--preset NAME")
-        return measure(proof_start.resumed(proof, "scaling"), how, proof)
-    if preset is None:
-        raise Refused("name what to measure: gputui scaling --preset NAME, or --resume for the latest measurement")
     numbers, at_once = _counts(replicas, "replicas", MOST_REPLICAS), _counts(copies, "copies", MOST_COPIES)
     if at_once and {"replicas", "keep"} & set(given(context)):
         raise Refused("--copies trains several copies of one training on one device: leave out --replicas and --keep")

@@ -3,17 +3,21 @@ Ctrl-C requests it to stop and shows its results so far; a second ends it at onc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ...engine.trials import LEAST_REPEATS
+from ...engine.trials.kinds import KINDS, MAKERS, kind
 from ..base import errors
 from ..base.errors import Refused, complain
 from . import completion, is_called
-from .shared_options import NEEDS_QUEUE, FollowOptions, one_of
+from .shared_options import NEEDS_QUEUE, Command, given, one_of, preset_option, queue_options, settings_option, together
 
 if is_called():
     from ...engine.files.values import to_json
@@ -27,7 +31,6 @@ if is_called():
     from ...engine.proof.request import ProofError, Request
     from ...engine.queue import adding
     from ...engine.trials import proof_sentences, search_results, sweep_record
-    from ...engine.trials.kinds import kind
     from ...engine.trials.record import Record
     from ...engine.trials.report import as_markdown, titled, without_private
     from ...engine.tune import tune_request
@@ -42,13 +45,104 @@ if is_called():
     from .stopping import Presses, stop_in_queue
 
 MOST_WIDTH = 100  # of a printed chart
+WAIT_HELP = "Wait until no other training uses these devices, then begin."
+ANYWAY_HELP = (
+    "Measure even if another gputui run uses the same devices; the result says which trials were disturbed. With "
+    "--queue: wait for GPUs, but not for trainings outside of the queue that use the CPU."
+)
 
 
-def to_resume(name: str, kind: str, noun: str, asks_for: str, any_ended: bool = False) -> Proof:
-    """The proof of this name; `latest` is one that has not done its work or, with `any_ended`, may have. If there is
-    none, it is the newest one, which is refused later."""
-    if name != "latest":
-        return folder.find(name)
+@dataclass(frozen=True)
+class FollowOptions:
+    """How a measurement is followed: what is printed (else tables) and saved, and what it waits for. The fields are the
+    options that all commands share which measure; see their help in `follow_options`."""
+
+    json: bool = False
+    markdown: bool = False
+    output: str | None = None
+    wait: bool = False
+    anyway: bool = False
+    queue: bool = False
+    after: str | None = None
+
+    @property
+    def quiet(self) -> bool:
+        """True if stdout has only JSON or a report."""
+        return self.json or self.markdown
+
+    def say(self, text: str) -> None:
+        if self.quiet:
+            complain(text)
+        else:
+            print(text, flush=True)
+
+
+FOLLOWING = {field.name for field in fields(FollowOptions)}
+
+
+def follow_options(
+    *, json: str, markdown: str = "", output: str = "", wait: bool = True, anyway: str = ANYWAY_HELP
+) -> Callable[[Command], Command]:
+    """Declare the options of FollowOptions for a command, which gets them as `how`. The texts are their help; without a
+    text the command does not have the option."""
+
+    def declare(command: Command) -> Command:
+        @functools.wraps(command)
+        def followed(*arguments: Any, **options: Any) -> Any:
+            how = FollowOptions(**{name: options.pop(name) for name in FOLLOWING & options.keys()})
+            if how.json and how.markdown:
+                raise Refused("--json and --markdown do not go together")
+            return command(*arguments, how=how, **options)
+
+        flags = [("json", json), ("markdown", markdown), ("wait", WAIT_HELP if wait else ""), ("anyway", anyway)]
+        named = [click.option(f"--{name}", is_flag=True, help=text) for name, text in flags if text]
+        saved = [click.option("-o", "--output", metavar="FILE", help=output)] if output else []
+        together(*saved, *named, queue_options)(followed)
+        return followed
+
+    return declare
+
+
+def resume_option(
+    kind: str, again: Collection[str] = FOLLOWING, asks_for: str = "--preset NAME"
+) -> Callable[[Command], Command]:
+    """Under `follow_options`: declare --resume for a command of this kind, if it is resumed. It goes with the options
+    `again` alone; without it, --preset must be given. `asks_for` is what starts a measurement."""
+    declared, more = KINDS[kind], "minutes" in again
+    if not declared.resumes:
+        return lambda command: command
+    noun = declared.full_noun.removeprefix("a ")
+    also = f"; with --minutes also {declared.full_noun} that has ended" if more else ""
+
+    def declare(command: Command) -> Command:
+        @click.option("--resume", metavar=f"[{declared.noun.upper()}]", is_flag=False, flag_value="latest",
+            help=f"Continue {declared.full_noun} that was stopped or killed (default: the latest){also}.")  # fmt: skip
+        @click.pass_context
+        @functools.wraps(command)
+        def begun(context: click.Context, /, *, resume: str | None, how: FollowOptions, **options: Any) -> Any:
+            named = given(context)
+            if resume is None and options["preset"] is None:
+                begins = f"gputui {context.info_name} {asks_for}"
+                raise Refused(f"name a preset: {begins}, or --resume for the latest {noun}")
+            if resume is None:
+                return command(how=how, **options)
+            if not {"resume", *again}.issuperset(named):
+                but = ", but for --minutes" if more else ""
+                raise Refused(f"a resumed {noun} keeps its preset and options{but}: leave them out with --resume")
+            minutes = options["minutes"] if more and "minutes" in named else None
+            proof = folder.find(resume) if resume != "latest" else _latest(kind, minutes is not None)
+            if proof is None:
+                raise ProofError(f"there is no {noun} to go on with; gputui {kind} {asks_for} starts one")
+            return measure(tune_request.resumed(proof, kind, minutes), how, proof)
+
+        return begun
+
+    return declare
+
+
+def _latest(kind: str, any_ended: bool) -> Proof | None:
+    """The latest proof of this kind that has not done its work or, with `any_ended`, may have. If there is none, the
+    newest one, which is refused later."""
     newest, passed_over = None, ("running", "waiting") if any_ended else ("done", "running", "waiting")
     for proof in folder.proofs():
         with suppress(ProofError, PresetError):  # a proof that cannot be read is skipped
@@ -57,8 +151,6 @@ def to_resume(name: str, kind: str, noun: str, asks_for: str, any_ended: bool = 
                 if proof.state not in passed_over:
                     return proof
                 newest = newest or proof
-    if newest is None:
-        raise ProofError(f"there is no {noun} to go on with; gputui {kind} {asks_for} starts one")
     return newest
 
 
@@ -182,6 +274,8 @@ def budget(asked: Request) -> str:
         if asked.search.dry_run:
             return f"at most 2 trials of about {duration.of_request(asked):.0f} s; a whole search: {buys}"
         return f"{buys}; Ctrl-C ends it, gputui tune --resume goes on with it"
+    if kind(asked.kind).learns:
+        return f"{counted(duration.sure_trials(asked), 'whole trainings')} of {asked.preset_name}"
     times = duration.times_of(asked)
     count, each = duration.sure_trials(asked), times.seconds(asked.measure_seconds)
     whole = _minutes(times.first + count * each)
@@ -211,19 +305,43 @@ def _code(data: Record, presses: Presses) -> int:
     return errors.OUT_OF_MEMORY if decisive and decisive[0].outcome == "oom" else errors.FAILED
 
 
-@click.command("proof")
+def command_of_kind(name: str) -> click.Command:
+    """Return the command of a kind with a `purpose`, which has no options but the preset and the number of repeats."""
+    declared = KINDS[name]
+
+    @preset_option("The preset to measure.", required=not declared.resumes)
+    @settings_option()
+    @click.option("--repeats", type=click.IntRange(min=LEAST_REPEATS), metavar="N", default=LEAST_REPEATS,
+        show_default=True, help=f"Number of {declared.extent.partition(' ')[0]}.")  # fmt: skip
+    @follow_options(json="Print the measurement as one JSON object, at the end.",
+        markdown="Print a report in Markdown, at the end.")  # fmt: skip
+    @resume_option(name)
+    def begun(preset: str, settings: Sequence[str], repeats: int, how: FollowOptions) -> int:
+        return measure(request.of_preset(name, preset, settings, repeats=repeats), how)
+
+    method = f"{declared.method[:1].upper()}{declared.method[1:]}."
+    return click.command(name, help=f"{method}\n\n\b\ngputui {name} --preset quickstart --repeats 5")(begun)
+
+
+# For the table of cli.py, which names this module for them.
+globals().update({name: command_of_kind(name) for name, declared in KINDS.items() if declared.purpose})
+
+
+@click.command(
+    "proof",
+    help=f"""Each measurement is a proof: {MAKERS}.
+
+    \b
+    gputui proof latest              show the latest
+    gputui proof rm 20260921-1405    delete proofs for good, with their trials
+    """,
+)
 @click.argument("names", metavar="[PROOF | rm PROOF...]", nargs=-1, shell_complete=completion.proof)
 @one_of(json="Print one JSON object.", markdown="Print a report in Markdown.")
 @click.option("-o", "--output", metavar="FILE", help="Save the improved preset to FILE.")
 @click.option("--stop", is_flag=True, help="Stop the proof and its current trial gracefully; a second time, at once.")
 @click.option("--yes", is_flag=True, help="With rm: delete without asking.")
 def proof(names: Sequence[str], form: str | None, output: str | None, stop: bool, yes: bool) -> int:
-    """Proofs are what ab, tune, fit-batch, sweep, scaling and diagnose --preset have measured.
-
-    \b
-    gputui proof latest              show the latest
-    gputui proof rm 20260921-1405    delete proofs for good, with their trials
-    """
     if names[:1] == ("rm",):
         if form or output or stop:
             raise Refused("rm goes only with --yes")
@@ -261,7 +379,7 @@ def _list(as_json: bool) -> None:
             head = {name: data.get(name) for name in names}
             print(to_json({"id": proof.id, "path": str(proof.path), **head, "bytes": used_bytes(proof.path)}))
     elif not listed:
-        print(f"no proofs so far; {folder.MAKERS}")
+        print(f"no proofs so far; {MAKERS}")
     else:
         records = {proof.id: proof.record for proof in listed}
         if lost := [name for name, data in records.items() if not data.is_read]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import Any
 
 import click
@@ -108,11 +107,6 @@ def join_cluster(workers: str | None, worker: int | None) -> None:
 
 
 SECONDS = click.FloatRange(min=0.1, max=3600)
-WAIT_HELP = "Wait until no other training uses these devices, then begin."
-ANYWAY_HELP = (
-    "Measure even if another gputui run uses the same devices; the result says which trials were disturbed. With "
-    "--queue: wait for GPUs, but not for trainings outside of the queue that use the CPU."
-)
 
 
 class Minutes(click.FloatRange):
@@ -129,57 +123,6 @@ class Minutes(click.FloatRange):
 
 
 MINUTES = Minutes()
-
-
-@dataclass(frozen=True)
-class FollowOptions:
-    """How a measurement is followed: what is printed (else tables) and saved, and what it waits for. The fields are the
-    options that all commands share which measure; see their help in `follow_options`."""
-
-    json: bool = False
-    markdown: bool = False
-    output: str | None = None
-    wait: bool = False
-    anyway: bool = False
-    queue: bool = False
-    after: str | None = None
-
-    @property
-    def quiet(self) -> bool:
-        """True if stdout has only JSON or a report."""
-        return self.json or self.markdown
-
-    def say(self, text: str) -> None:
-        if self.quiet:
-            complain(text)
-        else:
-            print(text, flush=True)
-
-
-FOLLOWING = {field.name for field in fields(FollowOptions)}
-
-
-def follow_options(
-    *, json: str, markdown: str = "", output: str = "", wait: bool = True, anyway: str = ANYWAY_HELP
-) -> Callable[[Command], Command]:
-    """Declare the options of FollowOptions for a command, which gets them as `how`. The texts are their help; without a
-    text the command does not have the option."""
-
-    def declare(command: Command) -> Command:
-        @functools.wraps(command)
-        def followed(*arguments: Any, **options: Any) -> Any:
-            how = FollowOptions(**{name: options.pop(name) for name in FOLLOWING & options.keys()})
-            if how.json and how.markdown:
-                raise Refused("--json and --markdown do not go together")
-            return command(*arguments, how=how, **options)
-
-        flags = [("json", json), ("markdown", markdown), ("wait", WAIT_HELP if wait else ""), ("anyway", anyway)]
-        named = [click.option(f"--{name}", is_flag=True, help=text) for name, text in flags if text]
-        saved = [click.option("-o", "--output", metavar="FILE", help=output)] if output else []
-        together(*saved, *named, queue_options)(followed)
-        return followed
-
-    return declare
 
 
 def given(context: click.Context) -> list[str]:

@@ -11,29 +11,17 @@ import click
 from ...engine.trials import LEAST_REPEATS, SAMPLERS, STAGES, TRIAL_SECONDS
 from ..base.errors import Refused
 from . import is_called
-from .shared_options import (
-    FOLLOWING,
-    MINUTES,
-    SECONDS,
-    FollowOptions,
-    follow_options,
-    given,
-    preset_option,
-    settings_option,
-    together,
-)
+from .measuring import FOLLOWING, FollowOptions, follow_options, measure, resume_option
+from .shared_options import MINUTES, SECONDS, given, preset_option, settings_option, together
 
 if is_called():
     from ...engine import presets
-    from ...engine.proof import proof_start
     from ...engine.queue import adding
     from ...engine.sweep import sweep_request, swept_values
     from ...engine.trials.record import Limits, RateSettings
     from ...engine.tune import tune_request
-    from .measuring import measure, to_resume
 
-# Options that are allowed together with --resume, and with --learning-rate-test.
-OF_RESUMED_SEARCH = FOLLOWING | {"resume", "minutes"}
+# Options that are allowed together with --learning-rate-test.
 OF_TEST = FOLLOWING | {"rate_test", "rates", "ramp_steps", "preset", "settings", "minutes", "repeats"}
 
 
@@ -58,13 +46,11 @@ search_limits = together(
                  show_default=True, help="Pairs of trials that prove the gain at the end."),
     click.option("--seconds", type=SECONDS, metavar="SECONDS", default=TRIAL_SECONDS, show_default=True,
                  help="Measured seconds of each trial of these pairs."),
-    click.option("--resume", metavar="[SEARCH]", is_flag=False, flag_value="latest",
-                 help="Continue a search that was stopped or killed (default: the latest); with --minutes "
-                 "also with one that has ended."),
     click.option("--dry-run", is_flag=True,
                  help="Only predict what memory the preset takes and the largest batch, from two short trials."),
     follow_options(output="Save the best preset to FILE.",
                    json="Print the search as one JSON object, at the end."),
+    resume_option("tune", FOLLOWING | {"minutes"}),
 )  # fmt: skip
 
 
@@ -112,11 +98,9 @@ def tune(
     if not rate_test and (rates is not None or ramp_steps is not None):
         raise Refused("--rates and --ramp-steps go with --learning-rate-test")
     if not rate_test:
-        return _search(context, how, **options)
+        return _search(how, **options)
     if others := [name for name in given(context) if name not in OF_TEST]:
         raise Refused(f"--{others[0].replace('_', '-')} does not go with --learning-rate-test")
-    if options["preset"] is None:
-        raise Refused("name what to test: gputui tune --preset NAME --learning-rate-test")
     values: dict[str, Any] = {} if ramp_steps is None else {"steps": ramp_steps}
     if rates is not None:
         low, _, high = rates.partition(":")
@@ -133,35 +117,22 @@ def tune(
 @preset_option("The preset whose batch size to find.")
 @settings_option()
 @search_limits
-@click.pass_context
-def fit_batch(context: click.Context, /, how: FollowOptions, **options: Any) -> int:
+def fit_batch(how: FollowOptions, **options: Any) -> int:
     """Only the batch size is changed; `gputui tune` searches the other options, too.
 
     \b
     gputui fit-batch --preset mine.yaml --minutes 5 -o fitted.yaml
     gputui fit-batch --preset mine.yaml --learning-rate linear --warmup-steps 500
     """
-    return _search(context, how, only=("batch_size",), precisions=(), **options)
+    return _search(how, only=("batch_size",), precisions=(), **options)
 
 
 def _search(
-    context: click.Context, /, how: FollowOptions, *, preset: str | None, settings: Sequence[str], resume: str | None,
-    repeats: int, seconds: float, only: Sequence[str], leave: Sequence[str], precisions: Sequence[str],
-    memory_gb: float | None, **limits: Any,
+    how: FollowOptions, *, preset: str, settings: Sequence[str], repeats: int, seconds: float, only: Sequence[str],
+    leave: Sequence[str], precisions: Sequence[str], memory_gb: float | None, **limits: Any,
 ) -> int:  # fmt: skip
-    """Start a search, or resume one. Raises Refused for options that a resumed search cannot change."""
     if limits["dry_run"] and how.output is not None:
         raise Refused("--dry-run only predicts the memory: there is nothing to save with -o")
-    if resume is not None:
-        if set(given(context)) - OF_RESUMED_SEARCH:
-            raise Refused("a resumed search keeps its preset and limits, but for --minutes: leave them out")
-        minutes = limits["minutes"] if "minutes" in given(context) else None
-        proof = to_resume(resume, "tune", "search", "--preset NAME", minutes is not None)
-        if proof.record.kind == "rate":
-            raise Refused(f"{proof.id} is a learning-rate test, which is not resumed: start it again")
-        return measure(tune_request.resumed(proof, minutes), how, proof)
-    if preset is None:
-        raise Refused("name what to tune: gputui tune --preset NAME, or --resume for the latest search")
     within = Limits(
         only=list(only) or list(STAGES),
         leave=list(leave),
@@ -175,7 +146,6 @@ def _search(
 
 
 GRID = SAMPLERS[0]
-OF_RESUMED_SWEEP = FOLLOWING - {"anyway"} | {"resume", "minutes"}  # options that are allowed together with --resume
 
 
 @click.command("sweep")
@@ -213,17 +183,12 @@ OF_RESUMED_SWEEP = FOLLOWING - {"anyway"} | {"resume", "minutes"}  # options tha
 @click.option(
     "--name", "study_name", metavar="SWEEP", help="With --study: the name of the sweep there (default: the preset's)."
 )
-@click.option("--resume", metavar="[SWEEP]", is_flag=False, flag_value="latest",
-    help="Continue a sweep that was stopped or killed (default: the latest); with --minutes also "
-    "one that has ended.")  # fmt: skip
 @follow_options(output="Save the preset with the best settings to FILE.",
     json="Print the sweep as one JSON object, at the end.", markdown="Print a report in Markdown, at the end.",
     wait=False, anyway="Do not wait for trainings outside of the queue that use the CPU.")  # fmt: skip
+@resume_option("sweep", FOLLOWING - {"anyway"} | {"minutes"}, "--preset NAME --over KEY=VALUES")
 @click.pass_context
-def sweep(
-    context: click.Context, /, preset: str | None, settings: Sequence[str], resume: str | None, how: FollowOptions,
-    **options: Any,
-) -> int:  # fmt: skip
+def sweep(context: click.Context, /, preset: str, settings: Sequence[str], how: FollowOptions, **options: Any) -> int:
     """Each trial is a run in the queue. The best setting and its rival are then trained again on fresh seeds. With
     --queue the sweep itself waits for its turn, and its time begins then.
 
@@ -233,14 +198,6 @@ def sweep(
     gputui sweep --resume                                continue after an interruption
     """
     named = given(context)
-    if resume is not None:
-        if set(named) - OF_RESUMED_SWEEP:
-            raise Refused("a resumed sweep keeps its preset and settings, but for --minutes: leave them out")
-        minutes = options["minutes"] if "minutes" in named else None
-        proof = to_resume(resume, "sweep", "sweep", "--preset NAME --over KEY=VALUES", minutes is not None)
-        return measure(proof_start.resumed(proof, "sweep", minutes), how, proof)
-    if preset is None:
-        raise Refused("name what to sweep: gputui sweep --preset NAME --over KEY=VALUES, or --resume for the latest")
     block = swept_values.parameters(preset)
     if options["sampler"] == GRID and "sampler" in named:
         block.pop("most_trials", None)  # of the block's sampler

@@ -185,9 +185,11 @@ async def put_in_queue(app: BaseApp, start: Start) -> None:
     app.notify(clean(f"queued: {start.title}, {await asyncio.to_thread(start.queue)}"), markup=False)
 
 
-def measurement(app: BaseApp, title: str, request: Callable[[], Request], resumed: Proof | None = None) -> Start:
+def measurement(
+    app: BaseApp, title: str, request: Callable[[], Request], resumed: Proof | None = None, learns: bool = False
+) -> Start:
     """Return the start of a new proof, search or measurement of scaling, or of one that is `resumed`, now or in the
-    queue. `title` names it for the user. The warm engine ends before the launch."""
+    queue. `title` names it for the user; nothing disturbs it if it `learns`. The warm engine ends before the launch."""
 
     def in_the_way() -> str:  # the folder of a resumed one does not count as another user
         of, own = (request(), ()) if resumed is None else (resumed.request, (resumed.path,))
@@ -203,7 +205,7 @@ def measurement(app: BaseApp, title: str, request: Callable[[], Request], resume
         added = adding.queue_proof(request()) if resumed is None else adding.queue_resumed_proof(resumed, request())
         return cast("Entry", added)
 
-    return Start(title, in_the_way, launch, partial(_queued, add), measures=True)
+    return Start(title, in_the_way, launch, partial(_queued, add), measures=not learns)
 
 
 # ---- proofs of a diagnosis, and scaling -----------------------------------------------------------

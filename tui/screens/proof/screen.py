@@ -130,6 +130,8 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
         match action:
             case "stop":
                 return self.is_measuring or self.ended
+            case "resume" if not kinds.kind(self.data.kind).resumes:
+                return False
             case "resume":
                 return self.data.state in RESUMABLE or ("it goes on" if self.is_measuring else self.ended)
         return action not in ("save_report", "copy", "again") or self.data.is_read
@@ -194,23 +196,22 @@ class ProofView(TableScreen[Any], FollowingScreen[ProofReading]):
 
     @work(exclusive=True, group="resume")
     async def action_resume(self) -> None:
-        """Resume a search, a sweep or a measurement of scaling; a search whose time is used up with more minutes."""
-        from ....engine.proof import proof_start  # only if one is gone on with
-        from ....engine.tune import tune_request  # the same
+        """Resume a measurement; a search whose time is used up with more minutes."""
+        from ....engine.tune import tune_request  # only if one is gone on with
 
         proof, data = self.proof, self.data
-        what = {"scaling": "measurement", "sweep": "sweep"}.get(data.kind, "search")
+        declared = kinds.kind(data.kind)
+        what = declared.full_noun.removeprefix("a ")
         limit, more = limit_seconds(data), None
-        if what == "search" and (data.state == "done" or (limit is not None and data.seconds >= limit)):
+        if data.kind == "tune" and (data.state == "done" or (limit is not None and data.seconds >= limit)):
             asking = AskText("How many more minutes?", str(more_minutes(data)), _no_minutes)
             minutes = await self.app.push_screen_wait(asking)
             if minutes is None:
                 return
             more = float(minutes)
-        of_kind = partial(proof_start.resumed, proof, data.kind)
-        resumed = partial(tune_request.resumed, proof, more) if what == "search" else of_kind
+        resumed = partial(tune_request.resumed, proof, data.kind, more)
         with complaining(self.app):
-            start = starting.measurement(self.app, f"the {what} {proof.id}", resumed, proof)
+            start = starting.measurement(self.app, f"the {what} {proof.id}", resumed, proof, declared.learns)
             if await starting.ask_and_launch(self.app, start) is not None:
                 self.app.notify(f"the {what} goes on")
         self.read_again()
@@ -278,6 +279,7 @@ class ProofScreen(ProofView):
     CSS_PATH = "proof.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         keys.bind("stop", meaning="stop the proof and its current trial"),
+        keys.bind("resume", label="Go on", meaning="continue a measurement that was stopped or killed"),
         keys.bind("file", "open", "Improved preset", meaning="open the improved preset in the form"),
         keys.bind("save_as", "save_report", "Save report", meaning="save the report as Markdown"),
         catalogue.left_out("live"),  # room for the keys of this screen
@@ -358,8 +360,7 @@ class ScalingScreen(ProofScreen):
     """Shows a measurement of scaling. Each row of its table is a number of replicas or copies, not a comparison."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        keys.bind("resume", label="Go on", meaning="continue a measurement that was stopped or killed"),
-        keys.bind("start", "again", "Measure again", meaning="measure the same once more"),
+        keys.bind("start", "again", "Measure again", meaning="measure the same once more")
     ]
 
     @property
@@ -405,8 +406,7 @@ class SweepScreen(ProofScreen):
     """Shows a sweep. Each row of its table is a setting with all of its trials, the best setting first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        keys.bind("resume", label="Go on", meaning="continue a sweep that was stopped or killed"),
-        keys.bind("compare", label="Curves", meaning="compare the runs of the best settings, with their curves"),
+        keys.bind("compare", label="Curves", meaning="compare the runs of the best settings, with their curves")
     ]
 
     AT_NEW = 0  # the best setting
@@ -646,11 +646,7 @@ class TuneScreen(ProofView, ChartSource):
                 return f"a search proves its best settings by itself; {self.app.key('resume')} gives it more minutes"
             case "chart":
                 return bool(self.charts()) or "there is no chart now"
-            case "stop":
-                return self.is_measuring or "the search has ended"
-            case "resume" if self.is_measuring:
-                return "the search goes on"
-            case "resume":
+            case "resume" if not self.is_measuring:
                 why = nothing_to_measure(self.data)
                 return self.data.state in RESUMABLE or (self.data.state == "done" and not why) or why or False
             case "apply" | "save":
