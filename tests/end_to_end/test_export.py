@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import math
 import re
 import shutil
 import textwrap
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.doors.engine import OPTIONS, TITLE, Form, Options, Preset, export_folder, own_code, plan, presets, to_script
+from tests.doors.engine import Form, Options, Preset, export_folder, own_code, plan, presets, to_script
 from tests.doors.tui import tui_cli as cli
 from tests.support.cases import all_hold
 from tests.support.combinations import some_of
@@ -24,19 +22,6 @@ from tests.support.exporting import form_of, trained_by_both
 from tests.support.forking import Forks
 from tests.support.front_door import happened
 from tests.support.training import options
-
-
-def named(code: str) -> set[str]:
-    """The options that the comments of its lines name, the closing list not among them."""
-    above = code.partition(TITLE)[0]
-    comments = re.findall(r"# ((?:\w+\.\w+(?:, |(?=[:\n])))+)", above)
-    return {key for comment in comments for key in comment.rstrip(", ").split(", ")}
-
-
-def closing_list(code: str) -> dict[str, str]:
-    """What a script says is not in it: option -> reason."""
-    return dict(re.findall(r"^# (\w+\.\w+): (.*)$", code.partition(TITLE)[2], re.M))
-
 
 # What makes a shipped preset small enough for two CPU cores; those that are not named are so already.
 TINY_IMAGES = ("shape=[8, 8, 3]", "batch_size=4")
@@ -56,101 +41,8 @@ SMALLER = {
 
 
 MODELS = ("mlp", "cnn", "separable_cnn", "resnet50", "transformer")
-DATA = ("digits", "synthetic", "mnist", "npz:/tmp/a.npz", "images:/tmp/folder", "tfrecord:/tmp/*.rec")
-CHANGES = {
-    "workload.model": "mlp", "input.batch_size": "9", "train.epochs": "3", "run.python": "/usr/bin/python3",
-    "train.learning_rate": "0.5", "train.learning_rate_scaling": "linear", "train.clip_value": "2",
-    "train.global_clip_norm": "3", "train.gradient_accumulation": "4", "train.micro_batches": "3",
-    "device.visible": "0,1", "device.memory_limit_mb": "512", "device.logical_devices": "2",
-    "device.gpu_thread_mode": "gpu_private", "device.gpu_thread_count": "1", "device.allocator": "cuda_malloc_async",
-    "device.numa": "off", "compile.xla_flags": "--xla_gpu_autotune_level=2", "compile.xla_cache": "false",
-    "device.inter_op_threads": "2", "device.intra_op_threads": "3", "device.log_placement": "true",
-    "device.memory_growth": "false", "precision.policy": "mixed_float16", "precision.tf32": "false",
-    "compile.xla": "true", "compile.steps_per_execution": "4", "input.augment": "heavy", "input.cache": "/tmp/cache",
-    "input.prefetch": "off", "input.across_epochs": "true", "input.prefetch_to_device": "3", "input.cast": "device",
-    "input.parallel_calls": "off", "input.private_threads": "2", "input.drop_remainder": "true",
-    "input.deterministic_order": "false", "input.shuffle": "off", "train.momentum": "0.8", "train.nesterov": "true",
-    "train.weight_decay": "0.0", "train.hold_steps": "3", "train.validation": "test", "input.one_batch": "true",
-    "strategy.kind": "mirrored", "strategy.devices": "0,1", "strategy.communication": "hierarchical_copy",
-    "train.steps_per_epoch": "7", "train.optimizer": "rmsprop", "train.schedule": "cyclical", "train.warmup_steps": "5",
-    "train.decay_steps": "9", "train.decay_rate": "0.5", "train.clip_norm": "1", "train.seed": "5",
-    "train.plateau_figure": "loss", "train.plateau_patience": "3", "train.plateau_min_rate": "0.01",
-    "train.early_stop": "val_loss", "train.early_stop_patience": "3", "train.early_stop_min_delta": "0.01",
-    "train.early_stop_restore": "true", "train.deterministic": "true", "train.validation_split": "0.0",
-    "train.stop_on_nan": "false", "train.nan_check_steps": "50", "run.checkpoint": "epoch", "run.keep": "5",
-    "run.save_model": "true", "run.keep_best": "val_accuracy", "run.keep_best_count": "2", "run.profile": "5-9",
-    "run.max_minutes": "3", "run.stop_signal": "SIGUSR1", "run.measure_seconds": "4", "run.on_oom": "halve",
-    "run.hang_seconds": "off", "run.sample_seconds": "2", "run.pcie": "true", "run.follow": "tensorboard,prometheus",
-    "run.code": "copy", "run.tries": "3", "run.give_way": "true", "run.per_gpu": "2", "notify.command": "echo",
-    "notify.url": "$PLACE", "notify.format": "json", "notify.when": "failure", "workload.width": "0.5",
-    "workload.normalization": "layer", "workload.samples": "99", "workload.classes": "4", "workload.shape": "[8, 8, 1]",
-}  # fmt: skip
-NEEDS = {
-    "train.plateau_figure": ["schedule=reduce_on_plateau"], "train.plateau_patience": ["schedule=reduce_on_plateau"],
-    "train.plateau_min_rate": ["schedule=reduce_on_plateau"], "train.early_stop_patience": ["early_stop=loss"],
-    "train.early_stop_min_delta": ["early_stop=loss"], "train.early_stop_restore": ["early_stop=loss"],
-    "run.keep_best_count": ["keep_best=loss"], "train.momentum": ["optimizer=sgd"],
-    "train.nesterov": ["optimizer=sgd", "momentum=0.9"], "train.hold_steps": ["schedule=exponential"],
-    "train.validation": ["data=mnist"], "workload.blocks": ["model=transformer"],
-    "input.parallel_reads": ["data=tfrecord:a"], "input.cast": ["data=digits"],
-    "strategy.devices": ["strategy.kind=mirrored"], "strategy.communication": ["strategy.kind=mirrored"],
-    "workload.tfrecord_input": ["data=tfrecord:a"], "workload.tfrecord_label": ["data=tfrecord:a"],
-    "workload.tfrecord_encoding": ["data=tfrecord:a"],
-}  # fmt: skip
-SPECIAL = {  # what only some data and models take
-    "workload.tfrecord_input": "pixels", "workload.tfrecord_label": "number",
-    "workload.tfrecord_encoding": "int64_list", "input.parallel_reads": "4", "workload.blocks": "3",
-    "workload.kernel_size": "5", "workload.stride": "2", "workload.separable": "true",
-}  # fmt: skip
-# What plain Keras cannot do; every other option is named at a line that obeys it.
-NOT_IN_A_SCRIPT = {
-    "run.keep", "run.measure_seconds", "run.hang_seconds", "run.sample_seconds", "run.pcie", "train.nan_check_steps",
-    "device.numa", "input.across_epochs", "compile.xla_cache", "run.on_oom", "run.stop_signal", "run.python",
-    "run.code", "run.tries", "run.give_way", "run.per_gpu", "run.keep_best_count", "run.follow",
-    "notify.command", "notify.url", "notify.format", "notify.when",
-}  # fmt: skip
-
-
 USUAL = ("quickstart",)  # of the shipped presets; the others are trained by `make nightly`
 OTHERS = sorted({path.stem for path in presets.SHIPPED.glob("*.yaml")} - {"debug", *USUAL})
-
-
-@cache
-def script(*settings: str, preset: str = "quickstart") -> str:
-    return to_script(presets.resolve(preset, settings))
-
-
-def test_scripts_compile_and_do_without_gputui() -> None:
-    with all_hold() as cases:
-        for model, data in itertools.product(MODELS, DATA):
-            with cases.case(f"{model} {data}"):
-                code = script(f"model={model}", f"data={data}", "augment=light", "warmup_steps=3")
-                compile(code, "train.py", "exec")
-                assert not re.search(r"^\s*(import|from) gputui", code, re.M)
-                assert "\n\n\n\n" not in code
-
-
-def test_every_changed_option_is_named_at_a_line_or_left_out_with_a_reason() -> None:
-    with all_hold() as cases:
-        for key, text in (CHANGES | SPECIAL).items():
-            with cases.case(key):
-                code = script("data=synthetic", *NEEDS.get(key, ()), f"{key}={text}")
-                compile(code, "train.py", "exec")
-                left = {key} & NOT_IN_A_SCRIPT
-                assert (key in named(code)) == (not left)
-                assert set(closing_list(code)) == left
-
-
-@pytest.mark.parametrize("data", DATA[:2])
-def test_the_data_is_named(data: str) -> None:
-    changed = {"workload.data"} if data != "digits" else set()
-    assert changed <= named(script(f"data={data}"))
-    assert closing_list(script(f"data={data}")) == {}
-
-
-def test_every_option_is_thought_of() -> None:
-    spoken = {*CHANGES, *SPECIAL, "workload.data", "workload.entry", "workload.args", "workload.folder"}
-    assert {info.key for info in OPTIONS} == spoken
 
 
 def test_text_of_a_preset_stays_text() -> None:
@@ -284,7 +176,7 @@ FORMS = {
         return {"model": made, "train": (pictures, pictures.sum(axis=(1, 2, 3))), "validation": some, "loss": "mse"}""",
     "pages": "return compiled(), Pages(context.global_batch_size - 1), Pages(11)",  # odd sizes for two replicas
 }
-USUAL_FORMS = ("arrays", "mapped", "pages")  # the others are trained by `make nightly`
+USUAL_FORMS = ("arrays", "pages")  # `make nightly` trains the others, whose text tests/contract/test_scripts.py has
 SETTINGS = {
     "arrays": ["schedule=cosine", "warmup_steps=3", "steps_per_execution=3", "clip_norm=1", "optimizer=sgd"],
     "split": ["shuffle=1000"],
@@ -316,10 +208,6 @@ def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(folder: Path, form: str) -> None:
     (folder / "train.py").write_text(HEAD + textwrap.indent(textwrap.dedent(FORMS[form]), "    "))
-
-
-def own_script(*settings: str) -> str:
-    return to_script(presets.defaults(["entry=train.py:build", *settings]), form=OF_ARRAYS)
 
 
 @pytest.mark.usefixtures("nothing_left_running")
@@ -436,27 +324,6 @@ def test_data_goes_with_the_folder_if_it_is_small(tmp_path: Path, capsys: pytest
     assert str(missing) not in (tmp_path / "big" / "plain.py").read_text()
 
 
-UNREAD = {info.key for info in OPTIONS if info.about.own == "unread"}  # what only data that gputui reads can take
-
-
-def own_changes() -> dict[str, str]:
-    """What can be changed beside an entry."""
-    replaced = {info.key for info in OPTIONS if info.about.own == "replaced"}
-    return {key: text for key, text in CHANGES.items() if key not in replaced}
-
-
-@pytest.mark.usefixtures("nothing_left_running")
-def test_beside_own_code_every_changed_option_is_named_or_left_out() -> None:
-    with all_hold() as cases:
-        for key, text in own_changes().items():
-            with cases.case(key):
-                needs = () if key in UNREAD else NEEDS.get(key, ())  # data that gputui reads
-                code = own_script("train.schedule=cosine", *needs, f"{key}={text}")
-                left = {key} & (NOT_IN_A_SCRIPT | UNREAD)
-                assert (key in named(code)) == (not left)
-                assert set(closing_list(code)) == left
-
-
 # ---- gputui export ----------------------------------------------------------------------------------
 
 
@@ -512,31 +379,25 @@ def begun(wanted: Options) -> tuple[dict[str, Any], dict[str, str]]:
     return names, dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-def ran_until_training(wanted: Options, replicas: int, whole: bool) -> dict[str, Any]:
-    """The names that the script has defined before it builds its model; not `whole`: all but the batches."""
+def ran_until_training(wanted: Options, replicas: int) -> dict[str, Any]:
+    """The names that the script has defined before it builds its model."""
     names, sections = begun(wanted)
     training = re.split(r"^(?:with strategy|model = build)", sections["training"], flags=re.M)[0]
     names |= {"replicas": replicas, "global_batch": names["BATCH_SIZE"] * replicas}
     for part in (sections["data"], training):
-        tree = ast.parse(part)
-        tree.body = [statement for statement in tree.body if whole or not makes_batches(statement)]
-        exec(compile(tree, "script", "exec"), names)
+        exec(compile(part, "script", "exec"), names)
     return names
-
-
-def makes_batches(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) in ("train", "validation")
 
 
 def labels(batches: Any, count: int) -> list[list[int]]:
     return [y.tolist() for _, y in batches.take(count).as_numpy_iterator()]
 
 
-def compared(wanted: Options, replicas: int, whole: bool) -> str:
+def compared(wanted: Options, replicas: int) -> str:
     """In what the script differs from the trainer, or nothing."""
     from tests.doors.trainer import DataError, pipeline
 
-    script = ran_until_training(wanted, replicas, whole)
+    script = ran_until_training(wanted, replicas)
     try:
         ours = pipeline.build(wanted, replicas)
     except DataError:
@@ -550,7 +411,7 @@ def compared(wanted: Options, replicas: int, whole: bool) -> str:
     together = plan.steps_together(per_epoch, wanted.compile.steps_per_execution) if replicas == 1 else 1
     if script.get("together", 1) != together:
         return f"executions of {script.get('together', 1)} steps instead of {together} in epochs of {per_epoch}"
-    return differing_batches(script, ours) if whole else ""
+    return differing_batches(script, ours)
 
 
 def differing_batches(script: dict[str, Any], ours: Any) -> str:
@@ -563,14 +424,11 @@ def differing_batches(script: dict[str, Any], ours: Any) -> str:
     return ""
 
 
-def grid() -> tuple[list[Case], list[Case], list[Case]]:
-    """Cases in which any three sizes meet, those of them for any two, and cases that are refused as nothing is left."""
+def grid() -> list[Case]:
+    """Cases in which any two sizes meet, of those that train and of those that are refused as nothing is left."""
     every = [dict(zip(SIZES, values, strict=True)) for values in itertools.product(*SIZES.values())]
-    trained = [tuple(case.values()) for case in every if fills_a_batch(case)]
-    refused = [tuple(case.values()) for case in every if not fills_a_batch(case)]
-    chosen = some_of(3, trained), some_of(2, trained), some_of(2, refused)
-    three, two, none = ([dict(zip(SIZES, values, strict=True)) for values in cases] for cases in chosen)
-    return three, two, none
+    kinds = ([tuple(case.values()) for case in every if fills_a_batch(case) == fills] for fills in (True, False))
+    return [dict(zip(SIZES, case, strict=True)) for cases in kinds for case in some_of(2, cases)]
 
 
 def fills_a_batch(case: Case) -> bool:
@@ -581,12 +439,10 @@ def fills_a_batch(case: Case) -> bool:
 
 @pytest.mark.usefixtures("cpus")
 def test_the_script_runs_the_steps_of_the_trainer_over_a_grid_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps wherever any three sizes meet, and the batches, which take longer to make, wherever any two meet."""
+    """Steps and batches wherever any two sizes meet."""
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the script sets it
-    three, two, none = grid()
-    found = {str(case): compared(wanted(case), case["replicas"], whole=False) for case in (*three, *none)}
-    found |= {str(case): compared(wanted(case), case["replicas"], whole=True) for case in two}
-    found[str(DIGITS)] = compared(options(*DIGITS), 2, whole=True)
+    found = {str(case): compared(wanted(case), case["replicas"]) for case in grid()}
+    found[str(DIGITS)] = compared(options(*DIGITS), 2)
     assert {case: why for case, why in found.items() if why} == {}
 
 

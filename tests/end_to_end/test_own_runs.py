@@ -248,7 +248,7 @@ def watched(folder: Path, epochs: int, pause: float) -> Program:
     """What it prints goes to a file that the number of its epochs names; one of three waits in the first for a file."""
     (folder / "fit.py").write_text(WATCHED)
     output, environment = str(folder / f"{epochs}.out"), {"GPUTUI_HOME": os.environ["GPUTUI_HOME"]}
-    return Program(str(folder), output, ["fit.py", str(epochs), str(pause)], environment=environment)
+    return Program(str(folder), output, ["fit.py", str(epochs), str(pause)], environment=environment, of_gputui=True)
 
 
 def printed(program: Program) -> list[str]:
@@ -259,7 +259,7 @@ def printed(program: Program) -> list[str]:
 def test_any_fit_with_a_monitor_is_a_run_and_a_stop_ends_it_while_the_script_goes_on(
     folder: Path, forks: Forks, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script, other, endless = watched(folder, 3, 0.0), watched(folder, 1000, 0.05), watched(folder, 100_000, 0.0)
+    script, other, endless = watched(folder, 3, 0.0), watched(folder, 1000, 0.3), watched(folder, 100_000, 0.3)
     with ThreadPoolExecutor() as pool:
         codes = pool.submit(forks.codes, script, other, endless)
         until(lambda: len(runs.all_runs()) == 3)

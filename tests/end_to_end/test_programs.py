@@ -186,7 +186,8 @@ def test_trained_in_four_ways(
         return
     ways = {name: str(tmp_path / f"{name}.out") for name in ("plain", "exported")}
     (tmp_path / "of_keras.py").write_text(PLAIN)
-    plain = Program(str(tmp_path), ways["plain"], ["of_keras.py", file, json.dumps(settings), name], [str(tmp_path)])
+    words = ["of_keras.py", file, json.dumps(settings), name]
+    plain = Program(str(tmp_path), ways["plain"], words, [str(tmp_path)], of_gputui=True)
     exported = prepared_script(to_script(preset, form=form_of(preset, forks, tmp_path)), tmp_path)
     theirs = Program(str(tmp_path), ways["exported"], ["exported.py"], exported)
     broken, stopped = trainer_of(preset)

@@ -24,7 +24,8 @@ from tests.support.standing_in import kept, training
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 
-EXACT = ("model=mlp", "width=0.05", "epochs=2", "deterministic=true", "augment=light", "run.checkpoint=25",
+SMALL = ("model=mlp", "width=0.05")
+EXACT = (*SMALL, "epochs=2", "deterministic=true", "augment=light", "run.checkpoint=25",
          "shuffle=500", "cache=off", "batch_size=16", "gradient_accumulation=7")  # fmt: skip
 STEPS_PER_EPOCH = 90  # of EXACT
 # Without weights worth mentioning: what it makes of a batch of 1024 takes 13 GB.
@@ -348,15 +349,9 @@ def test_max_minutes_is_measured_by_a_clock_that_nobody_sets(stand_in: None, tmp
 def test_a_training_whose_clock_jumps_tells_true_times(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(JUMPING)
     begin = time.monotonic()
-    done = gputui(
-        "--preset",
-        "quickstart",
-        "--set",
-        "epochs=2",
-        "--set",
-        "max_minutes=20",
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )
+    settings = (*SMALL, "epochs=2", "max_minutes=20")
+    words = [word for setting in settings for word in ("--set", setting)]
+    done = gputui("--preset", "quickstart", *words, env={**os.environ, "PYTHONPATH": str(tmp_path)})
     took = time.monotonic() - begin
     assert done.returncode == 0, done.stdout + done.stderr
     run = runs.all_runs()[0]
@@ -374,7 +369,7 @@ def test_a_training_whose_clock_jumps_tells_true_times(tmp_path: Path) -> None:
 def test_a_run_begins_when_it_is_started_also_by_a_warm_engine_that_is_not_ready() -> None:
     warm = launch.Warm()
     begin = time.time()
-    run, engine = warm.start(presets.resolve("quickstart", ["epochs=1"]))
+    run, engine = warm.start(presets.resolve("quickstart", [*SMALL, "epochs=1"]))
     asked = time.time()
     result = ended(run)
     engine.wait(60)

@@ -1,4 +1,7 @@
-"""Whole exported scripts, word for word: `__snapshots__` holds them. Functions of the trainer are only named."""
+"""Whole exported scripts, word for word: `__snapshots__` holds them. Functions of the trainer are only named.
+
+What each option changes in them is in tests/contract/test_scripts.py.
+"""
 
 from __future__ import annotations
 
@@ -31,36 +34,11 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "memory_limit_mb=512", "learning_rate_scaling=sqrt", "max_minutes=1.5", "run.profile=5-9", "checkpoint=10",
         "save_model=true", "seed=5", *FIGURES,
     ),
-    "images on one device": (
-        "data=images:/tmp/folder", "strategy.kind=one_device", "prefetch_to_device=1", "cast=device", "augment=light",
-        "save_model=true", "checkpoint=epoch", "keep_best=loss", "micro_batches=2", "visible=1,2", "cache=memory",
-        "validation_split=0", "deterministic=true", "model=mlp", "micro_batches=3",
-    ),
-    "records": (
-        "data=tfrecord:/tmp/*.rec", "cache=/tmp/cache", "tfrecord_encoding=uint8", "strategy.kind=one_device",
-        "prefetch_to_device=off", "visible=free:2", "steps_per_epoch=7", "steps_per_execution=2", "stop_on_nan=false",
-        "schedule=cosine", "inter_op_threads=2", "intra_op_threads=3", "log_placement=true", "run.keep=5",
-        "learning_rate_scaling=linear", "run.python=/usr/bin/python3",
-    ),
-    "records that are counted": (
-        "data=tfrecord:/tmp/*.rec", "samples=99", "tfrecord_encoding=float32", "visible=none", "schedule=exponential",
-        "decay_steps=9", "policy=mixed_float16", "logical_devices=2", "tf32=false", "nan_check_steps=5",
-        "checkpoint=3", "prefetch_to_device=off",
-    ),
-    "a transformer": (
-        "data=synthetic", "model=transformer", "blocks=3", "parallel_reads=4",
-        "cast=device", "width=0.5", "normalization=layer", "shape=[16]",
-        "samples=50", "schedule=step", "memory_growth=true", "gpu_thread_mode=gpu_private", "gpu_thread_count=2",
-        "allocator=cuda_malloc_async", "xla_flags=--xla_a=1  --xla_b=2", "xla=false",
-    ),
     "an array file": (
         "data=npz:/tmp/a.npz", "validation=test", "schedule=cyclical", "warmup_steps=3", "hold_steps=2",
         "optimizer=sgd", "momentum=0.9", "nesterov=true", "weight_decay=0.01", "clip_norm=1", "policy=mixed_bfloat16",
         "gradient_accumulation=4", "kernel_size=5", "stride=2", "separable=true", "xla=true", "steps_per_execution=3",
         "visible=MIG-1", "early_stop=loss", "early_stop_patience=2", "early_stop_restore=false",
-    ),
-    "several machines": (
-        "strategy.kind=multi_worker", "data=synthetic", "communication=nccl", "seed=null", "hold_steps=4",
     ),
 }  # fmt: skip
 OWN_CODE: dict[str, tuple[str, ...]] = {
@@ -124,13 +102,6 @@ def test_the_whole_script_of_own_code(
     assert text.replace(str(tmp_path), "HERE") == snapshot
 
 
-def test_the_devices_exchange_by_nccl_or_by_what_tensorflow_chooses() -> None:
-    for communication, way in (("nccl", ", cross_device_ops=tf.distribute.NcclAllReduce()"), ("auto", "")):
-        lines = to_script(presets.defaults(["strategy.kind=mirrored", f"communication={communication}"])).splitlines()
-        keys = "strategy.kind, strategy.communication" if way else "strategy.kind"
-        assert f"    strategy = EqualParts(names{way})  # {keys}" in lines
-
-
 def undefined(code: str) -> set[str]:
     """The names that a script uses and neither defines nor imports."""
     used: set[str] = set()
@@ -147,19 +118,3 @@ def undefined(code: str) -> set[str]:
         elif isinstance(node, ast.ExceptHandler) and node.name:
             given.add(node.name)
     return used - given - {"__file__"}
-
-
-def test_each_script_defines_all_that_it_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(CODE)
-    (tmp_path / "module.py").write_text(MODULE)
-    assert undefined("import a.b\nc = a + d") == {"d"}
-    for name, settings in (SCRIPTS | OWN_CODE).items():
-        text = to_script(presets.defaults(settings), form=FORMS.get(name))
-        assert undefined(text) == set(), settings
-        *before, last = ast.parse(text).body
-        assert isinstance(last, ast.If)
-        assert ast.unparse(last.test) == "__name__ == '__main__'", "processes of the code may import it"
-        assert not [node for node in before if isinstance(node, ast.Expr) and "model" in ast.unparse(node)]
-        assert "\n\n\ndef " in text, "two empty lines before a function"
-        assert "\n\n\n\n" not in text, "and never more"

@@ -29,7 +29,7 @@ def form_of(preset: Preset, forks: Forks, folder: Path) -> Form | None:
     main.write_text("from gputui.engine.trainer.described import main\n\nmain()\n")
 
     def run(command: list[str], **_more: Any) -> Any:
-        forks.run(Program(os.getcwd(), str(output), [str(main), command[-1]]))
+        forks.run(Program(os.getcwd(), str(output), [str(main), command[-1]], of_gputui=True))
         return SimpleNamespace(stdout=output.read_text().splitlines()[-1])
 
     with pytest.MonkeyPatch.context() as patched:

@@ -1,6 +1,7 @@
 """Python programs and trainers, each in a process forked from one that has imported what they need.
 
-TensorFlow's import takes 2 s of a core; it starts no thread of TensorFlow's and no device.
+TensorFlow's import takes 2 s of a core, and that of the trainer's modules that need none a quarter of a second; both
+start no thread of TensorFlow's and no device.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ import {modules}
 gc.freeze()
 gc.enable()
 
-def run(folder, output, arguments, path, environment):
+def run(folder, output, arguments, path, environment, of_gputui):
+    if not of_gputui:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "gputui"]:
+            del sys.modules[name]
     os.chdir(folder)
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(file, 1)
@@ -102,6 +106,7 @@ class Program:
     arguments: list[str]
     path: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    of_gputui: bool = False  # it imports gputui; to others, no module of it is known
 
 
 class Forks:
@@ -135,7 +140,8 @@ def forks_with(modules: str, folder: Path, environment: Mapping[str, str]) -> It
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
     """What runs programs and trainers without importing TensorFlow for each."""
-    with forks_with("keras, numpy, tensorflow", shared.folder(tmp_path_factory, "forks"), ENVIRONMENT) as made:
+    modules = "keras, numpy, tensorflow, gputui.engine.trainer.session"
+    with forks_with(modules, shared.folder(tmp_path_factory, "forks"), ENVIRONMENT) as made:
         yield made
 
 
@@ -147,4 +153,4 @@ def trainer_of(preset: Preset) -> tuple[Run, Program]:
     scratch_folder.mkdir()
     output = str(run.file("engine.log"))
     environment = {places.SCRATCH_VARIABLE: str(scratch_folder)}
-    return run, Program(os.getcwd(), output, [str(main), str(run.path)], environment=environment)
+    return run, Program(os.getcwd(), output, [str(main), str(run.path)], environment=environment, of_gputui=True)

@@ -1,10 +1,11 @@
-"""The course of a training: its story, early stopping, the best models, a rate that falls, and the end of data."""
+"""The course of a training: early stopping, the best models, and the end of data.
+
+The stories of trainings, with the rules that end them, are in tests/contract/test_stories.py.
+"""
 
 from __future__ import annotations
 
 import errno
-import json
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.doors.engine import EpochEnd, Event, Finished, Phase, Run, Started, Warn, presets, read_events
-from tests.doors.engine import events_Fault as Fault
-from tests.doors.engine import events_Progress as Progress
 from tests.doors.trainer import TrainerError, epoch_rules, save_as
-from tests.support.forking import Forks, trainer_of
-from tests.support.own import Write, resumed
+from tests.support.own import Write
 from tests.support.training import Build, Training
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")
@@ -95,16 +92,7 @@ def test_a_training_ends_by_a_figure_of_its_own_and_keeps_the_best_models(args: 
     ]  # fmt: skip
 
 
-def test_the_learning_rate_falls_on_a_plateau_as_keras_does_it(own: Write) -> None:
-    settings = ("schedule=reduce_on_plateau", "plateau_figure=cost:min", "plateau_patience=2", "decay_rate=0.5")
-    training = own(SOURCE, *SHORT, *settings, "learning_rate=0.01", "plateau_min_rate=0.004").train()
-    rates = [event["metrics"]["learning_rate"] for event in training.events("epoch")]
-    assert rates == pytest.approx([0.01] * 6 + [0.005] * 2)  # 2.0 in epoch 4; falls at the end of epoch 6
-    compiled = own(SOURCE, *SHORT, *settings, "workload.args={compiled: true}").train()
-    assert all("learning_rate" not in event["metrics"] for event in compiled.events("epoch"))
-
-
-def test_directions_are_those_of_keras_and_a_missing_figure_is_named(own: Write, build: Build) -> None:
+def test_directions_are_those_of_keras(build: Build) -> None:
     settings = ("model=mlp", "width=0.1", "epochs=3", "steps_per_epoch=2", "batch_size=16")
     training = build(*settings, "keep_best=val_accuracy", "early_stop=val_loss").train()
     by_epoch = {event["epoch"]: event["metrics"] for event in training.events("epoch")}
@@ -112,36 +100,6 @@ def test_directions_are_those_of_keras_and_a_missing_figure_is_named(own: Write,
     assert kept["value"] == max(metrics["val_accuracy"] for metrics in by_epoch.values())
     assert best(training, "train.early_stop")["value"] == min(metrics["val_loss"] for metrics in by_epoch.values())
     assert keras.models.load_model(training.run.file(kept["files"][0]["file"])).count_params() > 0
-    for setting, message, hint in (
-        ("early_stop=f1", "no figure f1; its figures are loss, mae, cost", "set train.early_stop to one of them"),
-        ("keep_best=cost", "does not know if cost is to rise or to fall", "run.keep_best to cost:max or cost:min"),
-        ("early_stop=val_loss", "has no validation data", "set train.early_stop to loss"),
-    ):
-        with pytest.raises(TrainerError) as raised:
-            own(SOURCE, *SHORT, setting).train()
-        assert message in str(raised.value)
-        assert hint in raised.value.hint
-
-
-RULES = (
-    "early_stop=cost:min", "early_stop_patience=3", "early_stop_restore=true", "keep_best=cost:min",
-    "keep_best_count=2", "schedule=reduce_on_plateau", "plateau_figure=cost:min", "plateau_patience=1",
-    "decay_rate=0.5", "checkpoint=1", "keep=20", "save_model=true",
-)  # fmt: skip
-
-
-def test_a_resumed_training_ends_in_the_same_epoch_with_the_same_best_models(own: Write) -> None:
-    whole = own(SOURCE, *SHORT, *RULES).train()
-    for step in (9, 14):  # in the middle of epoch 5, and when the training has ended
-        again = resumed(own, SOURCE, whole, step, *SHORT, *RULES)
-        reports = again.loop.built.report, whole.loop.built.report
-        assert reports[0].ended_by == reports[1].ended_by == "early_stop"
-        assert again.loop.step == whole.loop.step == 14
-        assert reports[0].best == reports[1].best
-        rates = [[event["metrics"]["learning_rate"] for event in each.events("epoch")] for each in (again, whole)]
-        assert rates[0] == rates[1][step // 2 :]
-        np.testing.assert_array_equal(*(training.loop.built.model.get_weights()[0] for training in (again, whole)))
-        assert again.run.file("best/epoch-0006.keras").exists() == (step < 12)
 
 
 def test_a_full_disk_costs_a_model_and_not_the_training(own: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,67 +117,6 @@ def test_a_full_disk_costs_a_model_and_not_the_training(own: Write, monkeypatch:
     (warning,) = training.events("warning")
     assert warning["kind"] == "keep_best"
     assert "the model of epoch 2 is not kept" in warning["message"]
-
-
-TINY = ("model=mlp", "width=0.05", "data=synthetic", "shape=[8, 8, 1]", "samples=100", "batch_size=16", "seed=7")
-STORIES: dict[str, tuple[str, ...]] = {
-    "epochs with a validation and checkpoints": ("epochs=4", "checkpoint=epoch", "keep=2", "validation_split=0.2"),
-    "executions of four steps, a checkpoint every five": (
-        "epochs=2", "steps_per_epoch=10", "steps_per_execution=4", "checkpoint=5", "keep=10", "validation_split=0",
-        "save_model=true",
-    ),
-}  # fmt: skip
-
-
-def story(run: Run) -> Iterator[str]:
-    """One line for each event and file that follows from the options alone."""
-    last: Event | None = None
-    for event in read_events(run.path).events:
-        if isinstance(event, EpochEnd | Finished) and isinstance(last, Progress):
-            yield f"progress: epoch {last.epoch}/{last.epochs}, step {last.step}/{last.steps}, {sorted(last.metrics)}"
-        if line := _told(event):
-            yield line
-        if isinstance(event, Progress | EpochEnd):
-            last = event
-    result = json.loads(run.file("result.json").read_text())
-    yield from (
-        f"result {name}: {'measured' if name.endswith('_bytes') else _shown(value)}"
-        for name, value in sorted(result.items())
-        if value is not None
-    )
-    yield from sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*") if "scratch" not in str(path))
-
-
-def _told(event: Event) -> str:
-    match event:
-        case Started():
-            batch = f"{event.replicas} replicas, batch {event.global_batch_size}"
-            length = f"{event.epochs} epochs of {event.steps_per_epoch} steps, {event.steps} in all"
-            samples = f"{event.train_samples} and {event.validation_samples} samples of {event.sample_bytes} bytes"
-            return f"started: {event.devices}, {batch}, {length}, {samples}, resumed at {event.resumed_at_step}"
-        case Phase():
-            return f"phase: {event.phase} {event.detail}".rstrip()
-        case EpochEnd():
-            return f"epoch {event.epoch}, step {event.step}: {sorted(event.metrics)}"
-        case Warn() | Fault():
-            return f"{event.type}: {event.kind}: {event.message}; {event.hint}"
-        case Finished():
-            return f"finished: {event.outcome}"
-    return ""
-
-
-def _shown(value: Any) -> Any:
-    """Counts and words as they are; of a mapping its names, and of a measured number that it is one."""
-    if isinstance(value, Mapping):
-        return {name: _shown(inner) for name, inner in value.items()}
-    return "measured" if isinstance(value, float) else value
-
-
-def test_the_story_of_a_training(forks: Forks, home: Any, snapshot: Any) -> None:
-    runs, trainers = zip(*(trainer_of(presets.defaults([*TINY, *story])) for story in STORIES.values()), strict=True)
-    forks.codes(*trainers)
-    for name, run in zip(STORIES, runs, strict=True):
-        assert "\n".join(story(run)).replace(str(run.path), "RUN") == snapshot(name=name)
 
 
 DATA = ("model=mlp", "width=0.05", "optimizer=sgd", "data=digits", "validation_split=0", "cache=memory",

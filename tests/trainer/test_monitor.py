@@ -269,7 +269,7 @@ except ValueError:
 def test_kill_ends_a_script_whose_fit_has_failed(forks: Forks, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(KILLED)
     home = {"GPUTUI_HOME": os.environ["GPUTUI_HOME"]}
-    script = Program(str(tmp_path), str(tmp_path / "train.out"), ["train.py"], environment=home)
+    script = Program(str(tmp_path), str(tmp_path / "train.out"), ["train.py"], environment=home, of_gputui=True)
     assert forks.codes(script) == [-signal.SIGTERM], (tmp_path / "train.out").read_text()
 
 

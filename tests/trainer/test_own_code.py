@@ -57,17 +57,7 @@ DATA = {
     "mapped": "{'model': model(), 'train': dataset(), 'map': lambda a, b: (a * 2, b)}",
     "unbatched": "{'model': model(), 'train': dataset(), 'map': None, 'validation': dataset().take(25)}",
     "batched": "model(), dataset().batch(context.global_batch_size), dataset().batch(30)",
-    "generated": "{'model': model(), 'train': dataset().filter(lambda a, b: True).batch(10), 'samples': 100}",
-    "tensors": "model(), (tf.constant(x), tf.constant(y))",
 }
-
-
-@pytest.mark.parametrize("returned", [DATA[name] for name in ("arrays-weighted", "mapped", "batched", "generated")])
-def test_whatever_is_handed_over_trains(returned: str, own: Write) -> None:
-    training = own(source(f"return {returned}"), *SHORT, "prefetch=off").train()
-    assert training.loop.step == 10
-    assert np.isfinite(training.losses()[0])
-    assert ("val_loss" in training.events("epoch")[0]["metrics"]) == ("batch(30)" in returned)
 
 
 @pytest.mark.parametrize(

@@ -193,16 +193,6 @@ def test_inputs_alone_are_taken_as_fit_takes_them(train: str, settings: tuple[st
 # ---- data sets ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("drop", "batches"), [("True", 3), ("False", 4)])
-def test_batches_of_one_size_by_their_type_leave_out_the_rest(drop: str, batches: int, own: Write) -> None:
-    body = f"""
-data = dataset().filter(lambda a, b: True).batch(32, drop_remainder={drop})
-return {{"model": model(), "train": data, "samples": 100, "validation": data, "validation_samples": 100}}
-"""
-    loop = own(source(body), *SHORT).loop
-    assert (loop.steps_per_epoch, loop.built.pipeline.validation_batches) == (batches, batches)
-
-
 def test_a_batch_size_that_their_code_ignores_is_not_in_the_title_and_the_warning_names_the_remedy(own: Write) -> None:
     batched = "{'model': model(False), 'loss': 'mse', 'train': dataset().batch(7)}"
     training = own(source(f"return {batched}"), *SHORT, "batch_size=20", "cache=memory", "validation_split=0.3")

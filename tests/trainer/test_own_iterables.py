@@ -15,7 +15,6 @@ import pytest
 import tensorflow as tf
 
 from tests.doors.trainer import Anew, Passes, Positions, UserError, iterated, py_dataset
-from tests.support.cases import all_hold
 from tests.support.own import Write, resumed
 from tests.support.training import Training, options
 
@@ -24,7 +23,6 @@ import keras, numpy as np, random
 
 x = np.random.default_rng(0).normal(size=(95, 4)).astype("float32")
 y = x.sum(axis=1, keepdims=True)
-outer = np.random.default_rng(1)
 
 def batches():
     order = np.random.default_rng(3).permutation(95)
@@ -35,24 +33,6 @@ def batches():
 def forever():
     while True:
         yield from batches()
-
-def moving():
-    for at in range(0, 90, 10):
-        yield {"a": x[at : at + 10] + outer.normal()}, y[at : at + 10]
-
-def globally():
-    for at in range(0, 90, 10):
-        yield {"a": x[at : at + 10] + np.random.rand()}, [] if False else y[at : at + 10]
-
-def through():
-    yield from moving()
-
-def without_value():
-    def of_closure():
-        yield from batches() if x is not None else nothing
-    if x is None:
-        nothing = []
-    return of_closure
 
 class Pages:
     def __len__(self): return 10
@@ -122,43 +102,6 @@ def test_it_trains_as_plain_keras_and_a_resumed_run_goes_on_to_the_same_weights(
         exec(program("None"), names)
         plain = names["model"]().fit(names["forever"](), epochs=4, steps_per_epoch=10, shuffle=False, verbose=0)
         assert whole.losses() == plain.history["loss"]
-
-
-def test_what_a_resumed_run_would_not_get_again_is_said_before_the_training(own: Write) -> None:
-    expected = {
-        "moving": "moving draws from outer, which is made outside of it (train.py:20)",
-        "through": "moving draws from outer, which is made outside of it (train.py:20)",
-        "globally": "globally draws from np.random (train.py:24)",
-        "zip([x], [y])": "a zip keeps its place to itself",
-        "batches": "",
-        "without_value()": "",
-    }
-    with all_hold() as cases:
-        for data, place in expected.items():
-            with cases.case(data):
-                training = own(program(f"model(), {data}"), "epochs=1", "checkpoint=epoch", "steps_per_epoch=1")
-                messages = warned(training, "data_state")
-                assert (place in messages[0]) if place else messages == []
-
-
-REFUSED = {
-    "model(), batches()": ("one pass of unknown length", "return the function that makes it"),
-    "model(), lambda: iter(())": ("train has no batches", "check where it reads from"),
-    "model(), lambda: iter([3, 4])": ("single values, not batches", "give each batch as (x, y)"),
-    "model(), lambda: iter([({'a': x}, y), (x, y)])": ("different structures", "give each batch as"),
-    "model(), batches, forever()": ("validation is a generator", "return validation_steps"),
-    "model(), 'train.csv'": ("train is a str", "a generator or loader of batches"),
-}
-
-
-def test_data_that_cannot_be_trained_on_is_refused_with_what_to_do(own: Write) -> None:
-    with all_hold() as cases:
-        for returned, (message, hint) in REFUSED.items():
-            with cases.case(returned):
-                with pytest.raises(UserError) as fault:
-                    own(program(returned), "epochs=1")
-                assert message in fault.value.message
-                assert hint in fault.value.hint
 
 
 def test_a_generator_that_ends_too_early_or_changes_its_shapes_says_so(own: Write) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,15 +13,10 @@ import tensorflow as tf
 
 from tests.doors.trainer import (
     FitArguments,
-    Pipeline,
-    Returned,
-    Share,
     UserError,
     building,
-    checked,
     model_checks,
     pipeline,
-    user_pipeline,
 )
 from tests.doors.trainer import returned as fit_arguments
 from tests.support.training import options
@@ -76,68 +70,6 @@ def test_a_sample_has_the_weight_of_its_class(y: Any, weights: list[float]) -> N
 
 
 # ---- batches -----------------------------------------------------------------------------------
-
-
-RETURN = "return (model, train), (model, train, validation), or a dict with model, train and what goes with them"
-DATA = "(x, y) arrays, x alone, a tf.data.Dataset, a keras.utils.PyDataset, or a generator or loader of batches"
-
-
-@pytest.fixture
-def model() -> Any:
-    made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    made.compile("sgd", "mse")
-    return made
-
-
-# ---- taken -------------------------------------------------------------------------------------
-
-
-def of_keras_2() -> Any:
-    return type("Net", (), {"__module__": "tf_keras.src.engine"})()
-
-
-def named(name: str) -> Any:
-    return type(name, (), {})()
-
-
-REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
-    "four": (lambda model: [model, 2, 3, 4], "build returned 4 values", RETURN),
-    "unknown": (lambda model: {"model": model, "train": X, "optimiser": 1},
-                "build returned a dict with the unknown key 'optimiser'", "did you mean optimizer?"),
-    "of-fit": (lambda model: {"model": model, "train": X, "class_weights": {0: 1.0}},
-               "build returned a dict with the unknown key 'class_weights'", "did you mean class_weight?"),
-    "no-train": (lambda model: (model, None), "build returned no train", RETURN),
-    "keras-2": (lambda model: (of_keras_2(), X), "model is a Net of Keras 2 (tf_keras); gputui trains Keras 3",
-                "build it from `import keras`, or from tf.keras without TF_USE_LEGACY_KERAS=1 in the environment"),
-    "text": (lambda model: (model, "train.csv"), "train is a str", f"give {DATA}"),
-    "distributed": (lambda model: (model, named("DistributedDataset")), "train is a DistributedDataset",
-                    "return the tf.data.Dataset itself: strategy.kind distributes it"),
-    "map": (lambda model: {"model": model, "train": X, "map": 3}, "map is an int, not a function",
-            "it gets one sample, as in Dataset.map"),
-    "bare": (lambda model: (model, X, Y),
-             "train is one array or dict, and validation has another shape: targets must be returned with their inputs",
-             f"return (model, (x, y), (x_validation, y_validation)); train is {DATA}"),
-    "list": (lambda model: (model, (X, [1, 2])), "y of train contains an int, not an array", f"give {DATA}"),
-    "objects": (lambda model: (model, (X, Y), (X.astype(object), Y)), "x of validation is an array of objects",
-                "convert it to numbers or texts of equal shape"),
-    "lengths": (lambda model: (model, (X, Y[:1])), "train has 6 samples in x and 1 in y",
-                "each sample needs its target"),
-    "empty": (lambda model: (model, (X, Y), (X[:0], Y[:0])), "validation has no samples", f"give {DATA}"),
-    "compiled-twice": (lambda model: {"model": model, "train": X, "optimizer": "sgd", "loss": "mse"},
-                       "the model is already compiled, and loss, optimizer is also given",
-                       "pass it to model.compile, or return the model uncompiled"),
-    "no-loss": (lambda model: (keras.Sequential(), X), "the model is not compiled and no loss is given",
-                "compile it, or return a dict with a loss"),
-    "callbacks": (lambda model: {"model": model, "train": X, "callbacks": [keras.callbacks.TerminateOnNaN(), 3]},
-                  "callbacks contains an int", "give a list of keras.callbacks.Callback"),
-    "samples": (lambda model: {"model": model, "train": X, "samples": 0}, "samples is 0", "give a whole number from 1"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_wrong_return_is_refused_with_what_to_return(name: str, model: Any) -> None:
-    returned, message, hint = REFUSED[name]
-    assert refused(lambda: checked(returned(model), "build")) == (message, hint)
 
 
 # ---- callbacks that write ----------------------------------------------------------------------
@@ -207,110 +139,3 @@ def test_batches_with_an_axis_too_few_or_too_many_are_refused() -> None:
         "train is already batched, but with a map gputui batches it again",
         "remove Dataset.batch, or remove map from the dict",
     )
-
-
-# ---- batches of theirs -------------------------------------------------------------------------
-
-
-ROWS, LABELS = np.arange(40, dtype="float32").reshape(20, 2), np.arange(20)
-SMALL = ("batch_size=4", "shuffle=off", "prefetch=off", "parallel_calls=off", "validation_split=0")
-
-
-class Told:
-    """Stands for the report of a run: phases and warnings."""
-
-    def __init__(self) -> None:
-        self.phases: list[tuple[str, ...]] = []
-        self.warnings: list[tuple[str, ...]] = []
-
-    def phase(self, *words: str) -> None:
-        self.phases.append(words)
-
-    def warn(self, *words: str) -> None:
-        self.warnings.append(words)
-
-
-@pytest.fixture
-def report() -> Any:
-    return Told()
-
-
-def opened(
-    tmp_path: Path, report: Any, *settings: str, replicas: int = 1, share: Share | None = None, **given: Any
-) -> Pipeline:
-    returned = Returned(**{"model": keras.Sequential(), "train": (ROWS, LABELS), **given})
-    return user_pipeline.opened(options(*SMALL, *settings), replicas, returned, tmp_path / "train.py", report, share)
-
-
-def labels(batches: tf.data.Dataset, most: int) -> list[list[int]]:
-    return [y.tolist() for _, y in batches.take(most).as_numpy_iterator()]
-
-
-def numbers(count: int = 20) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices((ROWS[:count], LABELS[:count]))
-
-
-# ---- sizes -------------------------------------------------------------------------------------
-
-
-def test_arrays_are_split_and_the_sizes_are_those_of_the_parts(tmp_path: Path, report: Any) -> None:
-    made = opened(tmp_path, report, "validation_split=0.25")
-    assert (made.train_samples, made.validation_samples, made.global_batch_size) == (15, 5, 4)
-    assert (made.batches_per_pass, made.validation_batches, made.smaller_last_batch) == (4, 2, True)
-    trained, held_out = (sum(labels(data, count), []) for data, count in ((made.stream(), 4), (made.validation(), 2)))  # noqa: RUF017
-    assert sorted(trained + held_out) == list(range(20))
-    drawn = np.random.default_rng(7).permutation(20)
-    assert (trained, held_out) == (drawn[:15].tolist(), drawn[15:].tolist()), "in the order of the seed"
-    whole = opened(tmp_path, report, "validation_split=0.25", validation=(ROWS[:3], LABELS[:3]))
-    assert (whole.train_samples, whole.validation_samples, whole.validation_batches) == (20, 3, 1)
-    none = opened(tmp_path, report, "validation_split=0.01")
-    assert (none.train_samples, none.held_out, none.validation_batches, none.validation_samples) == (20, None, 0, 0)
-    assert opened(tmp_path, report, "validation_split=0.25", train=numbers().batch(5)).held_out is None
-    assert report.warnings == []
-
-
-def test_an_evaluation_takes_the_same_batches_each_time(tmp_path: Path, report: Any) -> None:
-    validation = numbers(10).batch(4)
-    unknown = validation.filter(lambda *_: True)
-    for data, steps, batches in ((validation, None, 3), (validation, 2, 2), (unknown, 2, 2), (unknown, 5, 3)):
-        made = opened(tmp_path, report, validation=data, fit=FitArguments(validation_steps=steps))
-        assert made.validation_batches == batches
-        whole = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-        assert labels(made.validation(), 2 * batches) == whole[:batches] * 2
-    arrays = opened(
-        tmp_path, report, "shuffle=9", "drop_remainder=true", "one_batch=true", "augment=light",
-        validation=(ROWS[:10], LABELS[:10]), augment=lambda x, y: (x, y + 100), map=lambda x, y: (x, y + 1),
-        mapped=True, validation_map=lambda x, y: (x, y + 50),
-    )  # fmt: skip
-    assert labels(arrays.validation(), 4) == [[50, 51, 52, 53], [54, 55, 56, 57], [58, 59], [50, 51, 52, 53]]
-    first, second = labels(arrays.stream(), 2)
-    assert first == second, "one batch again and again"
-    assert min(first) > 100
-
-
-class Indexed(keras.utils.PyDataset):  # type: ignore[misc]
-    def __init__(self, optional: bool = False) -> None:
-        super().__init__()
-        self.optional = optional
-
-    def __len__(self) -> int:
-        return 5
-
-    def __getitem__(self, index: int) -> Any:
-        return {"a": ROWS[:4], "b": None} if self.optional else ROWS[:4], LABELS[:4]
-
-
-@pytest.mark.parametrize("kind", ["known", "unknown", "indexed"])
-def test_data_that_end_within_an_epoch_are_refused_with_what_to_write(kind: str, tmp_path: Path, report: Any) -> None:
-    """Keras' fit ends such an epoch early, and begins the next one with a new iterator."""
-    known = numbers(18).batch(4)
-    data: Any = {"known": known, "unknown": known.filter(lambda *_: True), "indexed": Indexed()}[kind]
-    for steps in (2, 7):
-        with pytest.raises(UserError, match="end an epoch early") as raised:
-            opened(tmp_path, report, f"steps_per_epoch={steps}", "epochs=3", train=data)
-        if isinstance(data, tf.data.Dataset):
-            assert ".repeat()" in raised.value.hint
-            assert opened(tmp_path, report, f"steps_per_epoch={steps}", "epochs=3", train=data.repeat())
-    if kind != "unknown":
-        assert opened(tmp_path, report, "steps_per_epoch=2", "epochs=2", train=data).batches_per_pass == 5
-        assert opened(tmp_path, report, "steps_per_epoch=1", "epochs=9", train=data).batches_per_pass == 5
