@@ -23,6 +23,7 @@ from tests.doors.engine import (
     Measurement,
     Proof,
     Run,
+    Trial,
     as_markdown,
     catalogue,
     folder,
@@ -108,6 +109,18 @@ def test_the_example_of_a_measurement_measures_and_its_kind_is_declared(tmp_path
     again = folder.empty_record(tmp_path, asked)
     names["measure"](Measurement(asked, again, bench, HERE, record.all_trials))
     assert (again.answer, again.doing, len(bench.asked)) == (record.answer, "", 4), "nothing is trained or said again"
+
+
+def test_a_training_for_the_loss_needs_no_expected_time_and_its_seed_is_never_too_large(tmp_path: Path) -> None:
+    asked = request.of_opened("steadiness", presets.defaults(["run.max_minutes=3"]))
+    bench, rows = PlantedBench(tmp_path, lambda _options, _before: Planted()), list[Trial]()
+    bench.seed = 2**31 - 2
+    measurement = Measurement(asked, folder.empty_record(tmp_path, asked), bench, HERE)
+    for repeat in (1, 2):
+        measurement.learn(measurement.preset, "a", repeat, (1, 5), rows)
+    assert [trial.good for trial in rows] == [True, True]
+    trained = [(options.train.seed, options.run.max_minutes) for options in bench.asked]
+    assert trained == [(2**31 - 2, 3.0), (0, 3.0)]
 
 
 def test_the_help_has_the_command_of_a_kind() -> None:
