@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 
 from tests.doors.engine import (
     ENGINE_LOCK,
+    Process,
     Run,
     RunError,
     launch,
@@ -43,13 +45,18 @@ def rewritten(run: Run, **changes: Any) -> Run:
     return run
 
 
+def left_of(run: Run) -> None:
+    """Its checkpoint."""
+    shards = run.file("checkpoints") / "step-0000000001"
+    shards.mkdir(parents=True, exist_ok=True)
+    for name in ("state.index", "state.data-00000-of-00001"):
+        (shards / name).write_text("x")
+
+
 def left(*, place: Place = ELSEWHERE, heartbeat: float | None = None, phase: str = "training") -> Run:
     """A run of another place, with a checkpoint, as it looks from here."""
     run = runs.create("left", presets.resolve("quickstart").to_yaml())
-    shards = run.file("checkpoints") / "step-0000000001"
-    shards.mkdir(parents=True)
-    for name in ("state.index", "state.data-00000-of-00001"):
-        (shards / name).write_text("x")
+    left_of(run)
     run.file(ENGINE_LOCK).touch()
     run.file("status.json").write_text("{}")
     beat = time.time() if heartbeat is None else heartbeat
@@ -163,25 +170,42 @@ def test_runs_and_proofs_are_their_users_alone(home: Path) -> None:
 AGAIN = ("--preset", "quickstart", "--set", "epochs=5", "--resume-if-any", "--detach")
 
 
+ENGINES: dict[str, int] = {}  # the descriptors of their locks
+
+
 @pytest.fixture
-def trains(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands of this process start engines that the stand-in's fixture ends."""
-    spawn = launch.spawn
-    monkeypatch.setattr(launch, "spawn", lambda *given: kept(spawn(*given)))
+def trains(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Engines of this process: they hold the lock of their run and leave a checkpoint, and train nothing."""
+
+    def spawn(run: Run, lock: locks.Lock, _clock: Any, devices: Any, _joins: Any = None) -> Any:
+        devices.release()
+        ENGINES[run.id] = os.dup(lock.fd)
+        left_of(run)
+        me = Process.current().as_fields("engine") | Place.here().as_fields()
+        run.file("status.json").write_text(json.dumps({"phase": "training"} | me))
+        return SimpleNamespace(pid=os.getpid(), poll=lambda: None)
+
+    monkeypatch.setattr(launch, "spawn", spawn)
+    yield
+    while ENGINES:
+        os.close(ENGINES.popitem()[1])
+    for run in runs.all_runs():
+        run.file("status.json").unlink()  # else the process of this test is ended with what is left running
 
 
 def started(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Run, str]:
-    """The run that a detached command has started or resumed, at its training, and what stderr said."""
+    """The run that a detached command has started or resumed, and what stderr said."""
     assert cli.run(words) == 0
     out, err = capsys.readouterr()
     run = runs.find(out.strip())
-    until(lambda: run.status.get("phase") == "training" and run.state == "running")
+    assert run.state == "running"
     return run, err
 
 
 def brought_to_a_stop(run: Run) -> Run:
-    runs.request_stop(run)
-    until(lambda: run.state == "stopped")
+    run.file("result.json").write_text('{"outcome": "stopped"}')
+    os.close(ENGINES.pop(run.id))
+    assert run.state == "stopped"
     return run
 
 

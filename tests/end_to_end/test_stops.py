@@ -17,12 +17,11 @@ import pytest
 
 from tests.doors.engine import Run, checkpoint_files, presets, runs
 from tests.doors.tui import AGAIN_SECONDS
-from tests.support.front_door import COMMAND, happened, opened, step, until
+from tests.support.front_door import COMMAND, opened, step, until
 
 # ---- a scheduler, and a person -------------------------------------------------------------------
 
 
-NAMED = ("--preset", "quickstart", "--set", "stop_signal=SIGUSR2")
 SAVES = ("--set", "checkpoint=epoch")
 # Its batches come through a process of its own, which any signal of a scheduler ends.
 LOADS = """
@@ -51,49 +50,6 @@ def at_work() -> Run:
 
     run: Run = until(found)
     return run
-
-
-def is_active(run: Run) -> None:
-    """Wait for the engine's next heartbeat."""
-    beat = run.status["heartbeat"]
-    until(lambda: run.status["heartbeat"] > beat)
-
-
-def test_the_signal_that_stop_signal_names_ends_the_run(stand_in: None) -> None:
-    with opened(*NAMED, *SAVES) as command:
-        run = at_work()
-        engine = run.process("engine")
-        assert engine is not None
-        for pid in [command.pid, engine.pid] * 2:
-            os.kill(pid, signal.SIGUSR2)
-        out, err = command.communicate(timeout=60)
-    assert command.returncode == 75, (out, err)
-    assert run.state == "stopped"
-    assert run.result == {"outcome": "stopped"}, "the trainer has written it: it was not ended by force"
-    (warning,) = happened(run, "warning")
-    assert warning["message"] == "SIGUSR2 has arrived, which run.stop_signal names: the run ends"
-
-
-def test_a_scheduler_may_ask_as_often_as_it_likes(stand_in: None) -> None:
-    with opened("--preset", "quickstart", *SAVES) as command:
-        run = at_work()
-        engine, trainer = run.process("engine"), run.process("trainer")
-        assert engine is not None
-        assert trainer is not None
-        os.kill(trainer.pid, signal.SIGSTOP)  # it cannot answer before all have been sent
-        for sent in range(1, 4):
-            for pid in (command.pid, engine.pid):
-                os.kill(pid, signal.SIGTERM)
-            until(lambda: run.status.get("stop_requests"))
-            is_active(run)
-            assert run.alive("trainer"), f"killed by the signal number {sent}"
-        assert run.status["asked_by_person"] == 0
-        os.kill(trainer.pid, signal.SIGCONT)
-        out, err = command.communicate(timeout=60)
-    assert command.returncode == 130, (out, err)
-    assert out.count("stopping after this step") == 1
-    assert "press Ctrl-C" not in out, "nobody is there to press it"
-    assert run.result == {"outcome": "stopped"}, "the trainer has written it: it was not ended by force"
 
 
 def test_a_person_who_presses_ctrl_c_twice_ends_it_at_once(stand_in: None) -> None:

@@ -18,10 +18,13 @@ import pytest
 
 from tests.doors.engine import (
     ENGINE_LOCK,
+    Activity,
     Peaks,
     Process,
+    Run,
     RunClock,
     RunError,
+    TrainerHeartbeat,
     identity,
     import_cost,
     locks,
@@ -232,3 +235,20 @@ def test_a_clock_begins_now_or_after_the_last_event(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(time, "time", lambda: 50.0)
     monkeypatch.setattr(time, "clock_gettime", lambda _: 9.5)
     assert (RunClock.launched(49.0), RunClock.launched(51.0)) == (RunClock(50.0, 9.5), RunClock(51.0, 9.5))
+
+
+def test_a_trainer_is_suspended_while_its_process_is_stopped(tmp_path: Path) -> None:
+    now = [0.0]
+    with subprocess.Popen(["sleep", "600"]) as trainer:
+        activity = Activity(Run(tmp_path), trainer.pid, TrainerHeartbeat(), lambda: now[0])
+
+        def suspended_seconds() -> float:
+            now[0] += 2.0
+            activity.update()
+            return activity.suspended_seconds
+
+        trainer.send_signal(signal.SIGSTOP)
+        until(lambda: suspended_seconds() >= 4.0)
+        trainer.send_signal(signal.SIGCONT)
+        until(lambda: not suspended_seconds())
+        trainer.kill()

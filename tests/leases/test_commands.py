@@ -16,6 +16,7 @@ from tests.support.fakegpu import FakeGpu
 from tests.support.fakenvml import FakeNvml
 from tests.support.front_door import COMMAND, until
 from tests.support.idle import idle
+from tests.support.standing_in import stand_in as stand_in
 
 
 def gputui(environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
@@ -79,8 +80,7 @@ def test_a_gpu_under_mps_is_free_if_only_its_server_is_on_it(nvml: FakeNvml, tmp
         server.wait()
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.usefixtures("nothing_left_running", "stand_in")
 def test_two_runs_train_on_two_gpus_and_a_third_waits(fakegpu: FakeGpu, tmp_path: Path) -> None:
     box = fakegpu.environment(tmp_path / "box", gpus=2)
     long = ("--preset", idle(tmp_path), "--set", "visible=free:1")
@@ -92,17 +92,19 @@ def test_two_runs_train_on_two_gpus_and_a_third_waits(fakegpu: FakeGpu, tmp_path
     assert errors.count("used by") == 2
     chosen = [json.loads(run.file("options.json").read_text())["device"]["visible"] for run in runs.all_runs()]
     assert sorted(chosen) == [["GPU-0000-0"], ["GPU-0000-1"]]
-    waiting = gputui(box, "--preset", "quickstart", "--set", "visible=free:1", "--set", "train.epochs=1", "--wait")
+    waiting = gputui(box, *long, "--wait")
     assert waiting.stderr is not None
     assert "waiting: needs a GPU; GPU 0: used by" in waiting.stderr.readline()
     first = runs.all_runs()[-1]
     answer(box, "stop", first.id)
-    waiting.communicate(timeout=120)
-    assert waiting.returncode == 0
-    newest = runs.all_runs()[0]
+    newest = until(lambda: len(runs.all_runs()) > 2 and runs.all_runs()[0])
+    until(lambda: newest.status.get("phase") == "training")
     assert json.loads(newest.file("options.json").read_text())["device"]["visible"] == chosen[-1]
-    answer(box, "stop", runs.all_runs()[1].id)
-    until(lambda: not runs.all_runs()[1].is_active)
+    for run in runs.all_runs()[:2]:
+        answer(box, "stop", run.id)
+        until(lambda: not run.is_active)  # noqa: B023
+    waiting.communicate(timeout=120)
+    assert waiting.returncode == 130
     _, output, _ = answer(box, "gpus", "--json")
     assert [json.loads(line)["free"] for line in output.splitlines()] == [True, True]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
@@ -15,20 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.engine import Run, entries, entry_changes, folder, forecast, jobs, locks, runs
+from tests.doors.engine import Run, entries, folder, forecast, jobs, locks, runs
 from tests.support.fakegpu import FakeGpu
-from tests.support.front_door import gputui, happened, last_losses, trained, until
+from tests.support.front_door import gputui, happened, until
 from tests.support.idle import idle
+from tests.support.standing_in import stand_in as stand_in
 
 pytestmark = pytest.mark.usefixtures("nothing_left_running")
 SHORT = ("--preset", "quickstart", "--set", "epochs=1", "--set", "workload.samples=256")
-LEARNING = ("epochs=6", "seed=7", "run.checkpoint=epoch", "workload.samples=2048")
-
-
-@functools.cache
-def losses_left_alone() -> dict[str, float]:
-    """The last metrics of a training with the settings LEARNING that nothing interrupts."""
-    return dict(trained(*LEARNING).of("epoch")[-1]["metrics"])
 
 
 def queued(*more: str) -> Run:
@@ -71,18 +64,6 @@ def test_queued_runs_train_one_after_the_other_though_the_runner_is_killed() -> 
     assert "The queue is empty" in gputui("queue").stdout
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked_trainers")
-def test_a_run_that_gives_way_goes_on_later_to_the_losses_of_one_that_was_left_alone() -> None:
-    run = queued(*(word for setting in (*LEARNING, "give_way=true") for word in ("--set", setting)))
-    until(lambda: happened(run, "progress"))
-    entry_changes.ask_to_yield(run.id)
-    until(lambda: run.state == "ok" or len(happened(run, "started")) > 1)
-    assert len(list(run.path.glob("result-*.json"))) == 1, "it was too short to give way"
-    until(lambda: run.state == "ok")
-    assert last_losses(run) == losses_left_alone()
-
-
 # Of a training that cannot begin with the change: the measurement has its decision after two trials.
 CODE = """
 import keras, numpy as np
@@ -102,7 +83,7 @@ def test_a_queued_measurement_waits_for_a_run_and_is_measured_without_a_terminal
     (tmp_path / "mine.yaml").write_text(PRESET)
     change = ("--preset", str(tmp_path / "mine.yaml"), "--set", "args={broken: true}")
     gputui("queue", "pause")
-    run = gputui("--preset", "quickstart", "--set", "epochs=1", "--queue").stdout.strip()
+    run = gputui(*SHORT, "--queue").stdout.strip()
     done = gputui("ab", *change, "--seconds", "0.2", "--queue", "--after", run)
     assert done.returncode == 0, done.stderr
     proof = folder.find(done.stdout.strip())
@@ -125,7 +106,7 @@ NOT_MEASURED = "not measured: gputui scaling --copies 1,2"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("nothing_left_running", "forked_gpu_trainers")
+@pytest.mark.usefixtures("nothing_left_running", "stand_in")
 def test_two_runs_share_a_gpu_each_with_its_part_and_a_killed_run_frees_only_its_place(
     fakegpu: FakeGpu, tmp_path: Path
 ) -> None:

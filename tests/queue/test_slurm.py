@@ -34,6 +34,7 @@ from tests.support.fake_slurm import FakeSlurm
 from tests.support.front_door import until
 from tests.support.idle import idle
 from tests.support.queued import Said, no_runner, states, waiting
+from tests.support.standing_in import stand_in as stand_in
 
 PRESET = ("--preset", "quickstart", "--queue")
 ON_CPU = (*PRESET, "--set", "visible=none")
@@ -300,7 +301,7 @@ def test_the_exit_code_of_a_job_is_that_of_its_run(home: Path, monkeypatch: Any,
     assert entries.all_entries() == ()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("stand_in")
 def test_the_process_of_a_job_trains_the_run_and_stops_it_before_the_limit(
     slurm: FakeSlurm, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,7 +320,7 @@ def test_the_process_of_a_job_trains_the_run_and_stops_it_before_the_limit(
 
     assert said("resume", run.id, "--queue").endswith("submitted to Slurm as job 101, needs the CPU\n")
     assert states() == {run.id: "waiting"}
-    second = job_of(slurm, "101", SLURM_JOB_END_TIME=str(int(time.time()) + 25))
+    second = job_of(slurm, "101", SLURM_JOB_END_TIME=str(int(time.time()) + 15))
     out, _ = second.communicate(timeout=120)
     assert "the time limit of the job comes soon: the run is stopped" in out
     assert (second.returncode, run.state, states()) == (0, "stopped", {}), out
