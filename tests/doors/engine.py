@@ -149,7 +149,7 @@ from gputui.engine.trials import (
     trial_preset, trial_runner,
 )
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
-from gputui.engine.trials.kinds import KINDS, MAKERS, Kind
+from gputui.engine.trials.kinds import KINDS, Kind
 from gputui.engine.trials.record import (
     Candidate, Learning, Limits, LossCheck, Memory, RateSettings, RateTest, Record, Search, Trial, UNREAD,
     Comparison as record_Comparison,

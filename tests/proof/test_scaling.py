@@ -121,7 +121,7 @@ def test_scaling_is_measured_from_the_command_line_and_goes_on_after_a_kill(
     assert cli.run(["proof"]) == 0
     assert "2 replicas train" in capsys.readouterr().out
     cli.run(["tune", "--resume", proof.id])
-    assert "is a measurement of scaling, and gputui tune --resume goes on with a search alone" in capsys.readouterr().err
+    assert "is a measurement of scaling, and gputui tune --resume goes on with a search" in capsys.readouterr().err
     for given_name in ([], [proof.id]):
         assert cli.run(["scaling", "--resume", *given_name]) == 2
         refused = capsys.readouterr().err
