@@ -263,6 +263,7 @@ MOVES: dict[str, Any] = {
     "and selected": lambda view: [view.__dict__.update(dragged=None), view.select(0.7 * view.whole[1], -5.0)],
     "closer at the begin": lambda view: [view.place(view.whole[0]), view.zoom(0.5)],
     "closer at the end": lambda view: [view.place(view.whole[1]), view.zoom(0.5)],
+    "wider than is left": lambda view: [view.place(view.whole[1]), view.zoom(0.25), view.zoom(2.0, view.visible.low)],
     "as close as possible": lambda view: [view.zoom(0.5, 0.4 * view.whole[1]) for _ in range(20)],
     "farther than all": lambda view: [view.zoom(2.0) for _ in range(20)],
     "at the resume": lambda view: view.place(0.657 * view.whole[1]),
@@ -305,7 +306,7 @@ def test_charts_their_cursor_and_their_visible_part(golden: Golden) -> None:
     golden("drawing/charts.txt", "".join(parts))
 
 
-ENDS = (0.0, 0.4, 5.0, 61.0, 3_700.0, 200_000.0)
+ENDS = (0.0, 0.4, 5.0, 17.0, 61.0, 3_700.0, 200_000.0)
 RANGES = ((0, 1), (0, 0), (5, 5), (-3, 7), (0.001, 0.0034), (9_990, 10_010), (1e5, 3e6), (-2e9, 5e9), (1e-8, 1e4))
 
 
@@ -408,6 +409,17 @@ def test_comparisons(home: Path, golden: Golden) -> None:
     golden("drawing/comparisons.txt", "".join(parts))
 
 
+@pytest.mark.parametrize(("size", "keys"), [(LARGE, "right right"), (SMALL, "")])
+async def test_the_screen_of_a_comparison(size: tuple[int, int], keys: str, home: Path, golden: Golden) -> None:
+    told, _ = Script("comparisons.txt").blocks["losses below 0, and a perplexity, with repeats"]
+    runs = [compared_run(home, f"20260921-1{n}0000-cnn", one) for n, one in enumerate(told)]
+    async with Tiny(lambda: tui.CompareScreen(runs)).run_test(size=size) as pilot:
+        await wait_for(pilot, "differences are from")
+        await pilot.press(*keys.split())
+        file = f"screens/compared-{size[0]}x{size[1]}.txt"
+        golden(file, await arrived(pilot, golden.expected(file)))
+
+
 # ---- logs -------------------------------------------------------------------------------------------
 
 
@@ -436,7 +448,7 @@ def test_logs(golden: Golden) -> None:
 WRITTEN = ("begun\nhal", "f\n", "step 1\rstep 2\r\n\ttab \x1b[31mred\n", "", "\xff\n" * 3, "last, not ended")
 
 
-def test_the_log_of_a_run_is_read_as_it_is_written(home: Path, golden: Golden) -> None:
+def test_the_log_of_a_run_is_read_as_it_is_written(home: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recorded.write(home, gpus=0, seconds=14, outcome=None, engine_pid=os.getpid(), log="")
     reader, parts, known = tui.RunReader(run, clock=lambda: BEGAN + 14), list[str](), 0
     for piece in WRITTEN:
@@ -447,6 +459,10 @@ def test_the_log_of_a_run_is_read_as_it_is_written(home: Path, golden: Golden) -
         parts += [f"---- {piece!r}: {reader.picture.log_count} lines\n"]
         parts += [f"{'new' if new else 'old'} {line}\n" for line, new in zip(log[known:], arrived[known:], strict=True)]
         known = len(log)
+    monkeypatch.setattr(tui.reader, "LOG_BYTES", 28)  # which are read of a log that is longer
+    again = tui.RunReader(run, clock=lambda: BEGAN + 14)
+    again.poll()
+    parts += ["---- the end\n", *(f"old {line}\n" for line in again.picture.log)]
     golden("drawing/log-read.txt", "".join(parts))
 
 
@@ -523,7 +539,8 @@ def test_what_the_reader_of_the_driver_tells(golden: Golden, monkeypatch: pytest
                 said = f"{event.missing or f'{len(event.gpus)} GPUs'}, every {event.interval_seconds} s"  # type: ignore[attr-defined]
                 said += ", all of their figures" * driver.slow
                 said += f"; the driver was waited for {max(driver.stuck):.1f} s" if driver.stuck else ""
-            parts.append(f"{driver.now - 100:6.1f} s {said}\n")
+            if not parts[-1].endswith(f" s {said}\n"):  # the same again says nothing
+                parts.append(f"{driver.now - 100:6.1f} s {said}\n")
 
         reader = driver.reader = engine.GpuReader(tell, 1.0)
         reader._done = driver  # type: ignore[assignment]
@@ -568,8 +585,8 @@ RUNNING = SimpleNamespace(
 # the keys that lead from each screen to the next.
 SCREENS: dict[str, tuple[tuple[int, int], str, int, Any, float, dict[str, str]]] = {
     "eight": (SMALL, "eight, of all kinds", 8, None, 0.0, {
-        "": "", "-last": "end", "-processes": "P down", "-chart": "escape down enter"}),
-    "eight-wide": (LARGE, "eight, of all kinds", 8, None, 0.0, {"": "down down"}),
+        "": "", "-last": "up", "-processes": "P down", "-chart": "escape @45,6 down enter"}),
+    "eight-wide": (LARGE, "eight, of all kinds", 8, None, 0.0, {"": "end down down down"}),
     "two": (SMALL, "eight, of all kinds", 2, RUNNING, 0.0, {
         "": "down", "-chart": "enter right_square_bracket left"}),
     "none": (SMALL, "no driver", 0, None, 0.0, {"": ""}),
@@ -598,6 +615,10 @@ async def test_the_screens_of_a_machine(
     async with Tiny(tui.GpusScreen).run_test(size=size) as pilot:
         await wait_for(pilot, "34 %")  # of the host: a key has its effect once all has been read
         for shot, keys in ways.items():
-            await pilot.press(*keys.split())
+            for key in keys.split():
+                if key.startswith("@"):
+                    await pilot.click(offset=tuple(map(int, key[1:].split(","))))  # type: ignore[arg-type]
+                else:
+                    await pilot.press(key)
             file = f"screens/gpus-{name}{shot}.txt"
             golden(file, await arrived(pilot, golden.expected(file)))

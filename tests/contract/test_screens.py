@@ -43,6 +43,7 @@ def shown(pilot: Pilot[Any]) -> str:
     variables = pilot.app.theme_variables
     meaning = {Color.parse(variables[kind + name]).hex: name for name in JUDGING for kind in ("", "text-")
                if kind + name in variables}  # fmt: skip
+    meaning[Color.parse(str(pilot.app.current_theme.error)).hex] = "error"  # which may differ by one from the variable
 
     def of(style: Style | None) -> str:
         return meaning.get(style.color.get_truecolor().hex.upper(), "") if style and style.color else ""

@@ -18,7 +18,6 @@ from tests.support.forking import Forks, Program, forks_with
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 4_194_304  # greater than any process id of Linux
-SIZES = [(80, 24), (120, 40)]
 LOOK = """
 import asyncio, json, os, time
 from gputui.tui.screens.gpus import GpusScreen
@@ -66,8 +65,7 @@ def looked(viewers: Forks, home: Path, tmp_path: Path) -> Look:
     return look
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int]) -> None:
+def test_all_figures_of_two_gpus_and_the_host(looked: Look) -> None:
     does = """
         parts = ("SM  20 %", "busy  40 %", "read every 1.0 s", "slowed power  20 % heat   5 %")  # from two readings
         await wait_for(pilot, lambda: all(text in text_of(app) for text in parts))
@@ -81,7 +79,7 @@ def test_all_figures_of_two_gpus_and_the_host(looked: Look, size: tuple[int, int
     with subprocess.Popen(["sleep", "60"]) as second:
         ours = f"{own},{second.pid}"
         words = f"gpus=2 gpm=1 nvlinks=18 throttle=4 slowed=20,5 procs={ours},{NOBODY} worked={ours}"
-        told = looked(words, does, size)
+        told = looked(words, does)
         second.kill()
     shown = told["shown"]
     for word in ("mem  12 %", "slowed power  20 % heat   5 %", "Wh so far, ", "kWh in all", "busy  40 %"):
