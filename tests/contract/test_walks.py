@@ -128,6 +128,8 @@ def waiting(folder: Path, there: Path) -> None:
     recorded_run.write(folder / "gputui", name="20260921-140000-mlp", gpus=0, seconds=40, **going_on)
     made = [queued.waiting(name) for name in ("one", "two", "three")]
     queued.add(*made)
+    for run in made:
+        os.utime(run.file("preset.yaml"), (recorded_run.BEGAN,) * 2)
     entries.write_news(entries.News(why={made[0].id: "needs a GPU; GPU 0: used by bob's python since 14:02"}, gpus=1))
 
 
