@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import Golden
-from tests.doors.engine import Machine, presets, this_machine, titles
+from tests.doors.engine import Machine, presets, runs, this_machine, titles
 from tests.doors.engine import proof_request as request
 from tests.doors.tui import tui_cli as cli
 from tests.support import recorded
+from tests.support.checked import named
 from tests.support.queued import no_runner
 from tests.support.recorded_proof import write_proof
 
@@ -78,12 +79,20 @@ def session(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, not_at_
 
 def told(words: str, session: Session, capsys: pytest.CaptureFixture[str]) -> Iterator[str]:
     """The exit code, what a command prints, and behind `!` its errors; of a whole preset what is not usual. A minute
-    passes with each.
+    passes with each. Another machine, or an environment, may stand before ` $ `.
     """
     session.clock[0] += 60.0
+    if words == "(the latest completes)":
+        runs.find("latest").file("result.json").write_text('{"outcome": "ok"}')
+        return
+    here, _, command = words.rpartition(" $ ")
     capsys.readouterr()
     before = list(session.files())
-    code = cli.run(shlex.split(words))
+    with pytest.MonkeyPatch.context() as patched:
+        if here:
+            machine = named(here, patched)
+            patched.setattr(this_machine, "read", lambda: machine)
+        code = cli.run(shlex.split(command))
     for made in {path for path, _ in session.files()} - {path for path, _ in before}:
         os.utime(made, (session.clock[0],) * 2)
     assert code != 2 or " rm " in words or list(session.files()) == before, f"{words}: refused, and has changed files"
