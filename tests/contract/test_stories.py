@@ -80,7 +80,9 @@ STORIES: dict[str, tuple[tuple[str, ...] | str, ...]] = {
             "validation_split=0.2", "clip_norm=1", "prefetch=2", "max_minutes=3", "schedule=reduce_on_plateau",
             "plateau_figure=loss", data="dataset", compiled=True, does=does("timeout", step=3)),
     ),
-    "a callback that ends the process": (own(validation="arrays", does=does("exit", epoch=1)),),
+    "a callback that ends the process": (
+        own(validation="arrays", sample_weight=[0.0, 1.0] * 5, does=does("exit", epoch=1)),
+    ),
     "weights that are not finite": (
         own("nan_check_steps=1", does=does("nan", step=2)),
         own("nan_check_steps=1", "stop_on_nan=false", does=does("nan", step=2)),
@@ -97,12 +99,12 @@ STORIES: dict[str, tuple[tuple[str, ...] | str, ...]] = {
         own("checkpoint=epoch", rows=16, data="batches", validation="forever", validation_steps=1),
     ),
     "a PyDataset with arguments of fit": (
-        own("epochs=4", data="pages", validation="pages", initial_epoch=1, validation_freq=2,
+        own("epochs=4", data="pages", validation="pages", initial_epoch=1, validation_freq=[2, 3],
             class_weight={"1": 0.5}),
     ),
     "single samples, mapped and kept, in parts": (
-        own("cache=memory", "drop_remainder=true", "shuffle=5", "micro_batches=2", data="samples", mapped=True,
-            validation="samples"),
+        own("cache=memory", "drop_remainder=true", "shuffle=5", "micro_batches=2", "augment=light", "clip_norm=1",
+            "validation_split=0.2", data="samples", mapped=True, validation="samples", compiled=True),
     ),
     "a damaged checkpoint, another model, and other replicas": (
         own("checkpoint=1", "keep=2", "epochs=3", layers=2, does=does("stopped", step=6)),

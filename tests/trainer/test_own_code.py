@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -114,54 +113,7 @@ def test_an_uncompiled_model_gets_the_options_optimizer_and_a_compiled_one_keeps
     assert not_applied(training) == {"train.optimizer": why, "train.learning_rate": why}  # no split is asked for
 
 
-def test_the_epochs_figures_are_those_of_plain_keras(own: Write, tmp_path: Path) -> None:
-    body = """
-keras.utils.set_random_seed(3)
-return model(), dataset().batch(16)
-"""
-    ours = own(source(body), "epochs=3", "validation_split=0").train()
-    namespace: dict[str, Any] = {}
-    exec(HEAD, namespace)
-    keras.utils.set_random_seed(3)
-    plain = namespace["model"]()
-    history = plain.fit(namespace["dataset"]().batch(16), epochs=3, verbose=0, shuffle=False).history
-    assert ours.losses() == pytest.approx(history["loss"], rel=1e-6)
-    assert [event["metrics"]["mae"] for event in ours.events("epoch")] == pytest.approx(history["mae"], rel=1e-6)
-
-
 # ---- what applies -------------------------------------------------------------------------------
-
-CHANGED = (
-    *("batch_size=20", "shuffle=off", "cache=memory", "augment=light", "drop_remainder=true", "parallel_calls=2"),
-    *("validation_split=0.2", "clip_norm=1", "prefetch=2", "private_threads=2", "epochs=1"),
-)
-BATCHED = "your code has batched the data"
-
-
-@pytest.mark.parametrize(
-    ("returned", "expected"),
-    [
-        (
-            DATA["unbatched"],
-            {
-                "input.augment": "x is not one batch of float32 images",
-                "train.validation_split": "your code hands over its validation data",
-                "train.clip_norm": "your code has chosen the optimizer",
-            },
-        ),
-        (
-            "{'model': model(False), 'loss': 'mse', 'train': dataset().batch(context.global_batch_size)}",
-            dict.fromkeys(
-                ("input.shuffle", "input.parallel_calls", "input.cache", "input.augment", "input.drop_remainder"),
-                BATCHED,
-            )
-            | {"train.validation_split": "only arrays are split"},
-        ),
-    ],
-    ids=["unbatched", "batched"],
-)
-def test_what_does_not_apply_is_told_with_the_reason(returned: str, expected: dict[str, str], own: Write) -> None:
-    assert not_applied(own(source(f"return {returned}"), *CHANGED)) == expected
 
 
 def test_a_map_runs_once_a_sample_with_a_cache_and_each_pass_without(own: Write) -> None:

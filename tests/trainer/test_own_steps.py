@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.own import Write, resumed
+from tests.support.own import Write
 from tests.support.training import Training
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras' own callbacks
@@ -126,29 +126,3 @@ def test_a_run_that_only_measures_leaves_their_files_alone(own: Write, tmp_path:
     own(FILES, *SHORT).train()
     assert (tmp_path / "log.csv").read_text().startswith("epoch,")
     assert (tmp_path / "best.keras").exists()
-
-
-# ---- resuming ----------------------------------------------------------------------------------------------
-
-
-RATES = (
-    HEAD
-    + """
-class Tell(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        seen.append(round(float(self.model.optimizer.learning_rate), 4))
-def build(context):
-    rate = keras.callbacks.LearningRateScheduler(lambda epoch, now: 0.1 / (epoch + 1))
-    return {"model": model(), "train": (x, y), "callbacks": [rate, Tell()]}
-"""
-)
-
-
-def test_a_resumed_epoch_has_the_rate_that_their_callback_sets(own: Write) -> None:
-    settings = ("epochs=4", "batch_size=50", "validation_split=0", "run.checkpoint=epoch", "run.keep=9")
-    whole = own(RATES, *settings).train()
-    rates = list(seen())
-    assert rates == [0.1, 0.1, 0.05, 0.05, 0.0333, 0.0333, 0.025, 0.025]
-    again = resumed(own, RATES, whole, 4, *settings)
-    assert seen() == rates  # of which a checkpoint has the first four
-    assert again.losses() == pytest.approx(whole.losses()[2:], rel=1e-5)

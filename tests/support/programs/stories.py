@@ -106,6 +106,8 @@ def story(context):
         LOGS.append(keras.callbacks.CSVLogger("log.csv"))
         callbacks += LOGS
     parts = {"model": model, "train": roles(args.pop("data", "arrays"), x, y, context), "callbacks": callbacks}
+    if "sample_weight" in args:
+        args["sample_weight"] = np.array(args["sample_weight"], "float32")
     if held_out:
         parts["validation"] = roles(held_out, x[:6], y[:6], context)
     if args.pop("mapped", False):
