@@ -44,6 +44,7 @@ from tests.doors.engine import (
     proof_sentences,
     proof_start,
     resource_limits,
+    sweep_record,
     this_machine,
     trial_preset,
 )
@@ -302,7 +303,7 @@ SCALING = (
     Scenario("on two GPUs", ["scaling --preset quickstart --anyway"], WELL_SCALED, gpus=2, whole=True),
     Scenario(
         "two copies pay, and three no more than two", [f"{COPIES} 2,3 -o shared.yaml"],
-        lambda options, number: Planted(1000.0), gpus=1,
+        lambda options, number: Planted(1000.0, 0.2), gpus=1,
         together=lambda copies: (5.0, {1: 1000.0, 2: 1500.0, 3: 1505.0}[copies]),
         whole=True,
     ),
@@ -436,6 +437,11 @@ SEARCHES = (
     Scenario("a prediction", [f"{TUNE} --dry-run", f"{TUNE} --dry-run --memory-gb 1.4"], limited(9999), whole=True),
     Scenario("a prediction whose first trial runs out", [f"{TUNE} --dry-run"], limited(610)),
     Scenario(
+        "a prediction for code that makes its own batches", [f"{TUNE} --dry-run"],
+        lambda options, number: dataclasses.replace(
+            limited(9999)(options, number), inapplicable={"input.batch_size": "your code makes the batches"}),
+    ),
+    Scenario(
         "a prediction whose second trial, of the preset's batch, runs out", [f"{TUNE} --dry-run --memory-gb 5.8"],
         limited(9999, growth=lambda batch: 9999 if batch >= 32 else 0),
     ),
@@ -447,13 +453,23 @@ SEARCHES = (
             1.3 if options.compile.steps_per_execution > 1 else 1)), brief=True,
     ),
     Scenario(
-        "a gain that pairs do not show", [f"{TUNE} --only steps_per_execution"],
-        lambda options, number: Planted(10_000.0 * (
-            1.3 if options.compile.steps_per_execution > 1 and options.run.measure_seconds == 2 else 1)),
+        "pairs are slower than single trials", [f"{TUNE} --only steps_per_execution"],
+        lambda options, number: Planted(10_000.0 * (1 if options.compile.steps_per_execution == 1 else
+                                                    1.3 if options.run.measure_seconds == 2 else 0.1)),
+    ),
+    Scenario(
+        "a gain that may be chance is measured once more, and the ceiling is near",
+        [f"{TUNE} --only steps_per_execution"],
+        lambda options, number: Planted((1030.0 if options.input.one_batch else 1000.0) * (
+            1.06 if options.compile.steps_per_execution > 1 else 1) * (0.97, 1.0, 1.0, 1.0)[number % 4]), whole=True,
     ),
     Scenario(
         "the losses are not judged, as a training crashes twice", [LEARN], dies("crashed", 4, 5, figures=learning),
         brief=True,
+    ),
+    Scenario(
+        "a training for the loss comes to its time limit", [LEARN], dies("timeout", 5, figures=learning), brief=True,
+        whole=True,
     ),
     Scenario(
         "the fastest settings cannot be trained to the end", [LEARN],
@@ -538,6 +554,10 @@ PROOFS = (
     Scenario("remedies one by one", [f"{LOOP} -o better.yaml"], heavy, look_at=15, whole=True),
     Scenario("a machine that gets slower between two changes", [f"{LOOP} -o better.yaml"], slowing),
     Scenario("the time allows no second remedy", [f"{LOOP} --minutes 2"], heavy),
+    Scenario(
+        "the input costs nothing, and of two trials the slower one is diagnosed", [f"{COST} --repeats 2"],
+        lambda options, number: Planted(950.0 if options.input.one_batch else 1000.0 + 10 * number, number / 100),
+    ),
     Scenario("the training crashes once", [COST], dies("crashed", 1, figures=heavy)),
     Scenario("the training crashes twice", [LOOP], dies("crashed", 1, 2, figures=heavy)),
     Scenario("stopped in the first remedy", [LOOP], dies("stopped", 4, figures=heavy), stop_at=4),
@@ -703,7 +723,9 @@ def test_what_is_asked_is_refused_in_a_line_or_begun(
     def start(proof: Proof, *_given: Any) -> None:
         asked = given(proof.request)
         said = {name: value for name, value in asked.items() if name not in ("preset", "folder", "source", "seed")}
-        raise Begun(f"{measuring.budget(proof.request)}: {json.dumps(said)}")
+        sweep = proof.request.sweep
+        cost = f" ({sweep_record.cost(sweep, 90.0)})" if sweep is not None else ""
+        raise Begun(f"{measuring.budget(proof.request)}{cost}: {json.dumps(said)}")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folder, "start", start)

@@ -38,6 +38,7 @@ from tests.doors.engine import (
     presets,
     proof_loop,
     significance,
+    trial_runner,
 )
 from tests.doors.engine import VISIBLE as VARIABLE
 from tests.doors.engine import proof_process as process
@@ -209,6 +210,14 @@ def test_a_trial_names_who_trained_beside_it_at_its_beginning_or_its_end(
         assert (row.run, row.outcome, row.seconds > 0) == ("01-a", "ok", True)
         told.append(row.disturbed)
     assert told == ["a", "b", "a", ""]
+
+
+def test_each_disturbance_of_a_trial_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for throttled, said in ((0.1, ", its GPU was slowed down (heat)"), (0.09, "")):
+        found = measured(throttled=throttled, throttle=("heat",), gpu_neighbours=("a", "b"), cpu=1.0, others_cpu=0.5)
+        monkeypatch.setattr(collector, "read", lambda run, found=found: found)
+        told = trial_runner.disturbed(Run(Path("x")), "a run")
+        assert told == f"a run, other programs used 50 % of the CPU's cores, other programs on its GPU: a, b{said}"
 
 
 def test_both_sides_are_compared_by_their_medians_after_the_samples_that_all_have_seen(tmp_path: Path) -> None:

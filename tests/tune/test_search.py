@@ -202,6 +202,8 @@ def test_the_learning_rate_follows_the_batch_where_the_user_wants_it(tmp_path: P
     assert scaled(given, larger, Limits(), HERE) == larger
     mirrored = {"strategy.kind": "mirrored", "device.logical_devices": 2}
     assert scaled(given, mirrored, Limits(learning_rate="linear"), HERE)["train.learning_rate"] == 0.02
+    by_itself = defaults(["batch_size=16", "learning_rate=0.01", "learning_rate_scaling=linear"])
+    assert scaled(by_itself, mirrored, Limits(learning_rate="linear"), HERE)["train.learning_rate"] == 0.01
 
 
 @pytest.mark.parametrize(("outcome", "decision"), [("oom", "failed"), ("crashed", "not judged")])
