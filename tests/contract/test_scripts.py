@@ -47,7 +47,8 @@ CHANGES = (
     "data=synthetic | optimizer=sgd momentum=0.8 nesterov=true weight_decay=0.0 clip_norm=1",
     "data=synthetic | optimizer=rmsprop global_clip_norm=3 gradient_accumulation=4",
     "schedule=cosine | warmup_steps=5 hold_steps=3", "schedule=constant | warmup_steps=5 hold_steps=4",
-    "schedule=constant | schedule=exponential decay_steps=9 hold_steps=3", "schedule=exponential | decay_rate=0.5",
+    "schedule=constant | schedule=exponential decay_steps=9 hold_steps=3",
+    "schedule=exponential | decay_rate=0.5 decay_steps=9",
     "schedule=constant | schedule=step", "schedule=constant | schedule=cyclical", "schedule=constant | schedule=ramp",
     "data=synthetic | schedule=reduce_on_plateau plateau_figure=loss plateau_patience=3 plateau_min_rate=0.01 "
     "early_stop=val_loss early_stop_patience=3 early_stop_min_delta=0.01 early_stop_restore=true "
@@ -92,6 +93,7 @@ FORMS: dict[str, tuple[str, dict[str, Any], str]] = {
     "compiled": ("AB", {"compiled": True}, ""),
     "compiled, XLA": ("A", {"compiled": True}, "xla=true"),
     "not built": ("AB", {"built": False}, "checkpoint=3"),
+    "not built, kept by epochs": ("P", {"built": False}, "checkpoint=epoch"),
     "not built, x alone": ("B", {"built": False, "several": False}, "checkpoint=epoch"),
     "cannot be built": ("AP", {"built": False, "builds": False}, "checkpoint=epoch"),
     "iterated": ("B", {"iterated": ITERATED, "counted": False}, ""),
