@@ -193,7 +193,7 @@ def test_the_devices_of_a_run(golden: Golden, not_at_utc: None) -> None:
 EARLIER = tui.earlier_starts.usual([
     {"starting": 0.3, "importing": 6.0, "configuring": 0.2, "building": 1.0, "compiling": 4.0},
     {"starting": 0.3, "importing": 0.5, "configuring": 0.2, "building": 1.2, "compiling": 5.0},
-    {"starting": 0.3, "importing": 8.0, "configuring": 0.2, "building": 1.1, "compiling": 4.5},
+    {"starting": 0.3, "importing": 28.0, "configuring": 0.2, "building": 1.1, "compiling": 4.5},
 ])  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def test_the_live_view_of_a_run(golden: Golden) -> None:
             drawn += [tui.phases.rows(now, EARLIER, 90, 12, RICH)]
         else:
             drawn += [[tui.phases.phase_line(now, width) for width in (100, 50)]]
-            drawn += [[tui.title(plot, 90, RICH) for plot in tui.charts.on_one_axis(now, tui.Charts())[:2]]]
+            drawn += [[tui.title(plot, 90, RICH) for plot in tui.charts.on_one_axis(now, tui.Charts())[:5]]]
         drawn += [[[(row.text, "")] for row in tui.rows([], [], now.epochs, RICH)], [[(state(now), "")]]]
         shown = "".join(text(rows) for rows in drawn if rows)
         kind = "ended" if now.outcome else "starts" if tui.phases.is_due(now) else "trains"
@@ -298,6 +298,10 @@ def test_charts_their_cursor_and_their_visible_part(golden: Golden) -> None:
             parts += [f"---- {x_axis}, {name}: {low:.4g} to {high:.4g}, {view.closer:.4g} times\n", text(rows)]
         table = tui.cursor.table(tui.charts.on_one_axis(now, drawn, (0.42 * view.whole[1], 0.44 * view.whole[1]))[1])
         parts += [f"---- {x_axis}, the values\n{table.expandtabs(12)}\n"]
+    places, means, lows, highs = (array("d", values) for values in ((1.0, 2.0), (5.0, 6.0), (4.0, 6.0), (5.5, 6.0)))
+    merged = tui.series_Line(places, means, each=2, low=lows, high=highs)
+    plot = tui.Plot("loss", "", (tui.Curve("", merged),), x_unit="step", x_end=2.0, final=True)
+    parts += ["---- merged readings\n", *(text(tui.cursor.rows(plot, at, 0.1, 60, RICH)) for at in places)]
     for name in ("NEAR", "FEW STEPS"):  # phases that are near each other; at its last step while it goes on
         now = played(*Script("runs.txt").named[name])
         for x_axis in ("auto", "step"):
@@ -409,7 +413,7 @@ def test_comparisons(home: Path, golden: Golden) -> None:
     golden("drawing/comparisons.txt", "".join(parts))
 
 
-@pytest.mark.parametrize(("size", "keys"), [(LARGE, "right right"), (SMALL, "")])
+@pytest.mark.parametrize(("size", "keys"), [((120, 19), "right right"), ((80, 19), "")])  # too low for curves
 async def test_the_screen_of_a_comparison(size: tuple[int, int], keys: str, home: Path, golden: Golden) -> None:
     told, _ = Script("comparisons.txt").blocks["losses below 0, and a perplexity, with repeats"]
     runs = [compared_run(home, f"20260921-1{n}0000-cnn", one) for n, one in enumerate(told)]
@@ -433,7 +437,7 @@ def test_logs(golden: Golden) -> None:
     shown = {
         "folded": tui.rows(log, late, epochs, RICH, "space"),
         "unfolded, narrow": tui.rows(log[8:18], late[8:18], epochs, PLAIN, fold=False, width=50),
-        "no key": tui.rows(log[:3], [0.0] * 3, epochs[:1], PLAIN, width=17),
+        "no key": tui.rows(log[:3], [0.0] * 3, epochs[:1], PLAIN, width=16),
         "resumed": tui.rows(resumed, [0.0] * 6, epochs, RICH, "space", resumes=(BEGAN, BEGAN + 21.0, BEGAN + 33.0)),
         "resumed, not known yet": tui.rows(resumed, [0.0] * 6, epochs, RICH, fold=False, resumes=(BEGAN + 23.0,)),
         "only those with EPOCH, wrapped": tui.wrapped(tui.only(tui.rows(log, late, epochs, RICH), "EPOCH"), 30),
