@@ -8,6 +8,7 @@ what is said. Who adds a stop writes its line, and lets `pytest --snapshot-updat
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -38,7 +39,7 @@ WALKS = sorted(path.stem for path in (HERE / "golden" / "walks").glob("*.txt"))
 INPUT = re.compile(r"^(?=[>#$])", re.MULTILINE)
 NOT_THE_SAME = {
     r"\d{8}-\d{6}(?=-(one|two|three|quickstart))": "20261201-000000",
-    r"<(moderate|heavy)>": "",
+    r"<(moderate|heavy)>|<error>(?= *(✗|r\d))": "",
     r" *\d[\d.]* KiB\.? *": " SIZE ",
     r" *\d+:\d\d(:\d\d)? a(go|…) *": " some time ago ",
 }
@@ -123,7 +124,9 @@ def project(folder: Path, there: Path) -> None:
 
 def waiting(folder: Path, there: Path) -> None:
     """Three runs wait, older ones: one has ended, one goes on, one was stopped after a checkpoint."""
-    recorded_run.write(folder / "gputui", name="20260921-100000-cnn", gpus=0, seconds=40)
+    ended = recorded_run.write(folder / "gputui", name="20260921-100000-cnn", gpus=0, seconds=40)
+    result = json.loads(ended.file("result.json").read_text())
+    ended.file("result.json").write_text(json.dumps(result | {"learning": "the loss has become nan"}))
     going_on: dict[str, Any] = {"outcome": None, "engine_pid": os.getpid(), "settings": ("run.checkpoint=off",)}
     recorded_run.write(folder / "gputui", name="20260921-140000-mlp", gpus=0, seconds=40, **going_on)
     made = [queued.waiting(name) for name in ("one", "two", "three")]
