@@ -749,7 +749,7 @@ def given(of: Any) -> Any:
         return [*map(given, of)] if isinstance(of, list | tuple) else of
     usual = {each.name: each.default for each in dataclasses.fields(of)}
     values = {name: getattr(of, name) for name in usual}
-    return {name: given(value) for name, value in values.items() if value and value != usual[name]}
+    return {name: given(of) for name, of in values.items() if of not in (usual[name], None, "", [], {}, ())}
 
 
 KINDS = {"scaling": SCALING, "searches": SEARCHES, "proofs": PROOFS, "rates": RATES_TESTED}
