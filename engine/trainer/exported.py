@@ -138,8 +138,7 @@ def counted(data: tf.data.Dataset) -> int:
 
 def batches_in(data: tf.data.Dataset, count: int | None, needed: bool) -> int:
     """Return the batches of your batched Dataset; below 0: unknown. If it has no cardinality, they are computed from
-    `count`, the samples if your code gives them, else counted by a pass over the data if `needed`.
-    """
+    `count`, the samples if your code gives them, else counted by a pass over the data if `needed`."""
     batches = length(data, needed and not count)
     if batches < 0 and count:
         fixed = tf.nest.flatten(data.element_spec)[0].shape[0]  # a smaller rest is left out then

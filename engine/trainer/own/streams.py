@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -214,11 +215,11 @@ def _leaf_spec(leaves: tuple[Any, ...], role: str, batched: bool) -> Any:
         return tf.RaggedTensorSpec(shape, first.dtype, first.ragged_rank, first.row_splits.dtype)
     if isinstance(first, tf.SparseTensor):
         return tf.SparseTensorSpec(shape, first.dtype)
-    try:
-        return tf.TensorSpec(shape, dtype_of(first))
-    except TypeError:
-        hint = "convert it to numbers or texts of equal shape"
-        raise UserError(f"a batch of {role} contains an array of the type {first.dtype}", hint) from None
+    if getattr(first.dtype, "kind", "") != "O" or all(isinstance(each, str | bytes) for each in first.flat):
+        with contextlib.suppress(TypeError):
+            return tf.TensorSpec(shape, dtype_of(first))
+    hint = "convert it to numbers or texts of equal shape"
+    raise UserError(f"a batch of {role} contains an array of the type {first.dtype}", hint)
 
 
 def dtype_of(array: Any) -> tf.DType:

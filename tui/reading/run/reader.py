@@ -191,16 +191,16 @@ class LogTail:
         self.count = 0
 
     def poll(self) -> None:
-        now = time.time() if self._begun else 0.0
+        now, first = time.time() if self._begun else 0.0, 0
         try:
             if not self._begun:
-                self._file.offset = max(0, self._file.path.stat().st_size - LOG_BYTES)
-                self._begun = True
+                self._file.offset = max(0, self._file.path.stat().st_size - LOG_BYTES - 1)
+                self._begun, first = True, int(self._file.offset > 0)  # the rest of a line is left out
             block = self._file.block(LOG_BYTES)
         except OSError:
             return
         if block:
-            lines = block.decode("utf-8", "replace").split("\n")[:-1]
+            lines = block.decode("utf-8", "replace").split("\n")[first:-1]
             fresh = [clean(line.rstrip("\r").rpartition("\r")[2].expandtabs(8)) for line in lines]
             self._kept.extend(fresh)
             self.count += len(fresh)
