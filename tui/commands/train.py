@@ -167,8 +167,8 @@ def resume(
 
 
 def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool) -> int:
-    if run.state in (WAITING, *run_folders.ACTIVE_STATES) and (reason := resuming.why_not(run)):
-        raise Refused(reason)
+    if run.state == WAITING:
+        raise run_folders.waiting_error(run, "resume")
     here, joined = start_worker.machine_to_resume(run)
     kind = options_of(run).get(plan.KIND)
     python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
