@@ -169,6 +169,9 @@ def test_gpus_of_a_host_are_shared_out_unless_each_worker_has_its_own() -> None:
     assert here is not None
     assert apart is not None
     assert start_worker.share_gpus(both, here, four) == "2,3"
+    last = cluster.read(step(3, 4, "a,b", "2(x2)"))
+    assert last is not None
+    assert start_worker.share_gpus(both, last, four) == "2,3", "the second of the second host"
     assert start_worker.share_gpus(both, here, ["GPU-a", "GPU-b", "GPU-c"]) == "GPU-b", "each the same number"
     assert start_worker.share_gpus(both, apart, four) is None
     assert start_worker.share_gpus(both, here, []) is None

@@ -93,6 +93,9 @@ def test_a_number_stays_after_a_deletion_and_a_new_name(home: Path) -> None:
     assert (renamed.name, runs.find("r2")) == ("r2", renamed)
     shutil.copytree(renamed.path, second.path)
     assert (second.name, renamed.name, runs.find("r2")) == ("r2", "best", second), "of a copy"
+    longer = Run(shutil.copytree(second.path, second.path.with_name(f"{second.id}-002")))
+    assert (runs.find(second.id), runs.find(longer.id)) == (second, longer), "a whole id is that of its run alone"
+    shutil.rmtree(longer.path)
     shutil.rmtree(first.path)
     with pytest.raises(RunError, match=rf"r1 \({first.id}\) has been deleted"):
         runs.find("r1")  # and not the run whose id contains it

@@ -115,11 +115,12 @@ def test_a_disk_that_refuses_costs_the_checkpoint_and_other_faults_are_raised(
 
 def test_the_lost_steps_are_counted_up_to_the_newest_that_is_damaged(tmp_path: Path) -> None:
     kept, _ = checkpoints(tmp_path, keep=9)
-    for step in (3, 7, 9):
+    for step in (3, 5, 7, 9):
         kept.save(step)
     assert (kept.latest_step(), kept.damaged(9)) == (9, "")
-    damaged = "checkpoint of step 7 is damaged (state.index is missing)"
-    (tmp_path / "step-0000000007" / "state.index").unlink()
+    damaged = "; ".join(f"checkpoint of step {step} is damaged (state.index is missing)" for step in (7, 5))
+    for step in (7, 5):
+        (tmp_path / f"step-000000000{step}" / "state.index").unlink()
     assert kept.latest_step(8) == 3
     beyond = "checkpoint of step 9 lies beyond the end of the training, step 8"
     assert kept.damaged(3) == f"{beyond}; {damaged}; resuming from step 3, 4 steps are lost"

@@ -308,6 +308,8 @@ def test_files_that_hold_no_records_are_refused(tmp_path: Path) -> None:
     assert "contains no records" in fault(place)
     (tmp_path / "a.tfrecord").write_bytes(b"this is not a record file, certainly not")
     assert "a.tfrecord" in fault(place)
+    last = records(tmp_path / "a.tfrecord", *[GOOD] * 5, GOOD | {"label": 3})
+    assert "contain the label 3, but workload.classes is 3" in fault(last, *FLOATS)
 
 
 def test_a_record_file_that_breaks_off_is_refused(tmp_path: Path) -> None:
