@@ -17,7 +17,7 @@ import yaml
 
 from tests.contract.conftest import HERE, Golden
 from tests.doors.engine import RULES, VERDICTS, Collector, Diagnosis, Measurements, diagnose, recalled
-from tests.support.judged import OPTIONS, STAGES, gpu, measured
+from tests.proof.judged import OPTIONS, STAGES, gpu, measured
 
 GIB = 1024**3
 

@@ -1,6 +1,6 @@
 """The story of small trainings: every event, the result and the files of a run, without times, in golden/stories/.
 
-A training is carried out in this process from its options to its result. Their losses (support/programs/stories.py)
+A training is carried out in this process from its options to its result. Their losses (story_programs.py)
 are the same on every CPU; of gputui's own models only the names of figures are kept.
 """
 
@@ -38,7 +38,7 @@ from tests.support.training import options
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras' saving
 
-PROGRAM = Path(__file__).parents[1] / "support" / "programs" / "stories.py"
+PROGRAM = Path(__file__).with_name("story_programs.py")
 SHORT = ("batch_size=4", "shuffle=off", "validation_split=0", "epochs=2")
 OURS = ("model=mlp", "width=0.05", "data=synthetic", "shape=[4]", "classes=3", "samples=44", "batch_size=4",
         "validation_split=0", "epochs=2")  # fmt: skip

@@ -44,7 +44,7 @@ from tests.doors.engine import VISIBLE as VARIABLE
 from tests.doors.engine import proof_process as process
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import record_Comparison as Comparison
-from tests.support.judged import measured
+from tests.proof.judged import measured
 from tests.support.proving import HERE, Planted, as_text, leave, progress, started
 from tests.support.recorded_proof import write_search
 

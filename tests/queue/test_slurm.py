@@ -30,7 +30,7 @@ from tests.doors.engine import (
 from tests.doors.engine import folder as proofs
 from tests.doors.engine import slurm as slurm_programs
 from tests.doors.tui import WRONG
-from tests.support.fake_slurm import FakeSlurm
+from tests.queue.fake_slurm import FakeSlurm
 from tests.support.front_door import until
 from tests.support.idle import idle
 from tests.support.queued import Said, no_runner, states, waiting

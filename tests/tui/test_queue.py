@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 
 from tests.doors.engine import Run, entries
 from tests.doors.tui import Ask, GputuiApp, KeyFooter, LiveScreen, RunsScreen
+from tests.queue.fake_slurm import FakeSlurm
 from tests.support import queued, recorded
-from tests.support.fake_slurm import FakeSlurm
 from tests.support.form_pilot import settled
 from tests.support.tiny import Tiny, text_of, wait_for
 
