@@ -115,6 +115,7 @@ def project(folder: Path, there: Path) -> None:
         "second.yaml": "description: a second one\ntrain: {epochs: 9, seed: 5}\nworkload: {model: mlp}\n",
         "sweeps/large.yaml": "input: {batch_size: 512}\n", "sweeps/larger.yaml": "input: {batch_size: 1024}\n",
         "sweeps/deep/x.yaml": "input: {batch_size: 1}\n", "wrong.yaml": "input:\n  batch_size: many\n  cahe: memory\n",
+        "gputui/recent.json": json.dumps([str(folder / "mine.yaml")]),  # stands in this folder, and only there
         "broken.yaml": "train: [\n", "compose.yaml": "services: {a: 1}\n", "train.py": "print(1)\n",
     }  # fmt: skip
     for name, text in files.items():
