@@ -1,76 +1,165 @@
-"""Whether a training learns, by the losses and the accuracy of its epochs: a sentence if it does not. The rules are
-few, and rather say nothing than something wrong: a loss that is far above its start or above that of guessing, and,
-after some epochs, a loss that has not fallen or an accuracy that guessing has, too. Of synthetic data only the first is
-said, as there is nothing to learn in them.
+"""Whether a training learns, by the figures of its epochs. The rules rather say nothing than something wrong: of
+synthetic data, losses that are not Keras' own, or too few epochs only a divergence is said.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import statistics
+from collections.abc import Sequence
 
-from .plan import CLASSES
+from .finding import Finding, warning
+from .options.training import EARLY_STOP, KEEP_BEST
+from .runs.run_state import Epoch, RunState
 from .units import amount
 
 FAR_ABOVE_START, FAR_ABOVE_GUESSING = 100.0, 10.0  # so many times the loss is that of a training that has diverged
+LOST = 0.5  # times the first loss: a training that was below it and is above the first loss again has diverged
 LEAST_EPOCHS, LEAST_STEPS = 3, 100  # before it is said that nothing is learnt
-NEAR_CHANCE = 1.05
+BY_CHANCE = 0.01  # the probability with which guessing is called better than chance
+LEAST_GUESSED = 5.0  # samples that guessing has right: with fewer, chance and a little learning look the same
+STRIP = 5  # epochs over which a rise of the validation loss is judged
+LOST_BEYOND = 0.05  # of the lowest validation loss: a smaller rise is not called overfitting
+NOTHING = Finding("ok", "", "")
+RATE, CLIP = "train.learning_rate", "train.global_clip_norm"
 
 
-@dataclass
-class EpochsSeen:
-    """The metrics of the first and of the newest epoch, with their numbers from 1."""
+def judged(state: RunState) -> Finding:
+    """Return that it diverges, learns nothing or overfits, with figures and a remedy; NOTHING if no rule says so."""
+    if state.started is None or not state.epochs:
+        return NOTHING
+    if what := _diverged(state):
+        lower = f"lower {_rate(state)}"
+        return warning((RATE, CLIP), what, f"{lower}, or set {CLIP}=1" if _applies(state, CLIP) else lower)
+    if state.started.option("workload.data") == "synthetic" and state.started.option("workload.entry") is None:
+        return NOTHING
+    if what := _learns_nothing(state):
+        return warning(RATE, what, f"check that the labels belong to the samples, then change {_rate(state)}")
+    if state.started.option(EARLY_STOP) in (None, "off") and (what := _overfits(state)):
+        return warning((EARLY_STOP, KEEP_BEST), what, _against_overfitting(state))
+    return NOTHING
 
-    first: tuple[int, Mapping[str, float | None]] | None = None
-    last: tuple[int, Mapping[str, float | None]] | None = None
-    step: int = 0
 
-    def take(self, epoch: int | None, step: int | None, metrics: Mapping[str, float | None]) -> None:
-        """An event whose fields cannot be read is left out."""
-        if epoch is None or step is None:
-            return
-        self.last, self.step = (epoch, metrics), step
-        if self.first is None or epoch <= self.first[0]:
-            self.first = self.last
-
-
-def judged(epochs: EpochsSeen, options: Mapping[str, Any]) -> str:
-    """Return the sentence that it has diverged or learns nothing; else empty. `options` have at least workload.*."""
-    if epochs.first is None or epochs.last is None:
+def _diverged(state: RunState) -> str:
+    """The limits are gputui's. Guessing has ln C, the cross-entropy of equal probabilities for C classes."""
+    losses, last = _known(state.epochs, "loss"), state.epochs[-1]
+    if "loss" in last.metrics and last.metrics["loss"] is None:
+        return f"Diverged: the loss of epoch {last.number} is not a number"
+    if not losses or losses[-1][0] != last.number:
         return ""
-    (first, before), (last, now) = epochs.first, epochs.last
-    loss, begun, accuracy = now.get("loss"), before.get("loss"), now.get("accuracy")
-    classes = _classes(options)
-    guessing = math.log(classes) if classes else None
-    if loss is not None and guessing and loss > FAR_ABOVE_GUESSING * guessing:
-        return (
-            f"Diverged: the loss of epoch {last} is {amount(loss)}; guessing one of {classes} classes has "
-            f"{amount(guessing)}"
-        )
-    if loss is not None and begun is not None and last > first and loss > FAR_ABOVE_START * begun > 0:
-        return f"Diverged: the loss is {amount(loss)} in epoch {last}, and was {amount(begun)} in epoch {first}"
-    if last < LEAST_EPOCHS or epochs.step < LEAST_STEPS or options.get("workload.data") == "synthetic":
-        return ""
-    if classes and accuracy is not None and accuracy <= NEAR_CHANCE / classes:
-        return (
-            f"Nothing is learnt: the accuracy of epoch {last} is {amount(accuracy)}; guessing one of {classes} classes "
-            f"has {amount(1 / classes)}"
-        )
-    if loss is not None and begun is not None and last - first >= LEAST_EPOCHS - 1 and loss >= begun:
-        return (
-            f"Nothing is learnt: the loss is {amount(loss)} in epoch {last}, and was {amount(begun)} in epoch {first}"
-        )
+    first, (now, loss) = losses[0][1], losses[-1]
+    highest, lowest = (choose(losses, key=lambda pair: pair[1]) for choose in (max, min))
+    classes = _classes(state)
+    guessing = math.log(classes) if classes and _loss(state).endswith("crossentropy") else math.inf
+    if highest[1] > FAR_ABOVE_GUESSING * guessing and loss >= guessing:
+        before = f", and was {amount(highest[1])} in epoch {highest[0]}" if highest[0] < now else ""
+        chance = f"guessing one of {classes} classes has {amount(guessing)}"
+        return f"Diverged: the loss is {amount(loss)} in epoch {now}{before}; {chance}"
+    if loss > FAR_ABOVE_START * first > 0:
+        return f"Diverged: the loss is {amount(loss)} in epoch {now}, and was {amount(first)} in epoch {losses[0][0]}"
+    if _loss(state) and 0 < lowest[1] < LOST * first and all(value >= first for _, value in losses[-2:]):
+        return f"Diverged: the loss is {amount(loss)} in epoch {now}, and was {amount(lowest[1])} in epoch {lowest[0]}"
     return ""
 
 
-def _classes(options: Mapping[str, Any]) -> int | None:
-    """Return the number of classes of gputui's own data; own code may have any loss."""
-    if options.get("workload.entry") is not None:
-        return None
-    data = str(options.get("workload.data"))
-    if data == "synthetic" or data.startswith("tfrecord:"):
-        classes = options.get("workload.classes")  # of a file that is not checked
-        return classes if isinstance(classes, int) and classes > 0 else None
-    return CLASSES.get(data)
+def _learns_nothing(state: RunState) -> str:
+    """With n samples and C classes, guessing has at most the accuracy a with a probability of 1 - C exp(-n KL(a, 1/C)),
+    by the bound of Chernoff (Hoeffding 1963, theorem 1), whichever class is always guessed. If that is not known, the
+    loss must not have fallen at all.
+    """
+    first, last = state.epochs[0], state.epochs[-1]
+    if last.number < LEAST_EPOCHS or state.step < LEAST_STEPS:
+        return ""
+    classes, started = _classes(state), state.started
+    assert started is not None
+    trained = started.train_samples or (state.steps_per_epoch or 0) * (started.global_batch_size or 0)
+    for name, words, samples in (
+        ("val_accuracy", "val accuracy", started.validation_samples),
+        ("accuracy", "accuracy", trained),
+    ):
+        values = [value for _, value in _known(state.epochs, name)[-LEAST_EPOCHS:]]
+        if classes and samples and samples / classes >= LEAST_GUESSED and len(values) == LEAST_EPOCHS:
+            most = _by_chance(classes, samples)
+            if any(value > most for value in values):
+                return ""
+            return (
+                f"No better than chance: the {words} of epoch {last.number} is {amount(values[-1])}; guessing one of "
+                f"{classes} classes has up to {amount(most)}"
+            )
+    losses = [value for _, value in _known(state.epochs, "loss")]
+    if first.number > 1 or not _loss(state) or len(losses) < 2 or min(losses[1:]) < losses[0]:
+        return ""
+    return (
+        f"Nothing is learnt: the loss is {amount(losses[-1])} in epoch {last.number}, and was {amount(losses[0])} in "
+        f"epoch {first.number}"
+    )
+
+
+def _by_chance(classes: int, samples: float) -> float:
+    """Return the highest accuracy that guessing has, but for a probability of BY_CHANCE."""
+    guessed, low, high = 1 / classes, 1 / classes, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        apart = middle * math.log(middle / guessed)
+        apart += (1 - middle) * math.log((1 - middle) / (1 - guessed)) if middle < 1 else 0.0
+        low, high = (low, middle) if samples * apart > math.log(classes / BY_CHANCE) else (middle, high)
+    return high
+
+
+def _overfits(state: RunState) -> str:
+    """Prechelt ("Early Stopping - But When?", 1998) has strips of 5 epochs, and limits from 1 to 5 % above the lowest
+    validation loss. The noise is that of second differences, whose variance is six times as large, and the lowest of n
+    values lies up to sqrt(2 ln n) times the noise below their mean.
+    """
+    both = [each for each in state.epochs if None not in (each.metrics.get("loss"), each.metrics.get("val_loss"))]
+    validation = _known(both, "val_loss")
+    if not _loss(state) or len(validation) <= STRIP:
+        return ""
+    best = min(range(len(validation)), key=lambda index: validation[index][1])
+    if len(validation) - 1 - best < STRIP:
+        return ""
+    values, losses = [value for _, value in validation], [value for _, value in _known(both, "loss")]
+    bends = [abs(a - 2 * b + c) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+    noise = 1.4826 * statistics.median(bends) / math.sqrt(6)
+    now, loss = statistics.fmean(values[-STRIP:]), statistics.fmean(losses[-STRIP:])
+    least = max(LOST_BEYOND * values[best], (math.sqrt(2 * math.log(len(values))) + 2) * noise)
+    if now - values[best] <= least or loss >= losses[best]:
+        return ""
+    return (
+        f"Overfits since epoch {validation[best][0]}: the val loss has risen from {amount(values[best])} to "
+        f"{amount(values[-1])}, while the loss fell from {amount(losses[best])} to {amount(losses[-1])}"
+    )
+
+
+def _against_overfitting(state: RunState) -> str:
+    if not _applies(state, EARLY_STOP):
+        return "keras.callbacks.EarlyStopping ends it in time and restores the best weights"
+    if state.started and state.started.option(KEEP_BEST) not in (None, "off"):
+        return f"{EARLY_STOP}=val_loss ends it in time; the best model is kept"
+    return f"{EARLY_STOP}=val_loss ends it in time, {KEEP_BEST}=val_loss keeps the best model"
+
+
+# ---- what is known of the training ---------------------------------------------------------------
+
+
+def _known(epochs: Sequence[Epoch], name: str) -> list[tuple[int, float]]:
+    return [(each.number, value) for each in epochs if (value := each.metrics.get(name)) is not None]
+
+
+def _loss(state: RunState) -> str:
+    """Return the name of Keras' loss that is all of the training's loss; empty for others, and if it is not known."""
+    return (state.started and state.started.actual.get("loss")) or ""
+
+
+def _classes(state: RunState) -> int | None:
+    return state.started.actual.get("classes") if state.started else None
+
+
+def _applies(state: RunState, key: str) -> bool:
+    return state.started is not None and key not in state.started.inapplicable
+
+
+def _rate(state: RunState) -> str:
+    rate = state.started.actual.get("learning_rate") if state.started else None
+    now = f" (now {amount(rate)})" if rate is not None else ""
+    return f"{RATE if _applies(state, RATE) else 'the learning rate'}{now}"

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 # Samples of the named data before the validation split. The classes of synthetic data are an option.
 SAMPLES = {"digits": 1797, "mnist": 60_000, "fashion_mnist": 60_000, "cifar10": 50_000, "synthetic": 4096}
-CLASSES = {name: 10 for name in SAMPLES if name != "synthetic"}
 KIND: Final = "strategy.kind"
 MULTI_WORKER: Final = "multi_worker"  # the kind of a training on several machines
 SEVERAL_REPLICAS = ("mirrored", MULTI_WORKER)

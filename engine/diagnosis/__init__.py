@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .rules import RULES, SUPPORTING, VERDICTS
-from .verdict import diagnose, label, of_run
+from .verdict import SteadyVerdict, diagnose, label, of_run
 
-__all__ = ["RULES", "SUPPORTING", "VERDICTS", "diagnose", "label", "of_run"]
+__all__ = ["RULES", "SUPPORTING", "VERDICTS", "SteadyVerdict", "diagnose", "label", "of_run"]

@@ -60,7 +60,6 @@ class Collector:
         self.options, self._visible = options, visible
         self.state = RunState()
         self._xla_fails = ""
-        self._epochs_seen = learning.EpochsSeen()  # also those before a resume
         self._begin()
 
     def _begin(self) -> None:
@@ -112,7 +111,6 @@ class Collector:
                 case Allocator():
                     self._device_memory.take(event, self.started, self._filled())
                 case EpochEnd():
-                    self._epochs_seen.take(event.epoch, event.step, event.metrics)
                     self._epochs += 1
                     if self._epochs == 1:  # the epoch included all one-time work, that of the evaluation, too
                         self._device_memory.growth.clear()
@@ -190,7 +188,7 @@ class Collector:
             io_wait=mean(self._host, "io_wait"),
             read_bytes_per_second=mean(self._host, "trainer_read_bytes_per_second"),
             outcome=state.summary.outcome if state.summary else None,
-            learning=learning.judged(self._epochs_seen, self.options),
+            learning=learning.judged(state),
         )
 
     def _of_start(self) -> dict[str, Any]:

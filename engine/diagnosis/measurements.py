@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..finding import Finding
 from ..gpu import Gpu
+from ..learning import NOTHING
 from ..options.own_code import SCRIPT
 from ..runs.events import HostReading, Outcome, Progress
 
@@ -107,7 +109,7 @@ class Measurements:
     read_bytes_per_second: float | None = None
     communication: float | None = None  # share of the step in collectives (from a profile)
     outcome: Outcome | None = None
-    learning: str = ""  # that the training has diverged or learns nothing, as a sentence
+    learning: Finding = NOTHING
 
     @property
     def of_script(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from .. import figures
 from ..options import own_code
@@ -64,7 +64,8 @@ def diagnose(measured: Measurements) -> Diagnosis:
             confidence=0.0,
             remedies=[asdict(IN_A_PRESET)] if measured.of_script and measured.outcome is not None else [],
             steps=measured.steps,
-            learning=measured.learning,
+            learning=measured.learning.what,
+            learning_remedy=measured.learning.remedy,
         )
     every = symptoms(measured)
     loses = any(symptom.rule.rank == LOST_TIME and not symptom.strong for symptom in every)
@@ -86,8 +87,29 @@ def diagnose(measured: Measurements) -> Diagnosis:
         others=[other for other in verdicts if other != verdict],
         remedies=[asdict(remedy) for remedy in remedies(measured, verdicts or [verdict])],
         steps=measured.steps,
-        learning=measured.learning,
+        learning=measured.learning.what,
+        learning_remedy=measured.learning.remedy,
     )
+
+
+READINGS_TO_STAND = 15  # half a minute of a run: five other verdicts need more than two minutes
+
+
+class SteadyVerdict:
+    """Keeps a verdict until the readings have had another one, always the same, for READINGS_TO_STAND in a row."""
+
+    def __init__(self) -> None:
+        self._shown: Diagnosis | None = None  # None until there is a first verdict
+        self._other, self._stood = "", 0
+
+    def after(self, now: Diagnosis) -> Diagnosis:
+        """Return the diagnosis to show after the reading `now`, always with what it says of learning."""
+        self._stood = self._stood + 1 if now.verdict == self._other else 1
+        self._other = now.verdict
+        if self._shown is not None and now.verdict != self._shown.verdict and self._stood < READINGS_TO_STAND:
+            return replace(self._shown, learning=now.learning, learning_remedy=now.learning_remedy)
+        self._shown = now if self._shown is not None or now.verdict != "undecided" else None
+        return now
 
 
 def remedies(measured: Measurements, verdicts: Sequence[str]) -> list[Remedy]:

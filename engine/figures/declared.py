@@ -208,6 +208,7 @@ NOT_SHOWN = {
     "xla_answer": "a change of an option, which a warning names when it is made",
     "not_restored": "texts: a warning of the resumed run, and a note of a comparison, have them",
     "learning": "a sentence, which views show next to the verdict on the speed",
+    "learning_remedy": "a sentence, which follows it",
     "code_changes": "changes of the user's code, which a warning names when the run is resumed",
 }
 _BY_KEY = {figure.key: figure for figure in RUN}

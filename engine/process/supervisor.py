@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..diagnosis import diagnose
+from ..diagnosis import SteadyVerdict, diagnose
 from ..diagnosis.collector import Collector
 from ..files import places, writing
 from ..files.values import whole
@@ -413,8 +413,8 @@ MORE_CONFIDENCE = 0.15  # an increase that is worth reporting
 
 
 class LiveDiagnosis(StoppableThread):
-    """Emits a Diagnosis of the run when a verdict changes or becomes clearly more certain (by 0.15), else one with
-    newer figures at intervals that grow from 4 s to 60 s. Events before the launch (`clock`) do not count.
+    """Emits a Diagnosis of the run when the steady verdict changes or becomes clearly more certain (by 0.15), else one
+    with newer figures at intervals that grow from 4 s to 60 s. Events before the launch (`clock`) do not count.
     """
 
     def __init__(self, run: Run, emit: Callable[[events.Event], None], clock: RunClock) -> None:
@@ -423,6 +423,7 @@ class LiveDiagnosis(StoppableThread):
         self._collector = Collector(options_of(run), os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._tails = [Tail(run.file(name)) for name in EVENT_FILES]
         self._began_t = clock.date
+        self._steady = SteadyVerdict()
         self._last: events.Diagnosis | None = None
         self._has_news = False
         self._reported_at, self._repeat_seconds = 0.0, FIRST_REPEAT_SECONDS
@@ -441,6 +442,7 @@ class LiveDiagnosis(StoppableThread):
             return
         if self._has_news:
             diagnosis = diagnose(self._collector.measurements())
+            diagnosis = diagnosis if final else self._steady.after(diagnosis)
             if final or self._is_news(diagnosis):
                 self._last, self._reported_at, self._has_news = diagnosis, time.monotonic(), False
                 self._emit(diagnosis)

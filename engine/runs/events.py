@@ -154,6 +154,8 @@ class ActualSettings(TypedDict, total=False):
     learning_rate: float | None  # the highest
     parameters: int | None
     optimizer: str | None
+    loss: str | None  # the name of Keras' loss that is all of the training's; with + regularization, if it has that
+    classes: int | None  # that a crossentropy decides between
     tf32: bool
     variables_on: Mapping[str, int]  # by device
     weights_on_cpu: int
@@ -349,7 +351,8 @@ class Diagnosis(Event):
     evidence: Sequence[PlainEvidence] = ()
     others: Sequence[str] = ()  # weaker verdicts
     remedies: Sequence[PlainRemedy] = ()  # in the order to try them
-    learning: str = ""  # that the training has diverged or learns nothing, and by which figures; empty: not known
+    learning: str = ""  # that it diverges, learns nothing or overfits, and by which figures; empty: not known
+    learning_remedy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -492,6 +495,7 @@ class Summary(TrialFigures):
     memory_answers: Sequence[Mapping[str, Any]] = ()  # each as its `memory_answer` event
     xla_answer: Mapping[str, Any] | None = None  # the `xla_answer` event, if XLA has failed
     learning: str = ""  # as in the `diagnosis` event
+    learning_remedy: str = ""
     code_changes: Sequence[Mapping[str, Any]] = ()  # edited code with which the run was resumed: `step` and `files`
     not_restored: Sequence[str] = ()  # variables (paths) and other state (texts) not restored: figures may differ
 

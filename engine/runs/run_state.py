@@ -208,7 +208,7 @@ class RunState:
 
     @property
     def learning(self) -> str:
-        """That the training has diverged or learns nothing, in a sentence; empty if neither is known."""
+        """That the training diverges, learns nothing or overfits, in a sentence; empty if none is known."""
         newest = self.diagnosis if self.outcome is None else self.summary
         return newest.learning if newest else ""
 

@@ -206,8 +206,7 @@ def _question(data: Record) -> str:
 
 def diagnosis(findings: Mapping[str, Any]) -> Iterator[Block]:
     """Yield the verdict of a diagnosis, its evidence with thresholds and sources, and its remedies."""
-    if findings.get("learning"):
-        yield findings["learning"]
+    yield from filter(None, (findings.get("learning"), findings.get("learning_remedy")))
     yield findings["sentence"]
     if findings["verdict"] != "undecided":
         yield f"confidence {share(findings['confidence'])}, from {counted(findings['steps'], 'steps')}"

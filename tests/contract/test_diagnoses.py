@@ -1,4 +1,5 @@
-"""The diagnosis of figures and of played runs, in golden/answers/diagnoses.txt and played.txt.
+"""The diagnosis of figures and of played runs, in golden/answers/diagnoses.txt and played.txt, and on
+learning, in learning.txt.
 
 `gpu input.prefetch=off transfer=0.4`: options and figures in place of those of tests/support/judged.py. `gpu:` asks for
 the remedies alone, and `transfer~0.1,0.2` for the verdict alone with several values of a figure.
@@ -16,7 +17,18 @@ from typing import Any
 import yaml
 
 from tests.contract.conftest import HERE, Golden
-from tests.doors.engine import RULES, VERDICTS, Collector, Diagnosis, Measurements, diagnose, recalled
+from tests.doors.engine import (
+    RULES,
+    VERDICTS,
+    Collector,
+    Diagnosis,
+    Measurements,
+    RunState,
+    SteadyVerdict,
+    diagnose,
+    judged_learning,
+    recalled,
+)  # fmt: skip
 from tests.proof.judged import OPTIONS, STAGES, gpu, measured
 
 GIB = 1024**3
@@ -140,7 +152,7 @@ def played(question: str) -> Iterator[str]:
         diagnose(known),
         [f"{name} {_rounded(value)}" for name, value in pairs if value != getattr(usual, name)],
     )
-    yield f"{', '.join(figures)}: {verdict(found)}: {found.learning or found.sentence}"
+    yield f"{', '.join(figures)}: {verdict(found)}: {found.sentence}"
 
 
 def _rounded(value: Any) -> Any:
@@ -149,3 +161,47 @@ def _rounded(value: Any) -> Any:
 
 def test_what_played_runs_measure(golden: Golden) -> None:
     golden.answers("answers/played.txt", played)
+
+
+# ---- learning, and which verdicts are shown --------------------------------------------------------
+
+
+def learnt(question: str) -> Iterator[str]:
+    head, _, told = question.partition(": ")
+    if head == "shown":
+        steady, shown = SteadyVerdict(), list[str]()
+        for times, word in (part.split(" x ") for part in told.split("; ")):
+            for _ in range(int(times)):
+                made = Diagnosis(verdict=word, sentence=word, confidence=0.9, steps=1, learning=word)
+                after = steady.after(made)
+                assert after.learning == word
+                shown += [after.verdict] * (shown[-1:] != [after.verdict])
+        yield " > ".join(shown)
+        return
+    given = dict(word.split("=", 1) for word in head.split() if "=" in word)
+    steps, first = int(given.get("steps", 45)), int(given.get("from", 1))
+    actual = {"loss": given["loss"].replace("+", " + "), "learning_rate": float(given.get("rate", 0.01))}
+    started = {
+        "type": "started", "t": 0.0, "actual": actual | {"classes": value_of(given.get("classes", "null"))},
+        "train_samples": value_of(given.get("train", "null")),
+        "validation_samples": value_of(given.get("validation", "null")),
+        "inapplicable": dict.fromkeys(given.get("inapplicable", "").split(","), "code"),
+        "options": {"workload": {"entry": given.get("entry"), "data": given.get("data", "digits")},
+                    "train": {"early_stop": given.get("early_stop", "off")},
+                    "run": {"keep_best": given.get("keep_best", "off")}},
+    }  # fmt: skip
+    state, before = RunState.of([recalled(started)]), "-"
+    columns = {name: values for name, *values in map(str.split, told.split("; "))}
+    last = first + len(columns["loss"]) - 1
+    for epoch in range(first, last + 1):
+        texts = {name: values[epoch - first] for name, values in columns.items()}
+        metrics = {name: None if text == "-" else float(text) for name, text in texts.items()}
+        state.fold(recalled({"type": "epoch", "t": epoch, "epoch": epoch, "step": epoch * steps, "metrics": metrics}))
+        found = judged_learning(state)
+        if found.what.partition(":")[0] != before or epoch == last:
+            before = found.what.partition(":")[0]
+            yield f"{epoch}: {found.text or 'nothing'}"
+
+
+def test_what_is_said_of_learning(golden: Golden) -> None:
+    golden.answers("answers/learning.txt", learnt)

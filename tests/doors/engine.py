@@ -3,7 +3,7 @@ from gputui.engine.checks import gpu_checks
 from gputui.engine.compare import comparison
 from gputui.engine.compare.comparison import LineUp, caveats, line_up, compare, Comparison as comparison_Comparison
 from gputui.engine.diagnosis import (
-    RULES, SUPPORTING, VERDICTS, collector, diagnose, remedies as diagnosis_remedies, rules, stragglers,
+    RULES, SUPPORTING, VERDICTS, SteadyVerdict, collector, diagnose, remedies as diagnosis_remedies, rules, stragglers,
 )
 from gputui.engine.diagnosis.collector import Collector, Gpus
 from gputui.engine.diagnosis.measurements import Measurements
@@ -45,6 +45,7 @@ from gputui.engine.job.cluster import ClusterError
 from gputui.engine.gpu import VISIBLE, EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
 from gputui.engine.job.machine_gpus import Allocation, Machine, allocation_from, candidates
 from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
+from gputui.engine.learning import judged as judged_learning
 from gputui.engine.leases import gpu_use, records
 from gputui.engine.leases.gpu_use import GpuUse
 from gputui.engine.leases.records import Holder, NotFree, Ticket, CPU as lease_CPU

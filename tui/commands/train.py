@@ -391,8 +391,8 @@ class LineView:
         self.out.print(summary_table(summary, state.started.devices if state.started else ()))
         for sentence in wording.sentences(summary):
             self.line(sentence)
-        if summary.learning:
-            self.line(clean(summary.learning))
+        for sentence in filter(None, (summary.learning, summary.learning_remedy)):
+            self.line(clean(sentence))
         steps = state.progress.steps if state.progress else 0
         early = is_early(event.outcome, state.step, steps) and not wording.stopped_early(summary)
         at = f" early: a callback ended the training after step {state.step:,.0f} of {steps:,}" if early else ""

@@ -39,6 +39,7 @@ def rows(diagnosis: Diagnosis, now: Snapshot, width: int, glyphs: Glyphs, step_m
     )
     judgement = clean(diagnosis.learning)
     drawn: list[Row] = _wrapped(f"{glyphs.warn} {judgement}", width, 0, "warn") if judgement else []
+    drawn += _wrapped(diagnosis.learning_remedy, width, 2, "value")
     for part in parts:
         drawn += ([[]] if drawn and part else []) + part
     return drawn

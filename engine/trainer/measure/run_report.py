@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ... import learning
-from ...files.reading import read_object
-from ...learning import EpochsSeen
-from ...options import OPTIONS, Options, options_json
+from ...learning import judged
+from ...options import OPTIONS, Options
 from ...options.own_code import remedy
 from ...runs import Run, code_files, events, results
-from ...runs.event_reading import read_events
+from ...runs.event_reading import events_of, read_events
 from ...runs.events import TELEMETRY_FILE
 from ...runs.parsing import EventWriter
+from ...runs.run_state import RunState
 from ...system import process_memory
 from ...system.heartbeat import TrainerHeartbeat
 from ...telemetry.gpu_totals import GpuTotals
@@ -328,7 +327,6 @@ class RunReport:
         self.speed, self.first_seconds = Speed(), FirstSeconds()
         self._epochs, self._epoch_began = 0, time.monotonic()  # epochs that have ended, and when this one has begun
         self._metrics: Mapping[str, float | None] = {}  # of the last epoch
-        self._seen = EpochsSeen()
         self.training_since: float | None = None
         self.when_finished: Callable[[int], None] = lambda _returncode: None
         self.when_first_step_is_done: Callable[[], None] = lambda: None
@@ -421,7 +419,6 @@ class RunReport:
     def epoch_done(self, epoch: int, step: int, metrics: Mapping[str, float]) -> None:
         seconds = time.monotonic() - self._epoch_began
         self._epochs, self._metrics = epoch, {name: events.finite(value) for name, value in metrics.items()}
-        self._seen.take(epoch, step, self._metrics)
         self.writer.emit(events.EpochEnd(epoch=epoch, step=step, metrics=self._metrics, seconds=seconds))
 
     def best_epoch(self, best: events.Best) -> None:
@@ -461,6 +458,9 @@ class RunReport:
         else:
             epochs = max(self._epochs, last.epoch - 1)  # a resumed run may have ended none itself
             reached = results.Reached(epochs, speed.step, self._metrics or dict(last.metrics))
+        # With the epochs before a resume.
+        started, ended = (events_of(self.run.path, kind) for kind in (events.Started, events.EpochEnd))
+        learning = judged(RunState.of([*started[-1:], *ended]))
         return events.Summary(
             outcome=outcome,
             trainer_returncode=returncode,
@@ -495,21 +495,11 @@ class RunReport:
             error=error,
             memory_answers=[events.fields_of(event) for event in of_engine.of(events.MemoryAnswer)],
             xla_answer=events.fields_of(answer) if (answer := of_engine.last(events.XlaAnswer)) else None,
-            learning=self._learning(),
+            learning=learning.what,
+            learning_remedy=learning.remedy,
             code_changes=code_files.read(self.run).changes,
             not_restored=list(dict.fromkeys(self.missed)),
         )
-
-    def _learning(self) -> str:
-        """Return the sentence that it has diverged or learns nothing. A resumed run reads its first epochs."""
-        seen = self._seen
-        if seen.first is None or seen.first[0] > 1:
-            earlier = EpochsSeen()
-            for event in read_events(self.run.path).of(events.EpochEnd):
-                earlier.take(event.epoch, event.step, event.metrics)
-            seen = EpochsSeen(earlier.first, seen.last or earlier.last, seen.step or earlier.step)
-        workload = read_object(self.run.file(options_json.FILE)).value.get("workload") or {}
-        return learning.judged(seen, {f"workload.{name}": value for name, value in workload.items()})
 
     def _gpu_figures(
         self, readings: Iterable[events.GpuReadings], samples_per_second: float | None

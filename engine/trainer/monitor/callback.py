@@ -45,6 +45,7 @@ from ..data.stage_times import StageMeter, StageWatch
 from ..measure.progress_reports import FirstEvaluation, LossWindow, Pulses, SampleCount
 from ..measure.run_report import Moment, Plan, RunReport
 from ..setup import environment
+from ..setup.actual_settings import loss_of
 from ..setup.devices import Devices, chips_too_old, identify, unseen
 
 HEARTBEAT_SECONDS = 1.0
@@ -396,6 +397,7 @@ class WatchedFit:
             actual={
                 "jit_compile": bool(model.jit_compile),
                 "optimizer": None if own is None else type(own).__name__,
+                **loss_of(model),
                 "tf32": tf.config.experimental.tensor_float_32_execution_enabled()
                 and not environment_variables.tf32_overridden(),
                 "environment": environment_variables.recorded(os.environ),

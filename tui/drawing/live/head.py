@@ -161,7 +161,7 @@ def is_due(now: Snapshot) -> bool:
 
 def verdict_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_ROWS) -> list[Row]:
     """Return that the training learns nothing, if known, then the verdict on the speed with its certainty, if due."""
-    drawn = learning_rows(now, width, glyphs)
+    drawn = learning_rows(now, width, glyphs, 1 if is_due(now) else most)
     if (diagnosis := now.diagnosis) is not None:
         sign, sure = mark(diagnosis, glyphs), confidence(diagnosis, now.diagnosed_before_resume)
         lead, after = length([sign]) + 1, f" ({sure})" if sure else ""
@@ -174,9 +174,9 @@ def verdict_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_
     return drawn[:most]
 
 
-def learning_rows(now: Snapshot, width: int, glyphs: Glyphs) -> list[Row]:
-    """Return the rows that say that the training has diverged or learns nothing. Empty if neither is known."""
-    lines = whole_lines(clean(now.learning), width - 2, glyphs, VERDICT_ROWS) if now.learning else []
+def learning_rows(now: Snapshot, width: int, glyphs: Glyphs, most: int = VERDICT_ROWS) -> list[Row]:
+    """Return the rows that say that the training diverges, learns nothing or overfits. Empty if none is known."""
+    lines = whole_lines(clean(now.learning), width - 2, glyphs, most) if now.learning else []
     return [fit(row, width) for row in hanging(lines, "value", [(glyphs.warn, "warn"), (" ", "")])]
 
 
