@@ -20,11 +20,11 @@ from ..job import start_worker
 from ..leases.gpu_use import lease_devices
 from ..options import options_json
 from ..presets import Preset, PresetError
-from ..runs import ACTIVE_STATES, Run, RunError, checkpoint_files, code_copy, code_files, run_cluster, waiting_error
+from ..runs import ACTIVE_STATES, Run, RunError, checkpoint_files, code_copy, code_files, not_ended_error, run_cluster
 from ..runs.event_reading import read_events
 from ..runs.events import EVENT_FILES, TELEMETRY_FILE, OptionChanged
 from ..runs.launched_with import options_of
-from ..runs.run import WAITING, Liveness
+from ..runs.run import Liveness
 from ..runs.titles import title_of
 from ..system.identity import Place
 from ..system.run_clock import RunClock
@@ -141,10 +141,10 @@ def latest() -> Run:
 
 def why_not(run: Run) -> str:
     """Return the reason in one line; empty if the run can be resumed."""
-    if (state := run.state) == WAITING:
-        return str(waiting_error(run, "resume"))
-    if state in ACTIVE_STATES:
+    if (state := run.state) in ACTIVE_STATES:
         return f"{run.name} is {state}"
+    if error := not_ended_error(run, state, "resume"):
+        return str(error)
     try:
         preset_to_resume(run)
     except (RunError, PresetError) as fault:

@@ -49,7 +49,7 @@ class Measurement:
         self.known: dict[str, Trial] = {}
         for trial, following in zip_longest(self.earlier, self.earlier[1:]):
             # a trial that may have failed by chance counts if its repetition (in scaling of one round) was successful
-            turn = trial.side, trial.repeat + (" " not in trial.key)
+            turn = trial.side, trial.repeat + (request.kind != "scaling")
             repeated = following is not None and (following.side, following.repeat) == turn and following.good
             if trial.key and ((repeated and trial.side not in ("a", "b")) or not _may_be_chance(trial)):
                 self.known[trial.key] = trial

@@ -373,9 +373,13 @@ def refuse_elsewhere(run: Run, now: Liveness, verb: str) -> None:
         raise RunError(f"{run.name} is running on {now.host}; {verb} it there: gputui {command} {run.name}")
 
 
-def waiting_error(run: Run, verb: str) -> RunError:
-    """Return the error that refuses an action on a run because it waits in the queue. `verb` is that of `reserved`."""
-    return RunError(f"{run.name} cannot be {verb}d: it waits in the queue; gputui queue rm {run.name} takes it out")
+def not_ended_error(run: Run, state: str, verb: str) -> RunError | None:
+    """Return the error that refuses an action on a run that waits or is active here. `verb` is that of `reserved`."""
+    if state == WAITING:
+        return RunError(f"{run.name} cannot be {verb}d: it waits in the queue; gputui queue rm {run.name} takes it out")
+    if state in ACTIVE_STATES:
+        return RunError(f"{run.name} cannot be {verb}d: it is {state}; stop it before {verb[:-1]}ing it")
+    return None
 
 
 @contextlib.contextmanager
@@ -386,10 +390,8 @@ def reserved(run: Run, verb: str, from_queue: bool = False) -> Iterator[Lock]:
     now = _liveness_closely(run.path, lambda: run.status)
     refuse_elsewhere(run, now, verb)
     state = run.state_without_queue(now) if from_queue else run.state_of(now)
-    if state == WAITING:
-        raise waiting_error(run, verb)
-    if state in ACTIVE_STATES:
-        raise RunError(f"{run.name} cannot be {verb}d: it is {state}; stop it before {verb[:-1]}ing it")
+    if error := not_ended_error(run, state, verb):
+        raise error
     try:
         lock = locks.take(run.file(ENGINE_LOCK))
     except locks.Taken:

@@ -90,7 +90,8 @@ def measure(measurement: Measurement) -> None:
                 for each in points:
                     work_out(each, first)
                 record.before = medians([row for row in first.trials if row.good])
-                if compared := [each for each in points[1:] if each.speedup is not None]:
+                compared = [each for each in points[1:] if each.speedup is not None and each.decision != "failed"]
+                if compared:
                     record.after = medians([row for row in compared[-1].trials if row.good])
                     record.gain_total = compared[-1].speedup
                 record.write()

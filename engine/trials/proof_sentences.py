@@ -317,11 +317,11 @@ def scaling_kept(data: Record) -> str:
 def _scaling(data: Record) -> str:
     """Return the efficiency of the most replicas, or the number of copies that pays most, or why there is none."""
     scaling = scaling_of(data)
-    more = [point for point in scaling.points if point.efficiency is not None and point.number != 1]
+    failed = [point for point in scaling.points if point.decision == "failed" and point.why]
+    more = [point for point in scaling.points[1:] if point.efficiency is not None and point not in failed]
     if not more:
-        failed = [point for point in scaling.points if point.decision == "failed" and point.why]
         if failed:
-            return f"{counted(failed[-1].number, scaling.unit)} could not be measured: {failed[-1].why}"
+            return _failed(failed[-1], scaling)
         return f"stopped before several {scaling.unit} were measured"
     if not scaling.is_of_copies:
         most = more[-1]
@@ -345,12 +345,20 @@ def _scaling(data: Record) -> str:
     return f"several copies at once do not pay: {text}"
 
 
+def _failed(point: Point, scaling: Scaling) -> str:
+    many = counted(point.number, scaling.unit)
+    if point.efficiency is None:
+        return f"{many} could not be measured: {point.why}"
+    rounds = counted(sum(trial.good for trial in point.trials), "rounds")
+    return f"{many} trained {times(point.speedup)} as fast as 1 in {rounds}, and then failed: {point.why}"
+
+
 def best_copies(data: Record) -> Point | None:
     """Return the copies that train most, beyond chance, than one copy and the best of fewer. None if none does."""
     points = scaling_of(data).points
     best = next(iter(points), None)
     for point in points[1:]:
-        if best is not None and _against(point, best)[0] == "faster":
+        if best is not None and point.decision != "failed" and _against(point, best)[0] == "faster":
             best = point
     return best if best is not None and best.number > 1 else None
 
@@ -389,7 +397,7 @@ def scaling_remarks(data: Record) -> Iterator[str]:
         ):
             yield limited
         if point.decision == "failed":
-            yield f"{counted(point.number, scaling.unit)} could not be measured: {point.why}"
+            yield _failed(point, scaling)
         elif scaling.is_of_copies and best and point.number > best.number and point.efficiency is not None:
             yield f"{counted(point.number, 'copies')} instead of {best.number}: {': '.join(_against(point, best))}"
 

@@ -57,9 +57,13 @@ async def pressed(pilot: Pilot[Any], line: str) -> None:
             await pilot.press(*[SHORT.get(key, key)] * int(count or 1))
 
 
-def differences(earlier: list[list[str]], rows: list[str]) -> str:
-    """The rows that differ from those of the stop before or, if there are fewer, of one before it; alike ones once."""
-    ago, base = min(enumerate(earlier, 1), key=lambda stop: (len(_differing(stop[1], rows)), stop[0]), default=(1, []))
+def nearest(earlier: list[list[str]], rows: list[str]) -> tuple[int, list[str]]:
+    """The stop before or, if fewer rows differ, one before it: how long ago, and its rows."""
+    return min(enumerate(earlier, 1), key=lambda stop: (len(_differing(stop[1], rows)), stop[0]), default=(1, []))
+
+
+def differences(ago: int, base: list[str], rows: list[str]) -> str:
+    """The rows that differ; alike ones once."""
     text = f"= as {ago} stops ago\n" if ago > 1 else ""
     differing = enumerate(_differing(base, rows))
     for (row, _), alike in groupby(differing, key=lambda each: (rows[each[1]], each[1] - each[0])):
@@ -199,9 +203,13 @@ async def arrived(
         rows = same_everywhere(shown(pilot)).rstrip("\n").split("\n")
         rows[-1] = COLOUR.sub("", rows[-1])  # of the keys
         said = same_everywhere(told(pilot)).split("\n")
-        now = differences(earlier, rows) + "".join(f"! {line}\n" for line in said if line) + content(looked_at)
+        ago, base = nearest(earlier, rows)
+        now = differences(ago, base, rows) + "".join(f"! {line}\n" for line in said if line) + content(looked_at)
         unchanged, text = unchanged + 1 if now == text else 0, now
-        if text == expected or unchanged == (LOOKS_AT_REST if expected is not None else LOOKS_WRITTEN):
+        # A chart without its axis, which is not among the differing rows, may still have to be drawn.
+        undrawn = (WORDS.search(was) and not WORDS.search(row) for was, row in zip(base, rows, strict=False))
+        is_drawn = unchanged >= 3 or not any(undrawn)
+        if (text == expected and is_drawn) or unchanged == (LOOKS_AT_REST if expected is not None else LOOKS_WRITTEN):
             break
         await asyncio.sleep(0.1)
     return text, rows

@@ -51,7 +51,6 @@ if is_called():
     from ...engine.runs.events import Event, Finished, Summary
     from ...engine.runs.launched_with import options_of, python_of
     from ...engine.runs.parsing import line_of
-    from ...engine.runs.run import WAITING
     from ...engine.runs.run_state import RunState
     from ...engine.units import NONE, amount, counted, seconds
     from ..base.glyphs import draws_again
@@ -167,8 +166,8 @@ def resume(
 
 
 def _resume(run: Run, as_json: bool, detach: bool, code: str | None, wait: bool) -> int:
-    if run.state == WAITING:
-        raise run_folders.waiting_error(run, "resume")
+    if not run.liveness.host and (error := run_folders.not_ended_error(run, run.state, "resume")):
+        raise error
     here, joined = start_worker.machine_to_resume(run)
     kind = options_of(run).get(plan.KIND)
     python = checks.of_resumed(python_of(run), str(run.file("preset.yaml")))
