@@ -17,9 +17,10 @@ FAR_ABOVE_START, FAR_ABOVE_GUESSING = 100.0, 10.0  # so many times the loss is t
 LOST = 0.5  # times the first loss: a training that was below it and is above the first loss again has diverged
 LEAST_EPOCHS, LEAST_STEPS = 3, 100  # before it is said that nothing is learnt
 BY_CHANCE = 0.01  # the probability with which guessing is called better than chance
+BELOW_GUESSING = 0.98  # times the loss of guessing: what is below it is learnt
 LEAST_GUESSED = 5.0  # samples that guessing has right: with fewer, chance and a little learning look the same
 STRIP = 5  # epochs over which a rise of the validation loss is judged
-LOST_BEYOND = 0.05  # of the lowest validation loss: a smaller rise is not called overfitting
+LOST_BEYOND = 0.05  # of the loss of guessing, or of the first validation: a smaller rise is not called overfitting
 NOTHING = Finding("ok", "", "")
 RATE, CLIP = "train.learning_rate", "train.global_clip_norm"
 
@@ -49,9 +50,8 @@ def _diverged(state: RunState) -> str:
         return ""
     first, (now, loss) = losses[0][1], losses[-1]
     highest, lowest = (choose(losses, key=lambda pair: pair[1]) for choose in (max, min))
-    classes = _classes(state)
-    guessing = math.log(classes) if classes and _loss(state).endswith("crossentropy") else math.inf
-    if highest[1] > FAR_ABOVE_GUESSING * guessing and loss >= guessing:
+    guessing, classes = _guessing(state), _classes(state)
+    if guessing and highest[1] > FAR_ABOVE_GUESSING * guessing and loss >= guessing:
         before = f", and was {amount(highest[1])} in epoch {highest[0]}" if highest[0] < now else ""
         chance = f"guessing one of {classes} classes has {amount(guessing)}"
         return f"Diverged: the loss is {amount(loss)} in epoch {now}{before}; {chance}"
@@ -64,8 +64,8 @@ def _diverged(state: RunState) -> str:
 
 def _learns_nothing(state: RunState) -> str:
     """With n samples and C classes, guessing has at most the accuracy a with a probability of 1 - C exp(-n KL(a, 1/C)),
-    by the bound of Chernoff (Hoeffding 1963, theorem 1), whichever class is always guessed. If that is not known, the
-    loss must not have fallen at all.
+    by the bound of Chernoff (Hoeffding 1963, theorem 1), whichever class is always guessed. A loss below that of
+    guessing shows that something is learnt. If the accuracy is not known, the loss must not have fallen at all.
     """
     first, last = state.epochs[0], state.epochs[-1]
     if last.number < LEAST_EPOCHS or state.step < LEAST_STEPS:
@@ -73,15 +73,13 @@ def _learns_nothing(state: RunState) -> str:
     classes, started = _classes(state), state.started
     assert started is not None
     trained = started.train_samples or (state.steps_per_epoch or 0) * (started.global_batch_size or 0)
-    for name, words, samples in (
-        ("val_accuracy", "val accuracy", started.validation_samples),
-        ("accuracy", "accuracy", trained),
-    ):
-        values = [value for _, value in _known(state.epochs, name)[-LEAST_EPOCHS:]]
+    for prefix, samples in (("val_", started.validation_samples), ("", trained)):
+        values = [value for _, value in _known(state.epochs, f"{prefix}accuracy")[-LEAST_EPOCHS:]]
         if classes and samples and samples / classes >= LEAST_GUESSED and len(values) == LEAST_EPOCHS:
-            most = _by_chance(classes, samples)
-            if any(value > most for value in values):
+            most, loss = _by_chance(classes, samples), last.metrics.get(f"{prefix}loss")
+            if max(values) > most or (loss is not None and loss < BELOW_GUESSING * (_guessing(state) or 0.0)):
                 return ""
+            words = f"{prefix}accuracy".replace("_", " ")
             return (
                 f"No better than chance: the {words} of epoch {last.number} is {amount(values[-1])}; guessing one of "
                 f"{classes} classes has up to {amount(most)}"
@@ -107,9 +105,9 @@ def _by_chance(classes: int, samples: float) -> float:
 
 
 def _overfits(state: RunState) -> str:
-    """Prechelt ("Early Stopping - But When?", 1998) has strips of 5 epochs, and limits from 1 to 5 % above the lowest
-    validation loss. The noise is that of second differences, whose variance is six times as large, and the lowest of n
-    values lies up to sqrt(2 ln n) times the noise below their mean.
+    """Strips of 5 epochs and a limit of 5 % are those of Prechelt ("Early Stopping - But When?", 1998), whose percents
+    of the lowest loss are too strict if it is nearly 0. The noise is that of second differences, whose variance is six
+    times as large; the lowest of n values lies up to sqrt(2 ln n) times the noise below their mean.
     """
     both = [each for each in state.epochs if None not in (each.metrics.get("loss"), each.metrics.get("val_loss"))]
     validation = _known(both, "val_loss")
@@ -121,9 +119,15 @@ def _overfits(state: RunState) -> str:
     values, losses = [value for _, value in validation], [value for _, value in _known(both, "loss")]
     bends = [abs(a - 2 * b + c) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
     noise = 1.4826 * statistics.median(bends) / math.sqrt(6)
-    now, loss = statistics.fmean(values[-STRIP:]), statistics.fmean(losses[-STRIP:])
-    least = max(LOST_BEYOND * values[best], (math.sqrt(2 * math.log(len(values))) + 2) * noise)
-    if now - values[best] <= least or loss >= losses[best]:
+    least = LOST_BEYOND * max(values[best], _guessing(state) or values[0])
+    least = max(least, (math.sqrt(2 * math.log(len(values))) + 2) * noise)
+    strip = slice(max(0, best - STRIP // 2), best + STRIP // 2 + 1)  # as the best epoch may be a lucky one
+    around, loss = statistics.median(values[strip]), statistics.median(losses[strip])
+    risen = False
+    for end in range(best + STRIP, len(values)):
+        rise = statistics.fmean(values[end - STRIP + 1 : end + 1]) - around
+        risen = rise > (least / 2 if risen else least)
+    if not risen or statistics.median(losses[-STRIP:]) >= loss:
         return ""
     return (
         f"Overfits since epoch {validation[best][0]}: the val loss has risen from {amount(values[best])} to "
@@ -153,6 +157,12 @@ def _loss(state: RunState) -> str:
 
 def _classes(state: RunState) -> int | None:
     return state.started.actual.get("classes") if state.started else None
+
+
+def _guessing(state: RunState) -> float | None:
+    """Return the loss of guessing, if all of the loss is a crossentropy."""
+    classes = _classes(state)
+    return math.log(classes) if classes and _loss(state).endswith("crossentropy") else None
 
 
 def _applies(state: RunState, key: str) -> bool:

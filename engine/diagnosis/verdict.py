@@ -92,23 +92,27 @@ def diagnose(measured: Measurements) -> Diagnosis:
     )
 
 
-READINGS_TO_STAND = 15  # half a minute of a run: five other verdicts need more than two minutes
+NOT_YET = Diagnosis(verdict="undecided", sentence="No verdict yet", confidence=0.0, steps=0)
+FIRST_TO_STAND, OTHER_TO_STAND = 3, 15  # readings, each of 2 s: five verdicts need more than two minutes
 
 
 class SteadyVerdict:
-    """Keeps a verdict until the readings have had another one, always the same, for READINGS_TO_STAND in a row."""
+    """Shows the first verdict after FIRST_TO_STAND readings in a row that have it, another one after OTHER_TO_STAND."""
 
     def __init__(self) -> None:
-        self._shown: Diagnosis | None = None  # None until there is a first verdict
+        self._shown: Diagnosis | None = None
         self._other, self._stood = "", 0
 
     def after(self, now: Diagnosis) -> Diagnosis:
         """Return the diagnosis to show after the reading `now`, always with what it says of learning."""
         self._stood = self._stood + 1 if now.verdict == self._other else 1
         self._other = now.verdict
-        if self._shown is not None and now.verdict != self._shown.verdict and self._stood < READINGS_TO_STAND:
-            return replace(self._shown, learning=now.learning, learning_remedy=now.learning_remedy)
-        self._shown = now if self._shown is not None or now.verdict != "undecided" else None
+        if self._shown is None and now.verdict == "undecided":
+            return now
+        least = FIRST_TO_STAND if self._shown is None else OTHER_TO_STAND
+        if (self._shown is None or now.verdict != self._shown.verdict) and self._stood < least:
+            return replace(self._shown or NOT_YET, learning=now.learning, learning_remedy=now.learning_remedy)
+        self._shown = now
         return now
 
 
