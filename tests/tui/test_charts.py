@@ -45,9 +45,8 @@ async def test_a_chart_alone_has_a_cursor_axes_zoom_and_smoothing_and_follows_th
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await wait_for(pilot, "throughput")
         await pilot.press("enter")
-        shown = await wait_for(pilot, "1/9")
+        await wait_for(pilot, "1/9")
         assert "throughput" in row_of(pilot, "throughput")
-        assert "start-up 11.6 s" in shown
         await click_at(pilot, "] next")
         await wait_for(pilot, lambda: row_of(pilot, "loss "))
         await click_at(pilot, "[ before")

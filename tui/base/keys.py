@@ -64,6 +64,7 @@ GRAMMAR = (
     Verb("processes", "P", "Processes", "who uses the GPUs: the processes of each user"),
     Verb("log", "l", "Log", "the log"),
     Verb("messages", "m", "Messages", "errors, warnings and messages"),
+    Verb("details", "i", "Details", "what the run was started with, and the times of its phases"),
     Verb("zoom", "z", "Charts", "the charts on the whole screen"),
     Verb("deep", "D", "Deep check", "check again and import TensorFlow for it"),
     Verb("search", "slash", "Search", "search or filter"),

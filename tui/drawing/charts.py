@@ -275,7 +275,7 @@ def row(
     axis; else the marks in `plots` with their names, and the phases of the run. `alone` is True below a chart alone,
     where another row has the place of the cursor in the unit of the axis."""
     if not plots:
-        return phases.phase_line(now, width)
+        return phases.phase_line(now, width) if phases.is_new(now) else []
     plot = plots[0]
     right: Row = [(f"  {back}", "title"), (" shows all", "label")] if view.window is not None else []
     room = width - length(right)
@@ -290,7 +290,9 @@ def row(
     items = [[("  ", ""), *mark] for mark in marks_of(now, plot, glyphs)]
     marks = [piece for item in kept_items(items, width) for piece in item]
     left = width - length(marks)
-    return [*phases.phase_line(now, left), *marks] if left >= _LEAST_PHASES else spread(marks, [], width)
+    if left < _LEAST_PHASES or not phases.is_new(now):
+        return spread(marks, [], width)
+    return [*phases.phase_line(now, left), *marks]
 
 
 def _range(plot: Plot, ends: Window, verb: str) -> Row:

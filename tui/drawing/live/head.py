@@ -3,10 +3,12 @@ cleaned."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import NamedTuple
 
-from ....engine.figures import LOSS, at, of_run, summed_up
+from ....engine.figures import LOSS, at, metric, of_run, summed_up
+from ....engine.files.values import EMPTY
 from ....engine.finding import Finding
 from ....engine.runs.events import LATER_COMPILING, Diagnosis, Started, waits_for_others
 from ....engine.trials import proof_sentences
@@ -17,19 +19,22 @@ from ...form.form_state import proposed
 from ...reading.run.snapshot import UNFINISHED, EpochMean, Snapshot
 from ...wording import run as best_epochs
 from ...wording.run import DOING, ENDED, ENDLESS, compiling, ending, is_early, naming_log, scaled_learning_rate
+from ..gpu_details import no_gpu
 from ..plot.curves import style_of
-from ..rows import Piece, Row, fit, hanging, kept_items, length, spread, whole_words
+from ..rows import Piece, Row, fit, hanging, kept_items, length, plain, spread, whole_words
 from ..rows import wrapped as whole_lines
 from . import phases
 
-MFU = of_run("mfu")
+SPEEDS = tuple(of_run(key) for key in ("samples_per_second", "step_ms.p50", "input_wait", "mfu"))
 NOT_WAITED_FOR = ("training", "ended")
 VERDICT_ROWS = 2  # at most
-MOST_ROWS = 3 + VERDICT_ROWS
+MOST_ROWS = 4 + VERDICT_ROWS
+WHOLE_LINE = 1000  # characters, in which each line has all its parts
 
 
 class RunName(NamedTuple):
-    """The title and the id of a run, the description of its preset, and the number of the run, if it has one."""
+    """The title and the id of a run, the description of its preset, and the number of the run, if it has one; a run
+    without a number shows its id."""
 
     title: str
     id: str
@@ -37,25 +42,31 @@ class RunName(NamedTuple):
     number: int | None = None
 
     def row(self, width: int, glyphs: Glyphs) -> Row:
-        """Return the short name, the title, the id and the description in one row. An id for which there is no room is
-        left out, other parts are cut."""
+        """Return the short name or the id, the title and the description in one row. An id for which there is no room
+        is left out, other parts are cut."""
         title, id_, about = clean(self.title), clean(self.id), clean(self.description).replace("\n", " ")
         row: Row = [] if self.number is None else [(f"r{self.number}", style_of(self.number)), (" ", "")]
         row.append((whole_words(title, width - length(row), glyphs), "title"))
-        if title != id_ and length(row) + len(id_) + 2 <= width:
+        if self.number is None and title != id_ and length(row) + len(id_) + 2 <= width:
             row.append((f"  {id_}", "label"))
         return [*row, (whole_words(f"  {about}", width - length(row), glyphs), "label")]
 
 
 def rows(named: RunName, note: str, now: Snapshot, width: int, glyphs: Glyphs, height: int = MOST_ROWS) -> list[Row]:
-    """Return the head: `note`, the run and its state, progress, settings (left out first), verdict on the speed."""
+    """Return the head: `note`, the run and its state, progress, what was learnt and how fast, the facts of the start
+    while they are new (left out first), verdict on the speed."""
     right = [("  ", ""), (f"{note}  " if note else "", "warn"), *_state(now, glyphs), (" ", "")]
     left = named.row(width - length(right), glyphs)
-    drawn = [spread(left, right, width), _progress(now, width, glyphs), _facts(now, width)]
+    drawn = [spread(left, right, width), _progress(now, width, glyphs)]
+    learnt, speeds = _shown_figures(now, width)
+    if learnt or speeds:
+        pieces = [piece for item in learnt.values() for piece in item]
+        drawn.append(spread(pieces, [(" ".join(speeds.values()), "value")], width))
     verdict = verdict_rows(now, width, glyphs)
-    if len(drawn) + len(verdict) <= height:
-        return [*drawn, *verdict]
-    return [*drawn[:2], *verdict_rows(now, width, glyphs, most=max(1, height - 2))]
+    facts = _fitting_facts(now, width) if phases.is_new(now) else ""
+    if facts and len(drawn) + len(verdict) < height:
+        drawn.append(fit([(facts, "label")], width))
+    return [*drawn, *verdict[: max(1, height - len(drawn))]]
 
 
 def _state(now: Snapshot, glyphs: Glyphs) -> Row:
@@ -110,9 +121,73 @@ def _count(value: float | None) -> str:
     return NONE if value is None else f"{value:,.0f}"
 
 
-def _facts(now: Snapshot, width: int) -> Row:
-    """The row with TensorFlow's version, the devices, the batch size and more; the last are left out if there is no
-    room."""
+# ---- what was learnt, and how fast ------------------------------------------------------------------
+
+
+def _shown_figures(now: Snapshot, width: int) -> tuple[dict[str, Row], dict[str, str]]:
+    """The figures of the head for which there is room, by their keys: what was learnt, then the speed."""
+    learnt = _learnt(now)
+    kept = kept_items(list(learnt.values()), width)
+    room, speeds = width - sum(map(length, kept)), dict[str, str]()
+    for figure in SPEEDS:
+        ended = now.outcome is not None
+        value = at(now.summary, figure.key) if ended else at(now.progress, figure.progress)
+        mean = "mean " if ended and figure is SPEEDS[0] else ""
+        text = f" {mean}{figure.phrase(value)}"
+        room -= len(text) + 1
+        if value is not None and room >= 0:
+            speeds[figure.key] = text
+    return dict(zip(learnt, kept, strict=False)), speeds
+
+
+def _learnt(now: Snapshot) -> dict[str, Row]:
+    """The figures by which a model is judged, by Keras' names: that of the validation with its best epoch, then the
+    first metric, of the validation if it has it, and the loss."""
+    newest = now.epochs[-1].metrics if now.epochs else now.summary.metrics if now.summary else EMPTY
+    asked = {best.figure: best.epoch for best in now.best.values()}
+    judged = next((name for name in (*asked, "val_loss", *newest) if name.startswith("val_") and name in newest), "")
+    metrics = [f"val_{name}" if f"val_{name}" in newest else name for name in now.metrics[:1]]
+    items: dict[str, Row] = {}
+    for name in dict.fromkeys((judged, *metrics, "val_loss", "loss")):
+        mean = now.epoch_mean(name)
+        value = newest.get(name) if mean.value is None else mean.value
+        if value is not None or (name and name == judged):
+            label = clean(metric(name).label) + " so far" * (mean.steps == UNFINISHED)
+            items[name] = [(f"{'  ' * bool(items)}{label} ", "label"), (amount(value), "value")]
+    values = [(value, epoch.number) for epoch in now.epochs if (value := epoch.metrics.get(judged)) is not None]
+    if len(values) > 1:
+        by_rule = [pair for pair in values if pair[1] == asked.get(judged)]
+        best, epoch = by_rule[0] if by_rule else (max if metric(judged).more_is_better else min)(values)
+        items[judged] += [("  best ", "label"), (amount(best), "value"), (f" (epoch {epoch})", "label")]
+    return items
+
+
+# ---- the facts of the start ------------------------------------------------------------------------
+
+
+def detail_rows(named: RunName, now: Snapshot, width: int) -> list[Row]:
+    """Return what is known of the run from its start on, and the phases with their times, one below the other."""
+    versions = now.started.versions if now.started else EMPTY
+    texts = {
+        "id": named.id,
+        "about": named.description,
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "training": ", ".join(_facts(now)[1:]),
+        "times": re.sub(" {2,}", ", ", plain(phases.phase_line(now, WHOLE_LINE)).strip()),
+        "GPUs": "" if now.gpus else plain(no_gpu(now, WHOLE_LINE)[0]),
+    }
+    return phases.named_rows(texts, width)
+
+
+def _fitting_facts(now: Snapshot, width: int) -> str:
+    parts = _facts(now)
+    while len(", ".join(parts)) > width and len(parts) > 1:
+        parts.pop()
+    return ", ".join(parts)
+
+
+def _facts(now: Snapshot) -> list[str]:
+    """TensorFlow's version, the devices, the batch size and more, the most important first."""
     started = now.started
     parts: list[str] = []
     if started:
@@ -121,15 +196,11 @@ def _facts(now: Snapshot, width: int) -> Row:
         parts += _together(started)
         parts.append(f"batch {_count(started.global_batch_size)}")
         parts += filter(None, [scaled_learning_rate(started)])
-    if now.outcome is None and now.progress and now.progress.mfu is not None:
-        parts.append(f"{MFU.label} {percent(now.progress.mfu)}")
     if now.first_step_seconds is not None:
         parts.append(f"first step (tracing, compiling) {seconds(now.first_step_seconds)}")
     if started and (parameters := started.actual.get("parameters")) is not None:
         parts.append(f"{abbreviated(parameters)} {named(parameters, 'parameters')}")
-    while len(", ".join(parts)) > width and len(parts) > 1:
-        parts.pop()
-    return fit([(", ".join(parts), "label")], width)
+    return parts
 
 
 def _together(started: Started) -> list[str]:
@@ -202,26 +273,31 @@ def confidence(diagnosis: Diagnosis, before_resume: bool = False) -> str:
 
 
 MOST_METRICS = 4
+OF_PROGRESS = ("seconds", "epochs", "steps", "measured_steps")  # in the row of the progress
 LEAST_CELL, LEAST_NAME, VALUE = 24, 12, 9  # columns of an item, of its name, and of its value
 
 
-def items(now: Snapshot) -> list[tuple[str, str]]:
+def items(now: Snapshot, width: int) -> list[tuple[str, str]]:
+    """Return the names and values of the result that are not in a head of this width."""
     devices = now.started.devices if now.started else ()
+    in_learnt, in_speeds = _shown_figures(now, width)
+    above = {*OF_PROGRESS, *in_learnt, *in_speeds}
     results = {figure: figure.item(at(now.summary, figure.key)) for figure in summed_up(devices)}
     if EpochMean.of_result(now.summary).steps == UNFINISHED:
         results[LOSS] = (f"{LOSS.name} so far", results[LOSS][1])
-    if (throughput := of_run("samples_per_second")) in results:  # the chart of it has the last value
-        results[throughput] = (f"mean {results[throughput][0]}", results[throughput][1])
-    values = {name: value for name, value in now.summary.metrics.items() if name != "loss"} if now.summary else {}
-    names = sorted(values, key=lambda name: not name.startswith("val_"))
+    if SPEEDS[0] in results:  # the chart of it has the last value
+        results[SPEEDS[0]] = (f"mean {results[SPEEDS[0]][0]}", results[SPEEDS[0]][1])
+    values = {name: value for name, value in now.summary.metrics.items() if name not in above} if now.summary else {}
+    names = sorted(values.keys() - {"loss"}, key=lambda name: not name.startswith("val_"))
     learnt = [(name.replace("_", " "), amount(values[name])) for name in names if values[name] is not None]
-    figures = [results.pop(LOSS, ("", NONE)), *results.values()]
+    loss = results.pop(LOSS, ("", NONE))
+    figures = [*([loss] if "loss" not in above else []), *(results[key] for key in results if key.key not in above)]
     return [*learnt[:MOST_METRICS], *(item for item in figures if item[1] != NONE)]
 
 
 def result_rows(now: Snapshot, width: int) -> list[Row]:
     """Return the sentences about the best epochs, then the figures of the result in columns."""
-    results = items(now)
+    results = items(now, width)
     cell = max([LEAST_CELL, *(max(len(name), LEAST_NAME) + max(len(value), VALUE) + 2 for name, value in results)])
     columns = max(1, width // cell)
     cell = width // columns

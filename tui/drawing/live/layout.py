@@ -50,6 +50,7 @@ class Layout:
     host: int
     log: int
     edges: bool = False
+    details: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Demand:
     summary: int
     head: int = HEAD
     error: int = 0  # of the messages: rows of the error that ended the run
+    reason: bool = True  # without GPUs, the reason stands above the host's row
 
 
 def share_out(width: int, height: int, sizes: Demand, zoom: str = "") -> Layout:
@@ -77,7 +79,7 @@ def share_out(width: int, height: int, sizes: Demand, zoom: str = "") -> Layout:
     messages = min(sizes.messages, max(1, -(-room // 5), whole_error))
     summary = min(sizes.summary, max(0, room // 8))
     room -= messages
-    host = (1 if sizes.gpus else 2) if room >= HOST_FROM else 0
+    host = (1 + (sizes.reason and not sizes.gpus)) if room >= HOST_FROM else 0
     if room - summary - host < _least_devices(width, sizes.gpus) + CHART_HEIGHT:
         summary = 0
     room -= summary
@@ -157,4 +159,5 @@ def _zoomed(width: int, room: int, sizes: Demand, zoom: str, head: int, edges: b
         host=(1 if sizes.gpus else room) if gpus else 0,
         log=room if zoom == "log" else 0,
         edges=edges,
+        details=room if zoom == "details" else 0,
     )

@@ -22,12 +22,19 @@ _NAME, _TIME, _BAR = 34, 9, 24
 _FEW_SECONDS = 5
 READING = "reading"  # in place of a phase, until the events that are there have been read
 CATCHING_UP = "catching up"
+FIRST_SECONDS = 60.0  # of training, in which the facts of the start are shown
 _LEAST_SECONDS = 0.05  # a shorter phase is not shown
 
 
 def is_due(now: Snapshot) -> bool:
     """True if the phases of the start are to be shown: no step was measured yet, or the run ended without one."""
     return now.progress is None
+
+
+def is_new(now: Snapshot) -> bool:
+    """True until the first minute of training is over: the facts of the start are then still news."""
+    trained = now.elapsed - now.trains_since if now.trains_since is not None else 0.0
+    return now.outcome is None and (not now.has_trained or trained < FIRST_SECONDS)
 
 
 def failure(now: Snapshot, width: int, glyphs: Glyphs) -> Row:
@@ -179,9 +186,15 @@ def waiting_rows(waiting: Waiting, now: float, width: int, is_new: bool) -> list
         "starts": "" if waiting.held else waiting.when or "not known yet",
         "why": waiting.why,
     }
-    drawn: list[Row] = [[]]
-    for name, text in items.items():
+    purpose = RELEASE.format(run=waiting.run) if waiting.held else PURPOSE
+    lines = textwrap.wrap(clean(purpose), max(10, width))
+    return [[], *named_rows(items, width), [], *(fit([(line, "label")], width) for line in lines)]
+
+
+def named_rows(texts: Mapping[str, str], width: int) -> list[Row]:
+    """Return each text with its name before it, in several rows if it is long; an empty one is left out."""
+    drawn: list[Row] = []
+    for name, text in texts.items():
         lines = textwrap.wrap(clean(text), max(10, width - LABEL - 2))
         drawn += [fit(row, width) for row in hanging(lines, "value", [(f"{name:<{LABEL}}  ", "label")])]
-    purpose = RELEASE.format(run=waiting.run) if waiting.held else PURPOSE
-    return [*drawn, [], *(fit([(line, "label")], width) for line in textwrap.wrap(clean(purpose), max(10, width)))]
+    return drawn

@@ -30,8 +30,8 @@ from ...drawing.charts import on_one_axis
 from ...drawing.diagnosis import changing, rows, stage_rows
 from ...drawing.gpu_details import host, host_line, no_gpu
 from ...drawing.live import head, phases
-from ...drawing.live.head import MEASURING, is_due
-from ...drawing.live.layout import HEAD, Cards, Demand, Layout, share_out
+from ...drawing.live.head import MEASURING, MOST_ROWS, is_due
+from ...drawing.live.layout import Cards, Demand, Layout, share_out
 from ...drawing.plot import cursor
 from ...drawing.plot.axes import soon
 from ...drawing.plot.curves import Plot
@@ -64,7 +64,7 @@ READ_SECONDS = 0.25  # the head with its spinner is painted with every reading
 ENDED_READ_SECONDS = 2.5
 FULL_EVERY = 2  # of the readings; the rest is repainted no faster than figures can be read
 LINES_OF_HOST = 2  # more rows show its history too
-PANELS = ("head", "messages", "summary", "host")
+PANELS = ("head", "messages", "details", "summary", "host")
 NOTHING_READ = Picture(Snapshot(phase=phases.READING))
 NOT_GIVEN = Picture()
 
@@ -108,6 +108,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         keys.bind("zoom", "zoom('charts')", show=False),
         keys.bind("log", "zoom('log')", meaning="the log on the whole screen"),
         keys.bind("messages", "zoom('messages')", meaning="errors and warnings of the run on the whole screen"),
+        keys.bind("details", "zoom('details')", show=False),
         keys.bind("open", "chart", "Chart alone", show=False, meaning="the first chart alone, with a cursor"),
         keys.bind("page_on", "page(1)", "More charts", show=False, meaning="the next page of charts"),
         keys.bind("page_back", "page(-1)", "Charts before", show=False, meaning="the page of charts before"),
@@ -170,6 +171,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         yield Header()
         yield Panel(self._head, id="head")
         yield Panel(self._messages, id="messages")
+        yield Panel(lambda width, _height: head.detail_rows(self._run_name, self.now, width), id="details")
         yield Panel(lambda width, _height: head.result_rows(self.now, width), id="summary")
         yield ChartGrid(self.view, id="charts")
         yield GpuCards(id="devices")
@@ -289,6 +291,10 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
 
     # ---- the rows of the panels -----------------------------------------------------------------
 
+    @property
+    def _run_name(self) -> head.RunName:
+        return head.RunName(self.title_now, self.run_folder.id, self.description, self.number)
+
     def _head(self, width: int, height: int) -> list[Row]:
         note = "stopping" if self.stopping and self.now.outcome is None else ""
         behind = self.is_stale and self.now.outcome is None
@@ -296,7 +302,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
             note = phases.CATCHING_UP
         if self.replay_speed:
             note = f"replay {self.glyphs.hint} {self.replay_speed:g} times as fast"
-        name = head.RunName(self.title_now, self.run_folder.id, self.description, self.number)
+        name = self._run_name
         if self.waiting is not None:
             state: Row = [("  ", ""), ("held" if self.waiting.held else "waiting in the queue", "warn"), (" ", "")]
             first = spread(name.row(width - length(state), self.glyphs), state, width)
@@ -328,15 +334,16 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
             gpus=len(self.now.gpus),
             messages=len(self._messages(width, 1000)),
             summary=len(head.result_rows(self.now, width)) if self.now.summary else 0,
-            head=HEAD + len(head.verdict_rows(self.now, width, self.glyphs)),
+            head=len(self._head(width, MOST_ROWS)),
             error=len(self._queue_rows(width)) + len(head.error(self.now, width, self.glyphs, self.app.key("apply"))),
+            reason=phases.is_new(self.now),
         )
         layout = share_out(width, height, needs, self.zoom)
         if self.waiting is not None and not self.now.started:  # it has nothing else to show
             layout = Layout(1, max(0, height - 1), 0, 0, 1, 1, 0, Cards(), 0, 0)
         if layout != self._layout_now:
             self._layout_now = layout
-            for name in ("messages", "summary", "charts", "devices", "host", "log"):
+            for name in ("messages", "details", "summary", "charts", "devices", "host", "log"):
                 part, height = self.query_one(f"#{name}"), getattr(layout, name)
                 part.display = height > 0
                 part.styles.height = height
