@@ -25,7 +25,9 @@ class About:
     unit: str = ""
     gpu_only: bool = False  # no effect without an NVIDIA GPU
     own: Own = "applies"  # the condition on which it applies to a user's own training (own_code.py)
-    part: str = ""  # of its group, which the form folds while no option in it is used
+    part: str = ""  # of its group: options that have an effect only together
+    essential: int = 0  # its place among the options that the form shows first; 0: it is not one of them
+    label: str = ""  # its name there, if the name alone says too little without its group
     not_offered: Mapping[str, str] = field(default_factory=dict)  # words of TensorFlow that gputui refuses, and why
     examples: tuple[str, ...] = ()  # values that the form offers while one types, besides the fixed words
     learning: str = ""  # the effect of a change on what a model learns; empty if it learns the same

@@ -58,6 +58,8 @@ class Options:
 GROUPS: Mapping[str, type[Group]] = get_type_hints(Options)
 OPTIONS: tuple[OptionInfo, ...] = catalogue(GROUPS)
 BY_KEY: Mapping[str, OptionInfo] = {info.key: info for info in OPTIONS}
+# The options that the form shows first, in the order in which a person sets them.
+ESSENTIALS = tuple(sorted((info for info in OPTIONS if info.about.essential), key=lambda info: info.about.essential))
 PRIVATE = frozenset(name for name, group in GROUPS.items() if group.private)
 
 

@@ -9,7 +9,6 @@ from .catalogue import Group, Limits, option
 
 Threads = Literal["auto"] | Annotated[int, Limits(ge=1, le=4096)]
 XLA_FLAG = re.compile(r"--xla_[a-z0-9_]+(=\S*)?")
-THREADS = "threads, NUMA and placement"  # the part of `device` that few change
 GpuName = Annotated[int, Limits(ge=0, le=1023)] | Annotated[str, Limits(pattern=r"^(GPU|MIG)-[0-9A-Za-z/-]+$")]
 GpuChoice = Annotated[str, Limits("free:N, fits:N", pattern=gpu_choice.PATTERN)]
 
@@ -35,6 +34,8 @@ class Device(Group):
         call="CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER=PCI_BUS_ID",
         helps="several people can share a machine; none compares GPU with CPU",
         examples=("free:1", "free:2", "fits:1"),
+        essential=15,
+        label="GPUs",
         other_names="gpu gpus gpu_ids cuda cuda_visible_devices visible_devices device_ids cpu no_gpu accelerator",
         reads=_comma_list,
     )
@@ -46,6 +47,7 @@ class Device(Group):
         helps="other programs can use the rest of the memory, and nvidia-smi shows what is needed",
         hurts="memory can fragment; cannot be combined with memory_limit_mb or logical_devices",
         gpu_only=True,
+        essential=16,
         not_exported="TensorFlow cannot combine growth with device.memory_limit_mb or device.logical_devices",
         other_names="allow_growth set_memory_growth growth",
     )
@@ -67,6 +69,7 @@ class Device(Group):
         hurts="the partitions share one device: nothing gets faster",
         ge=1,
         le=16,
+        essential=17,
         other_names="virtual_devices virtual_gpus logical_gpus",
     )
     allocator: Literal["default", "cuda_malloc_async"] = option(
@@ -86,7 +89,6 @@ class Device(Group):
         "container",
         hurts="more threads than cores wait for each other",
         unit="threads",
-        part=THREADS,
         other_names="inter_op inter_op_parallelism",
     )
     intra_op_threads: Threads = option(
@@ -97,7 +99,6 @@ class Device(Group):
         "container",
         hurts="with too few, operations on the CPU are slower",
         unit="threads",
-        part=THREADS,
         other_names="intra_op intra_op_parallelism omp_num_threads",
     )
     gpu_thread_mode: Literal["global", "gpu_shared", "gpu_private"] = option(
@@ -108,7 +109,6 @@ class Device(Group):
         helps="with gpu_private a busy input pipeline does not delay kernel launches",
         hurts="gpu_private takes gpu_thread_count threads for each GPU from the other work of the host",
         gpu_only=True,
-        part=THREADS,
     )
     gpu_thread_count: Literal["auto"] | Annotated[int, Limits(ge=1, le=64)] = option(
         "auto",
@@ -119,7 +119,6 @@ class Device(Group):
         hurts="more threads than free CPU cores delay each other",
         unit="threads",
         gpu_only=True,
-        part=THREADS,
     )
     numa: Literal["auto", "off"] = option(
         "auto",
@@ -129,7 +128,6 @@ class Device(Group):
         helps="batches are copied to the GPU from memory of its own node",
         hurts="the input pipeline has only the CPUs of one node; set off if it needs more",
         gpu_only=True,
-        part=THREADS,
         not_exported="gputui asks the driver for the GPU's NUMA node; in a script use numactl --cpunodebind=N",
         other_names="numactl affinity cpu_affinity pinning taskset",
     )
@@ -139,7 +137,6 @@ class Device(Group):
         call="tf.debugging.set_log_device_placement",
         helps="shows which operations run on the CPU although there is a GPU",
         hurts="a long log, and slower first steps",
-        part=THREADS,
         other_names="placement",
     )
 
@@ -172,6 +169,8 @@ class Precision(Group):
         call="keras.mixed_precision.set_global_policy",
         helps="mixed_float16 from compute capability 7.0, mixed_bfloat16 from 8.0: tensor cores, half the memory",
         hurts="float16 needs loss scaling, which skips steps that overflow; small models can get slower",
+        essential=10,
+        label="precision",
         other_names="amp mixed mixed_precision fp16 bf16 float16 bfloat16 fp32 half half_precision dtype precision "
         "autocast",
     )
@@ -198,6 +197,7 @@ class Compile(Group):
         call="model.compile(jit_compile=)",
         helps="fuses many small operations into few kernels",
         hurts="the first step takes seconds to minutes, again for each new shape; some models get slower",
+        essential=11,
         other_names="jit jit_compile torch_compile",
     )
     steps_per_execution: int = option(
@@ -209,6 +209,7 @@ class Compile(Group):
         unit="steps",
         ge=1,
         le=10_000,
+        essential=12,
         other_names="spe steps_per_loop steps_per_call",
     )
     xla_flags: Annotated[str, Limits(max_length=2000)] | None = option(
@@ -249,6 +250,8 @@ class Strategy(Group):
             "central_storage": "under Keras 3 it reports wrong metrics and refuses batch normalisation; use mirrored",
             "parameter_server": "Keras 3 cannot fit with it, and it needs a coordinator program; use mirrored",
         },
+        essential=18,
+        label="strategy",
         learning="the global batch grows with the number of replicas",
         other_names="ddp dp distributed distribute data_parallel multi_gpu multigpu distribution",
     )

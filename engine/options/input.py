@@ -37,6 +37,7 @@ class Input(Group):
         unit="samples",
         ge=1,
         le=10_000_000,
+        essential=5,
         own="pipeline",
         learning="the batch size changes what is learnt at the same learning rate",
         other_names="bs batch train_batch_size per_device_train_batch_size",
@@ -70,6 +71,7 @@ class Input(Group):
         helps="from the second epoch on, no sample is read or decoded again",
         hurts="memory: the whole decoded data set stays in host memory",
         min_length=1,
+        essential=13,
         own="cached",
         reads=off_if_false,
     )
@@ -80,6 +82,7 @@ class Input(Group):
         helps="input and training overlap",
         hurts="keeps this many batches in host memory",
         unit="batches",
+        essential=14,
         own="prefetch",
         other_names="prefetch_factor prefetch_size buffer prefetch_buffer",
     )

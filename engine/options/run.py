@@ -37,6 +37,7 @@ class Run(Group):
         call="tf.train.Checkpoint",
         helps="gputui resume continues after a stop, a crash or a reboot",
         hurts="the training waits while a checkpoint is written",
+        essential=9,
         other_names="ckpt checkpoints checkpointing save_freq save_steps modelcheckpoint",
     )
     keep: int = option(

@@ -68,6 +68,7 @@ class Train(Group):
         hurts="more epochs take more time; if the validation loss rises, the model overfits",
         ge=1,
         le=1_000_000,
+        essential=4,
         other_names="num_epochs n_epochs max_epochs ep",
     )
     steps_per_epoch: Steps | None = option(
@@ -129,6 +130,7 @@ class Train(Group):
         hurts="a larger global batch usually needs a higher value",
         gt=0.0,
         le=1000.0,
+        essential=6,
         own="uncompiled",
         learning="the learning rate changes what is learnt",
         other_names="lr rate base_lr",
@@ -154,6 +156,7 @@ class Train(Group):
         helps="a rate that falls towards the end usually reaches a lower loss than a constant one",
         hurts="all but reduce_on_plateau are planned for a number of steps: a longer or shorter training has another "
         "rate at each step",
+        essential=7,
         own="uncompiled",
         learning="the learning rate changes what is learnt",
         other_names="scheduler lr_schedule lr_scheduler decay annealing",
@@ -379,6 +382,7 @@ class Train(Group):
         hurts="the model does not train on these samples, and each evaluation takes time",
         ge=0.0,
         le=0.9,
+        essential=8,
         own="arrays",
         learning="another share of the data is learnt from",
         other_names="val_split val validation_data test_split holdout",

@@ -20,8 +20,6 @@ KERNEL_SIZE = 3
 NO_CONVOLUTIONS = "only cnn, separable_cnn and resnet50 have convolutions"
 Count = Annotated[int, Limits(ge=1, le=1_000_000_000)]
 BYTE_ENCODINGS = ("encoded", "uint8")  # of tfrecord data
-# Parts of `workload` that few trainings use.
-TFRECORD, OWN_CODE = "TFRecord files", "your own code"
 
 
 def _is_plain(value: Any) -> bool:
@@ -60,6 +58,7 @@ class Workload(Group):
         "the model that is trained",
         call="keras.Model",
         helps="mlp shows per-step overhead, resnet50 fills a GPU, transformer reads inputs as tokens",
+        essential=1,
         own="replaced",
         other_names="arch architecture network net backbone",
     )
@@ -79,6 +78,7 @@ class Workload(Group):
         call="tf.data.Dataset",
         helps="digits ships with gputui; synthetic is computed while it is read, and takes no memory",
         hurts="synthetic costs CPU time for each sample, which can hide or cause an input wait",
+        essential=3,
         own="replaced",
         other_names="dataset data_dir train_data data_path",
         reads=_mapping_is_a_source,
@@ -174,7 +174,6 @@ class Workload(Group):
         helps="files with another name, such as image/encoded in those of TensorFlow's ImageNet scripts",
         min_length=1,
         own="replaced",
-        part=TFRECORD,
         not_exported="only tfrecord data takes it",
     )
     tfrecord_label: str = option(
@@ -183,7 +182,6 @@ class Workload(Group):
         helps="files with another name, such as image/class/label in those of TensorFlow's ImageNet scripts",
         min_length=1,
         own="replaced",
-        part=TFRECORD,
         not_exported="only tfrecord data takes it",
     )
     tfrecord_encoding: Literal["encoded", "uint8", "float16", "float32", "float_list", "int64_list"] = option(
@@ -194,7 +192,6 @@ class Workload(Group):
         "writes such files",
         hurts="an encoded image costs CPU time in each epoch, unless input.cache keeps it decoded",
         own="replaced",
-        part=TFRECORD,
         not_exported="only tfrecord data takes it",
     )
     entry: str | None = option(
@@ -203,7 +200,8 @@ class Workload(Group):
         helps="most other options then apply to your Keras program (docs/own-code.md)",
         hurts="replaces model, data and their settings: those of an extended preset are dropped, and next to it "
         "values other than the defaults are refused",
-        part=OWN_CODE,
+        essential=2,
+        label="own code",
         other_names="script program train_file build own",
         checks=ENTRY.fullmatch,
     )
@@ -211,7 +209,6 @@ class Workload(Group):
         {},
         "plain values that your function finds in context.args",
         helps="try a value of your own code from the command line: --set workload.args.units=128",
-        part=OWN_CODE,
         not_exported="workload.entry is not set",
         other_names="hparams hyperparameters params",
         reads=lambda value: {} if value is None else value,
@@ -223,7 +220,6 @@ class Workload(Group):
         "entry, or the current one if the entry was typed",
         helps="a preset in another folder than its code",
         min_length=1,
-        part=OWN_CODE,
         not_exported="workload.entry is not set",
         other_names="cwd chdir workdir working_dir",
     )

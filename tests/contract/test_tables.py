@@ -34,7 +34,7 @@ def form_texts(words: str) -> Iterator[str]:
     yield from (f"! {key}: {message}" for key, message in state.errors.items())
     for key in dict.fromkeys(each.partition("=")[0] for each in given):
         said = state.mark(key) or "=", key, repr(state.preset.options.value(key))
-        yield "  ".join((*said, *["default"] * state.is_default(key), *filter(None, [state.decides(key)])))
+        yield "  ".join((*said, *["default"] * state.is_default(key), *filter(None, [state.no_effect(key)])))
     yield " ".join(line.strip() for line in state.command().split("\\\n"))
 
 

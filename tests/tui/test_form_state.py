@@ -133,14 +133,16 @@ def _written(state: FormState, path: Path) -> Path:
 
 
 def test_options_that_a_users_code_decides_are_named(state: FormState) -> None:
-    assert (state.own("workload.model"), state.decides("workload.model")) == ("", "")
+    assert (state.own("workload.model"), state.no_effect("workload.model")) == ("", "")
     folder = Path(__file__).parents[1] / "support" / "programs"
     state.put({"workload.entry": "entry.text:build", "workload.folder": f" {folder} ", "train.seed": " "})
-    words = {key: (state.own(key), state.decides(key)) for key in INFO}
-    assert words["run.checkpoint"][1] == ""
-    assert {decides for _, decides in words.values()} == {"", "your code", "or your code"}
-    assert all(not decides for own, decides in words.values() if own.startswith("always"))
-    assert all(INFO[key].about.own in ("replaced", "unread") for key, (_, by) in words.items() if by == "your code")
+    reasons = {key: reason for key in INFO if (reason := state.no_effect(key))}
+    assert {INFO[key].about.own for key in reasons} == {"replaced", "unread"}
+    assert set(reasons.values()) == {"your code replaces it", "your code reads its data itself"}
+    assert {key for key in INFO if state.is_hidden(key)} == {*reasons}
+    state.set("input.cast", "device")
+    assert not state.is_hidden("input.cast"), "it was changed"
+    state.set("input.cast", "host")
     given = shlex.split(state.command().replace("\\\n", " "))
     assert f"workload.folder={folder}" in given
     assert "workload.entry=entry.text:build" in given

@@ -176,11 +176,14 @@ class FormState:
         """Say on which condition the option applies to the user's own code; empty without own code."""
         return "" if self.preset.options.workload.entry is None else OWN_CODE_LABELS[INFO[key].about.own]
 
-    def decides(self, key: str) -> str:
-        """Say that the user's own code decides the value, always or if it sets it; empty if the option decides."""
-        if not self.own(key) or self.own(key).startswith("always"):
-            return ""
-        return "your code" if INFO[key].about.own in ("replaced", "unread") else "or your code"
+    def no_effect(self, key: str) -> str:
+        """Return why the option never applies to the user's own code; empty if it may apply."""
+        never, _, reason = self.own(key).partition("never: ")
+        return "" if never else reason.partition(";")[0]
+
+    def is_hidden(self, key: str) -> bool:
+        """Return True if the option does not apply to the user's own code, and nobody has changed it."""
+        return bool(self.no_effect(key)) and self.is_default(key) and not self.is_unsaved(key)
 
     def unsaved(self) -> list[str]:
         """Return the keys of the options whose fields differ from the file."""

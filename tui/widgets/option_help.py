@@ -23,7 +23,6 @@ MARKS = (
     ("!", "not accepted; see the reason below"),
     ("no GPU", "has no effect on this machine, but can be set for another"),
     ("your code", "with workload.entry: your code decides this, not the option"),
-    ("or your code", "applies unless your code decides it; its help says when"),
 )
 ROW_KEYS = (("0-9", "begin a new value"),)
 
@@ -39,7 +38,7 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Finding
             lines += labelled(remark.level, remark.text, STYLES[remark.level], width)
     own = state.own(key)
     if own:
-        lines += labelled("applies", own, "$text-warning" if state.decides(key) else "", width)
+        lines += labelled("applies", own, "$text-warning" if state.no_effect(key) else "", width)
     if locked:
         lines += labelled("no GPU", f"does nothing here: {locked}", "$text-warning", width)
     for name, text in (("helps", about.helps), ("hurts", about.hurts)):
@@ -52,11 +51,11 @@ def help_text(key: str, state: FormState, locked: str, remarks: Sequence[Finding
     return Content("\n").join(lines)
 
 
-def part_text(part: str, keys: Sequence[str], width: int) -> Content:
-    """Return the help of a part of a group that can be folded: its options with the first line of their help, in
-    `width` cells."""
-    head = Content.assemble((part, "bold $text-primary"), ("  enter folds or unfolds", "$foreground-muted"))
-    names = max(len(INFO[key].name) for key in keys) + 2
+def group_text(group: str, keys: Sequence[str], width: int) -> Content:
+    """Return the help of a group that can be folded: its options with the first line of their help, in `width`
+    cells."""
+    head = Content.assemble((group, "bold $text-primary"), ("  enter folds or unfolds", "$foreground-muted"))
+    names = max((len(INFO[key].name) for key in keys), default=0) + 2
     lines = [head]
     for key in keys:
         first, *_ = _lines(INFO[key].about.help, max(16, width - names))

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from ...engine.options import OptionInfo
-from ...engine.units import named
+from ...engine.units import NONE, named
 from ..base import keys
 from ..base.errors import clean
 from ..base.glyphs import glyphs_of
@@ -134,7 +134,7 @@ class OptionRow(Widget, can_focus=True):
         column = self._aside_column
         aside = self._aside() if self.hit is None else self._where(width - max(column, line.cell_length + 2))
         least_gap = 1 if self.is_narrow else 2
-        if self.is_narrow and self.hit is None and line.cell_length + least_gap + len(aside) > width:
+        if self.hit is None and line.cell_length + least_gap + len(aside) > width:
             aside = self._who()  # the help names the default
         room = width - (len(aside) + least_gap if aside else 0)
         if line.cell_length > room:
@@ -153,8 +153,8 @@ class OptionRow(Widget, can_focus=True):
         return Content("\n").join((line.truncate(width, ellipsis=True), error_line.truncate(width, ellipsis=True)))
 
     def _parts(self, unit: bool = True, less: int = 0) -> list[Content | tuple[str, str]]:
-        style = "$foreground-muted" if self.locked or self.state.decides(self.key) == YOURS else ""
-        name = self.info.name if self.hit is None else self.key
+        style = "$foreground-muted" if self.locked or self.state.no_effect(self.key) else ""
+        name = self.info.about.label or self.info.name if self.hit is None else self.key
         return [
             ((">" if self.has_focus else " ") + self.state.mark(self.key).ljust(MARK_WIDTH - 1), "bold $text-warning"),
             (f"{name} ".ljust(self._label_width - less), style or "$foreground"),
@@ -177,7 +177,7 @@ class OptionRow(Widget, can_focus=True):
         if self.kind == "bool":
             return [("[x] on" if text == "true" else "[ ] off", strong)]
         if not text:
-            return [(NOT_GIVEN, "$foreground-muted")]
+            return [(NONE, "$foreground-muted")]
         unit = self.info.about.unit if with_unit and text[:1].isdigit() else ""
         arrows = self.has_focus and bool(self._words())
         shown = f"‹ {text} ›" if arrows else text
@@ -186,15 +186,17 @@ class OptionRow(Widget, can_focus=True):
 
     def _aside(self) -> str:
         who = self._who()
-        if self.locked or who == YOURS or self.key in self.state.errors or self.state.is_default(self.key):
+        if who == YOURS:
+            return self.state.no_effect(self.key)
+        if self.locked or self.key in self.state.errors or self.state.is_default(self.key):
             return who
-        default = to_text(self.info.default) or NOT_GIVEN
+        default = to_text(self.info.default)
         if self.kind == "bool":
             default = "on" if self.info.default else "off"
-        return f"{who}  default {default}" if who else f"default {default}"
+        return f"default {default}" if default else ""
 
     def _who(self) -> str:
-        return "no GPU" if self.locked else self.state.decides(self.key)
+        return YOURS if self.state.no_effect(self.key) else "no GPU" if self.locked else ""
 
     def _words(self) -> tuple[str, ...]:
         return ("false", "true") if self.kind == "bool" else self.info.fixed_values

@@ -1,11 +1,10 @@
-"""All options as rows in their groups: moving between rows, folding, and searching by words. A single row is in
-option_row.py, the actions of the form are in screens/form/screen.py."""
+"""The options as rows: first the essential ones, below them the others in folded groups; moving, folding, and searching
+by words. A single row is in option_row.py, the actions of the form are in screens/form/screen.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, groupby, pairwise
+from itertools import groupby
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -17,7 +16,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ...engine.options import OPTIONS
+from ...engine.options import ESSENTIALS, OPTIONS
 from ..base import keys
 from ..base.errors import clean
 from ..base.glyphs import glyphs_of
@@ -28,38 +27,12 @@ from ..form.option_search import search, suggestion
 from ..upstream.textual_widgets import use_layout
 from .option_row import OptionRow
 
-INDENT = 3  # of the name of a part: the mark of the focus, and whether it is folded
+NAME_WIDTH = 12  # of a group, with its mark and the sign that it is folded
 
 
-class GroupHeading(Widget):
-    """The heading of a group of options: its name, the number of changed options, and its description."""
-
-    DEFAULT_CSS = "GroupHeading { height: 1; margin-top: 1; padding: 0 0 0 1; }"
-
-    def __init__(self, group: str, keys: list[str], state: FormState) -> None:
-        super().__init__(classes="heading", id=f"heading-{group}")
-        self.group, self.keys, self.state = group, keys, state
-        self._drawn = ""
-
-    def show(self) -> None:
-        if _counted(self.keys, self.state) != self._drawn:
-            self.refresh()
-
-    def render(self) -> Content:
-        self._drawn = counted = _counted(self.keys, self.state)
-        name = f"{self.group}  "
-        room = self.size.width - len(name) - len(counted)
-        line = Content.assemble(
-            (name, "bold $text-primary"),
-            (counted, "bold $text-accent"),
-            (whole_words(about_group(self.group), room, glyphs_of(self.app)), "$foreground-muted"),
-        )
-        return line.truncate(self.size.width, ellipsis=True)
-
-
-class PartHeading(Widget, can_focus=True):
-    """The heading of a part of a group that few users need. The options of the part are shown only while it is
-    unfolded."""
+class GroupHeading(Widget, can_focus=True):
+    """The heading of a group of options: how many of them are changed, and how many there are. They are shown only
+    while the group is unfolded."""
 
     BINDINGS = [
         bind("open", "fold", "Fold or unfold", meaning="fold or unfold"),
@@ -67,58 +40,54 @@ class PartHeading(Widget, can_focus=True):
         bind("next_choice", "fold(False)", "Unfold", show=False, meaning="unfold"),
         bind("previous_choice", "fold(True)", "Fold", show=False, meaning="fold"),
     ]
-    DEFAULT_CSS = "PartHeading { height: 1; }"
+    DEFAULT_CSS = "GroupHeading { height: 1; }"
 
     @dataclass
     class Folded(Message):
-        """The part of this heading was folded or unfolded."""
+        """The group of this heading was folded or unfolded."""
 
-        heading: PartHeading
+        heading: GroupHeading
 
-    def __init__(self, part: str, keys: list[str], state: FormState) -> None:
-        super().__init__(id=f"part-{keys[0].replace('.', '-')}")
-        self.part, self.keys, self.state = part, keys, state
-        self.was_used = self.used
-        self.folded = not self.was_used
-        self._drawn: tuple[str, bool] = "", self.folded
+    def __init__(self, group: str, keys: list[str], state: FormState) -> None:
+        super().__init__(id=f"heading-{group}")
+        self.group, self.keys, self.state = group, keys, state
+        self.folded = True
+        self._drawn: tuple[str, str, bool] | None = None
 
-    def unfold_if_newly_used(self) -> bool:
-        """Unfold the part when its first option was changed. If the user folds it later, it stays folded."""
-        newly = self.used and not self.was_used
-        self.was_used = self.used
-        self.folded = self.folded and not newly
-        return newly
+    @property
+    def applicable(self) -> list[str]:
+        """The keys of the options that the group shows if it is unfolded."""
+        return [key for key in self.keys if not self.state.is_hidden(key)]
+
+    @property
+    def _shown(self) -> tuple[str, str, bool]:
+        """The mark, the numbers of options, and whether the group is folded."""
+        keys = self.applicable
+        changed = sum(not self.state.is_default(key) for key in keys)
+        marks = {self.state.mark(key) for key in keys}
+        mark = next((mark for mark in "!+" if mark in marks), " ")
+        return mark, f"{changed} of {len(keys)} changed" if changed else f"{len(keys)}", self.folded
 
     def show(self) -> None:
-        """Draw the heading again if the number of changed options differs, or if the part was folded or unfolded."""
-        if (_counted(self.keys, self.state), self.folded) != self._drawn:
+        """Draw the heading again if it has changed."""
+        if self._shown != self._drawn:
             self.refresh()
-
-    @property
-    def group(self) -> str:
-        return self.keys[0].partition(".")[0]
-
-    @property
-    def used(self) -> bool:
-        return any(not self.state.is_default(key) or self.state.is_unsaved(key) for key in self.keys)
 
     def render(self) -> Content:
         glyphs = glyphs_of(self.app)
-        names = ", ".join(key.partition(".")[2] for key in self.keys)
-        self._drawn = counted, _ = _counted(self.keys, self.state), self.folded
-        part = whole_words(self.part, self.size.width - len(counted.rstrip()) - INDENT - 2, glyphs)
-        room = self.size.width - INDENT - len(part) - 2 - len(counted)
+        self._drawn = mark, counted, _ = self._shown
+        sign = glyphs.folded if self.folded else glyphs.unfolded
+        room = self.size.width - NAME_WIDTH - len(sign) - len(counted) - 4
         line = Content.assemble(
-            (">" if self.has_focus else " ", "bold $text-warning"),
-            (f" {glyphs.folded if self.folded else glyphs.unfolded} ", "$text-primary"),
-            (f"{part}  ", "$text-primary"),
-            (counted, "bold $text-accent"),
-            (whole_words(names, room, glyphs) if self.folded else "", "$foreground-muted"),
+            (f"{'>' if self.has_focus else ' '}{mark}", "bold $text-warning"),
+            (f"{sign} {self.group:{NAME_WIDTH - 1}}", "$text-primary"),
+            (f"{counted}  ", "bold $text-accent" if "changed" in counted else "$foreground-muted"),
+            (whole_words(about_group(self.group), room, glyphs), "$foreground-muted"),
         )
         return line.truncate(self.size.width, ellipsis=True)
 
     def action_fold(self, folded: bool | None = None) -> None:
-        """Fold or unfold the part; with None, turn it."""
+        """Fold or unfold the group; with None, turn it."""
         if folded != self.folded:
             self.folded = not self.folded
             self.refresh()
@@ -133,20 +102,15 @@ class PartHeading(Widget, can_focus=True):
         self.action_fold()
 
 
-def _counted(keys: list[str], state: FormState) -> str:
-    count = sum(not state.is_default(key) for key in keys)
-    return f"{count} changed  " if count else ""
-
-
-COLUMN_WIDTH = 56  # two columns from twice this width on
-NARROW_COLUMN_WIDTH = 38  # of three columns, and of groups with short values if the other groups take the whole width
-SHORT_GROUPS = ("precision", "compile", "input", "strategy", "device")  # of the GPU and the speed
-Stop = OptionRow | PartHeading  # the widgets that can have the focus
+COLUMN_WIDTH = 38  # two columns from twice this width on
+COLUMNS = (("training", "what is trained, and how"), ("speed", "how it uses the devices"))
+SPEED_GROUPS = ("precision", "compile", "input", "strategy", "device")  # the groups of the column `speed`
+Stop = OptionRow | GroupHeading  # the widgets that can have the focus
 
 
 class OptionsView(Widget):
-    """Shows all options below their headings, in two columns if there is room, and during a search only the hits, the
-    best first."""
+    """Shows the essential options, and below them the groups of the others, in two columns if there is room; during a
+    search only the hits, the best first."""
 
     BINDINGS = keys.moves("step(1)", "step(-1)", "edge(0)", "edge(-1)", "section(1)", "section(-1)")
 
@@ -158,60 +122,47 @@ class OptionsView(Widget):
         super().__init__(id="options")
         use_layout(self, ColumnLayout())
         self.state = state
-        self.last_key = OPTIONS[0].key
-        self.rows = {info.key: OptionRow(info.key, state) for info in OPTIONS}
-        self.parts = [
-            PartHeading(part, [info.key for info in infos], state)
-            for (_, part), infos in groupby(OPTIONS, key=lambda info: (info.group, info.about.part))
-            if part
-        ]
-        self.headings = {
-            group: GroupHeading(group, [info.key for info in infos], state)
-            for group, infos in groupby(OPTIONS, key=lambda info: info.group)
-        }
+        self.rows = {info.key: OptionRow(info.key, state) for info in (*ESSENTIALS, *OPTIONS)}
+        self.headings: dict[str, GroupHeading] = {}
+        for group, infos in groupby(OPTIONS, key=lambda info: info.group):
+            self.headings[group] = GroupHeading(group, [i.key for i in infos if not i.about.essential], state)
+        self.columns: list[list[Widget]] = []
+        half = len(ESSENTIALS) // 2
+        for number, (title, about) in enumerate(COLUMNS):
+            head = Content.assemble((f" {title}  ", "bold $text-primary"), (about, "$foreground-muted"))
+            column: list[Widget] = [Static(head, classes="heading")]
+            column += [self.rows[info.key] for info in ESSENTIALS[number * half :][:half]]
+            headings = [each for each in self.headings.values() if (each.group in SPEED_GROUPS) == bool(number)]
+            headings[0].add_class("-first")
+            for heading in headings:
+                column += [heading, *(self.rows[key] for key in heading.keys)]
+            self.columns.append(column)
+        self._in_order = [line for column in self.columns for line in column]
+        self.last_key = ESSENTIALS[0].key
         self.last: Stop = self.rows[self.last_key]
         self._laid_out = Size()
         self._hits: list[str] | None = None  # the keys that a search has found
-        self._in_order = list(self._lines())
-        self.room = 0  # rows on the screen: if two columns need more, there are three
-        self._two, self._three = (_in_columns(self._in_order, count) for count in (2, 3))
-        self._rows_of_two = max(map(_height, self._two))
-        short = [line for line in self._in_order if getattr(line, "group", "") in SHORT_GROUPS]
-        self._short, self._short_two = set(short), _in_columns(short, 2)
-
-    def _lines(self) -> Iterator[Widget]:
-        opening = {part.keys[0]: part for part in self.parts}
-        for heading in self.headings.values():
-            yield heading
-            for key in heading.keys:
-                if key in opening:
-                    yield opening[key]
-                yield self.rows[key]
+        self._hidden: set[str] = set()  # the keys that do not apply to the user's own code
 
     def compose(self) -> ComposeResult:
         yield from self._in_order
         yield Static(id="no-match", markup=False)
         self._arrange()
 
-    def bands_of(self, children: list[Widget], size: Size) -> list[list[list[Widget]]]:
-        """Return the visible children in bands below each other, each a list of columns: hits of a search in one,
-        groups in two or, if these are too high, three; in a narrow form only short groups stand side by side."""
+    def columns_of(self, children: list[Widget], size: Size) -> list[list[Widget]]:
+        """Return the visible children in columns: hits of a search in one."""
         # A new size scrolls the focused option into view: remarks may have hidden it, and Textual (8.2) sends no
         # Resize if they are laid out during a scroll.
         if size != self._laid_out:
             self._laid_out = size
             self.call_after_refresh(self._show_last)
-        width = size.width
         if self._hits is not None:
             ranks = {key: rank for rank, key in enumerate(self._hits)}
-            return [[sorted(children, key=lambda child: ranks.get(getattr(child, "key", ""), -1))]]
-        if width < 2 * NARROW_COLUMN_WIDTH:
-            return [[children]]
-        low = width >= 3 * NARROW_COLUMN_WIDTH and self._rows_of_two > self.room
-        wide = width >= 2 * COLUMN_WIDTH
-        columns, visible = (self._three if low else self._two) if wide else self._short_two, set(children)
-        seen = [[line for line in column if line in visible] for column in columns]
-        return [seen] if wide else [seen, [[child for child in children if child not in self._short]]]
+            return [sorted(children, key=lambda child: ranks.get(getattr(child, "key", ""), -1))]
+        if size.width < 2 * COLUMN_WIDTH:
+            return [children]
+        visible = set(children)
+        return [[line for line in column if line in visible] for column in self.columns]
 
     @property
     def current(self) -> Stop:
@@ -234,22 +185,18 @@ class OptionsView(Widget):
             row.show()
         for heading in self.headings.values():
             heading.state = state
-        for part in self.parts:
-            part.state = state
-            part.was_used = part.used
-            part.folded = not part.was_used
         self._arrange()
         self.show_counts()
 
     def show_counts(self) -> None:
-        """Draw the headings with their numbers of changed options again. Each part is unfolded in which the first
-        option was changed."""
-        for part in self.parts:
-            if part.unfold_if_newly_used():
-                self._arrange()
-            part.show()
+        """Draw the headings with their numbers of changed options again, and show the options that apply by now."""
+        if self._hidden != self._inapplicable():
+            self._arrange()
         for heading in self.headings.values():
             heading.show()
+
+    def _inapplicable(self) -> set[str]:
+        return {key for key in self.rows if self.state.is_hidden(key)}
 
     def grey(self, reason: str) -> None:
         """Grey out the options that need a GPU, with the reason why there is none; an empty one makes them usable
@@ -283,25 +230,27 @@ class OptionsView(Widget):
         self.post_message(self.Moved())  # another row may be the first that is seen
 
     def reveal(self, key: str) -> None:
-        """Unfold the part that contains the option `key`."""
-        for part in self.parts:
-            if part.folded and key in part.keys:
-                part.action_fold(False)
+        """Unfold the group that contains the option `key`."""
+        for heading in self.headings.values():
+            if heading.folded and key in heading.keys:
+                heading.action_fold(False)
                 self._arrange()
 
-    @on(PartHeading.Folded)
-    def _folded(self, event: PartHeading.Folded) -> None:
+    @on(GroupHeading.Folded)
+    def _folded(self, event: GroupHeading.Folded) -> None:
         event.stop()
         self._arrange()
         self.call_after_refresh(self._show_last)
 
     def _arrange(self) -> None:
         """Show the rows and headings that are neither folded nor hidden by a search."""
-        folded = {key for part in self.parts if part.folded for key in part.keys}
+        self._hidden = self._inapplicable()
+        hidden = self._hidden.union(*(heading.keys for heading in self.headings.values() if heading.folded))
         for key, row in self.rows.items():
-            row.display = key in self._hits if self._hits is not None else key not in folded
-        for heading in (*self.headings.values(), *self.parts):
-            heading.display = self._hits is None
+            row.display = key in self._hits if self._hits is not None else key not in hidden
+        for line in self._in_order:
+            if not isinstance(line, OptionRow):
+                line.display = self._hits is None
         for nothing in self.query("#no-match"):
             nothing.display = self._hits == []
         self.refresh(layout=True)
@@ -334,7 +283,7 @@ class OptionsView(Widget):
         # At once: Textual computes a deferred scroll from the position at the request, so that two would end wrong.
         if self._hits is None:
             above = self._in_order[: self._in_order.index(stop)]
-            while above and isinstance(above[-1], GroupHeading | PartHeading):
+            while above and not isinstance(above[-1], OptionRow):
                 self.scroll_to_widget(above.pop(), animate=False, immediate=True)
         self.scroll_to_widget(stop, animate=False, immediate=True)
 
@@ -357,33 +306,27 @@ class OptionsView(Widget):
             shown[max(0, min(len(shown) - 1, at))].focus()
 
     def action_section(self, by: int) -> None:
-        firsts = [next(stops) for _, stops in groupby(self.shown, key=lambda stop: stop.group)]
-        groups = [stop.group for stop in firsts]
+        firsts = [next(stops) for _, stops in groupby(self.shown, key=self._section)]
+        sections = [self._section(stop) for stop in firsts]
         if firsts:
-            group = self.last.group
-            at = groups.index(group) + by if group in groups else 0
+            section = self._section(self.last)
+            at = sections.index(section) + by if section in sections else 0
             firsts[max(0, min(len(firsts) - 1, at))].focus()
+
+    def _section(self, stop: Stop) -> str | tuple[bool, bool]:
+        """Return the group of an option or a heading; the essential options of a column are a section, and so are its
+        folded groups."""
+        essential = isinstance(stop, OptionRow) and bool(stop.info.about.essential)
+        folded = isinstance(stop, GroupHeading) and stop.folded
+        return (stop in self.columns[1], essential) if essential or folded else stop.group
 
     def action_edge(self, at: int) -> None:
         if self.shown:
             self.shown[at].focus()
 
 
-def _in_columns(lines: list[Widget], count: int) -> list[list[Widget]]:
-    starts = [at for at, line in enumerate(lines) if isinstance(line, GroupHeading)]
-    splits = ([0, *cut, len(lines)] for cut in combinations(starts[1:], count - 1))
-    columns = ([lines[begin:end] for begin, end in pairwise(split)] for split in splits)
-    return min(columns, key=lambda parts: max(map(_height, parts)))
-
-
-def _height(lines: list[Widget]) -> int:
-    rows = [line for line in lines if not (isinstance(line, OptionRow) and line.info.about.part)]
-    return len(rows) + sum(isinstance(line, GroupHeading) for line in rows)  # with the empty row above them
-
-
 class ColumnLayout(Layout):
-    """A layout in columns of equal width. A band begins below the longest column of the band above it. The order of the
-    children does not matter."""
+    """A layout in columns of equal width. The order of the children does not matter."""
 
     name = "columns"
 
@@ -392,13 +335,10 @@ class ColumnLayout(Layout):
 
     def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
         assert isinstance(parent, OptionsView)
+        columns = parent.columns_of(children, size)
+        width = size.width // len(columns)
         placements: list[WidgetPlacement] = []
-        top = 0
-        for columns in parent.bands_of(children, size):
-            width, below = size.width // max(1, len(columns)), top
-            for number, column in enumerate(columns):
-                placed = list(self._vertical.arrange(parent, column, Size(width, size.height), greedy))
-                placements += WidgetPlacement.translate(placed, Offset(number * width, top))
-                below = max([below, *(top + placement.region.bottom + placement.margin.bottom for placement in placed)])
-            top = below
+        for number, column in enumerate(columns):
+            placed = self._vertical.arrange(parent, column, Size(width, size.height), greedy)
+            placements += WidgetPlacement.translate(list(placed), Offset(number * width, 0))
         return placements

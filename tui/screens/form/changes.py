@@ -15,14 +15,13 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static, TextArea
 
-from ....engine.units import counted
+from ....engine.units import NONE, counted
 from ...base import keys
 from ...base.errors import clean
 from ...base.themes import colour
 from ...drawing.rows import Row, fitting
 from ...form.form_state import INFO, FormState, to_text
 from ...widgets.key_footer import KeyFooter
-from ...widgets.option_row import NOT_GIVEN
 from ...widgets.table import Table
 from ..base import Header
 from ..table import TableColumn, TableScreen
@@ -100,7 +99,7 @@ class ChangesScreen(TableScreen[str]):
         heads, state, texts = ("now", "in the file", "default"), self.form.state, dict[str, list[str]]()
         for key in self._listed:
             of_key = (state.texts[key], state.text_of_file(key), to_text(INFO[key].default))
-            texts[key] = [clean(text.strip()) or NOT_GIVEN for text in of_key]
+            texts[key] = [clean(text.strip()) or NONE for text in of_key]
         longest = [max(map(cell_len, column)) for column in zip(heads, *texts.values(), strict=True)]
         room, widths = self.size.width - MARK - OPTION - 2 * 5 - 1, [LEAST] * len(heads)
         for left, at in zip((3, 2, 1), sorted(range(3), key=lambda at: longest[at]), strict=True):

@@ -27,7 +27,7 @@ from ...form.form_state import Act, FormState, History, Moment, to_text
 from ...widgets.key_footer import KeyFooter, clickable, hints_text
 from ...widgets.option_help import MARKS, ROW_KEYS
 from ...widgets.option_row import OptionRow, ValueInput
-from ...widgets.options_view import OptionsView, PartHeading, Stop
+from ...widgets.options_view import GroupHeading, OptionsView, Stop
 from ...widgets.start_bar import Findings, StartBar
 from .. import catalogue
 from ..base import AppScreen, Header
@@ -52,7 +52,6 @@ PURPOSE = (
 )  # fmt: skip
 HIGH = 30  # from this height on: full remarks
 NAMES_KEYS = 80  # columns from which on the header names the keys of the places, and the description is cut for them
-ROWS_AROUND, HELP_ROWS = 3, 7  # rows around the options, and of the help below them
 CHECK_SECONDS = 0.15  # between a change and its check
 LOW = 20  # below this height the help leaves more rows to the options
 
@@ -159,8 +158,7 @@ class FormScreen(AppScreen):
         self._resumed = True  # the first time is when the application starts
 
     def set_focus(self, widget: Widget | None, scroll_visible: bool = True, from_app_focus: bool = False) -> None:
-        """Focus a widget. To an option or the heading of a part, the list of options scrolls itself after the
-        layout."""
+        """Focus a widget. To an option or a heading, the list of options scrolls itself after the layout."""
         super().set_focus(widget, scroll_visible and not isinstance(widget, Stop), from_app_focus)
 
     def _built(self) -> None:
@@ -191,7 +189,6 @@ class FormScreen(AppScreen):
         self.set_class(height < LOW, "-low")
         self.set_class(height < TINY, "-tiny")
         self.side.fit(self.app.size)
-        self.options.room = height - (ROWS_AROUND if width >= WIDE else ROWS_AROUND + HELP_ROWS)
 
     def introduce(self) -> None:
         """Show the first steps, for users without runs, as there is room."""
@@ -264,7 +261,7 @@ class FormScreen(AppScreen):
     def _show_help(self) -> None:
         self.side.show(self.options.current, self.remarks)
 
-    @on(PartHeading.Folded)
+    @on(GroupHeading.Folded)
     @on(OptionsView.Moved)
     def _moved(self) -> None:
         self._show_help()
@@ -280,7 +277,7 @@ class FormScreen(AppScreen):
 
     def _end_search(self) -> None:
         self._clear_search()
-        if isinstance(self.options.last, OptionRow):  # perhaps a hit of a part that is folded
+        if isinstance(self.options.last, OptionRow):  # perhaps a hit of a group that is folded
             self.options.reveal(self.options.last_key)
         self.options.focus_last()
 

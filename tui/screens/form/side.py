@@ -19,7 +19,7 @@ from ...base.errors import clean
 from ...drawing.rows import Row
 from ...form.form_state import FormState
 from ...upstream.thread_imports import in_background
-from ...widgets.option_help import help_text, part_text
+from ...widgets.option_help import group_text, help_text
 from ...widgets.option_row import OptionRow
 from ...widgets.options_view import Stop
 from ...widgets.row_widgets import Panel
@@ -39,7 +39,7 @@ TINY = 14  # below this height of the terminal the help has one row
 
 
 class FormSide(Vertical):
-    """Shows the option or part under the cursor: `show`. `load` gives it another preset."""
+    """Shows the option or group under the cursor: `show`. `load` gives it another preset."""
 
     app: BaseApp
 
@@ -122,12 +122,12 @@ class FormSide(Vertical):
     # ---- showing ----------------------------------------------------------------------------------
 
     def show(self, stop: Stop, remarks: list[Finding]) -> None:
-        """Show the help of an option, with the remarks about it, or of a part of a group."""
+        """Show the help of an option, with the remarks about it, or of a group."""
         self._stop = stop
         scroll = self.query_one("#help-scroll")
         width = (scroll.size.width or self.app.size.width - 2) - 1  # one for a scrollbar
         if not isinstance(stop, OptionRow):
-            text = part_text(stop.part, stop.keys, width)
+            text = group_text(stop.group, stop.applicable, width)
         elif self.app.size.height < TINY:
             text = Content.assemble((stop.key, "bold $text-primary"), f"  {stop.info.about.help}")
         else:
