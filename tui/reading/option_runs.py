@@ -20,7 +20,7 @@ from .queue_places import Kept
 from .run_list import Entry, changed, entry_of
 
 SEARCHED = 300  # newest runs, among which the runs of the preset are searched
-MOST_RUNS, MOST_GAINS = 5, 3
+MOST_RUNS, MOST_GAINS, LAST_RUNS = 5, 3, 3
 _MEASURED = ("kept", "faster", "slower", "rejected", "no difference")  # the decisions with a gain
 _GROUPS = ("precision", "compile", "input", "strategy", "device", "workload", "train")  # which change speed or losses
 
@@ -85,10 +85,12 @@ class ExperienceReader:
         self._presets, self._runs = Kept[str](), Kept[EndedRun | None]()
         self._proofs = ProofList()
 
-    def read(self, preset: str) -> Experience:
-        """Return what the runs and proofs of this home say about the options of the preset of this name."""
-        ended = (self._read(run, preset) for run in islice(runs.all_runs(), SEARCHED))
-        return Experience(preset, tuple(run for run in ended if run is not None), tuple(self._gains()))
+    def read(self, preset: str, most: int | None = None) -> Experience:
+        """Return what the runs and proofs of this home say about the options of the preset of this name; with `most`
+        only so many of its newest runs, and no gains."""
+        read = (self._read(run, preset) for run in islice(runs.all_runs(), SEARCHED))
+        ended = tuple(islice((run for run in read if run is not None), most))
+        return Experience(preset, ended, tuple(self._gains()) if most is None else ())
 
     def _read(self, run: Run, preset: str) -> EndedRun | None:
         """Return the run; None if it has another preset, has not ended, or was damaged."""

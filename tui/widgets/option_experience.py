@@ -10,7 +10,7 @@ from ...engine import figures, units
 from ...engine.trials import proof_sentences
 from ..base.errors import clean
 from ..form.form_state import INFO, FormState
-from ..reading.option_runs import EndedRun, Experience, Gain
+from ..reading.option_runs import LAST_RUNS, EndedRun, Experience, Gain
 from ..reading.run_list import when_text
 from .option_help import labelled
 
@@ -38,6 +38,25 @@ def experience_text(experience: Experience, key: str, state: FormState, width: i
         proved = gain.comparison.decision in ("kept", "faster")
         lines += labelled("proved" if proved else "measured", _sentence(gain, proved), "", width)
     return Content("\n").join(lines)
+
+
+def last_runs(experience: Experience, width: int) -> Content:
+    """Return the speed and the validation of the last runs of the preset, as many as a line of `width` cells has."""
+    if not experience.runs:
+        return Content.styled(f"no run of {clean(experience.preset)} has ended here yet", MUTED)
+    line = Content.styled("last runs, samples/s", MUTED)
+    for run in experience.runs[:LAST_RUNS]:
+        listed, (metric, value) = run.listed, run.listed.validation
+        speed = listed.figures.get("samples_per_second")
+        words = [listed.state_word] if listed.state != "ok" else []
+        words += [units.count(speed)] if speed is not None else []
+        words += [f"{clean(metric)} {units.amount(value)}"] if value is not None else []
+        name = f"   {listed.name}  " if listed.number else "   "
+        piece = Content.assemble((name, "bold"), "  ".join(words), (" !" if listed.learning else "", "$text-warning"))
+        if line.cell_length + piece.cell_length > width:
+            break
+        line += piece
+    return line
 
 
 def _table(ended: list[EndedRun], key: str, state: FormState, width: int) -> list[Content]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from textual import events, on, work
 from textual.app import ComposeResult, SystemCommand
-from textual.containers import Container
+from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.timer import Timer
 from textual.widget import Widget
@@ -113,7 +113,8 @@ class FormScreen(AppScreen):
         super().__init__()
         self.state = state
         self.machine: Machine | None = None
-        self.options, self.side = OptionsView(state), FormSide(state)
+        self.last_runs = Static(id="last-runs", markup=False)
+        self.options, self.side = OptionsView(state), FormSide(state, self.last_runs)
         self._waits, self._builds = waits, False
         self._findings: tuple[Finding, ...] = ()
         self._own_batch: int | None = None  # of the user's code, if it does not follow input.batch_size
@@ -134,7 +135,9 @@ class FormScreen(AppScreen):
         yield Static(id="purpose", markup=False)
         yield Input(id="search", placeholder="search options: name, help or TensorFlow call", compact=True)
         with Container(id="body"):
-            yield self.options
+            with Vertical(id="left"):
+                yield self.options
+                yield self.last_runs
             yield self.side
         yield Findings()
         yield StartBar()
@@ -186,6 +189,7 @@ class FormScreen(AppScreen):
         width, height = self.app.size
         self.set_class(width >= WIDE, "-wide")
         self.set_class(height >= HIGH, "-high")
+        self.last_runs.display = height >= HIGH
         self.set_class(height < LOW, "-low")
         self.set_class(height < TINY, "-tiny")
         self.side.fit(self.app.size)

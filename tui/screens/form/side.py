@@ -43,8 +43,10 @@ class FormSide(Vertical):
 
     app: BaseApp
 
-    def __init__(self, state: FormState) -> None:
+    def __init__(self, state: FormState, last_runs: Static) -> None:
+        """`last_runs` is the line that shows the last runs of the preset, if the terminal is high enough."""
         super().__init__(id="side")
+        self._last_runs = last_runs
         self.state = state
         self._stop: Stop | None = None
         self._experience: Experience | None = None
@@ -67,7 +69,9 @@ class FormSide(Vertical):
         """Set width and parts for the terminal, before `compose` too. The file's widget is made when first shown."""
         wide = terminal.width >= WIDE
         self.styles.width = max(LEAST_WIDTH, terminal.width - OPTIONS_WIDTH) if wide else "1fr"
-        self.set_class(terminal.width >= BROAD and terminal.height >= TINY, "-broad")
+        if (broad := terminal.width >= BROAD and terminal.height >= TINY) != self.has_class("-broad"):
+            self._experience = None  # a broad side shows more of it
+        self.set_class(broad, "-broad")
         self.set_class(wide and terminal.height >= FILE_ROWS and self.app.settings.form.file_view, "-file")
         if self.is_attached and self.has_class("-file") and not self.query("#file"):
             self.mount(self._file_panel())
@@ -84,21 +88,21 @@ class FormSide(Vertical):
         self.read_file()
 
     def read_runs(self) -> None:
-        """Read the runs of the preset and all proofs in a thread, if they are shown."""
-        preset = self.state.name
+        """Read the runs of the preset in a thread, and all proofs, if they are shown."""
+        preset, broad = self.state.name, self.has_class("-broad")
 
         def read() -> Experience:
-            from ...reading.option_runs import ExperienceReader
+            from ...reading.option_runs import LAST_RUNS, ExperienceReader
 
             self._reader = self._reader or ExperienceReader()
-            return self._reader.read(preset)
+            return self._reader.read(preset, None if broad else LAST_RUNS)
 
         def take(experience: Experience) -> None:
             if preset == self.state.name:
                 self._experience = experience
                 self._show_experience()
 
-        if self.has_class("-broad"):
+        if broad or self._last_runs.display:
             in_background(self, read, take)
 
     def read_file(self) -> None:
@@ -141,14 +145,15 @@ class FormSide(Vertical):
         return self._stop.key if isinstance(self._stop, OptionRow) else ""
 
     def _show_experience(self) -> None:
-        if not self.has_class("-broad"):
-            return
         panel = self.query_one("#experience", Static)
-        text = Content()
-        if self._experience is not None and self._key:
-            from ...widgets.option_experience import experience_text
+        line, text = Content(), Content()
+        if self._experience is not None:
+            from ...widgets.option_experience import experience_text, last_runs
 
-            text = experience_text(self._experience, self._key, self.state, panel.content_size.width or LEAST_WIDTH)
+            line = last_runs(self._experience, self._last_runs.content_size.width)
+            width = panel.content_size.width or LEAST_WIDTH
+            text = experience_text(self._experience, self._key, self.state, width) if self._key else text
+        self._last_runs.update(line)
         panel.update(text)
 
     def _show_file(self) -> None:
