@@ -273,8 +273,8 @@ AXES = {"auto": slice(None), "step": slice(2), "epoch": slice(-2, None), "sample
 # Charts as pictures: the place of the chart, width, height, glyphs, and the settings.
 PICTURES: tuple[tuple[int, int, int, Any, Told], ...] = (
     (1, 60, 12, RICH, {}), (1, 60, 9, RICH, {"fill": False, "smoothing": 0.9}), (1, 60, 8, PLAIN, {"x_axis": "epoch"}),
-    (1, 50, 8, RICH, {"x_axis": "step", "logarithmic": True}), (2, 40, 6, RICH, {"x_axis": "samples"}),
-    (3, 40, 4, RICH, {}), (0, 40, 14, PLAIN, {}), (0, 40, 6, RICH, {"logarithmic": True, "smoothing": 0.6}),
+    (1, 50, 8, RICH, {"x_axis": "step", "logarithmic": "on"}), (2, 40, 6, RICH, {"x_axis": "samples"}),
+    (3, 40, 4, RICH, {}), (0, 40, 14, PLAIN, {}), (0, 40, 6, RICH, {"logarithmic": "on", "smoothing": 0.6}),
     (5, 50, 7, RICH, {}),
 )  # fmt: skip
 

@@ -67,18 +67,18 @@ async def test_a_chart_alone_has_a_cursor_axes_zoom_and_smoothing_and_follows_th
         assert "zoomed 4.00 times" in await wait_for(pilot, "zoomed")
         assert big(pilot).view.cursor == before
         await pilot.press("0", "a", "L", "i")
-        await wait_for(pilot, lambda: row_of(pilot, "loss log EMA 0.6"))
+        await wait_for(pilot, lambda: row_of(pilot, "loss (log) EMA 0.6"))
         await pilot.press("left")
         told = await wait_for(pilot, "epoch 2.93")
         assert "(smoothed " in told
         await pilot.press("home")
         await wait_for(pilot, "train 2.09 (smoothed 2.09)")  # the first point has nothing before it
         settings = app.settings
-        assert (settings.charts.x_axis, settings.charts.logarithmic, settings.charts.smoothing) == ("epoch", True, 0.6)
+        assert (settings.charts.x_axis, settings.charts.logarithmic, settings.charts.smoothing) == ("epoch", "on", 0.6)
         settings.flush()
         assert "x_axis: epoch" in settings.path.read_text()
         append(run, t=recorded.BEGAN + 101, type="progress", step=9000, steps=9000, epoch=30, loss=0.5, window_loss=0.5)
-        await wait_for(pilot, lambda: "train   0.5" in row_of(pilot, "loss log"))
+        await wait_for(pilot, lambda: "train   0.5" in row_of(pilot, "loss (log)"))
         await pilot.click(BigChart, offset=(20, 5))
         await wait_for(pilot, lambda: big(pilot).view.cursor is not None and big(pilot).view.cursor < 10)  # type: ignore[operator]
         await pilot.press("end", "plus")
@@ -87,7 +87,7 @@ async def test_a_chart_alone_has_a_cursor_axes_zoom_and_smoothing_and_follows_th
         await pilot.press("0", "escape")
         assert "GPU 0" in await wait_for(pilot, "EMA 0.6")
         await pilot.click(next(chart for chart in app.screen.query(Chart) if chart.plot.key == "loss"))
-        await wait_for(pilot, lambda: isinstance(app.screen, ChartScreen) and row_of(pilot, "loss log"))
+        await wait_for(pilot, lambda: isinstance(app.screen, ChartScreen) and row_of(pilot, "loss (log)"))
         await pilot.press("x")
         await wait_for(pilot, "Stop it?")
         await pilot.press("enter")  # Keep running

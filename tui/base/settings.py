@@ -19,6 +19,7 @@ from ...engine.frozen import dataclass
 from ...engine.notify import targets
 from ...engine.options.run import BEGINNINGS
 
+LOGARITHMIC = ("auto", "on", "off")
 X_AXES = ("auto", "step", "epoch", "time", "samples")
 
 
@@ -61,7 +62,11 @@ class Charts:
         "what the horizontal axis shows; auto: time in the live view; elsewhere steps for loss and metrics, else time",
         choices=X_AXES,
     )
-    logarithmic: bool = setting(False, "whether charts have a logarithmic vertical axis, except those of shares")
+    logarithmic: str = setting(
+        "auto",
+        "whether charts, except those of shares, have a logarithmic vertical axis; auto: a loss that spans two decades",
+        choices=LOGARITHMIC,
+    )
     smoothing: float = setting(
         0.0, "the weight of earlier values in a smoothed line; 0 smooths nothing", limits=(0.0, 0.99)
     )
@@ -263,6 +268,8 @@ def _as_declared(setting_field: Field[Any], value: Any) -> Any:
         return tuple(value)
     if isinstance(default, dict) and isinstance(value, dict):
         return {str(name): str(item) if isinstance(item, int) else item for name, item in value.items()}
+    if setting_field.metadata["choices"] == LOGARITHMIC and isinstance(value, bool):
+        return "on" if value else "off"
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     return value

@@ -80,7 +80,8 @@ def _of_steps(now: Snapshot, name: str) -> Plot:
         curves.append(Curve("val", validation, marked=True))
     epochs = sorted({best.epoch for best in now.best.values()})
     how = (f"best epoch {', '.join(map(str, epochs))}",) if epochs else ()
-    return Plot(figures.metric(name).label, "", tuple(curves), x_unit="step", note=NOTES[mean.steps], how=how)
+    figure, note = figures.metric(name), NOTES[mean.steps]
+    return Plot(figure.label, "", tuple(curves), x_unit="step", note=note, how=how, falls=not figure.more_is_better)
 
 
 # ---- as the settings say --------------------------------------------------------------------------
@@ -188,7 +189,8 @@ class Named:
 @dataclass(frozen=True)
 class _Kind:
     """A kind of chart for compared runs: its title, its unit and a function that returns the line of a run. `key` is
-    the figure's key in a run's result. `bounds` and `axis` are the fields `bounds` and `x_unit` of the plot."""
+    the figure's key in a run's result. `bounds`, `axis` and `falls` are the fields `bounds`, `x_unit` and `falls` of
+    the plot."""
 
     key: str
     title: str
@@ -196,6 +198,7 @@ class _Kind:
     line: Callable[[Snapshot], Line]
     bounds: str = "free"
     axis: str = "step"
+    falls: bool = False
 
 
 def compared_plots(runs: Sequence[Named], drawn: Charts) -> list[Plot]:
@@ -206,7 +209,7 @@ def compared_plots(runs: Sequence[Named], drawn: Charts) -> list[Plot]:
         axis = kind.axis if drawn.x_axis == "auto" or drawn.x_axis not in common else drawn.x_axis
         curves = tuple(_curve(kind, run, axis) for run in shown)
         end = max((max(curve.line.x) for curve in curves if len(curve.line)), default=0.0)
-        plot = Plot(kind.title, kind.unit, curves, kind.bounds, axis, end, final, key=kind.title)
+        plot = Plot(kind.title, kind.unit, curves, kind.bounds, axis, end, final, key=kind.title, falls=kind.falls)
         charts.append(replace(as_drawn(plot, drawn), filled=False))
     return [plot for plot in charts if not plot.empty]
 
@@ -243,7 +246,8 @@ def _kinds(runs: Sequence[Named]) -> list[_Kind]:
 
 def _metric(key: str, name: str) -> _Kind:
     title = f"{'val ' if key != name else ''}{figures.metric(name).label}"
-    return _Kind(figures.metric(key).key, title, "", lambda now: now.line(key))
+    figure = figures.metric(key)
+    return _Kind(figure.key, title, "", lambda now: now.line(key), falls=not figure.more_is_better)
 
 
 def _gpu_busy(now: Snapshot) -> Line:

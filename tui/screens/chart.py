@@ -17,7 +17,7 @@ from ..base.base_app import BaseApp
 from ..base.errors import clean
 from ..base.settings import Charts
 from ..drawing.plot import cursor
-from ..drawing.plot.curves import Plot
+from ..drawing.plot.curves import Plot, spans_decades
 from ..drawing.plot.viewport import CLOSER, Viewport
 from ..drawing.rows import Row, fit, length, spread, whole_words
 from ..upstream.partial_updates import send_changed_cells
@@ -92,6 +92,7 @@ AXIS_BINDINGS: list[BindingType] = [
     keys.bind("zoom_in", "zoom_axis(1)", show=False),
     keys.bind("zoom_out", "zoom_axis(-1)", show=False),
     keys.bind("zoom_all", "all", show=False),
+    keys.bind("logarithmic", show=False),
 ]
 
 
@@ -124,6 +125,17 @@ class AxisKeys(AppScreen):
         self.view.all()
         self.show_view(True)
 
+    def action_logarithmic(self) -> None:
+        """Draw logarithmic axes in place of linear ones, or the reverse, by the setting."""
+        plots = [chart.plot for chart in self.query(PlotArea) if chart.display]
+        logarithmic = not any(plot.logarithmic for plot in plots)
+        if logarithmic and all(plot.bounds == "share" for plot in plots):
+            self.notify("a share is always drawn from 0 to 100 %; the other charts are logarithmic now")
+        by_itself = any(map(spans_decades, plots))
+        choice = "auto" if logarithmic == by_itself else "on" if logarithmic else "off"
+        self.app.settings.change("charts.logarithmic", choice)
+        self.show_view(True)
+
 
 class ChartScreen(AxisKeys):
     """Shows one chart of `source` alone, at first the chart `key`. Cursor and visible part are those of `view`; if it
@@ -139,7 +151,7 @@ class ChartScreen(AxisKeys):
         keys.bind("first", "to_end(False)", "First point", show=False, meaning="the cursor to the first point"),
         keys.bind("last", "to_end(True)", "Newest point", show=False, meaning="the cursor to the newest point"),
         keys.bind("zoom_in", "zoom_axis(1)"),
-        *AXIS_BINDINGS[1:],
+        *AXIS_BINDINGS[1:-1],
         keys.bind("x_axis", "axis"),
         keys.bind("logarithmic"),
         keys.bind("smoothing", "smooth"),
@@ -242,11 +254,6 @@ class ChartScreen(AxisKeys):
             self._set("x_axis", axes[(axes.index(now) + 1) % len(axes)])
         else:
             self.notify("this chart has only one axis")
-
-    def action_logarithmic(self) -> None:
-        if not self.drawn.logarithmic and self.chart.plot.bounds == "share":
-            self.notify("a share is always drawn from 0 to 100 %; the other charts are logarithmic now")
-        self._set("logarithmic", not self.drawn.logarithmic)
 
     def action_smooth(self) -> None:
         self._set("smoothing", next((weight for weight in SMOOTHING if weight > self.drawn.smoothing), 0.0))

@@ -58,7 +58,8 @@ def edge_title(plot: Plot, width: int, glyphs: Glyphs) -> Row:
 
 def _name(plot: Plot, how: tuple[str, ...]) -> Row:
     alarm: Row = [(f" {plot.alarm}", "bad")] if plot.alarm else []
-    return [(plot.title, "title"), *((f" {remark}", "label") for remark in how), *alarm]
+    scale = " (log)" if plot.logarithmic else ""
+    return [(f"{plot.title}{scale}", "title"), *((f" {remark}", "label") for remark in how), *alarm]
 
 
 def _name_and_legend(name: Row, legends: list[Row], width: int) -> tuple[Row, Row]:

@@ -6,10 +6,13 @@ import math
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ....engine.units import amount
 from ...base.settings import Charts
-from ...reading.run.series import Line
+from ...reading.run.series import Line, extremes
+
+SPANS = 100  # times; a loss whose values span more has a logarithmic axis by itself
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Plot:
     """A chart. `bounds`: share (0 to 100 %), zero (from 0 up) or free. `x_unit`: time, step, epoch or samples. `joins`
     and `best` are places of resumes and best epochs, `spells` phases without training: begin, end, letter. `window` is
     the drawn part of the axis. `how` says how values were changed, `since` at which moment the time begins, `alarm`
-    what is wrong."""
+    what is wrong. `falls` is true if less is better, as of a loss."""
 
     title: str
     unit: str
@@ -56,6 +59,7 @@ class Plot:
     corner: str = ""
     alarm: str = ""
     since: str = "after training began"
+    falls: bool = False
 
     @property
     def in_legend(self) -> tuple[Curve, ...]:
@@ -80,14 +84,21 @@ class Plot:
 def as_drawn(plot: Plot, drawn: Charts) -> Plot:
     """Return the plot smoothed, logarithmic (not of a share) or filled, as `how` then says."""
     how = [*plot.how]
-    if drawn.logarithmic and plot.bounds != "share":
-        plot = replace(plot, logarithmic=True)
-        how.append("log")
+    logarithmic = drawn.logarithmic == "on" or (drawn.logarithmic == "auto" and spans_decades(plot))
+    plot = replace(plot, logarithmic=logarithmic and plot.bounds != "share")
     if drawn.smoothing:
         curves = tuple(curve for raw in plot.curves for curve in _smoothed(raw, drawn.smoothing))
         how += [f"EMA {drawn.smoothing:g}"] if len(curves) > len(plot.curves) else []
         plot = replace(plot, curves=curves)
     return replace(plot, how=tuple(how), filled=drawn.fill, alarm=lost_at(plot))
+
+
+def spans_decades(plot: Plot) -> bool:
+    """True for a loss or error whose values are all positive and span more than two decades: it is logarithmic by
+    itself."""
+    lines = [curve.line for curve in plot.curves if plot.falls and len(curve.line)]
+    ends = [end for line in lines for end in line.once("extremes", partial(extremes, line))]
+    return bool(ends) and 0 < min(ends) * SPANS < max(ends)
 
 
 def _smoothed(curve: Curve, weight: float) -> Iterator[Curve]:

@@ -190,6 +190,12 @@ def drawable(line: Line, logarithmic: bool = False) -> Line:
     return made
 
 
+def extremes(line: Line) -> tuple[float, ...]:
+    """Return the lowest and the highest value of a line; empty if it has no finite value."""
+    line = drawable(line)
+    return (min(line.low or line.y), max(line.high or line.y)) if len(line) else ()
+
+
 def _drawable(line: Line, logarithmic: bool) -> Line:
     x, y, low, high = array("d"), array("d"), array("d"), array("d")
     breaks: set[int] = set()

@@ -80,7 +80,8 @@ SPEED = (
 
 # Actions without a purpose on a waiting run that has never begun.
 NOTHING_BEFORE_IT_BEGINS = (
-    "again", "diagnosis", "zoom", "chart", "page", "move", "zoom_axis", "all", "search", "pick", "pick_edge",
+    "again", "diagnosis", "zoom", "chart", "page", "move", "zoom_axis", "logarithmic", "all", "search", "pick",
+    "pick_edge",
 )  # fmt: skip
 
 
@@ -374,7 +375,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
             return not running
         if action == "change":
             return not self.replay_speed
-        if action in ("chart", "move", "zoom_axis"):
+        if action in ("chart", "move", "zoom_axis", "logarithmic"):
             return not phases.is_due(self.now)
         if action == "apply":
             return bool(self.now.error and proposed(self.now.error.hint))
