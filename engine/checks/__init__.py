@@ -16,11 +16,11 @@ from ..plan import KIND
 from ..presets import Preset, paths
 from . import file_rules, gpu_checks, option_rules
 from .file_rules import of_packages, of_resumed, own_batch
-from .gpu_checks import by_command, measured_alone, of_kind, on_cpu, replicas
+from .gpu_checks import by_command, for_gpus, measured_alone, of_kind, on_cpu, replicas
 
 __all__ = [
-    "RULES", "by_command", "check", "measured_alone", "of_kind", "of_options", "of_packages", "of_preset", "of_resumed",
-    "on_cpu", "on_screen", "own_batch", "replicas",
+    "RULES", "by_command", "check", "for_gpus", "measured_alone", "of_kind", "of_options", "of_packages", "of_preset",
+    "of_resumed", "on_cpu", "on_screen", "own_batch", "replicas",
 ]  # fmt: skip
 
 

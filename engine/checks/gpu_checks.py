@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from .. import plan
 from ..finding import Finding, error, note, on_options, warning
@@ -175,6 +176,48 @@ def compiled(options: Options, machine: Machine) -> bool:
         return options.compile.xla and bool(gpus)
     single = options.strategy.kind == "single" and not options.train.deterministic
     return single and bool(gpus) and not any(compatibility.xla_aborts(gpu.compute_capability) for gpu in gpus)
+
+
+class Suited(NamedTuple):
+    """A value of the option `key` that suits the GPUs, and why."""
+
+    key: str
+    value: Any
+    why: str
+
+
+def for_gpus(options: Options, machine: Machine) -> list[Suited]:
+    """Return precision, TF32 and XLA as they suit the training GPU of the least compute capability; empty if there is
+    none, or if that is not known.
+    """
+    gpus = [gpu for gpu in training_gpus(options, machine) if gpu.compute_capability]
+    if not gpus:
+        return []
+    least = min(gpus, key=lambda gpu: gpu.compute_capability or ())
+    capability = least.compute_capability or ()
+    has = f"compute capability {dotted(capability)} has"
+    policy = chips.best_policy(capability, least.name)
+    why_policy = {
+        "mixed_bfloat16": f"{has} tensor cores for bfloat16: half the memory, no loss scaling",
+        "mixed_float16": f"{has} tensor cores for float16, not for bfloat16; the loss is scaled",
+        "float32": f"{has} no tensor cores: other formats gain little",
+    }
+    tf32, why_tf32 = options.precision.tf32, f"{has} no TF32: without effect"
+    if capability >= BFLOAT16_CAPABILITY:
+        tf32, why_tf32 = True, "products that stay float32 use the tensor cores, with 10 bits of mantissa"
+    xla, why_xla = (
+        options.compile.xla,
+        "auto leaves it off with a strategy or if deterministic; gputui ab measures it",
+    )
+    if any(compatibility.xla_aborts(gpu.compute_capability) for gpu in gpus):
+        xla, why_xla = "auto", "XLA of this TensorFlow crashes on this chip, and auto leaves it off"
+    elif compiled(options.with_values({"compile.xla": "auto"}), machine):
+        xla, why_xla = xla or "auto", "compiles the step; with auto the run goes on without XLA if that fails"
+    return [
+        Suited("precision.policy", policy, why_policy[policy]),
+        Suited("precision.tf32", tf32, why_tf32),
+        Suited("compile.xla", xla, why_xla),
+    ]
 
 
 def chip(options: Options, machine: Machine) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from ..job import gpu_faults
 from ..job.machine_gpus import allocation_from, hides_all, least_multiprocessors
 from ..system import proc
 from ..telemetry import chips, resource_limits
-from ..telemetry.chips import BFLOAT16_CAPABILITY, FLOAT16_CAPABILITY
+from ..telemetry.chips import FLOAT16_CAPABILITY
 from ..telemetry.nvml.connection import LIBRARY, LIBRARY_ALONE_MISSING
 from ..telemetry.nvml.queries import EXCLUSIVE
 from ..telemetry.nvml.reasons import Code, Reason
@@ -29,7 +29,6 @@ Bus = Sequence[str] | None
 _RESET = "reset it when nothing runs on it (as root: nvidia-smi --gpu-reset)"
 _TRANSLATES = "DMA"  # the type of an IOMMU group in the kernel: DMA, DMA-FQ; "identity" passes addresses through
 HIDDEN = "no GPU"  # `about` of the finding that all GPUs are hidden on purpose
-_NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d\b|\bMX\d50\b|\bT\d{3,4}\b")  # Turing's small chips, TU116 and TU117
 _HBM = re.compile(r"\b([GB]?[HB][12]00|GH200|GB\d00|A100|A30|V100S?|P100|TITAN V)\b")  # ECC takes nothing from HBM
 _SLOWED = ("slowdown", "thermal", "brake")  # parts of the names of throttle reasons that mean a problem
 _REMEDIES: dict[Reason | None, str] = {
@@ -168,11 +167,9 @@ def _worth(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
     if capability is None:
         yield Finding("ok", "GPU", name)
         return
-    good_for, policy = "float32 only", ""
-    if capability >= BFLOAT16_CAPABILITY:
-        good_for, policy = "bfloat16, float16 and TF32", "mixed_bfloat16"
-    elif capability >= FLOAT16_CAPABILITY and not _NO_TENSOR_CORES.search(gpu.name or ""):
-        good_for, policy = "float16", "mixed_float16"
+    policy, good_for = chips.best_policy(capability, gpu.name), "float32 only"
+    if policy != "float32":
+        good_for = "bfloat16, float16 and TF32" if policy == "mixed_bfloat16" else "float16"
     elif capability >= FLOAT16_CAPABILITY or capability in chips.FAST_FLOAT16_WITHOUT_TENSOR_CORES:
         good_for = "float32, and float16 without tensor cores"
     left_out = (count := gpu.multiprocessors) is not None and count < box.least
@@ -182,7 +179,7 @@ def _worth(gpu: ExaminedGpu, box: Box) -> Iterator[Finding]:
         obstacles = [Finding("note", "GPU", why, "to train on it, name it alone in device.visible")]
     else:
         obstacles = list(_obstacles(box, capability))
-    usable = policy and not left_out and all(finding.level == "note" for finding in obstacles)
+    usable = policy != "float32" and not left_out and all(finding.level == "note" for finding in obstacles)
     what = f"{name}, compute capability {dotted(capability)}: {good_for}"
     yield Finding("ok", "GPU", what, f"precision.policy={policy} uses its tensor cores" if usable else "")
     yield from obstacles

@@ -29,6 +29,7 @@ BFLOAT16_CAPABILITY = (8, 0)
 _CORES_OF_A_MULTIPROCESSOR = {(5, 0): 128, (6, 0): 64, (6, 1): 128, (7, 0): 64, (8, 0): 64, (8, 6): 128}
 # Without tensor cores, and yet with float16 products at twice the rate of float32: P100, and Jetson TX1 and TX2.
 FAST_FLOAT16_WITHOUT_TENSOR_CORES = ((5, 3), (6, 0), (6, 2))
+_NO_TENSOR_CORES = re.compile(r"\bGTX 16\d\d\b|\bMX\d50\b|\bT\d{3,4}\b")  # Turing's small chips, TU116 and TU117
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -130,6 +131,16 @@ def fast_policies(capability: Sequence[int] | None, cpu_bfloat16: bool) -> list[
         return ["mixed_bfloat16"] if cpu_bfloat16 else []
     needs = (("mixed_float16", FLOAT16_CAPABILITY), ("mixed_bfloat16", BFLOAT16_CAPABILITY))
     return [policy for policy, least in needs if tuple(capability) >= least]
+
+
+def best_policy(capability: Sequence[int], name: str | None) -> str:
+    """The `precision.policy` with which a GPU uses its tensor cores, without loss scaling if it can; float32 without
+    tensor cores.
+    """
+    if tuple(capability) >= BFLOAT16_CAPABILITY:
+        return "mixed_bfloat16"
+    has_cores = tuple(capability) >= FLOAT16_CAPABILITY and not _NO_TENSOR_CORES.search(name or "")
+    return "mixed_float16" if has_cores else "float32"
 
 
 # ---- the GPUs in the kernel's files ---------------------------------------------------------------

@@ -12,7 +12,20 @@ import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from tests.doors.engine import Preset, Run, home, launch, options_json, presets, run_numbers, runs, this_machine, titles
+from tests.doors.engine import (
+    Gpu,
+    Machine,
+    Preset,
+    Run,
+    home,
+    launch,
+    options_json,
+    presets,
+    run_numbers,
+    runs,
+    this_machine,
+    titles,
+)
 from tests.doors.tui import Findings, FormState, GputuiApp, starting
 from tests.support import recorded, recorded_proof
 from tests.support.bursts import answered, burst
@@ -294,10 +307,38 @@ async def test_the_last_runs_with_an_option_and_its_gains_stand_next_to_the_help
         await wait_for(pilot, "learning_rate  in the last runs of resnet50-224")
         await pilot.resize_terminal(120, 40)
         await wait_for(pilot, lambda: "in the last runs" not in seen(pilot))
+        form(pilot).load(FormState.first())
+        for numbers in ("r4 9,800", "r3 oom 900", "r2 8,000"):
+            await wait_for(pilot, f"{numbers} val_accuracy ")
         await go(pilot, "train.deterministic")
         await pilot.press("right")
         await settled(pilot)
         assert form(pilot).options.rows["train.deterministic"]._aside() == "default off", "where there is room for it"
+
+
+async def test_what_suits_the_gpu_is_one_change_with_its_reasons() -> None:
+    async with opened() as pilot:
+        screen = form(pilot)
+        for key in ("precision.tf32", "compile.xla"):
+            screen.state.set(key, "false")
+        before = dict(screen.state.texts)
+        for name, capability, policy, tf32, reason in (
+            ("NVIDIA H100", (9, 0), "mixed_bfloat16", "true", "compute capability 9.0 has tensor cores for bfloat16"),
+            ("Tesla T4", (7, 5), "mixed_float16", "false", "compute capability 7.5 has no TF32: without effect"),
+            ("NVIDIA GeForce GTX 1660", (7, 5), "float32", "false", "precision.policy  stays float32"),
+        ):
+            screen.machine = Machine((Gpu(0, "GPU-1", name, capability, 16 * 1024**3),), "", 16, 64 * 1024**3)
+            screen.action_suit()
+            assert reason in await wait_for(pilot, "compile.xla  false -> auto")
+            await pilot.pause(0.4)
+            await pilot.press("t")
+            after = before | {"precision.policy": policy, "precision.tf32": tf32, "compile.xla": "auto"}
+            await wait_for(pilot, partial(screen.state.texts.items().__eq__, after.items()))
+            await pilot.press("u")
+            await wait_for(pilot, lambda: screen.state.texts == before)
+        screen.machine = NO_GPU
+        screen.action_suit()
+        await wait_for(pilot, lambda: "no NVIDIA driver on this machine" in told(pilot))
 
 
 async def test_forty_columns_and_ten_rows_are_usable() -> None:

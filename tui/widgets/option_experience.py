@@ -51,8 +51,8 @@ def last_runs(experience: Experience, width: int) -> Content:
         words = [listed.state_word] if listed.state != "ok" else []
         words += [units.count(speed)] if speed is not None else []
         words += [f"{clean(metric)} {units.amount(value)}"] if value is not None else []
-        name = f"   {listed.name}  " if listed.number else "   "
-        piece = Content.assemble((name, "bold"), "  ".join(words), (" !" if listed.learning else "", "$text-warning"))
+        name = f"   {listed.name} " if listed.number else "   "
+        piece = Content.assemble((name, "bold"), " ".join(words), (" !" if listed.learning else "", "$text-warning"))
         if line.cell_length + piece.cell_length > width:
             break
         line += piece

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import textwrap
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -614,10 +615,38 @@ class FormScreen(AppScreen):
         """Yield the form's commands that have no key, for the command palette."""
         for what, name in (("yaml", "YAML"), ("command", "Command line"), ("python", "Python code")):
             yield SystemCommand(f"Show {name}", "for the present form, to be copied", partial(self.action_text, what))
+        suits = "precision, TF32 and XLA by its compute capability, as one change, with the reason for each"
+        yield SystemCommand("For this GPU", suits, self.action_suit)
         measures = "how the speed of this preset grows with 1, 2, 4 ... replicas"
         yield SystemCommand("Measure scaling", measures, self.action_scaling)
         trains = "train this preset with many values of some options, and prove which learns best"
         yield SystemCommand("Sweep: find the settings that learn best", trains, self.action_sweep)
+
+    @work(exclusive=True, group="suit")
+    async def action_suit(self) -> None:
+        """Offer precision, TF32 and XLA as they suit the GPUs of this training, as one change with its reasons."""
+        from ....engine import checks
+        from ....engine.job import machine_gpus
+        from ..dialogs import Ask
+
+        options, machine = self.state.preset.options, self.machine
+        suited = checks.for_gpus(options, machine) if machine is not None else []
+        if machine is None or not suited:
+            reason = "this machine is being examined" if machine is None else self.no_gpu_reason
+            self.app.notify(reason or "its compute capability is not known", title="No GPU to suit", markup=False)
+            return
+        lines, changes = [], {}
+        for key, value, why in suited:
+            now, then = self.state.texts[key], to_text(value)
+            lines.append(f"{key}  {now} -> {then}" if now != then else f"{key}  stays {now}")
+            lines += textwrap.wrap(why, 56, initial_indent="  ", subsequent_indent="  ")
+            if now != then:
+                changes[key] = then
+        name = machine_gpus.training_gpus(options, machine)[0].name or "this GPU"
+        answers = ("Take them", "Cancel") if changes else ("Close",)
+        answer = await self.app.push_screen_wait(Ask("\n".join([f"For {name}", "", *lines]), answers))
+        if changes and answer == answers[0]:
+            self.put(changes, f"what suits {name}")
 
     def action_changes(self) -> None:
         self.app.push_screen(catalogue.screen("changes", self))
