@@ -172,10 +172,11 @@ def precision(options: Options, machine: Machine) -> Iterator[Finding]:
 def compiled(options: Options, machine: Machine) -> bool:
     """XLA compiles the training step on GPUs; for `auto` as trainer/setup/compiling.py decides, but for the layers."""
     gpus = training_gpus(options, machine)
+    if not gpus or any(compatibility.xla_aborts(gpu.compute_capability) for gpu in gpus):
+        return False
     if options.compile.xla != "auto":
-        return options.compile.xla and bool(gpus)
-    single = options.strategy.kind == "single" and not options.train.deterministic
-    return single and bool(gpus) and not any(compatibility.xla_aborts(gpu.compute_capability) for gpu in gpus)
+        return options.compile.xla
+    return options.strategy.kind == "single" and not options.train.deterministic
 
 
 class Suited(NamedTuple):
