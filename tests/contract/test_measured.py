@@ -383,6 +383,7 @@ SEARCHES = (
         brief=True,
     ),
     Scenario("worse losses are allowed", [f"{LEARN} --allow-worse-loss"], learning, brief=True),
+    Scenario("stopped: the fastest learn worse", [LEARN], dies("stopped", 8, figures=learning), stop_at=8, brief=True),
     Scenario(
         "no time for the pairs, then more minutes",
         [f"{LEARN} --minutes 1.5 -o fastest.yaml", "tune --resume --minutes 3 --anyway", "tune --resume --minutes 3"],
