@@ -58,7 +58,7 @@ def learns(name: str, run: Run) -> None:
     assert least < (run.result or {})["metrics"][metric] < most
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_examples_train_and_every_option_of_their_presets_applies(folder: Path, forks: Forks) -> None:
     first = {name: trainer_of(presets.resolve(f"{name}.yaml")) for name in LEARNT if name not in {*SECOND, TEACHER}}
     forks.run(*(trainer for _, trainer in first.values()))

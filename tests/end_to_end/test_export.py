@@ -82,6 +82,7 @@ def test_a_shipped_preset_trains_and_its_script_to_the_same_losses(name: str, tm
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_script_augments_holds_validates_and_optimizes_as_gputui_does(tmp_path: Path, forks: Forks) -> None:
     """One run for the options that the shipped presets leave alone."""
     x, y = np.random.default_rng(1).integers(0, 256, (60, 6, 6, 1), "uint8"), np.arange(60) % 3
@@ -96,6 +97,7 @@ def test_the_script_augments_holds_validates_and_optimizes_as_gputui_does(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_batches_that_replicas_share_unevenly_train_to_the_same_losses(tmp_path: Path, forks: Forks) -> None:
     """The first batch, the last one and those of the validation, for which too few samples may be held out."""
     settings = ["model=mlp", "width=0.1", "data=synthetic", "shape=[4]", "classes=3", "samples=35",
@@ -176,7 +178,7 @@ FORMS = {
         return {"model": made, "train": (pictures, pictures.sum(axis=(1, 2, 3))), "validation": some, "loss": "mse"}""",
     "pages": "return compiled(), Pages(context.global_batch_size - 1), Pages(11)",  # odd sizes for two replicas
 }
-USUAL_FORMS = ("arrays", "pages")  # `make nightly` trains the others, whose text tests/contract/test_scripts.py has
+USUAL_FORMS = ("pages",)  # `make nightly` trains the others, whose text tests/contract/test_scripts.py has
 SETTINGS = {
     "arrays": ["schedule=cosine", "warmup_steps=3", "steps_per_execution=3", "clip_norm=1", "optimizer=sgd"],
     "split": ["shuffle=1000"],
@@ -438,6 +440,7 @@ def fills_a_batch(case: Case) -> bool:
 
 
 @pytest.mark.usefixtures("cpus")
+@pytest.mark.nightly
 def test_the_script_runs_the_steps_of_the_trainer_over_a_grid_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps and batches wherever any two sizes meet."""
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # the script sets it

@@ -82,6 +82,7 @@ def test_mirrored_over_two_of_four_opens_these(fakegpu: FakeGpu, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("nothing_left_running")
+@pytest.mark.nightly
 def test_a_script_reports_its_gpus_without_nvml(fakegpu: FakeGpu, tmp_path: Path, home: Path) -> None:
     """TensorFlow and CUDA know their chip and their place, and how much TensorFlow may take of them."""
     boxes = fakegpu.environment(tmp_path / "gpus", gpus=3, words="init=9") | {"CUDA_VISIBLE_DEVICES": "2,0"}
@@ -208,6 +209,7 @@ def told(fakegpu: FakeGpu, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.nightly
 def test_how_batches_come_to_the_gpu_makes_no_difference_to_the_result(told: dict[str, Any]) -> None:
     for name, (one, other) in told["ways"].items():
         assert len(one) > 1
@@ -235,6 +237,7 @@ def test_a_slow_copy_in_each_step_is_reported_and_gone_when_batches_are_copied_a
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.nightly
 def test_only_the_clock_of_a_sample_keeps_the_host_from_running_ahead_of_the_gpu(told: dict[str, Any]) -> None:
     """Of a GPU that ends nothing: two batches wait there, and two steps are handed over."""
     assert told["ahead"]["plain"] >= 2
@@ -242,6 +245,7 @@ def test_only_the_clock_of_a_sample_keeps_the_host_from_running_ahead_of_the_gpu
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.nightly
 def test_validation_holds_one_batch_ahead_on_the_gpu_and_training_two(told: dict[str, Any]) -> None:
     for kind in ("single", "mirrored"):
         assert told["memory"][f"{kind} training"] == 1 + 2, told["memory"]
@@ -249,11 +253,13 @@ def test_validation_holds_one_batch_ahead_on_the_gpu_and_training_two(told: dict
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.nightly
 def test_a_copy_that_does_not_fit_on_the_gpu_has_no_time_and_does_not_end_the_training(told: dict[str, Any]) -> None:
     assert told["memory"]["seconds"] is None
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.nightly
 def test_only_one_part_of_a_batch_is_in_the_gpus_memory(told: dict[str, Any]) -> None:
     assert len(told["micro_batches"]) == 2
     for name, (whole, peak) in told["micro_batches"].items():
@@ -261,6 +267,7 @@ def test_only_one_part_of_a_batch_is_in_the_gpus_memory(told: dict[str, Any]) ->
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.nightly
 def test_what_cudnn_takes_to_choose_its_algorithms_is_no_part_of_the_peak(told: dict[str, Any]) -> None:
     found = told["first_convolution"]
     result, (first, *later) = found["result"], found["allocator"]

@@ -185,6 +185,7 @@ def limited(what: int, most: int) -> Callable[[], None]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_too_little_address_space_and_a_wrong_flag_of_the_environment_are_named() -> None:
     done = gputui("--preset", "quickstart", preexec_fn=limited(resource.RLIMIT_AS, 1024**3))
     assert done.returncode == 3

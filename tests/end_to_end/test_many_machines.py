@@ -39,6 +39,7 @@ def run_of_worker(index: int) -> Run | None:
     return next((run for run in runs.all_runs() if (found := run_cluster.of_run(run)) and found.index == index), None)
 
 
+@pytest.mark.nightly
 def test_workers_on_plain_hosts_stop_together_and_go_on_under_slurm(home: Path, tmp_path: Path) -> None:
     idle(tmp_path)  # its code: steps that take time and hardly any of the CPU, and fewer epochs of them
     hold = tmp_path / "hold"

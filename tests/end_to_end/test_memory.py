@@ -54,6 +54,7 @@ def times_left(folder: Path, times: int) -> str:
 
 
 @pytest.mark.usefixtures("forked_trainers")
+@pytest.mark.nightly
 def test_a_training_goes_on_from_its_last_step_with_the_same_batch_in_parts(tmp_path: Path, forks: Forks) -> None:
     sends = f"notify.command=echo $GPUTUI_NOTICE_OUTCOME >> {tmp_path}/sent"
     done, run = trained(*OWN, times_left(tmp_path, 2), "on_oom=accumulate", "run.checkpoint=4", sends)

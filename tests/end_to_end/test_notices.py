@@ -165,6 +165,7 @@ def test_the_settings_give_what_the_preset_does_not_and_their_faults_are_named()
 
 
 @pytest.mark.usefixtures("forked_trainers")
+@pytest.mark.nightly
 def test_a_server_that_hangs_changes_nothing_of_a_run(server: Server, tmp_path: Path) -> None:
     """The result is written before, the command gets the notice, and nobody but the run's own files has the address."""
     settings(f"notify: {{url: '{server.address('hangs/' + SECRET)}'}}\n")

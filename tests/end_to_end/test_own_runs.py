@@ -165,7 +165,9 @@ def build(context):
     [
         pytest.param([1] * 101, ["batch_size=1"], marks=pytest.mark.nightly),
         ([101], ["batch_size=5000"]),
-        ([40, 40, 21], ["batch_size=20", "strategy.kind=mirrored", "logical_devices=2"]),
+        pytest.param(
+            [40, 40, 21], ["batch_size=20", "strategy.kind=mirrored", "logical_devices=2"], marks=pytest.mark.nightly
+        ),
         pytest.param([40, 40, 21], ["batch_size=40", "micro_batches=3"], marks=pytest.mark.nightly),
         pytest.param([40, 40, 21], ["batch_size=40", "steps_per_execution=2"], marks=pytest.mark.nightly),
         pytest.param([40, 40, 21], ["args.data=unknown"], marks=pytest.mark.nightly),
@@ -339,6 +341,7 @@ def units(run: Run) -> list[str]:
 
 @pytest.mark.usefixtures("forked_trainers")
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_of_the_copy_goes_on_with_it_or_with_the_new_code_as_its_user_says(package: Path) -> None:
     run = detached("--preset", "preset.yaml", "--set", "run.code=copy", "--set", "epochs=100000")
     (package / "parts" / "sizes.py").write_text("units = 2\nmore = 3\n")  # the trainer has not imported it yet

@@ -36,6 +36,7 @@ def test_a_preparation_that_is_killed_goes_on_with_the_next_file(tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.needs("root")
+@pytest.mark.nightly
 def test_a_full_disk_is_refused_before_and_named_meanwhile(tmp_path: Path, small_disk: SmallDisk) -> None:
     """What was complete is kept."""
     _, folder = class_folders(tmp_path / "images", 190, 10), small_disk.path / "ready"

@@ -56,7 +56,7 @@ SAME = {
     ),
     "own_steps": ("vae", "guide", "five_parts", "over_replicas"),
 }  # fmt: skip
-TRAINED = ("python_in_generator", "changed_by_callback", "own_strategy")
+TRAINED = ("python_in_generator", "own_strategy")
 OF_STEP = "which replaces the training step with its checkpoints, figures and stops"
 REFUSED = {
     "ends_within_an_epoch": "train has 10 batches, which 4 steps per epoch do not divide: Keras' fit would end an epoch"

@@ -208,6 +208,7 @@ def test_ctrl_c_stops_gracefully_with_the_summary(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_trainers")
+@pytest.mark.nightly
 def test_a_limit_of_memory_ends_a_run_with_words(tmp_path: Path) -> None:
     def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (9 * 10**9, 9 * 10**9))
@@ -316,6 +317,7 @@ def test_max_minutes_is_measured_by_a_clock_that_nobody_sets(stand_in: None, tmp
 
 
 @pytest.mark.usefixtures("forked_trainers")
+@pytest.mark.nightly
 def test_a_training_whose_clock_jumps_tells_true_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(JUMPING)
     monkeypatch.setenv("GPUTUI_TEST_PLANT", str(tmp_path / "sitecustomize.py"))

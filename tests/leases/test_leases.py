@@ -109,7 +109,7 @@ def looks(nvml: FakeNvml, gpus: str) -> list[str]:
     return list(json.loads(output))
 
 
-@pytest.mark.parametrize("choice", ["free:1", "free:2"])
+@pytest.mark.parametrize("choice", [pytest.param("free:1", marks=pytest.mark.nightly), "free:2"])
 def test_starts_at_once_of_two_users_never_get_the_same_gpu(
     nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, choice: str
 ) -> None:

@@ -96,6 +96,7 @@ def machine_with(gpus: int) -> Machine:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_trials")
+@pytest.mark.nightly
 def test_scaling_is_measured_from_the_command_line_and_goes_on_after_a_kill(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

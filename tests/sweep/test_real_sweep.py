@@ -103,6 +103,7 @@ def command_on(host: str, words: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.needs("root")  # for unshare
+@pytest.mark.nightly
 def test_another_machine_goes_on_with_the_sweep_of_one_that_is_switched_off(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("cpus")
 SHORT = ("train.epochs=3", "optimizer=sgd", "learning_rate=0.05", "train.seed=3")
 
 
+@pytest.mark.nightly
 def test_three_workers_train_what_one_machine_trains(forks: Forks, tmp_path: Path) -> None:
     """The same global batch: 170 samples in batches of 48, and a rest of 26 that is no multiple of 3.
 
@@ -157,6 +158,7 @@ def test_a_checkpoint_that_the_chiefs_disk_refuses_is_tried_again_by_all(forks: 
     assert "no checkpoint of step" in refused[0]
 
 
+@pytest.mark.nightly
 def test_workers_stop_together_in_an_evaluation_when_one_is_asked_to(forks: Forks, tmp_path: Path) -> None:
     (tmp_path / "fate").write_text(json.dumps([1, 3, signal.SIGTERM]))
     settings = ("train.epochs=2000", "run.checkpoint=epoch", "batch_size=24")

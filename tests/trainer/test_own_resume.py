@@ -45,6 +45,7 @@ def test_a_resumed_program_goes_on_to_the_very_same_losses(name: str, own: Write
     goes_on_exactly(resumed(own, source, whole, 4, *settings), whole)
 
 
+@pytest.mark.nightly
 def test_moving_averages_go_on_also_from_a_stop_in_an_evaluation(own: Write) -> None:
     """And a training ends with them as its weights, also where the rest of a resumed epoch was a fit of its own."""
     source, settings = DRAWN["average"], (*SHORT, "checkpoint=2")

@@ -128,7 +128,11 @@ def sources(tmp_path: Path) -> dict[str, tuple[str, ...]]:
 PLAIN: dict[str, Any] = {}
 NPZ: dict[str, Any] = {"format": "npz"}
 FLOATS: dict[str, Any] = {"dtype": "float32", "shards": 3}
-PREPARED = [("images", PLAIN), ("floats", FLOATS), ("parts", PLAIN), ("images", NPZ)]
+NIGHTLY = pytest.mark.nightly
+PREPARED = [
+    ("images", PLAIN), ("floats", FLOATS), pytest.param("parts", PLAIN, marks=NIGHTLY),
+    pytest.param("images", NPZ, marks=NIGHTLY),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "given"), PREPARED, ids=str)

@@ -126,6 +126,7 @@ def _validation(training: Training) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_deterministic_gives_bitwise_the_same_twice_and_tells_neither_input_wait_nor_python(
     tmp_path: Path, forks: Forks
 ) -> None:

@@ -120,6 +120,7 @@ def good(proof: Proof) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_left", "forked_trials")
+@pytest.mark.nightly
 def test_a_search_goes_on_after_it_was_killed_at_several_moments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
