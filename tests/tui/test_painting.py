@@ -97,7 +97,7 @@ def test_changed_cells_look_as_the_strips_they_are_of(seed: int) -> None:
 TEXT = 4.5  # success criterion 1.4.3
 GROUNDS = ("background", "surface", "panel")
 WORDS = ("foreground", "foreground-muted", "text-primary", "text-success", "text-warning", "text-error")
-PAINTED_TEXT = ("title", "label", "value", "good", "warn", "bad", "here", "badge", "light", "moderate", "heavy")
+PAINTED_TEXT = ("title", "label", "value", "good", "warn", "bad", "here", "badge", "moderate", "heavy")
 CURVES = tuple(f"curve{number}" for number in range(1, 9))
 
 

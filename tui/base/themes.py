@@ -102,8 +102,8 @@ THEMES = (CALM, LIGHT, HIGH_CONTRAST, MONOCHROME)
 
 
 def own_colours(theme: Theme) -> dict[str, str]:
-    """Return the colours of a theme for moderate load, heavy load, the grid, the row under the cursor, the tab of the
-    present screen and the curves from the fifth on, by the names that the style sheets use."""
+    """Return the colours of a theme for what is near its limit and at it, the grid, the row under the cursor, the tab
+    of the present screen and the curves from the fifth on, by the names that the style sheets use."""
     moderate = Color.parse(theme.warning or theme.primary)
     heavy = moderate.blend(Color.parse(theme.error or theme.primary), 0.5)
     grid = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020")).with_alpha(0.14)

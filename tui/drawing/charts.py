@@ -18,10 +18,11 @@ from ..reading.run.snapshot import GPU_LINES, SO_FAR, UNFINISHED, WHOLE, Snapsho
 from ..wording.run import brief
 from .live import phases
 from .plot import cursor
+from .plot.axes import column_of, x_scale
 from .plot.cursor import place_text
 from .plot.curves import Curve, Plot, as_drawn
 from .plot.viewport import Viewport, Window
-from .rows import Row, kept_items, length, spread
+from .rows import Row, joined, kept_items, length, spread
 
 # The remark on a metric's mean that does not cover a whole epoch.
 NOTES = {"": "", WHOLE: "", SO_FAR: "so far", UNFINISHED: "unfinished epoch"}
@@ -268,6 +269,7 @@ def _curve(kind: _Kind, run: Named, axis: str) -> Curve:
     )
 
 
+_PHASES = ("phases ", "label")  # as wide as the labels of a chart's vertical axis
 _LEAST_PHASES = 24  # columns that the phases need next to the marks
 _UNITS = ("time", "step", "epoch")
 
@@ -276,7 +278,8 @@ def row(
     now: Snapshot, plots: Sequence[Plot], view: Viewport, width: int, glyphs: Glyphs, back: str, alone: bool = False
 ) -> Row:
     """Return one row: the cursor's place in all units, or the selected range and the key `back`, which shows the whole
-    axis; else the marks in `plots` with their names, and the phases of the run. `alone` is True below a chart alone,
+    axis; else, of a new run, the parts of its start, then a strip of the phases over the axis of all charts; at the
+    right the names of the marks in `plots` and in the strip. `alone` is True below a chart alone,
     where another row has the place of the cursor in the unit of the axis."""
     if not plots:
         return phases.phase_line(now, width) if phases.is_new(now) else []
@@ -291,12 +294,26 @@ def row(
         return spread([piece for item in kept_items(items, room) for piece in item], right, width)
     if view.window is not None:
         return spread(_range(plot, view.window, "only "), right, width)
+    named = {mark_of(spell.phase): brief(spell.phase) for spell in now.spells}
+    letters = sorted({spell[2] for spell in plot.spells}) if not phases.is_new(now) else []
     items = [[("  ", ""), *mark] for mark in marks_of(now, plot, glyphs)]
+    items += [[(f"  {letter}", "value"), (f" {named[letter]}", "label")] for letter in letters]
     marks = [piece for item in kept_items(items, width) for piece in item]
     left = width - length(marks)
-    if left < _LEAST_PHASES or not phases.is_new(now):
+    if left < _LEAST_PHASES or not (letters or phases.is_new(now)):
         return spread(marks, [], width)
-    return [*phases.phase_line(now, left), *marks]
+    return [*(_strip(plot, left, glyphs) if letters else phases.phase_line(now, left)), *marks]
+
+
+def _strip(plot: Plot, width: int, glyphs: Glyphs) -> Row:
+    """The phases over the axis of the plot: its letter at each column of a phase, a line while the run trains."""
+    inner = max(1, width - length([_PHASES]))
+    across, cells = x_scale(plot, inner), [(glyphs.rule, "track")] * inner
+    for begin, end, letter in plot.spells:
+        first, last = column_of(begin, across, inner), column_of(end, across, inner)
+        for column in range(max(0, first), min(last + 1, inner)):
+            cells[column] = (letter, "value")
+    return [_PHASES, *joined(cells)]
 
 
 def _range(plot: Plot, ends: Window, verb: str) -> Row:
@@ -330,9 +347,7 @@ def marks_of(now: Snapshot, plot: Plot, glyphs: Glyphs) -> list[Row]:
         marks.append([(glyphs.best, "good"), (f" best epoch {', '.join(map(str, epochs))}", "label")])
     if plot.joins:
         marks.append([(glyphs.join, "warn"), (" resumed", "label")])
-    letters = {spell[2] for spell in plot.spells}
-    names = {mark_of(spell.phase): brief(spell.phase) for spell in now.spells}
-    return marks + [[(letter, "value"), (f" {names[letter]}", "label")] for letter in sorted(letters)]
+    return marks
 
 
 def mark_of(phase: str) -> str:

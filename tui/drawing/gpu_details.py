@@ -19,7 +19,7 @@ from ..reading.run.snapshot import Snapshot
 from .plot.axes import soon
 from .plot.canvas import curve_rows, draw
 from .plot.curves import Curve, Plot
-from .rows import Piece, Row, fit, fitting, gauge, hanging, headline, kept_items, length, whole_words
+from .rows import Row, fit, fitting, gauge, hanging, headline, kept_items, length, whole_words
 
 _BUSY = f"{GPU['busy'].label} "
 WIDE = 76  # from this width on, one line has room for all of a GPU's figures
@@ -73,7 +73,7 @@ def _warmth(gpu: ShownGpu) -> Row:
 
 def _value(gpu: ShownGpu, key: str, width: int, limit: str = "") -> Row:
     figure = GPU[key]
-    return [(f"{figure.bare(gpu.value(key)):>{width}}{limit}", load(gpu, key)), (f" {figure.unit}", "label")]
+    return [(f"{figure.bare(gpu.value(key)):>{width}}{limit}", trouble(gpu, key)), (f" {figure.unit}", "label")]
 
 
 def _clock(gpu: ShownGpu) -> Row:
@@ -105,12 +105,12 @@ def _line(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
 
 def _short_line(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     """One row with the most important figures for a narrow card, with names if there is room."""
-    taken = (f" {_gib(gpu.memory_used_bytes)}", load(gpu, "memory_used_bytes"))
+    taken = (f" {_gib(gpu.memory_used_bytes)}", trouble(gpu, "memory_used_bytes"))
     right = [taken, (" GiB" if width >= 50 else " G", "label"), (" ", "value"), *_value(gpu, "temperature_c", 3)]
     right += [(" ", "value"), *_value(gpu, "power_w", 3)] if width >= 42 else []
     right += [(f" {glyphs.warn}" if gpu.throttle else "  ", "warn")]
     left: Row = [(f"{gpu.index:>2}{glyphs.point if gpu.ours else ' '}", "title")]
-    left += [(_BUSY if width >= 50 else "", "label"), (f"{percent(gpu.busy)} ", load(gpu, "busy"))]
+    left += [(_BUSY if width >= 50 else "", "label"), (f"{percent(gpu.busy)} ", "value")]
     return [*left, *_gauge(gpu, width - length(left) - length(right), glyphs), *right]
 
 
@@ -118,8 +118,7 @@ def _busy(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     value = f" {percent(gpu.busy)}"
     if gpu.busy is None and 0 < len(why := _why(gpu, "busy")) <= width + len(value):
         return [(_BUSY, "label"), (why.center(width + len(value)), "warn")]
-    style = load(gpu, "busy")
-    return [(_BUSY, "label"), *gauge(width, gpu.busy, 1.0, glyphs, style=style), (value, style)]
+    return [(_BUSY, "label"), *gauge(width, gpu.busy, 1.0, glyphs), (value, "value")]
 
 
 def _why(gpu: ShownGpu, figure: str) -> str:
@@ -137,7 +136,7 @@ def _history(gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyph
     rows: list[Row] = []
     for number, row in enumerate(curve_rows(plot, max(1, width - 7 - length(clock)), height, glyphs)):
         label = labels[number] if height > 1 else percent(gpu.busy)
-        head = [(f"{label:<6}", load(gpu, "busy") if "%" in label else "label"), (glyphs.axis, "track")]
+        head = [(f"{label:<6}", "value" if "%" in label else "label"), (glyphs.axis, "track")]
         if gpu.busy is None and number == height // 2 and (why := _why(gpu, "busy")):
             row = [(f" {why}", "warn")]
         rows.append(fit([*head, *row, *(clock if number == height - 1 else [])], width))
@@ -146,7 +145,7 @@ def _history(gpu: ShownGpu, x_end: float, width: int, height: int, glyphs: Glyph
 
 def _memory(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     """A gauge of used and total memory, followed by TensorFlow's own figures if there is room."""
-    taken = load(gpu, "memory_used_bytes")
+    taken = trouble(gpu, "memory_used_bytes")
     right: Row = [(" peak", "label")] if gpu.mean else []
     right += [(f" {_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)}", taken), (" GiB", "label")]
     if width >= 56 and gpu.tf_peak_bytes is not None:
@@ -163,7 +162,8 @@ def _memory(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
 
 def _gauge(gpu: ShownGpu, width: int, glyphs: Glyphs) -> Row:
     used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
-    why, style = _why(gpu, "memory_used_bytes"), load(gpu, "memory_used_bytes")
+    why, style = _why(gpu, "memory_used_bytes"), trouble(gpu, "memory_used_bytes")
+    style = "curve1" if style == "value" else style
     return gauge(width, used, total, glyphs, gpu.tf_current_bytes, gpu.tf_peak_bytes, why=why, style=style)
 
 
@@ -411,29 +411,20 @@ def _named(gpu: ShownGpu, key: str) -> Row:
     return [name, (f"{figure.text(value):>{_WIDTHS.get(figure.unit, 0)}}", "value")]
 
 
-# nvitop 1.7, nvitop/tui/library/device.py: GPU_UTILIZATION_THRESHOLDS, which it applies to power of the limit, too,
-# and MEMORY_UTILIZATION_THRESHOLDS, in percent.
-# nvitop has none for temperatures. 83 °C is the lowest "GPU Max Operating Temp" that `nvidia-smi -q -d TEMPERATURE`
-# reports for NVIDIA's data centre GPUs (V100 83, A100 85, H100 87); 65 °C is usual under load.
-BUSY = (0.10, 0.75)
-THRESHOLDS = {"busy": BUSY, "power_w": BUSY, "memory_used_bytes": (0.10, 0.80), "temperature_c": (65.0, 83.0)}
-LIMITS = {"power_w": "power_limit_w", "memory_used_bytes": "memory_total_bytes"}  # of which the thresholds are shares
-LEVELS = ("light", "moderate", "heavy")
+# From these values on a figure is near its limit, and at it. 83 °C is the lowest "GPU Max Operating Temp" that
+# `nvidia-smi -q -d TEMPERATURE` reports for NVIDIA's data centre GPUs (V100 83, A100 85, H100 87). TensorFlow takes
+# most of a GPU's memory at its start: if the peak of what it has given out is known, that counts.
+LIMITS = {"memory_used_bytes": (0.90, 0.97), "temperature_c": (78.0, 83.0)}
+LEVELS = ("value", "moderate", "heavy")  # styles
 
 
-def level(value: float | None, thresholds: tuple[float, float]) -> str:
-    """Return "light", "moderate" or "heavy", also the name of its style; "value" if the load is not known."""
-    if value is None:
-        return "value"
-    return LEVELS[sum(value >= threshold for threshold in thresholds)]
-
-
-def load(gpu: ShownGpu, key: str) -> str:
-    """Return the style of a GPU's figure by the load that it means."""
-    if key not in THRESHOLDS:
-        return "value"
-    value, limit = gpu.value(key), gpu.value(LIMITS[key]) if key in LIMITS else 1.0
-    return level(value / limit if value is not None and limit else None, THRESHOLDS[key])
+def trouble(gpu: ShownGpu, key: str) -> str:
+    """Return the style of a GPU's figure: "moderate" near its limit, "heavy" at it, else "value"."""
+    value = gpu.value(key)
+    if key == "memory_used_bytes":
+        taken = value if gpu.tf_peak_bytes is None else gpu.tf_peak_bytes
+        value = taken / gpu.memory_total_bytes if taken is not None and gpu.memory_total_bytes else None
+    return LEVELS[sum(value >= limit for limit in LIMITS.get(key, ())) if value is not None else 0]
 
 
 # ---- the host -------------------------------------------------------------------------------------
@@ -456,7 +447,7 @@ def no_gpu(now: Snapshot, width: int) -> list[Row]:
 def host_line(now: Snapshot, width: int, glyphs: Glyphs, alone: bool = False) -> Row:
     """Return the host's figures in one row, as there is room. `alone`: on a screen without a run."""
     name = "host  " if now.outcome is None else "mean  " if now.host_is_mean else "last  "  # as narrow
-    cpu: Row = [(name, "label"), (_CPU, "label"), _load(at(now.host, "cpu"))]
+    cpu: Row = [(name, "label"), (_CPU, "label"), (percent(at(now.host, "cpu")), "value")]
     memory: Row = [(f"  {_MEMORY}", "label"), (_used_of_total(now.host), "value")]
     room = width - length(cpu) - LEAST_GAUGE - 1
     own: list[Row] = []
@@ -489,16 +480,12 @@ def host(now: Snapshot, width: int, height: int, glyphs: Glyphs, alone: bool = F
     share."""
     name = "host  " if now.outcome is None else "mean while training  " if now.host_is_mean else "last reading  "
     left = [(name, "title"), *([] if alone else no_gpu(now, max(0, width - 40))[0])]
-    right = [(f"  {_CPU}", "label"), _load(at(now.host, "cpu"))]
+    right = [(f"  {_CPU}", "label"), (percent(at(now.host, "cpu")), "value")]
     for more in (*_further(now), [] if alone else [(_TRAINER, "label"), (_cores(now.host), "value")]):
         right += more if length(left) + length(right) + length(more) <= width else []
     head = headline(left, right, width, glyphs.rule)
     history = draw(_of_cpu(now), width, max(2, height - 1), glyphs)[0][1:]
     return [head, *history, _host_memory(now, width, glyphs, alone)]
-
-
-def _load(cpu: float | None) -> Piece:
-    return percent(cpu), level(cpu, BUSY)
 
 
 def _further(now: Snapshot) -> list[Row]:

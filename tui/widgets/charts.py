@@ -15,7 +15,7 @@ from ..base.glyphs import Glyphs, glyphs_of
 from ..base.keys import key_of
 from ..drawing import charts as foot
 from ..drawing.live import phases
-from ..drawing.live.layout import CHART_HEIGHT, Layout
+from ..drawing.live.layout import Layout
 from ..drawing.plot.axes import GUTTER, Scale, column_of, place_of, x_scale
 from ..drawing.plot.canvas import HAS_AXIS, draw, edge_title, title
 from ..drawing.plot.cursor import named_last, overlaid, seen_at
@@ -245,8 +245,7 @@ class ChartGrid(Vertical):
         grid = self.query_one("#grid")
         grid.styles.grid_size_columns = layout.chart_columns
         grid.set_class(layout.edges, "-edges")
-        least = layout.chart_rows * (CHART_HEIGHT + layout.edges)
-        self.query_one("#phases").display = layout.charts >= least + 2
+        self.query_one("#phases").display = layout.charts > layout.chart_rows * (HAS_AXIS + layout.edges)
 
     def show(self, now: Snapshot, plots: Sequence[Plot], page: int) -> None:
         """Show the charts of the page number `page`, from 0. If there are several pages, the last chart has the page's

@@ -20,7 +20,7 @@ from ..drawing.rows import Row, differences, edged, fit
 
 STYLES = (
     "title", "label", "value", "track", "good", "warn", "bad", "grid", "cursor", "fill1", "here", "badge", "edge",
-    "light", "moderate", "heavy", *(f"{kind}{number}" for kind in ("curve", "faint") for number in (1, 2, 3, 4)),
+    "moderate", "heavy", *(f"{kind}{number}" for kind in ("curve", "faint") for number in (1, 2, 3, 4)),
 )  # fmt: skip
 
 
@@ -46,7 +46,6 @@ class Painted(Widget):
         & > .painted--curve2 { color: $warning; }
         & > .painted--curve3 { color: $success; }
         & > .painted--curve4 { color: $error; }
-        & > .painted--light { color: $text-success; }
         & > .painted--moderate { color: $moderate; }
         & > .painted--heavy { color: $heavy; }
         & > .painted--edge { color: $border; }

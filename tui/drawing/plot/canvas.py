@@ -1,4 +1,4 @@
-"""Draws curves, and the marks of best epochs, resumes and phases, in rows of characters: all that makes braille."""
+"""Draws curves, and the marks of best epochs and resumes, in rows of characters: all that makes braille."""
 
 from __future__ import annotations
 
@@ -126,7 +126,6 @@ _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 # of each half cell the dots from the one number to the other
 _DOTS = tuple(tuple(tuple(sum(half[first : last + 1]) for last in range(4)) for first in range(4)) for half in _BITS)
 _DASHES = ((1, 1), (2, 3), (1, 3), (1, 4))  # of each kind of dashes: how many cells of how many are drawn
-_LETTERS_APART = 4  # columns between the letters of two phases, the least
 _APART, _APART_FROM_OTHERS = 16, 5  # cells between the marks of a compared run's curve, and between those of two runs
 Part = dict[int, tuple[int, int]]  # an unbroken part of a line: for each column of dots the lowest and highest one
 
@@ -148,12 +147,6 @@ def draw(plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | No
         canvas.upright(column_of(at, across, inner), "warn", glyphs.join)
     for at in plot.best:
         canvas.upright(column_of(at, across, inner), "good", glyphs.best)
-    free = 0  # the first column at which the next letters do not seem to belong to those before
-    for begin, end, letter in plot.spells:
-        first, last = column_of(begin, across, inner), column_of(end, across, inner)
-        if first >= free:
-            canvas.spell(first, last, letter)
-            free = last + _LETTERS_APART
     rows = [title(plot, width, glyphs)]
     for number, row in enumerate(canvas.rows()):
         label = y_label(labels[number], scale, plot.bounds) if number in labels else ""
@@ -279,22 +272,6 @@ class _Canvas:
         for row in range(self._height):
             if 0 <= column < self._width and not self._styles[row][column].startswith("curve"):
                 self._put(row, column, char, style)
-
-    def spell(self, first: int, last: int, letter: str) -> None:
-        """Draw a line with the letter in its middle over the columns, in the uppermost row that is empty there or,
-        without one, has no curve there."""
-        columns = range(max(0, first), min(last, self._width - 1) + 1)
-
-        def is_free(styles: list[str], taken: tuple[str, ...]) -> bool:
-            return not any(styles[column].startswith(taken) for column in columns)
-
-        for taken in (("curve", "grid", "fill"), ("curve",)):
-            row = next((row for row, styles in enumerate(self._styles) if is_free(styles, taken)), None)
-            if row is not None:
-                middle, line = (columns.start + columns.stop - 1) // 2, (self._glyphs.rule, "track")
-                for column in columns:
-                    self._put(row, column, *((letter, "label") if column == middle else line))
-                return
 
     def fill(self, parts: list[Part]) -> None:
         # Cells of the curve stay.
