@@ -219,6 +219,7 @@ def test_a_tensorflow_compiled_at_each_start_is_said_with_the_remedy(tmp_path: P
 # ---- why TensorFlow sees no GPU ---------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_training_does_not_begin_on_the_cpu_of_a_board_without_its_fabric_manager(
     nvml: FakeNvml, tmp_path: Path, home: Path
 ) -> None:

@@ -144,6 +144,7 @@ def test_a_forked_trainer_is_like_a_started_one_and_a_trial_that_is_too_slow_end
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_however_trainer_engine_or_server_end_the_others_are_as_always(
     begin: Callable[..., Run], shared: ForkServer
 ) -> None:

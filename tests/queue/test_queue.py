@@ -202,7 +202,8 @@ def test_a_queued_run_trains_next_to_a_screen_and_gives_way_only_to_a_program_th
 
 @pytest.mark.slow
 @pytest.mark.needs("cc")
-@pytest.mark.parametrize("kinds", [pytest.param("runner,start", marks=pytest.mark.nightly), "runner,start,engine"])
+@pytest.mark.parametrize("kinds", ["runner,start", "runner,start,engine"])
+@pytest.mark.nightly
 def test_no_run_is_lost_or_runs_twice_if_processes_of_the_queue_are_killed(kinds: str) -> None:
     program = Path(__file__).parents[2] / "benchmarks/killed_queue.py"
     command = [sys.executable, "-P", str(program), "--rounds", "1", "--runs", "4", "--kill", kinds]

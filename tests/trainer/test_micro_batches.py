@@ -133,6 +133,7 @@ def build(context):
         own(OWN + mixed, "micro_batches=2")
 
 
+@pytest.mark.nightly
 def test_a_resumed_training_goes_on_exactly_with_its_parts(own: Write) -> None:
     program = """
 def build(context):
