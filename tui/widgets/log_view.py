@@ -95,6 +95,7 @@ class LogLines(ScrollRequests, can_focus=True):
         # Forced, as the first rows may come before the scrollbar that Textual would wait for.
         if self.follows:
             self.scroll_end(animate=False, immediate=True, force=True)
+            self.vertical_scrollbar.position = self.scroll_y  # which Textual sets only while the bar is shown
 
     def render_lines(self, crop: Region) -> list[Strip]:
         if self.follows and self.scroll_offset.y != self.max_scroll_y:  # a later layout has moved the end
