@@ -170,6 +170,8 @@ RUN: tuple[Figure, ...] = (
            "steps that changed no weight, as their gradients were not finite at this loss scale",
            "Keras's LossScaleOptimizer", short="skipped", more_is_better=False, progress="skipped_steps",
            shown=("compare", "summary", "history")),
+    Figure("learning_rate", "learning rate", "value", "the optimizer's, for the next step", "Keras's optimizer",
+           progress="learning_rate", shown=("history",)),
     Figure("first_step_seconds", "first step", "seconds", "the first step, with its tracing and compiling", _CLOCK,
            more_is_better=False, shown=("compare", "summary")),
     Figure("startup_seconds", "start-up", "seconds", "from the command to the end of the first step", "the run's clock",

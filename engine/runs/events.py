@@ -254,6 +254,7 @@ class Progress(Event):
     transfer: float | None = None  # copying a batch to an idle GPU, as a share of the step time, overlapping or not
     window_loss: float | None = None  # mean over the steps since the previous event
     samples: int | None = None  # on which the training has trained since its start or resume, over all replicas
+    learning_rate: float | None = None  # of the next step; None if the optimizer has not one
 
 
 @dataclass(frozen=True, kw_only=True)

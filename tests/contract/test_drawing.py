@@ -242,7 +242,7 @@ def long_run(script: Script) -> list[Told]:
         told.append(at(
             second + later, "progress", step=step, epoch=1 + step // 100, samples_per_second=9_000.0 + second,
             input_wait=second / 2000, step_ms_p50=100.0 + second % 7, step_ms_p95=120.0 + second % 30, window_loss=loss,
-            metrics={"accuracy": step / 400},
+            metrics={"accuracy": step / 400}, learning_rate=0.002 * 0.98 ** (step / 3),
         ))  # fmt: skip
     return sorted(told, key=lambda event: event["t"])
 
@@ -275,7 +275,7 @@ PICTURES: tuple[tuple[int, int, int, Any, Told], ...] = (
     (1, 60, 12, RICH, {}), (1, 60, 9, RICH, {"fill": False, "smoothing": 0.9}), (1, 60, 8, PLAIN, {"x_axis": "epoch"}),
     (1, 50, 8, RICH, {"x_axis": "step", "logarithmic": "on"}), (2, 40, 6, RICH, {"x_axis": "samples"}),
     (3, 40, 4, RICH, {}), (0, 40, 14, PLAIN, {}), (0, 40, 6, RICH, {"logarithmic": "on", "smoothing": 0.6}),
-    (5, 50, 7, RICH, {}),
+    (5, 50, 7, RICH, {}), (9, 50, 6, RICH, {}),
 )  # fmt: skip
 
 

@@ -65,6 +65,7 @@ def test_parts_of_a_batch_learn_as_the_whole_batch(name: str, build: Build, tmp_
     _agree(whole, parts)
     (first, second) = (one.events("progress")[-1] for one in (whole, parts))
     assert first["steps"] == second["steps"]
+    assert first["learning_rate"] < 0.1, "the schedule has lowered it"
 
 
 @pytest.mark.nightly

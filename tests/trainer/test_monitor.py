@@ -160,6 +160,7 @@ def test_the_speed_of_a_fit_is_that_of_its_samples(
     made.fit(*of_fit, epochs=10, verbose=0, shuffle=False, callbacks=callbacks, validation_data=data, **more)
     summary, last = events(monitor.run, "finished")[0]["summary"], events(monitor.run, "progress")[-1]
     assert summary["steps"] == 10 * -(-640 // rows)
+    assert last["learning_rate"] == pytest.approx(0.01)
     if own_step and as_data_set:
         assert summary["samples_per_second"] is last["samples"] is None
         return

@@ -197,6 +197,7 @@ def test_a_skipped_float16_step_is_counted_and_the_run_goes_on_with_a_finite_los
     assert last["skipped_steps"] == 1
     assert last["step"] == 9
     assert last["loss_scale"] == 2.0**14  # halved from its first value, 2**15
+    assert last["learning_rate"] == pytest.approx(training.loop.built.options.train.learning_rate)
     assert last["loss"] is not None
     assert math.isfinite(last["loss"])
     assert math.isfinite(training.losses()[0])

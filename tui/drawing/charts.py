@@ -30,13 +30,15 @@ AS_DECLARED = Charts()
 _SEEN_SPELL = 0.01  # of the visible time, from which on a phase between steps is marked
 _BEFORE_GPUS = 5  # charts that are more important than those of the GPUs
 
-_SPEED, _P50, _P95, _WAIT, _MFU = (
-    figures.of_run(key) for key in ("samples_per_second", "step_ms.p50", "step_ms.p95", "input_wait", "mfu")
+_SPEED, _P50, _P95, _WAIT, _MFU, _RATE = (
+    figures.of_run(key)
+    for key in ("samples_per_second", "step_ms.p50", "step_ms.p95", "input_wait", "mfu", "learning_rate")
 )
 
 
 def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
-    """Return the charts of a run: throughput, loss, step time, input wait, first metric, GPUs, further metrics."""
+    """Return the charts of a run: throughput, loss, step time, input wait, first metric, GPUs, learning rate, further
+    metrics."""
     ended_or_now = now.summary if now.outcome else now.progress
     mfu = ended_or_now.mfu if ended_or_now else None
     note = f"{_MFU.label} {percent(mfu)}" if mfu is not None else ""
@@ -48,7 +50,8 @@ def plots(now: Snapshot, drawn: Charts = AS_DECLARED) -> list[Plot]:
         Plot(_WAIT.label, "of the step", (Curve("", now.line(_WAIT.progress)),), "share"),
         *(_of_steps(now, name) for name in now.metrics),
     ]
-    charts[_BEFORE_GPUS:_BEFORE_GPUS] = of_gpus(now, _training(now))
+    rate = Plot(_RATE.label, "", (Curve("", now.line(_RATE.progress)),), "zero", x_unit="step")
+    charts[_BEFORE_GPUS:_BEFORE_GPUS] = [*of_gpus(now, _training(now)), *([] if rate.empty else [rate])]
     return [arranged(replace(plot, key=plot.title), now, drawn) for plot in charts]
 
 

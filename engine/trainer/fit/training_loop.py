@@ -29,7 +29,7 @@ from ..common.training_errors import TrainerError
 from ..data.finishing import none_of
 from ..data.stage_times import StageMeter, StageWatch
 from ..measure import step_parts
-from ..measure.health import Health
+from ..measure.health import Health, present_rate
 from ..measure.profile import Profiler
 from ..measure.progress_reports import EpochBegins, FirstEvaluation, LossWindow, Pulses
 from ..measure.run_report import Moment, Plan
@@ -542,6 +542,7 @@ class TrainingLoop(keras.callbacks.CallbackList):
             loss_scale=self.health.loss_scale(),
             skipped_steps=self.health.skipped_steps(self.step),
             window_loss=window_loss,
+            learning_rate=present_rate(self.built.model.optimizer),
         )
 
     def _stand_still(self) -> dict[str, float]:

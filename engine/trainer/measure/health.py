@@ -21,6 +21,16 @@ COST_SHARE = 1 / 200  # share of the time that checks may take with "auto"
 FEW_WEIGHTS = 32  # so few weights are checked one by one within a millisecond; tracing a graph takes 50 ms
 
 
+def present_rate(optimizer: Any) -> float | None:
+    """Return the learning rate of the next step. None if this is no optimizer of Keras with a single one."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        return None
+    rate = optimizer.learning_rate
+    value = float(rate.numpy() if hasattr(rate, "numpy") else rate)
+    return value if math.isfinite(value) else None
+
+
 class Health:
     """Checks all float weights of the model for NaN and infinity from time to time."""
 

@@ -173,6 +173,7 @@ class Moment:
     loss_scale: float | None = None  # of mixed_float16, and the steps that it has skipped
     skipped_steps: int | None = None
     window_loss: float | None = None  # mean of the steps since the pulse before
+    learning_rate: float | None = None  # of the next step
 
 
 @dataclass
@@ -264,6 +265,7 @@ class Speed:
             transfer=self.transfer(p50),
             traces=moment.traces,
             window_loss=moment.window_loss,
+            learning_rate=moment.learning_rate,
         )
 
     @property

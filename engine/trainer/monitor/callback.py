@@ -42,6 +42,7 @@ from ..common import versions
 from ..common.logs import floats
 from ..common.versions import current_iterator, ended_step
 from ..data.stage_times import StageMeter, StageWatch
+from ..measure.health import present_rate
 from ..measure.progress_reports import FirstEvaluation, LossWindow, Pulses, SampleCount
 from ..measure.run_report import Moment, Plan, RunReport
 from ..setup import environment
@@ -484,7 +485,10 @@ class WatchedFit:
         if self.report.speed.warm and not self._on_gpu:  # there, the host requests batches ahead of the steps
             self._fit.add_wait(self._clock.measured_until(now), step)
         spent = self._clock.spent(now)
-        moment = Moment(self.epoch + 1, step, spent, metrics, self._trained, window_loss=window_loss)
+        rate = present_rate(getattr(self.model, "optimizer", None))
+        moment = Moment(
+            self.epoch + 1, step, spent, metrics, self._trained, window_loss=window_loss, learning_rate=rate
+        )
         self._pulses.pulse(moment)
         if self._fit.iterator is not None:
             self._stages.pulse(self._fit.iterator)

@@ -100,6 +100,8 @@ class Store:
                     self._add("step_ms_p50", at, event.step_ms_p50)
                     self._add("step_ms_p95", at, event.step_ms_p95, peaks=True)
                     self._add("input_wait", at, event.input_wait)
+                    if event.learning_rate is not None:
+                        self._add("learning_rate", at, event.learning_rate)
                     if event.step is not None:
                         # Without the loss of the last steps, the mean of the epoch so far.
                         window = event.window_loss
