@@ -15,7 +15,7 @@ from ..base.glyphs import Glyphs, glyphs_of
 from ..base.keys import key_of
 from ..drawing import charts as foot
 from ..drawing.live import phases
-from ..drawing.live.layout import Layout
+from ..drawing.live.layout import CHART_HEIGHT, Layout
 from ..drawing.plot.axes import GUTTER, Scale, column_of, place_of, x_scale
 from ..drawing.plot.canvas import HAS_AXIS, draw, edge_title, title
 from ..drawing.plot.cursor import named_last, overlaid, seen_at
@@ -233,6 +233,7 @@ class ChartGrid(Vertical):
         self.shown: list[Plot] = []
         self._now = Snapshot()
         self._room, self._edges = 1, False  # how many charts a page has
+        self._layout: Layout | None = None
 
     def compose(self) -> ComposeResult:
         yield Container(id="grid")
@@ -240,18 +241,22 @@ class ChartGrid(Vertical):
         yield Panel(self._foot, id="phases")
 
     def lay_out(self, layout: Layout) -> None:
-        """Arrange the charts in columns and rows. The line of the phases is shown if the charts leave enough room."""
+        """Arrange the charts in columns and rows."""
         self._room, self._edges = layout.chart_columns * layout.chart_rows, layout.edges
         grid = self.query_one("#grid")
         grid.styles.grid_size_columns = layout.chart_columns
         grid.set_class(layout.edges, "-edges")
-        self.query_one("#phases").display = layout.charts > layout.chart_rows * (HAS_AXIS + layout.edges)
+        self._layout = layout
 
     def show(self, now: Snapshot, plots: Sequence[Plot], page: int) -> None:
         """Show the charts of the page number `page`, from 0. If there are several pages, the last chart has the page's
         number."""
         self._now = now
         before_first = phases.is_due(now)
+        if (layout := self._layout) is not None:  # with little room, only a strip or marks take a row from charts
+            named = any(plot.spells or plot.best or plot.joins for plot in plots[:1])
+            least = HAS_AXIS if named else CHART_HEIGHT + 1 / layout.chart_rows
+            self.query_one("#phases").display = layout.charts > layout.chart_rows * (least + layout.edges)
         self.query_one("#stage").display, self.query_one("#grid").display = before_first, not before_first
         pages = -(-len(plots) // self._room)
         first = page % pages * self._room
