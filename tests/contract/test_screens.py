@@ -32,7 +32,10 @@ WAYS = {  # what leads from the screen that a way begins with to each of its oth
         "form": "down down", "form-help": "?", "form-palette": "escape ctrl+p", "form-tune": "escape T",
     },
     "runs": {"runs": "f4", "runs-compare": "down space down space c"},
-    "quickstart": {"run-log": "l", "run-diagnosis": "l w", "run-charts": "escape z", "run-chart": "enter"},
+    "quickstart": {
+        "run-log": "l", "run-diagnosis": "l w", "run-charts": "escape z", "run-chart": "enter",
+        "run-details": "escape i",
+    },
     "running": {"running": "", "running-gpus": "v"},
 }  # fmt: skip
 SIZED = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "120x40"])
