@@ -169,7 +169,7 @@ class FormScreen(AppScreen):
         if self._offer is not None:
             self._focus_start(self._offer)
         else:
-            self.options.last.focus(scroll_visible=False)
+            self.options.current.focus(scroll_visible=False)
         self._show_all()
         self.call_after_refresh(self._read_machine)
         self.call_after_refresh(self.side.read)
