@@ -3,6 +3,7 @@ thread. Imports no Textual."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,10 +13,15 @@ from ...engine.files.reading import written_at
 from ...engine.proof import folder
 from ...engine.proof.folder import Proof, proofs_folder
 from ...engine.runs import Run
-from ...engine.trials.record import UNREAD, Record
+from ...engine.trials.record import UNREAD, Record, elapsed_of
+from ...engine.trials.search_results import limit_seconds
+from ...engine.units import share
 from .queue_places import Kept
 from .run.reader import RunReader
 from .run.snapshot import Snapshot
+
+KINDS = {"tune": "search", "sweep": "sweep", "scaling": "scaling", "diagnosis": "diagnosis"}  # others: a proof
+_REACHED = re.compile(r"(\d+) of (\d+)")  # in what a measurement says that it does, such as `repeat 2 of 3`
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,23 @@ class ProofEntry:
     @property
     def is_active(self) -> bool:
         return self.state == "running"
+
+    @property
+    def noun(self) -> str:
+        return KINDS.get(self.data.kind, "proof")
+
+    @property
+    def reached(self) -> str:
+        """How far it is: the share of a search's minutes, else the repeat or the ended trials, such as `2 of 3`."""
+        if limit := limit_seconds(self.data):
+            return share(min(1.0, elapsed_of(self.data) / limit))
+        words = _REACHED.search(self.data.doing)
+        return words[0] if words else ""
+
+    @property
+    def under_way(self) -> str:
+        """The words of the header for one that goes on, such as `proof 2/3`."""
+        return f"{self.noun} {self.reached.replace(' of ', '/') or 'under way'}"
 
 
 class ProofList:

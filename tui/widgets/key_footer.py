@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len
 from textual import events
 from textual.app import App
-from textual.binding import ActiveBinding
+from textual.binding import ActiveBinding, Binding
 from textual.content import Content
 from textual.geometry import Size
 from textual.widgets import Input, Label
@@ -21,10 +21,11 @@ from ..upstream.textual_widgets import ChosenKeys, lay_out_again
 from .row_widgets import Painted
 
 ALWAYS = ("help", "back", "leave")  # the way to the other keys, and the way out
+MOST_KEYS = 9  # more are read by nobody; the help has all
 
 
 class KeyFooter(ChosenKeys):
-    """The footer with the keys of the screen, as many as there is room for, in the order of importance."""
+    """The footer with the keys of the screen in the order of importance: MOST_KEYS, if there is room for them."""
 
     def on_mount(self) -> None:
         if hasattr(self.app, "running_count"):
@@ -37,6 +38,7 @@ class KeyFooter(ChosenKeys):
         for key in self.screen.active_bindings.values():
             if key.binding.action not in firsts and not self._is_written(key):
                 firsts[key.binding.action] = self._labelled(key)
+        firsts = self._as_declared(firsts)
         named = any(tabs.with_keys for tabs in self.screen.query(ScreenTabs))
         visible = [key for key in firsts.values() if key.binding.show and not (named and _group(key) == keys.PLACES)]
         shown = {key.binding.id for key in visible}  # of numbered keys only the first is shown
@@ -48,13 +50,24 @@ class KeyFooter(ChosenKeys):
         places = [key for key in visible if _group(key) == keys.PLACES]
         first = [key for key in visible if key not in last and key not in places]
         free = self.app.size.width - sum(map(self._width, last)) + 1  # no gap follows the last key
-        fitting = []
+        fitting: list[ActiveBinding] = []
         for key in (*first, *places, *more):
             free -= self._width(key)
-            if free < 0:
+            if free < 0 or len(fitting) + len(last) == MOST_KEYS:
                 break
             fitting.append(key)
         return fitting + last
+
+    def _as_declared(self, firsts: dict[str, ActiveBinding]) -> dict[str, ActiveBinding]:
+        """Put the screen's keys in the order of its bindings: Textual (8.2) puts those of the settings at the end."""
+        bindings = (each for base in reversed(type(self.screen).__mro__) for each in vars(base).get("BINDINGS", ()))
+        order = {each.action: at for at, each in enumerate(bindings) if isinstance(each, Binding)}
+
+        def place(action: str) -> int:
+            node = firsts[action].node
+            return order.get(action, 0) if node is self.screen else len(order) if node is self.app else -1
+
+        return {action: firsts[action] for action in sorted(firsts, key=place)}
 
     def _labelled(self, key: ActiveBinding) -> ActiveBinding:
         binding, labels = key.binding, getattr(self.screen, "labels_now", {})

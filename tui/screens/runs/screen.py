@@ -70,14 +70,16 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
     BINDINGS: ClassVar[list[BindingType]] = [
         *actions.BINDINGS,
         keys.bind("mark", meaning="mark or unmark the run"),
+        keys.bind("prove", "sweep", "Sweep", meaning="the settings, curves and result of the sweep under the cursor"),
+        keys.bind("stop", meaning="stop the run under the cursor"),
+        keys.bind("resume", meaning="resume the run under the cursor from its last checkpoint"),
         keys.bind(
             "compare", meaning="compare the marked runs, one with that under the cursor, or that with the run before it"
         ),
-        keys.bind("resume", show=False, meaning="resume the run under the cursor from its last checkpoint"),
-        keys.bind("stop", show=False, meaning="stop the run under the cursor"),
-        keys.bind("note"),
-        keys.bind("tags", meaning="give tags to the marked runs, or to the one under the cursor"),
+        keys.bind("search", "filter", "Filter", meaning=FILTERED_BY),
         keys.bind("delete", meaning="delete the marked runs, or the one under the cursor"),
+        keys.bind("note"),
+        keys.bind("tags", show=False, meaning="give tags to the marked runs, or to the one under the cursor"),
         keys.bind("columns", show=False),
         keys.bind("side_view", show=False),
         keys.bind("sort_left", "sort(-1)", show=False),
@@ -88,9 +90,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         keys.bind("edit", "change", "Edit options", show=False, meaning="open the options of the run in the form"),
         keys.bind("copy", show=False, meaning="copy the run's id or folder"),
         keys.bind("unmark", "clear_marks", show=False),
-        keys.bind("search", "filter", "Filter", meaning=FILTERED_BY),
-        keys.bind("prove", "proofs", "Proofs", meaning="all proofs"),
-        keys.bind("prove", "sweep", "Sweep", meaning="the settings, curves and result of the sweep under the cursor"),
+        keys.bind("prove", "proofs", "Proofs", show=False, meaning="all proofs"),
         catalogue.left_out("live"),  # Enter opens one
         catalogue.left_out("runs"),
         *keys.back(),

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ...reading.run_list import Ended, Now
 
 LOOK_SECONDS = 3.0  # between two readings
-KINDS = {"tune": "search", "sweep": "sweep", "scaling": "scaling", "diagnosis": "diagnosis"}  # others: a proof
 SHOWN_SECONDS = 8.0  # how long the end of a run is shown
 
 
@@ -56,7 +55,7 @@ class RunWatch:
         while self._app.is_running and not self._leaving.is_set():
             measuring: list[str] = []
             with contextlib.suppress(OSError):  # the home cannot be read, which the lists say
-                measuring = [KINDS.get(entry.data.kind, "proof") for entry in proofs.read() if entry.is_active]
+                measuring = [entry.under_way for entry in proofs.read() if entry.is_active]
             self._app.call_later(self._take, now := running_runs.read(), measuring)
             if now.queue.waiting:  # the runner may have been killed
                 from ....engine.queue import entries  # few have a queue
@@ -97,7 +96,7 @@ def words_of(now: Now, measuring: Sequence[str]) -> tuple[str, ...]:
     of_queue = now.queue.words(len(now.running))
     if not measuring:
         return of_queue
-    what = f"{', '.join(sorted(set(measuring)))} under way"
+    what = ", ".join(measuring)
     return (*(f"{what}, {text}" for text in of_queue), what, *of_queue)
 
 
