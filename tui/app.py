@@ -159,9 +159,6 @@ class GputuiApp(BaseApp):
 
         self._open(kind(await asyncio.to_thread(lambda: proof.record.kind)).screen, proof)
 
-    def open_proofs(self) -> None:
-        self.action_show("proofs")
-
     @work
     async def open_form(self, preset_yaml_path: Path) -> None:
         if (state := await self._state_of(preset_yaml_path)) is not None:
@@ -218,7 +215,7 @@ class GputuiApp(BaseApp):
         run."""
         entry = catalogue.entry(name)
         waits = name == "live" and getattr(self.screen, "waiting", None) is not None  # another run may train
-        opened = [at for at, screen in enumerate(self.screen_stack) if isinstance(screen, entry.screen_class)]
+        opened = [at for at, screen in enumerate(self.screen_stack) if type(screen) is entry.screen_class]
         if opened and not waits:
             while len(self.screen_stack) > opened[0] + 1:
                 self.pop_screen()

@@ -340,7 +340,7 @@ SIZES = ((60, 12), (78, 22), (95, 30), (96, 29), (118, 38), (198, 58))
 def test_how_the_live_view_divides_the_screen(golden: Golden) -> None:
     parts = list[str]()
     for demand, (width, height) in product(DEMANDS, SIZES):
-        for zoom in ("", *(("gpus", "charts", "log", "messages") if (width, demand) == (118, DEMANDS[3]) else ())):
+        for zoom in ("", *(("charts", "log") if (width, demand) == (118, DEMANDS[3]) else ())):
             found = tui.layout.share_out(width, height, tui.layout.Demand(*demand), zoom)
             shown = {name: value for name, value in vars(found).items() if value}
             cards = shown.pop("cards")

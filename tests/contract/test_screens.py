@@ -31,7 +31,7 @@ WAYS = {  # what leads from the screen that a way begins with to each of its oth
     "form": {
         "form": "down down", "form-help": "?", "form-palette": "escape ctrl+p", "form-tune": "escape T",
     },
-    "runs": {"runs": "f4", "runs-compare": "down space down space c"},
+    "runs": {"runs": "f4", "runs-compare": "down " * 7 + "space down space c"},
     "quickstart": {
         "run-log": "l", "run-diagnosis": "l w", "run-charts": "escape z", "run-chart": "enter",
         "run-details": "escape i",

@@ -43,9 +43,6 @@ class Tiny(BaseApp):
     def open_proof(self, proof: Proof) -> None:
         self.opened.append(("proof", proof))
 
-    def open_proofs(self) -> None:
-        self.opened.append(("proofs", None))
-
 
 def tiny(pilot: Pilot[None]) -> Tiny:
     """The application under test, which knows what it was asked to open."""

@@ -26,7 +26,6 @@ from tests.doors.tui import (
     DiagnosisScreen,
     LiveScreen,
     ProofScreen,
-    ProofsScreen,
     RunsScreen,
     ScalingScreen,
     SweepScreen,
@@ -186,7 +185,7 @@ async def test_every_key_that_the_help_names_has_an_effect_or_says_why_not(
         monkeypatch.setattr(f"gputui.engine.{name}", lambda *_, name=name, **__: asked.append(name))
     monkeypatch.setattr(runs_actions, "request_stop", lambda started, _: asked.append(started))
     tried = set[tuple[object, ...]]()
-    async with Tiny(ProofsScreen).run_test(size=IN_SIZES[shown_in]) as pilot:
+    async with Tiny(RunsScreen).run_test(size=IN_SIZES[shown_in]) as pilot:
         monkeypatch.setattr(pilot.app, "notify", lambda message, **_: asked.append(message))
         async for name, screen in SHOWN_IN[shown_in](pilot, home):
             footer = keys_shown(pilot)

@@ -60,7 +60,7 @@ async def test_every_screen_keeps_to_the_grammar_in_its_keys_its_help_and_the_pa
             "diagnosis": lambda: app.screen.run_action("screen.diagnosis"),
             "chart": lambda: app.screen.source.open_chart("loss"),  # type: ignore[attr-defined]
             "runs": lambda: app.action_show("runs"), "compare": lambda: app.open_compare([run, other]),
-            "proofs": lambda: app.action_show("proofs"), "proof": lambda: app.open_proof(proof),
+            "proof": lambda: app.open_proof(proof),
             "tune": lambda: app.open_proof(search),
             "gpus": lambda: app.action_show("gpus"), "processes": lambda: app.screen.run_action("screen.processes"),
             "settings": lambda: app.action_show("settings"), "doctor": lambda: app.action_show("doctor"),

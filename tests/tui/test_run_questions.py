@@ -12,7 +12,7 @@ import pytest
 
 from tests.doors.engine import Run, Title, Trash, code_files, entries, resuming, titles
 from tests.doors.engine import runs as runs_module
-from tests.doors.tui import Entry, GputuiApp, RunActions, RunsScreen, Waiting, runs_actions
+from tests.doors.tui import Entry, GputuiApp, RunActions, RunsScreen, Waiting, runs_screen
 from tests.support import queued, recorded
 from tests.support.answering import Answering, act
 from tests.support.tiny import wait_for
@@ -137,7 +137,7 @@ class Deleting(RunsScreen):
     def entries(self) -> list[Entry]:
         return self.listed_now
 
-    def _delete(self, chosen: Any, sizes: Any, for_good: bool) -> None:  # type: ignore[override]
+    def _delete(self, chosen: Any, sizes: Any, place: str, for_good: bool) -> None:  # type: ignore[override]
         self.deleted.append(([item.id for item in chosen], for_good))
 
 
@@ -195,9 +195,10 @@ def test_what_was_deleted_is_said_with_what_brings_it_back(
     chosen = two(home)
     put = (chosen[:count], ["the last one is in use\x1b"])
     monkeypatch.setattr(Trash, "put", lambda trash, runs: put)
-    monkeypatch.setattr(runs_actions, "delete_all", lambda runs, reserve: put)
+    monkeypatch.setattr(runs_screen, "delete_all", lambda runs, reserve: put)
     screen = Told()
-    Told._delete.__wrapped__(screen, chosen, {run.id: 1024 for run in chosen}, for_good)  # type: ignore[attr-defined]
+    sizes = {run.id: 1024 for run in chosen}
+    Told._delete.__wrapped__(screen, chosen, sizes, "runs", for_good)  # type: ignore[attr-defined]
     expected = [f"{told} (information)"] if told else []
     assert app.told == [*expected, "the last one is in use? (error)"]
     assert screen.readings_begun == 1

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 OWN_THEMES = {theme.name: theme for theme in THEMES}
 NOTHING_TO_UNDO = {  # by the places whose acts can be taken back
     "runs": "nothing to take back: no run was deleted, taken out or moved in the queue, or given a note or tags here",
-    "proofs": "there is no deleted proof to bring back",
     "presets": "nothing to take back: no preset was deleted or written over here",
     "settings": "nothing to take back: no setting was changed here",
 }
@@ -124,7 +123,6 @@ class BaseApp(UpstreamApp):
     open_run: Callable[[Run], None]  # the live view of a run, which may be running or finished
     open_compare: Callable[[list[Run]], None]  # the comparison of runs, whose order is that of its columns
     open_proof: Callable[[Proof], Any]  # the screen of a proof, which may be running or finished
-    open_proofs: Callable[[], None]
     open_form: Callable[[Path], Any]  # with the preset of a file, after a question if unsaved changes would be lost
     show_in_form: Callable[[FormState], None]  # in place of the whole content, without a question
     warm_up: Callable[[], Any]  # start an engine that imports TensorFlow in advance, unless a run needs the machine

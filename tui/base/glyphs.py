@@ -44,6 +44,7 @@ class Glyphs:
     ok: str = "✓"
     failed: str = "✗"
     stopped: str = "■"
+    held: str = "‖"
     warn: str = "!"
     hint: str = "→"
     more: str = "…"
@@ -66,7 +67,7 @@ PLAIN = Glyphs(
     braille=False, rule="-", done="=", to_do="-", own="#", used="=", free=".", peak="|", axis="|", tick="+", point="o",
     points=("*", "o", "+", "x", "#", "@", "%", "&"), grid_across=".", grid_down=":", best="!", join="/", fill=":",
     page_back="<", page_on=">", legend=("*", "o", "+", "x"), spinner="|/-\\", ok="ok", failed="X", stopped="=",
-    warn="!", hint="->", more="~", up="^", down="v", whisker_left="[", whisker="-", whisker_right="]",
+    held="%", warn="!", hint="->", more="~", up="^", down="v", whisker_left="[", whisker="-", whisker_right="]",
     whisker_cross="|", to="->", here="[]", running=">", corners="++++", folded="[+]", unfolded="[-]",
 )  # fmt: skip
 

@@ -108,10 +108,10 @@ def _rows(chosen: Sequence[Entry], fold: bool) -> list[Entry]:
     sweeps = {entry.sweep for entry in rows if entry.sweep} if fold else set()
     if not sweeps:
         return rows
-    from ..reading.proofs import SweepRecords  # only if there is a sweep
+    from ...engine.proof.folder import Proof, proofs_folder  # only if there is a sweep
     from ..reading.sweep_rows import in_sweeps  # the same
 
-    return in_sweeps(rows, SweepRecords().read(sweeps))
+    return in_sweeps(rows, {name: Proof(proofs_folder() / name).record for name in sweeps})
 
 
 def _as_json(entry: Entry) -> dict[str, object]:
@@ -138,6 +138,7 @@ LISTED = (
     *(figure.narrow_head for figure in shown("listing")),
     *("size", "when", "tags", "note"),
 )
+HEADS = {"run": "title", "wait": "wait"}  # those that differ from the screen's
 LEAST_TITLE, LEAST_NOTE = 28, 16
 APART = 2
 
@@ -156,7 +157,7 @@ def show(entries: Sequence[Entry]) -> None:
 
 
 def _head(name: str) -> str:
-    return "title" if name == "run" else COLUMNS[name].head
+    return HEADS.get(name) or COLUMNS[name].head
 
 
 def _cell(name: str, entry: Entry, width: int) -> str:

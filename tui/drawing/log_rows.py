@@ -18,6 +18,7 @@ from ...engine.runs.run_state import Epoch
 from ...engine.units import counted, seconds, three_digits
 from ..base.errors import clean
 from ..base.glyphs import Glyphs
+from .rows import Row
 
 # How absl's C++ log (TensorFlow 2.21) begins a line: with a Unix time, or a date once it is initialised; and how
 # TensorFlow's own log did before.
@@ -34,6 +35,7 @@ _NOISE = (
     "computation placer already registered", "TF-TRT Warning: Could not find TensorRT",
     "failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)",  # there is no driver
 )  # fmt: skip
+LEVELS = ("warn", "bad")  # styles of warnings and errors
 _STYLES = {"I": "muted", "W": "warn", "E": "bad", "F": "bad"}
 _METRIC = 8  # columns of "0.000572" and "5.72e-05"
 _UNIX_TIME = 1e9  # a smaller number is the seconds of a minute
@@ -123,6 +125,14 @@ def epoch_text(epoch: Epoch, width: int = 0) -> str:
     while width and len(items) > 1 and len("  ".join(items).rstrip()) > width:
         items.pop()
     return "  ".join(items).rstrip()
+
+
+def of_messages(messages: Sequence[Row]) -> list[LogRow]:
+    """Return the rows of a run's errors and warnings as rows of its log."""
+    return [
+        LogRow("".join(text for text, _ in row), next((style for _, style in row if style in LEVELS), ""))
+        for row in messages
+    ]
 
 
 def only(log_rows: Sequence[LogRow], sought: str) -> list[LogRow]:

@@ -15,7 +15,7 @@ from ...engine.runs.titles import title_of
 from ...engine.system.identity import Place
 from ...engine.trials.record import Comparison, Record
 from ..form.form_state import INFO, FormState, to_text
-from .proofs import ProofList
+from .proofs import all_proofs
 from .queue_places import Kept
 from .run_list import Entry, changed, entry_of
 
@@ -83,7 +83,6 @@ class ExperienceReader:
 
     def __init__(self) -> None:
         self._presets, self._runs = Kept[str](), Kept[EndedRun | None]()
-        self._proofs = ProofList()
 
     def read(self, preset: str, most: int | None = None) -> Experience:
         """Return what the runs and proofs of this home say about the options of the preset of this name; with `most`
@@ -103,7 +102,7 @@ class ExperienceReader:
         here = Place.here().host
         return [
             Gain(comparison, entry.data, "" if entry.data.host in (None, here) else str(entry.data.host))
-            for entry in self._proofs.read()
+            for entry in all_proofs()
             for comparison in entry.data.comparisons
             if comparison.gain is not None and comparison.decision in _MEASURED
         ]

@@ -4,15 +4,15 @@ thread. Imports no Textual."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ...engine.files import writing
 from ...engine.files.reading import written_at
 from ...engine.proof import folder
-from ...engine.proof.folder import Proof, proofs_folder
+from ...engine.proof.folder import Proof
 from ...engine.runs import Run
+from ...engine.trials.kinds import kind
 from ...engine.trials.record import UNREAD, Record, elapsed_of
 from ...engine.trials.search_results import limit_seconds
 from ...engine.units import share
@@ -20,7 +20,7 @@ from .queue_places import Kept
 from .run.reader import RunReader
 from .run.snapshot import Snapshot
 
-KINDS = {"tune": "search", "sweep": "sweep", "scaling": "scaling", "diagnosis": "diagnosis"}  # others: a proof
+NOUNS = {"scaling": "scaling", "diagnosis": "diagnosis"}  # shorter than a measurement or a proof of that
 _REACHED = re.compile(r"(\d+) of (\d+)")  # in what a measurement says that it does, such as `repeat 2 of 3`
 
 
@@ -44,7 +44,7 @@ class ProofEntry:
 
     @property
     def noun(self) -> str:
-        return KINDS.get(self.data.kind, "proof")
+        return NOUNS.get(self.data.kind) or kind(self.data.kind).noun
 
     @property
     def reached(self) -> str:
@@ -60,23 +60,21 @@ class ProofEntry:
         return f"{self.noun} {self.reached.replace(' of ', '/') or 'under way'}"
 
 
-class ProofList:
-    """Reads all proofs, and measures the sizes of their folders."""
+_kept = Kept[ProofEntry](lambda entry: entry.is_active)  # for all viewers
 
-    def __init__(self) -> None:
-        self._kept = Kept[ProofEntry](lambda entry: entry.is_active)
 
-    def read(self) -> list[ProofEntry]:
-        """Return all proofs, the newest first. Unchanged files of ended proofs are not read again."""
-        entries = []
-        for proof in folder.proofs():
-            stamp = written_at(proof.path / "proof.json"), written_at(proof.queue_file)
-            entries.append(self._kept.read(proof.id, stamp, partial(_entry_of, proof)))
-        return entries
+def all_proofs() -> list[ProofEntry]:
+    """Return all proofs, the newest first. Unchanged files of ended proofs are not read again."""
+    entries = []
+    for proof in folder.proofs():
+        stamp = written_at(proof.path / "proof.json"), written_at(proof.queue_file)
+        entries.append(_kept.read(str(proof.path), stamp, partial(_entry_of, proof)))
+    return entries
 
-    def measure(self) -> bool:
-        """Measure changed folders for a short time. True if an entry has another size than before."""
-        return self._kept.measure(lambda entry: replace(entry, size=writing.used_bytes(entry.proof.path)))
+
+def measure() -> bool:
+    """Measure changed folders for a short time. True if an entry has another size than before."""
+    return _kept.measure(lambda entry: replace(entry, size=writing.used_bytes(entry.proof.path)))
 
 
 def _entry_of(proof: Proof, earlier: ProofEntry | None) -> ProofEntry:
@@ -114,20 +112,3 @@ class SearchReader:
         while self._reader.poll():
             pass
         return ProofReading(data, newest[0], self._reader.picture.snapshot)
-
-
-class SweepRecords:
-    """Reads the records of sweeps. That of a sweep that has ended is read again only if its file has changed."""
-
-    def __init__(self) -> None:
-        self._kept = Kept[Record](lambda record: record.state in ("running", "waiting"))
-
-    def read(self, sweeps: Collection[str]) -> dict[str, Record]:
-        """Return the record of each of the sweeps with these ids. UNREAD for one that cannot be read."""
-        proofs = {name: Proof(proofs_folder() / name) for name in sweeps}
-        return {name: self._kept.read(name, written_at(proof.path / "proof.json"), partial(_record_of, proof))
-                for name, proof in proofs.items()}  # fmt: skip
-
-
-def _record_of(proof: Proof, _earlier: Record | None) -> Record:
-    return proof.record

@@ -86,7 +86,8 @@ class Queue:
         if not self.waiting:
             return ()
         waits = f"{len(self.waiting)} wait"
-        both = f"{max(training, self.begun)} train, {waits}"  # one that has just begun is not running yet
+        trains = max(training, self.begun)  # one that has just begun is not running yet
+        both = f"{trains} train, {waits}" if trains else waits
         when = next((each.when for each in self.waiting.values() if each.when), "")
         timed = (f"{both}, next {when}", f"{both}, next {when.removeprefix('in about ')}") if when else ()
         return (*timed, both, waits)

@@ -32,7 +32,7 @@ class RunColumn:
 
 
 # Headings of figures whose short name says too little in a table of many runs.
-_HEADINGS = {"loss": "train loss", "memory": "tensors", "host": "host mem", "goodput": "in steps"}
+_HEADINGS = {"loss": "train loss", "wait": "input wait", "memory": "tensors", "host": "host mem", "goodput": "in steps"}
 VALIDATION_WIDTH = 14
 
 
@@ -45,6 +45,13 @@ def _figure(figure: Figure, key: str = "") -> RunColumn:
     heading = _HEADINGS.get(key, "")
     width = max(figure.width, len(heading))
     return RunColumn(key, about, width, lambda entry: _whole(figure, value(entry)), value, heading=heading)
+
+
+def _left(entry: Entry) -> str:
+    # Of a waiting run, when it starts.
+    if entry.waiting is not None:
+        return entry.waiting.when.replace("in about", "in")
+    return units.clock(entry.figures.get(LEFT.key)) if entry.is_active and not entry.group else ""
 
 
 def _validation(entry: Entry) -> str:
@@ -100,9 +107,9 @@ _BY_LIST = (
     ),
     RunColumn(
         "left",
-        "the time that the steps left will take",
+        "the time that the steps left will take; of a waiting run, when it starts",
         LEFT.width,
-        lambda entry: units.clock(entry.figures.get(LEFT.key)) if entry.is_active else "",
+        _left,
         lambda entry: entry.figures.get(LEFT.key),
     ),
     *map(_figure, FIGURES),
@@ -127,14 +134,16 @@ _BY_LIST = (
 )
 COLUMNS = {column.key: column for column in _BY_LIST}
 SPEED, STEP_TIME = (of_run(key).narrow_head for key in ("samples_per_second", "step_ms.p50"))
-_FIGURES_SHOWN = [*(figure.narrow_head for figure in shown("runs")), "validation"]
 # Without a choice: in the order in which they stand, and in the order in which they get room.
-USUAL = ("run", "id", "state", "done", "left", *_FIGURES_SHOWN, "size", "when", "tags", "note", "description")
+USUAL = (
+    "run", "id", "state", "validation", *(figure.narrow_head for figure in shown("runs")), "left", "size", "when",
+    "tags", "note", "description",
+)  # fmt: skip
 FIRST = (
-    "run", "state", "validation", SPEED, "when", "done", "loss", "wait", "left", STEP_TIME, "memory", "host",
+    "run", "state", "validation", SPEED, "when", "left", "loss", "wait", STEP_TIME, "memory", "host",
     "tags", "note", "description", "id", "size",
 )  # fmt: skip
-LEAST_TITLE, LEAST_WORDS = 25, 18  # cells of a title; of a note or description
+LEAST_TITLE, LEAST_WORDS = 26, 18  # cells of a title; of a note or description
 SPARE = 30  # cells that the size leaves to them
 ONLY_GOING_ON = {"done", "left"}
 OWN_WORDS = {"tags", "note", "description"}

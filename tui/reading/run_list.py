@@ -1,5 +1,4 @@
-"""The runs as rows of a table with the texts of their cells, which a filter matches, read in a thread and cached.
-Deferred imports: the queue is read only if it has entries, and sweeps only if a run belongs to one."""
+"""The runs as rows of a table with the texts of their cells, which a filter matches, read in a thread and cached."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from ...engine import figures, runs
 from ...engine.figures import LOSS, Figure, at
@@ -22,13 +20,9 @@ from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.events import EpochEnd, Progress
 from ...engine.runs.run import STATE_LABELS, WAITING, StateName
 from ...engine.runs.titles import Notes, Title, title_of
+from ...engine.units import share
 from ..word_search import Place, place
 from .queue_places import Kept, Queue, Waiting, last_event, newest_runs, share_done
-
-if TYPE_CHECKING:
-    from ...engine.trials.record import Record
-    from .proofs import SweepRecords
-
 
 LEFT = figures.of_run("eta_seconds")
 NO_NOTES = Notes()
@@ -92,6 +86,11 @@ class Entry:
         return share_done(self.latest) if self.is_active else None
 
     @property
+    def reached(self) -> str:
+        """How much of it is done, while it goes on; empty if that is not known."""
+        return share(self.done) if self.done is not None else ""
+
+    @property
     def state_word(self) -> str:
         held = self.waiting is not None and self.waiting.held
         word = "held" if held else STATE_LABELS.get(self.state, self.state)
@@ -119,8 +118,7 @@ class RunList:
         self._kept = Kept[Entry](lambda entry: entry.is_active)
         self.total = 0  # runs, also those that were not read
         self.closed = 0  # folders that this user cannot read
-        self.sweeps: Mapping[str, Record] = EMPTY  # of the entries that were read last, by their ids
-        self._records: SweepRecords | None = None
+        self.queue = Queue()
 
     def read(self, most: int | None = None) -> list[Entry]:
         """Return the `most` newest runs (None: all), the newest first, and all runs that wait in the queue."""
@@ -132,12 +130,7 @@ class RunList:
             names = ("result.json", "status.json", titles.NOTES_FILE)
             stamp = (*(changed(run, name) for name in names), written_at(run.queue_file))
             entries.append(self._kept.read(run.id, stamp, partial(entry_of, run)))
-        if sweeps := {entry.sweep for entry in entries if entry.sweep}:
-            from .proofs import SweepRecords
-
-            self._records = self._records or SweepRecords()
-            self.sweeps = self._records.read(sweeps)
-        places = queue.waiting
+        self.queue, places = queue, queue.waiting
         return [replace(each, waiting=places.get(each.run.id)) if each.state == WAITING else each for each in entries]
 
     def measure(self) -> bool:
@@ -149,7 +142,7 @@ def read_queue() -> Queue:
     """Return the queue as it is now. If the queue is empty, this costs only the listing of one folder."""
     if not entry_names():
         return Queue()
-    from . import queue
+    from . import queue  # only if there are entries
 
     return queue.read()
 
@@ -160,14 +153,16 @@ def queue_place(run: Run) -> Waiting | None:
 
 
 def queue_first(entries: Iterable[Entry], running_first: bool = True) -> list[Entry]:
-    """Return running runs (with `running_first`), waiting ones in the order of the queue, then all others."""
+    """Return running runs (with `running_first`), waiting ones in the order of the queue, held ones, then all
+    others."""
     entries = list(entries)
     last = len(entries) + 1
 
     def rank(entry: Entry) -> tuple[int, int]:
         if entry.state == WAITING:
-            return 1, (entry.waiting.place or last) if entry.waiting is not None else last
-        return (0 if entry.is_active and running_first else 2), 0
+            held = entry.waiting is not None and entry.waiting.held
+            return 1 + held, (entry.waiting.place or last) if entry.waiting is not None else last
+        return (0 if entry.is_active and running_first else 3), 0
 
     return sorted(entries, key=rank)
 

@@ -1,5 +1,5 @@
-"""The sweeps among the runs: one row of the table for all trials of a sweep, which can be opened. Imports no Textual.
-It is imported only if a run is a trial of a sweep."""
+"""The measurements among the runs: one row of the table for each proof or search, and one for all trials of a sweep,
+which can be opened. Imports no Textual."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from ...engine.runs.event_reading import events_of
 from ...engine.runs.events import EVENTS_FILE, EpochEnd
 from ...engine.runs.run import WAITING, StateName
 from ...engine.runs.titles import Notes, Title, name_of
-from ...engine.trials import sweep_record
+from ...engine.trials import proof_sentences, sweep_record
 from ...engine.trials.change_texts import short, value
 from ...engine.trials.record import UNREAD, Record
 from ...engine.trials.sweep_record import IN_FLIGHT, SweepTrial
-from ...engine.units import amount
+from ...engine.units import amount, times
+from .proofs import ProofEntry
+from .queue_places import Queue
 from .run.series import Line
 from .run_list import Entry
 
-# The state of a sweep as that of a run; a sweep without a record has that of its trials.
+# The state of a measurement as that of a run; a sweep without a record has that of its trials.
 _STATES: Mapping[str, StateName] = {
     "running": "running", "waiting": WAITING, "done": "ok", "failed": "error", "stopped": "stopped",
     "crashed": "crashed",
@@ -38,8 +40,9 @@ def _fitting(parts: Sequence[str], width: int) -> str:
 
 
 @dataclass(frozen=True)
-class SweepTitle(Title):
-    """The title of a sweep. `changes` are its parts: how many trials have ended, the best value, the swept options."""
+class PartsTitle(Title):
+    """The title of a measurement. `changes` are its parts; those of a sweep: how many trials have ended, the best
+    value, the swept options."""
 
     @property
     def whole(self) -> str:
@@ -71,11 +74,12 @@ class TrialTitle(Title):
 
 
 @dataclass(frozen=True)
-class SweepEntry(Entry):
-    """The row of a sweep. `run` is the sweep's own folder, among the proofs, which is no run. `trials` are the runs of
-    the sweep that the table has, and `record` is UNREAD if the sweep was deleted."""
+class MeasurementEntry(Entry):
+    """The row of a proof, search or sweep. `run` is its own folder, among the proofs, which is no run."""
 
     record: Record = field(default_factory=lambda: UNREAD)
+    noun: str = "sweep"
+    extent: str = ""  # how much of it is done, while it goes on
 
     @property
     def proof(self) -> Proof:
@@ -83,12 +87,22 @@ class SweepEntry(Entry):
 
     @property
     def group(self) -> str:
-        return "sweep"
+        return self.noun
 
     @property
-    def done(self) -> float | None:
+    def reached(self) -> str:
+        return self.extent
+
+
+@dataclass(frozen=True)
+class SweepEntry(MeasurementEntry):
+    """The row of a sweep. `trials` are the runs of the sweep that the table has, and `record` is UNREAD if the sweep
+    was deleted."""
+
+    @property
+    def reached(self) -> str:
         ended, count = _counts(self.record, self.trials)
-        return ended / count if self.is_active and count else None
+        return f"{ended} of {count}" if self.is_active and count else ""
 
     @cached_property
     def best_first(self) -> list[Run]:
@@ -98,6 +112,30 @@ class SweepEntry(Entry):
         groups = sweep_record.in_order(sweep.trials, sweep.settings.higher)
         named = [trial.run for group in groups for trial in group]
         return [runs[name] for name in dict.fromkeys((*named, *runs)) if name in runs]
+
+
+def of_measurements(proofs: Iterable[ProofEntry], entries: Collection[Entry], queue: Queue) -> list[Entry]:
+    """Return a row for each of the proofs that is no sweep whose trials are among the entries."""
+    listed = {entry.sweep for entry in entries}
+    rows: list[Entry] = []
+    for each in proofs:
+        if each.proof.id in listed:
+            continue
+        record, gain = each.data, each.data.gain_total
+        preset = record.preset_name or name_of(Run(each.proof.path))
+        words = [f"{each.noun} of {preset}"]
+        if record.kind == "ab" and record.comparisons:
+            words = [f"proof of {proof_sentences.changes(record.comparisons[0].changes)}", preset]
+        words += [f"{times(gain)} as fast"] if gain is not None else []
+        result = proof_sentences.conclusion(record) if record.is_read else "proof.json cannot be read"
+        about = record.doing if each.is_active else result
+        state = _STATES.get(each.state, "crashed")
+        rows.append(MeasurementEntry(
+            Run(each.proof.path), state, PartsTitle(preset, tuple(words)), about, when=each.when, size=each.size,
+            waiting=queue.waiting.get(each.proof.id), record=record, noun=each.noun,
+            extent=each.reached if each.is_active else "",
+        ))  # fmt: skip
+    return rows
 
 
 def in_sweeps(
@@ -154,7 +192,7 @@ def _row(name: str, trials: list[Entry], record: Record, is_open: bool) -> Sweep
     return SweepEntry(
         run,
         state,
-        SweepTitle(preset, tuple(words)),
+        PartsTitle(preset, tuple(words)),
         record.doing if record.state == "running" else sweep_record.result(sweep) if record.is_read else "",
         when=max(trial.when for trial in trials),
         notes=Notes("", tuple(tag for tag in trials[0].notes.tags if tag in common)),

@@ -26,7 +26,7 @@ from ..base.glyphs import Glyphs, glyphs_of
 from ..base.keys import VERBS, key_of, keys_of
 from ..upstream.textual_app import Keepable
 from ..upstream.textual_widgets import StyledOnce
-from ..widgets.key_footer import KEYS_BESIDE_FROM, KEYS_FROM, KeyFooter, ScreenTab, ScreenTabs
+from ..widgets.key_footer import KeyFooter, ScreenTab, ScreenTabs
 from . import catalogue
 
 LEAST_TITLE = 20  # columns of a title, before the queue is named
@@ -46,17 +46,15 @@ class Header(Horizontal):
     }
     """
 
-    def __init__(self, title: Widget | None = None, keys_from: int = KEYS_BESIDE_FROM) -> None:
-        """`title` is a widget at the right of the tabs, which show keys from `keys_from` columns on; without it,
-        KEYS_FROM."""
+    def __init__(self, title: Widget | None = None) -> None:
+        """`title` is a widget at the right of the tabs."""
         super().__init__()
         self._title = title
-        self._keys_from = keys_from if title is not None else KEYS_FROM
 
     def compose(self) -> ComposeResult:
         listed = catalogue.places()
         tabs = [ScreenTab(entry.name, VERBS[entry.verb].label, key_of(self.app, entry.verb)) for entry in listed]
-        yield ScreenTabs(tabs, catalogue.place_of(self.screen), "live", keys_from=self._keys_from)
+        yield ScreenTabs(tabs, catalogue.place_of(self.screen), "live")
         if self._title is not None:
             yield self._title
         yield Static(id="queue", markup=False)

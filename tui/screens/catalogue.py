@@ -32,7 +32,6 @@ class ScreenEntry:
     module: str  # of `class_name`, relative to this folder
     opened_with: str = ""
     verb: str = ""  # its keys open the screen from everywhere
-    in_footer: bool = False
     place: str = ""  # the screen in the header that it belongs to, if it is not in the header itself
 
     @property
@@ -46,14 +45,13 @@ class ScreenEntry:
 
 
 SCREENS = (
-    ScreenEntry("form", "Form", "The options of the preset", "FormScreen", "form.screen", "a preset", verb="form",
-                in_footer=True),
+    ScreenEntry("form", "Form", "The options of the preset", "FormScreen", "form.screen", "a preset", verb="form"),
     ScreenEntry("live", "Live view", "The run that is training, or the latest one", "LiveScreen", "live.screen",
-                "a run", verb="live", in_footer=True),
-    ScreenEntry("runs", "Runs", "Past and present runs", "RunsScreen", "runs.screen", verb="runs", in_footer=True),
-    ScreenEntry("proofs", "Proofs", "Changes that were measured, and their gains", "ProofsScreen", "proof.screen",
-                place="runs"),
+                "a run", verb="live"),
+    ScreenEntry("runs", "Runs", "Past and present runs", "RunsScreen", "runs.screen", verb="runs"),
     ScreenEntry("gpus", "GPUs", "All GPUs and the host as they are now", "GpusScreen", "gpus", verb="gpus"),
+    ScreenEntry("run_gpus", "GPUs of the run", "The GPUs of a run with all figures, as they are or were",
+                "RunGpusScreen", "gpus", "a live view", place="live"),
     ScreenEntry("processes", "Processes", "Who uses the GPUs: the processes of each user", "ProcessesScreen",
                 "gpus", "the GPUs", place="gpus"),
     ScreenEntry("doctor", "Doctor", "Checks GPUs, driver, TensorFlow and host for problems", "DoctorScreen",
@@ -111,12 +109,8 @@ def place_of_key(app: App[Any], key: str) -> str:
 
 
 def key_bindings() -> list[Binding]:
-    """Return the bindings of the application's keys that open screens, in the order of the footer."""
-    return [keys.bind(entry.verb, f"show('{entry.name}')", show=entry.in_footer) for entry in places()]
-
-
-def left_out(name: str) -> Binding:
-    return keys.bind(entry(name).verb, f"app.show('{name}')", show=False)
+    """Return the bindings of the application's keys that open screens, which the header names."""
+    return [keys.bind(entry.verb, f"show('{entry.name}')", show=False) for entry in places()]
 
 
 # ---- the command palette --------------------------------------------------------------------------

@@ -7,7 +7,8 @@ import textwrap
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -40,6 +41,9 @@ from .base import FollowingScreen, Header
 from .chart import ChartSource
 from .help import NOT_OFFERED
 from .table import TableColumn, TableScreen
+
+if TYPE_CHECKING:
+    from .live.screen import LiveScreen
 
 LEASE_ROWS = 3
 
@@ -213,7 +217,9 @@ class GpusScreen(ChartSource, FollowingScreen[Snapshot]):
         cards = Cards()
         if now.gpus:
             cards = arrange_whole(width - around, height - head - 1 - around, len(now.gpus))
-        self.query_one(GpuCards).show(now.gpus, soon(now.elapsed), cards, edges)
+        ended = now.outcome is not None
+        end = max(1.0, now.elapsed) if ended else soon(now.elapsed)
+        self.query_one(GpuCards).show(now.gpus, end, cards, edges, ended)
         for panel in self.query(Panel):
             panel.repaint()
         self._detailed = bool(cards.detail)
@@ -239,16 +245,21 @@ class GpusScreen(ChartSource, FollowingScreen[Snapshot]):
     def _title(self, width: int, _height: int) -> list[Row]:
         names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in self.now.gpus)
         kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
-        pace = "" if self.now.no_gpu_reason else "asking the NVIDIA driver ..."
-        if self.reader.stuck_seconds > STUCK_SECONDS:
-            pace = f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
-        elif self.is_stale:
-            pace = CATCHING_UP
-        elif self.now.gpu_seconds is not None:
-            run = f"{self._run_name} is running, " if self._run_name else ""
-            pace = f"{run}read every {self.now.gpu_seconds:.1f} s"
+        pace = self.pace
         text = whole_words(kinds or "the host", width - len(pace) - 2, self.glyphs)
         return [spread([(text, "title")], [("  ", ""), (pace, "label")], width)]
+
+    @property
+    def pace(self) -> str:
+        """How often the driver is read, or why not, in words."""
+        if self.reader.stuck_seconds > STUCK_SECONDS:
+            return f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
+        if self.is_stale:
+            return CATCHING_UP
+        if self.now.gpu_seconds is not None:
+            run = f"{self._run_name} is running, " if self._run_name else ""
+            return f"{run}read every {self.now.gpu_seconds:.1f} s"
+        return "" if self.now.no_gpu_reason else "asking the NVIDIA driver ..."
 
     def _host(self, width: int, height: int) -> list[Row]:
         alone = self.reader.run is None
@@ -287,3 +298,34 @@ class GpusScreen(ChartSource, FollowingScreen[Snapshot]):
     def action_chart(self) -> None:
         if self.latest is not None:
             self.open_chart("")
+
+
+class RunGpusScreen(GpusScreen):
+    """The same of the run of a live view, which is the screen below and continues to read."""
+
+    KEPT, kept_as = 0, ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("gpus_of_run", "back", "Back", show=False, meaning="back to the live view")
+    ]
+
+    def __init__(self, source: LiveScreen) -> None:
+        super().__init__()
+        self.source = source
+        self.reader.run = source.run_folder
+
+    def on_mount(self) -> None:
+        self.watch(self.source, "latest", self._take)
+
+    def _take(self) -> None:
+        self.latest = replace(self.source.now, warnings=(), error=None)  # the live view shows these
+
+    def readings(self, _leaving: threading.Event) -> Iterator[Snapshot]:
+        yield from ()
+
+    @property
+    def about(self) -> str:
+        return self.source.about
+
+    @property
+    def pace(self) -> str:
+        return self.about

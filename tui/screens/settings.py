@@ -20,7 +20,7 @@ from ..base.errors import clean
 from ..base.settings import declared, takes, wrong
 from ..base.themes import THEMES
 from ..drawing.rows import Row, fitting, wrapped
-from ..widgets.key_footer import KEYS_FROM, KeyFooter
+from ..widgets.key_footer import KeyFooter
 from ..widgets.row_widgets import Panel
 from .base import Header
 from .dialogs import UNDO_BINDINGS, AskText, UndoActions
@@ -69,7 +69,7 @@ class SettingsScreen(UndoActions):
         self._settings = dict(declared())
 
     def compose(self) -> ComposeResult:
-        yield Header(Static("Settings", id="title"), keys_from=KEYS_FROM)
+        yield Header(Static("Settings", id="title"))
         yield SettingsRows(id="settings", compact=True, markup=False)
         yield Panel(self._about, id="about")
         yield KeyFooter()

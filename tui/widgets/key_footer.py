@@ -39,19 +39,17 @@ class KeyFooter(ChosenKeys):
             if key.binding.action not in firsts and not self._is_written(key):
                 firsts[key.binding.action] = self._labelled(key)
         firsts = self._as_declared(firsts)
-        named = any(tabs.with_keys for tabs in self.screen.query(ScreenTabs))
-        visible = [key for key in firsts.values() if key.binding.show and not (named and _group(key) == keys.PLACES)]
+        visible = [key for key in firsts.values() if key.binding.show]
         shown = {key.binding.id for key in visible}  # of numbered keys only the first is shown
         more = [
             key for key in firsts.values() if key.binding.id not in shown and key.enabled and _group(key) == "Actions"
         ]
         last = [key for key in visible if key.binding.id in ALWAYS]
         last.sort(key=lambda key: key.binding.id == "help")
-        places = [key for key in visible if _group(key) == keys.PLACES]
-        first = [key for key in visible if key not in last and key not in places]
+        first = [key for key in visible if key not in last]
         free = self.app.size.width - sum(map(self._width, last)) + 1  # no gap follows the last key
         fitting: list[ActiveBinding] = []
-        for key in (*first, *places, *more):
+        for key in (*first, *more):
             free -= self._width(key)
             if free < 0 or len(fitting) + len(last) == MOST_KEYS:
                 break
@@ -95,7 +93,7 @@ def _group(key: ActiveBinding) -> str:
 # ---- tabs of screens ------------------------------------------------------------------------------
 
 
-KEYS_FROM, KEYS_BESIDE_FROM = 60, 100  # columns from which on keys are named: alone, and with a title
+KEYS_FROM = 60  # columns of the terminal from which on keys are named
 
 
 class ScreenTab(NamedTuple):
@@ -108,14 +106,12 @@ class ScreenTab(NamedTuple):
 
 class ScreenTabs(Painted):
     """The row of screens in the header. `here` is the name of the present screen, and `counted` that of the screen
-    whose item has the number of running runs. `keys_from` is the width of the terminal, in columns, from which on the
-    keys are shown."""
+    whose item has the number of running runs."""
 
     DEFAULT_CSS = "ScreenTabs { width: auto; height: 1; background: $panel; }"
 
-    def __init__(self, places: Sequence[ScreenTab], here: str, counted: str, *, keys_from: int) -> None:
+    def __init__(self, places: Sequence[ScreenTab], here: str, counted: str) -> None:
         super().__init__()
-        self._keys_from = keys_from
         self._places, self._here, self._counted = tuple(places), here, counted
         self._count = 0
 
@@ -138,7 +134,7 @@ class ScreenTabs(Painted):
 
     @property
     def with_keys(self) -> bool:
-        return self.app.size.width >= self._keys_from
+        return self.app.size.width >= KEYS_FROM
 
     def _items(self, with_keys: bool) -> list[Row]:
         """For each screen its key, its label and, if not 0, the number of running runs."""

@@ -20,19 +20,23 @@ from ..base import keys
 from ..base.base_app import BaseApp
 from ..base.glyphs import glyphs_of
 from ..drawing import log_rows
-from ..drawing.log_rows import LogRow
+from ..drawing.live import head
+from ..drawing.log_rows import LEVELS, LogRow
 from ..drawing.rows import Row, headline
 from ..reading.run.reader import Picture
 from ..upstream.textual_widgets import ScrollRequests
 from .row_widgets import Panel
 
+MOST_MESSAGES = 1000
 KEYS_FROM = 60  # columns from which on the title names the keys
-STYLES = ("muted", "fold", "epoch", "warn", "bad")
+STYLES = ("muted", "fold", "epoch", *LEVELS)
+NO_MESSAGES = LogRow("no errors and no warnings", "muted")
 
 
 class LogLines(ScrollRequests, can_focus=True):
     """Shows the rows of the log. Only visible rows are rendered (Textual's Line API). While a text is searched, only
-    the rows that contain it are shown, or all rows with `in_context`."""
+    the rows that contain it are shown, or all rows with `in_context`; with `only_messages`, the run's `messages` and
+    the lines that are errors and warnings."""
 
     DEFAULT_CSS = """
     LogLines { height: 1fr; color: $foreground; scrollbar-size: 1 1; scrollbar-size-horizontal: 0; }
@@ -60,19 +64,21 @@ class LogLines(ScrollRequests, can_focus=True):
         self.matches: list[int] = []
         self.at = -1
         self.follows = True
-        self.in_context = False
+        self.in_context = self.only_messages = False
+        self.messages: list[LogRow] = []
         self._arrived: tuple[float, ...] = ()
         self._epochs: tuple[Epoch, ...] = ()
         self._resumes: tuple[float, ...] = ()
 
     def show(
         self, lines: tuple[str, ...], arrived: tuple[float, ...] = (), epochs: tuple[Epoch, ...] | None = None,
-        resumes: tuple[float, ...] = (),
+        resumes: tuple[float, ...] = (), messages: list[LogRow] | None = None,
     ) -> None:  # fmt: skip
-        epochs = self._epochs if epochs is None else epochs
-        if lines is self.lines and epochs is self._epochs and resumes is self._resumes:
+        epochs, messages = self._epochs if epochs is None else epochs, messages or []
+        same = lines is self.lines and epochs is self._epochs and resumes is self._resumes
+        if same and messages == self.messages:
             return
-        self.lines, self._epochs, self._resumes = lines, epochs, resumes
+        self.lines, self._epochs, self._resumes, self.messages = lines, epochs, resumes, messages
         self._arrived = arrived or (0.0,) * len(lines)
         self.fill()
 
@@ -80,8 +86,10 @@ class LogLines(ScrollRequests, can_focus=True):
         """Make the rows again; the view stays at the end if it was there."""
         kept, filtered = self.app.settings.log, bool(self.sought) and not self.in_context
         key = keys.key_of(self.app, "mark")
-        fold = kept.fold and not self.sought
+        fold = kept.fold and not self.sought and not self.only_messages
         rows = self._rows(key, fold=fold, width=self.size.width)
+        if self.only_messages:
+            rows = [*self.messages, *(row for row in rows if row.style in LEVELS)] or [NO_MESSAGES]
         rows = log_rows.only(rows, self.sought) if filtered else rows
         self.rows = log_rows.wrapped(rows, self.size.width) if kept.wrap else rows
         self.virtual_size = Size(max((cell_len(row.text) for row in self.rows), default=0), len(self.rows))
@@ -216,8 +224,9 @@ class LogPanel(Vertical):
     LogPanel.-edge Panel { display: none; }
     """
 
+    BINDINGS = [keys.bind("messages", show=False)]
     _count = 0  # of all lines, with those that are no longer kept
-    right = ""  # of the title
+    left = right = ""  # of the title
 
     def compose(self) -> ComposeResult:
         yield Panel(self._title)
@@ -235,7 +244,9 @@ class LogPanel(Vertical):
 
     def show(self, picture: Picture) -> None:
         now = picture.snapshot
-        self.lines.show(picture.log, picture.log_arrived, now.epochs, now.resumes)
+        width, apply = self.lines.size.width, keys.key_of(self.app, "apply")
+        messages = log_rows.of_messages(head.message_rows(now, width, MOST_MESSAGES, glyphs_of(self.app), apply))
+        self.lines.show(picture.log, picture.log_arrived, now.epochs, now.resumes, messages)
         self._count = picture.log_count + len(now.epochs)
         self._show_title()
 
@@ -244,25 +255,33 @@ class LogPanel(Vertical):
         place = f"{view.at + 1} of {len(view.matches)}" if view.matches else "not found"
         steps = f"{keys.key_of(self.app, 'next_match')} {keys.key_of(self.app, 'previous_match')}"
         sought = f"{view.sought!r}: {place}  {steps}  " if view.sought else ""
-        ways = f"{keys.key_of(self.app, 'search')} filters  {keys.key_of(self.app, 'wrap')} wraps  "
+        effects = (("search", "filters"), ("messages", "only errors"), ("wrap", "wraps"))
+        ways = "".join(f"{keys.key_of(self.app, verb)} {does}  " for verb, does in effects)
         many = counted(self._count, "lines")
         right = f"{sought or (ways if self.size.width >= KEYS_FROM else '')}{many}"
-        if right != self.right:  # setting a title repaints the whole widget
-            self.right = right
+        left = "log: errors and warnings" if view.only_messages else "log"
+        if (left, right) != (self.left, self.right):  # setting a title repaints the whole widget
+            self.left, self.right = left, right
             self.query_one(Panel).repaint()
-            self.border_title, self.border_subtitle = "log", Content(right)
+            self.border_title, self.border_subtitle = left, Content(right)
 
     def _title(self, width: int, _height: int) -> list[Row]:
-        return [headline([("log", "title")], [(self.right, "label")], width, glyphs_of(self.app).rule)]
+        return [headline([(self.left, "title")], [(self.right, "label")], width, glyphs_of(self.app).rule)]
+
+    def action_messages(self) -> None:
+        self.lines.only_messages, self.lines.follows = not self.lines.only_messages, True
+        self.lines.fill()
+        self._show_title()
 
     def open_search(self) -> None:
         self.add_class("-seeking")
         self.query_one(Input).focus()
 
     def close_search(self) -> bool:
-        """End the search and show all lines. Return True if there was a search."""
-        if not self.has_class("-seeking") and not self.lines.sought:
+        """End the search and show all lines. Return True if only some of them were shown."""
+        if not self.has_class("-seeking") and not self.lines.sought and not self.lines.only_messages:
             return False
+        self.lines.only_messages = False
         self._seek("")
         return True
 

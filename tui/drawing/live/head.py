@@ -323,14 +323,14 @@ def _name_width(column: list[tuple[str, str]], cell: int) -> int:
 
 def message_rows(now: Snapshot, width: int, height: int, glyphs: Glyphs, apply_key: str = "") -> list[Row]:
     """Return the error that ended the run with its hint, then warnings, the newest last; those without room are
-    counted."""
+    counted, and the keys named that show all in the log."""
     drawn = error(now, width, glyphs, apply_key)
     warnings = [_message(warning.finding, width, glyphs) for warning in now.warnings]
     room = height - len(drawn)
     if sum(map(len, warnings)) <= room:
         return [*drawn, *(row for warning in warnings for row in warning)]
     newest = [warning[0] for warning in warnings[max(0, len(warnings) - room) :]] if room > 0 else []
-    hidden = f"  {counted(len(warnings), 'warnings')}: m shows all"
+    hidden = f"  {counted(len(warnings), 'warnings')}: l m shows all"
     newest[-1:] = [spread(row, [(hidden, "label")], width) for row in newest[-1:]]
     return (drawn + newest)[:height]
 

@@ -144,20 +144,5 @@ def _charts(width: int, height: int, count: int, edges: bool = False) -> tuple[i
 
 def _zoomed(width: int, room: int, sizes: Demand, zoom: str, head: int, edges: bool) -> Layout:
     columns, rows, _ = _charts(width, room, sizes.charts, edges)
-    around = 2 * edges
-    cards = arrange_whole(width - around, room - 1 - around, sizes.gpus) if sizes.gpus else Cards()
-    gpus = zoom == "gpus"
-    return Layout(
-        head=head,
-        messages=room if zoom == "messages" else 0,
-        summary=0,
-        charts=room if zoom == "charts" else 0,
-        chart_columns=columns,
-        chart_rows=rows,
-        devices=room - 1 if gpus and sizes.gpus else 0,
-        cards=cards,
-        host=(1 if sizes.gpus else room) if gpus else 0,
-        log=room if zoom == "log" else 0,
-        edges=edges,
-        details=room if zoom == "details" else 0,
-    )
+    charts, log, details = (room if zoom == part else 0 for part in ("charts", "log", "details"))
+    return Layout(head, 0, 0, charts, columns, rows, 0, Cards(), 0, log, edges, details)

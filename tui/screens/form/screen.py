@@ -52,7 +52,6 @@ PURPOSE = (
     ("help", "helps"),
 )  # fmt: skip
 HIGH = 30  # from this height on: full remarks
-NAMES_KEYS = 80  # columns from which on the header names the keys of the places, and the description is cut for them
 CHECK_SECONDS = 0.15  # between a change and its check
 LOW = 20  # below this height the help leaves more rows to the options
 
@@ -96,14 +95,12 @@ class FormScreen(AppScreen):
         keys.bind(
             "previous_match", "next_remark(-1)", "Remark before", show=False, meaning="the error or remark before"
         ),
-        keys.bind("messages", "remarks", "List of remarks", show=False, meaning="the list of errors and remarks"),
         keys.bind("part", "remarks", show=False),
         keys.bind("page_on", "scroll_help(4)", "Scroll the help", show=False, meaning="scroll the help"),
         keys.bind("page_back", "scroll_help(-4)", "Help above", show=False, meaning="scroll the help back"),
         keys.bind("back", "to_options", "Back to the options", show=False, meaning="back to the options"),
         keys.bind("file_view", show=False),
         keys.bind("leave", "app.quit", "Quit", meaning="quit; asks what is to be done with changes; runs go on"),
-        catalogue.left_out("form"),  # a footer of 80 columns has no room for this key
     ]
 
     _limits: LimitTexts | None = None  # of the latest search
@@ -132,7 +129,7 @@ class FormScreen(AppScreen):
         if self._waits and not self._builds:
             return
         self._fit()
-        yield Header(Static(id="title", markup=False), keys_from=NAMES_KEYS)
+        yield Header(Static(id="title", markup=False))
         yield Static(id="purpose", markup=False)
         yield Input(id="search", placeholder="search options: name, help or TensorFlow call", compact=True)
         with Container(id="body"):

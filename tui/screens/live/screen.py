@@ -80,8 +80,7 @@ SPEED = (
 
 # Actions without a purpose on a waiting run that has never begun.
 NOTHING_BEFORE_IT_BEGINS = (
-    "again", "diagnosis", "zoom", "chart", "page", "move", "zoom_axis", "logarithmic", "all", "search", "pick",
-    "pick_edge",
+    "again", "diagnosis", "gpus", "zoom", "chart", "page", "move", "zoom_axis", "logarithmic", "all", "search",
 )  # fmt: skip
 
 
@@ -105,10 +104,9 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         keys.bind("apply", show=False),
         keys.bind("compare", show=False, meaning="compare with the run before"),
         keys.bind("why", "diagnosis", "Diagnosis"),
-        keys.bind("gpus_of_run", "zoom('gpus')"),
+        keys.bind("gpus_of_run", "gpus"),
         keys.bind("zoom", "zoom('charts')", show=False),
         keys.bind("log", "zoom('log')", meaning="the log on the whole screen"),
-        keys.bind("messages", "zoom('messages')", meaning="errors and warnings of the run on the whole screen"),
         keys.bind("details", "zoom('details')", show=False),
         keys.bind("open", "chart", "Chart alone", show=False, meaning="the first chart alone, with a cursor"),
         keys.bind("page_on", "page(1)", "More charts", show=False, meaning="the next page of charts"),
@@ -119,11 +117,6 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         keys.bind("search", label="Filter the log", show=False, meaning="filter the log"),
         keys.bind("next_match", "found(1)", "Next found", show=False, meaning="the next match in the log"),
         keys.bind("previous_match", "found(-1)", "Found before", show=False, meaning="the match in the log before"),
-        keys.bind("down", "pick(1)", "Next GPU", show=False, meaning="the next GPU"),
-        keys.bind("up", "pick(-1)", "Previous GPU", show=False, meaning="the GPU before"),
-        keys.bind("first", "pick_edge(0)", "First GPU", show=False, meaning="the first GPU"),
-        keys.bind("last", "pick_edge(-1)", "Last GPU", show=False, meaning="the last GPU"),
-        catalogue.left_out("live"),  # the live view is open already
         *keys.back(),
     ]
 
@@ -258,8 +251,7 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
 
     def _offer(self) -> None:
         now, held = self.now, self.waiting.held if self.waiting is not None else None
-        has_messages = bool(now.warnings or now.error)
-        facts = now.outcome, self.goes_on_at_first, self.has_checkpoint, has_messages, self.pages > 1, held
+        facts = now.outcome, self.goes_on_at_first, self.has_checkpoint, self.pages > 1, held
         self.offer_by(*facts, self.can_show_all)
 
     # ---- its charts ---------------------------------------------------------------------------------
@@ -355,10 +347,6 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
 
     # ---- keys -----------------------------------------------------------------------------------
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        shows = action != "zoom" or parameters != ("messages",) or bool(self.now.warnings or self.now.error)
-        return shows and super().check_action(action, parameters)
-
     def can(self, action: str) -> bool | str:
         if (of_queue := super().can(action)) is not True:
             return of_queue
@@ -379,8 +367,6 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
             return not phases.is_due(self.now)
         if action == "apply":
             return bool(self.now.error and proposed(self.now.error.hint))
-        if action in ("pick", "pick_edge"):
-            return self.zoom == "gpus"
         if action == "all":
             return self.can_show_all
         if action == "found":
@@ -443,11 +429,8 @@ class LiveScreen(AxisKeys, ChartSource, FollowingScreen[Picture], RunActions):
         if self.zoom == "log":
             self.query_one(LogLines).focus()
 
-    def action_pick(self, by: int) -> None:
-        self.query_one(GpuCards).pick(by)
-
-    def action_pick_edge(self, number: int) -> None:
-        self.query_one(GpuCards).pick_edge(number)
+    def action_gpus(self) -> None:
+        self.app.open_screen(catalogue.screen("run_gpus", self))
 
     def action_diagnosis(self) -> None:
         self.app.open_screen(DiagnosisScreen(self))

@@ -1,4 +1,4 @@
-"""The screens of measurements: a proof, scaling, a sweep, a search; and all of them in a table. A thread reads
+"""The screens of measurements: a proof, scaling, a sweep, a search. A thread reads
 proof.json every 0.5 s, every 3 s after the end. A measurement is a process of its own, and goes on without a screen."""
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from ....engine.trials.report import as_markdown
 from ....engine.trials.search_results import Ranked, limit_seconds, more_minutes, nothing_to_measure, ranked
 from ....engine.trials.sweep_record import PROOF, SweepTrial
 from ....engine.trials.trial_preset import with_changes
-from ....engine.units import size, times
 from ...base import keys
 from ...base.errors import clean
 from ...base.settings import Charts
@@ -42,21 +41,20 @@ from ...drawing import sweep as drawing
 from ...drawing.charts import AS_DECLARED, plots
 from ...drawing.interval_bar import NARROW_BAR, WIDE_BAR, scale_of
 from ...drawing.plot.curves import Plot
-from ...drawing.rows import GAP, Piece, Row, TableLayout, fit, fitting
-from ...reading.proofs import ProofEntry, ProofList, ProofReading, SearchReader
+from ...drawing.rows import GAP, Piece, Row, TableLayout, fit
+from ...reading.proofs import ProofReading, SearchReader
 from ...reading.run.series import Line
-from ...reading.run_list import when_text
 from ...reading.sweep_rows import TrialCurves
 from ...widgets.charts import Chart
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
-from ...widgets.table import OpeningTable, Table
-from ...wording.run import doing, ending
-from .. import catalogue, starting
+from ...widgets.table import Table
+from ...wording.run import doing
+from .. import starting
 from ..base import FollowingScreen, Header
 from ..chart import ChartSource
-from ..dialogs import UNDO_BINDINGS, Ask, AskText, complaining
-from ..runs.actions import DeletingScreen, request_stop, until_quitting
+from ..dialogs import Ask, AskText, complaining
+from ..runs.actions import request_stop
 from ..table import TableColumn, TableScreen
 
 if TYPE_CHECKING:
@@ -282,7 +280,6 @@ class ProofScreen(ProofView):
         keys.bind("resume", label="Go on", meaning="continue a measurement that was stopped or killed"),
         keys.bind("file", "open", "Improved preset", meaning="open the improved preset in the form"),
         keys.bind("save_as", "save_report", "Save report", meaning="save the report as Markdown"),
-        catalogue.left_out("live"),  # room for the keys of this screen
     ]
 
     AT_NEW = -1  # the row that gets the cursor if their number has changed
@@ -505,7 +502,6 @@ class TuneScreen(ProofView, ChartSource):
         keys.bind("save", label="Save preset", meaning="save the preset with the best settings"),
         keys.bind("save_as", "save_report", "Save report", meaning="save the report as Markdown", show=False),
         keys.bind("zoom", "chart", "Chart", meaning="a chart alone, with a cursor", show=False),
-        catalogue.left_out("live"),  # room for the keys of this screen
     ]
 
     def __init__(self, proof: Proof) -> None:
@@ -687,88 +683,3 @@ class TuneScreen(ProofView, ChartSource):
             with complaining(self.app):
                 await asyncio.to_thread(improved_preset.save, self.proof, path)
                 self.app.notify(str(path), title="Saved", markup=False)
-
-
-REFRESH_SECONDS = 2.0
-ROOMY = 96  # columns from which on sizes are shown
-OPEN_STYLES = {"running": "curve1", "waiting": "label"}
-
-
-class ProofsScreen(TableScreen[ProofEntry], DeletingScreen[list[ProofEntry]]):
-    """The table of proofs. Enter opens the proof under the cursor."""
-
-    DEFAULT_CSS = """
-    ProofsScreen { layout: vertical; background: $background; }
-    ProofsScreen #detail { padding: 0 1; }
-    """
-    PLACE = "proofs"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        keys.bind("delete", meaning="delete the proof under the cursor, with its trials"),
-        *UNDO_BINDINGS,
-        *keys.back(),
-    ]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._list = ProofList()
-
-    @property
-    def entries(self) -> Mapping[str, ProofEntry]:
-        return {entry.proof.id: entry for entry in self.latest or ()}
-
-    @work
-    async def action_delete(self) -> None:
-        if (at := self.current) is None:
-            return
-        if at.is_active:
-            self.notify("the proof goes on; stop it before deleting it", severity="error")
-            return
-        name, undo = at.proof.id, self.app.key("undo")
-        question = f"Delete this proof with all its trials?\n  {name}\n"
-        await self.ask_to_delete([at.proof], lambda used: question + until_quitting(1, used, undo))
-
-    def compose(self) -> ComposeResult:
-        yield Header()
-        yield OpeningTable(cursor_type="row", cell_padding=0)
-        yield Panel(self._status_line, id="detail")
-        yield KeyFooter()
-
-    def readings(self, leaving: threading.Event) -> Iterator[list[ProofEntry]]:
-        while not leaving.is_set():
-            yield self._list.read()
-            if not self._list.measure():
-                leaving.wait(REFRESH_SECONDS)
-
-    def columns(self) -> list[TableColumn[ProofEntry]]:
-        return [
-            TableColumn(" preset", 18, lambda entry: f" {clean(entry.data.preset_name or entry.proof.id)}"),
-            TableColumn(" state", 13, self._state),
-            TableColumn(" kind", 10, lambda entry: f" {clean(entry.data.kind)}"),
-            TableColumn(" gain", 12, lambda entry: times(entry.data.gain_total), "right"),
-            TableColumn(" size", 9, lambda entry: "" if entry.size is None else size(entry.size), "right", least=ROOMY),
-            TableColumn(" when", 7, lambda entry: when_text(entry.when), "right"),
-            TableColumn(" result", 0, lambda entry: f"  {_result(entry)}"),
-        ]
-
-    def _state(self, entry: ProofEntry) -> Piece:
-        is_open = entry.is_active or entry.state == "waiting"
-        opened = self.glyphs.more, OPEN_STYLES.get(entry.state, "curve1")
-        sign, style = opened if is_open else ending(entry.state, self.glyphs)
-        return f" {sign} {comparisons.STATES.get(entry.state, clean(entry.state))}", style
-
-    def _status_line(self, width: int, _height: int) -> list[Row]:
-        if not self.entries:
-            tune, prove = self.app.key("tune"), self.app.key("prove")
-            empty = f"no proofs so far: {tune} in the form starts a search, {prove} in a diagnosis a proof"
-            return [[("reading ..." if self.latest is None else empty, "label")]]
-        at = self.current
-        text = "" if at is None else _result(at)
-        return [[(fitting(text, width, self.glyphs), "label")]]
-
-    def on_data_table_row_selected(self) -> None:
-        if self.current is not None:
-            self.app.open_proof(self.current.proof)
-
-
-def _result(entry: ProofEntry) -> str:
-    return clean(entry.data.doing if entry.is_active else comparisons.conclusion(entry.data))

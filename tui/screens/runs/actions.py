@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -16,25 +16,21 @@ from textual.binding import BindingType
 from ....engine import presets, runs
 from ....engine.figures import at
 from ....engine.files import typed
-from ....engine.files.writing import used_bytes
 from ....engine.presets import PresetError
 from ....engine.runs import Run, RunError, code_files, titles
 from ....engine.runs.launched_with import options_of
 from ....engine.runs.titles import FILE, Notes, Origin, name_of, title_of, with_name
-from ....engine.runs.trash import delete_all
-from ....engine.units import clock, count, counted, size
+from ....engine.units import clock, count
 from ...base import keys
 from ...base.base_app import Act
 from ...base.errors import clean
 from ...form.form_state import to_text
 from ...reading.run_list import entry_of
-from ..base import FollowingScreen
 from ..dialogs import Ask, AskText, Copyable, CopyScreen, UndoActions
 
 if TYPE_CHECKING:
     from ....engine.proof.folder import Proof
     from ....engine.queue.entry_changes import Removed
-    from ....engine.runs.trash import Deletable
     from ...base.base_app import BaseApp
     from ...reading.queue_places import Waiting
     from ..starting import Start
@@ -408,59 +404,3 @@ async def _is_own_fit(app: BaseApp, run: Run, verb: str) -> bool:
     if own := not await asyncio.to_thread(can_be_trained, run):
         app.complain(f"this is a fit of your own script: {verb} it there")
     return own
-
-
-# ---- deleting -------------------------------------------------------------------------------------
-
-
-Reading = TypeVar("Reading")
-FOR_GOOD = "Nothing can be kept to be brought back ({refusal}).\nDelete for good?"
-NAMED = 8  # names in the question, at most
-
-
-class DeletingScreen(FollowingScreen[Reading], UndoActions):
-    """A screen that deletes items of its table. Deleted items stay in the trash until gputui quits, and are brought
-    back as other acts are taken back."""
-
-    async def ask_to_delete(self, chosen: Sequence[Deletable], question: Callable[[int], str]) -> None:
-        """Ask, then delete. `question` gets the size in bytes. Asks again if the items cannot be kept in the trash."""
-        sizes = await asyncio.to_thread(lambda: {item.id: used_bytes(item.path) for item in chosen})
-        if await self.app.push_screen_wait(Ask(question(sum(sizes.values())), ("Delete", "Keep"))) != "Delete":
-            return
-        refusal = await asyncio.to_thread(self.app.trash(self.PLACE).refusal, chosen[0].path.parent)
-        for_good = Ask(FOR_GOOD.format(refusal=refusal), ("Delete for good", "Keep"))
-        if not refusal or await self.app.push_screen_wait(for_good) == "Delete for good":
-            self._delete(chosen, sizes, for_good=bool(refusal))
-
-    @work(thread=True, group="deleting")
-    def _delete(self, chosen: Sequence[Deletable], sizes: Mapping[str, int], for_good: bool) -> None:
-        trash = self.app.trash(self.PLACE)
-        gone, refused = delete_all(chosen, trash.reserve) if for_good else trash.put(chosen)
-        freed = size(sum(sizes[item.id] for item in gone))
-        back = f"{self.app.key('undo')} brings {'them' if len(gone) > 1 else 'it'} back; quitting frees {freed}"
-        what = f"deleted {counted(len(gone), self.PLACE)}"
-        message = f"{what} for good: {freed} are free" if for_good else f"{what}; {back}"
-        if gone and not for_good:
-            done = f"{counted(len(gone), self.PLACE)} {'were' if len(gone) > 1 else 'was'} restored"
-            named = f"{what}: {gone[0].id}{f' and {len(gone) - 1} more' if len(gone) > 1 else ''}"
-            self.did(named, lambda: trash.bring_back(gone)[1], done, gone[0].id)
-        if gone:
-            self.app.call_from_thread(self.notify, message, markup=False)
-        for reason in refused:
-            self.app.call_from_thread(self.notify, clean(reason), severity="error", markup=False)
-        self.app.call_from_thread(self.read_again)
-
-    def taken_back(self, _act: Act) -> None:
-        self.read_again()
-
-
-def listed(names: Sequence[str], about: Mapping[str, str]) -> str:
-    """Return at most NAMED names, one per line with its remark in `about`, then the number of the others."""
-    lines = "\n".join(f"  {name}{about.get(name, '')}" for name in names[:NAMED])
-    return lines + (f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else "")
-
-
-def until_quitting(count: int, used: int, undo: str) -> str:
-    """Say that the key `undo` brings the items back, and that `used` bytes become free when gputui quits."""
-    them = "them" if count > 1 else "it"
-    return f"Until you quit gputui, {undo} brings {them} back.\nQuitting frees {size(used)}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -159,6 +159,7 @@ class RunsTable(OpeningTable):
         self.matching = 0  # runs that match the filter
         self.in_closed = ""  # how many of them are in closed sweeps, in words; empty for none
         self._one_preset = False  # of all shown runs: titles that are too long leave it out
+        self._alike = Counter[tuple[str, str]]()  # in how many rows of a preset a change is
 
     def show(
         self,
@@ -181,22 +182,25 @@ class RunsTable(OpeningTable):
             hits = best_first(hits)
         self._filters = bool(words.split())
         in_rows = folded(hit.item for hit in hits)
-        self.matching = len(in_rows)
+        self.matching = sum(not entry.group for entry in in_rows)
         if self._all_trials:
             from ...reading.sweep_rows import in_sweeps  # only if there is a sweep
 
             in_rows = in_sweeps(in_rows, sweeps, self._is_open)
         self._entries = shown = {entry.run.id: entry for entry in in_rows}
-        closed = sum(bool(entry.group) and not entry.is_open for entry in in_rows)
+        closed = sum(bool(entry.trials) and not entry.is_open for entry in in_rows)
         in_closed = self.matching - sum(not entry.group for entry in in_rows)
         self.in_closed = f"{in_closed} in {counted(closed, 'closed sweeps')}" if closed else ""
         rows = dict(islice(shown.items(), most))  # thousands of rows take a second
         by_id = {hit.item.run.id: hit for hit in hits if hit.item.run.id in rows}
         searched = hits[0].words if hits else ()
-        self._one_preset = len({entry.title.preset for entry in rows.values()}) == 1
+        titles = [entry.title for entry in rows.values()]
+        self._one_preset = len({title.preset for title in titles}) == 1
+        self._alike = Counter((title.preset, change) for title in titles for change in title.changes)
         scrolls = len(shown) > self.size.height - self.header_height
-        width = columns - MARK - scrolls * self.styles.scrollbar_size_vertical
-        self.names = list(self.chosen) or usual(entries, width)
+        bar = self.styles.scrollbar_size_vertical
+        width = columns - MARK - scrolls * bar
+        self.names = list(self.chosen) or usual(entries, columns - MARK - bar)
         widths = _widths([COLUMNS[name] for name in self.names], list(rows.values()), width, bool(self.chosen))
         heads, arrow = [], self._glyphs.down if self.order.descending else self._glyphs.up
         for at, name in enumerate(self.names):
@@ -223,7 +227,7 @@ class RunsTable(OpeningTable):
     def action_cursor_right(self) -> None:
         """Open the closed sweep under the cursor, else scroll."""
         at = self._entries.get(self.current_key or "")
-        if at is not None and at.group and not at.is_open:
+        if at is not None and at.trials and not at.is_open:
             self.open_or_close(at.run.id)
         else:
             super().action_cursor_right()
@@ -231,7 +235,7 @@ class RunsTable(OpeningTable):
     def action_cursor_left(self) -> None:
         """Close the open sweep, also from one of its trials, or scroll back."""
         at = self._entries.get(self.current_key or "")
-        sweep = self._entries.get(at.run.id if at.group else at.sweep) if at is not None else None
+        sweep = self._entries.get(at.run.id if at.trials else at.sweep) if at is not None else None
         if sweep is not None and sweep.is_open and not self.scroll_x:
             self.open_or_close(sweep.run.id)
         else:
@@ -249,7 +253,11 @@ class RunsTable(OpeningTable):
         """The former row is returned if nothing in it has changed, as there may be thousands of runs."""
         entry = hit.item
         runs = [trial.run for trial in entry.trials] if entry.group else [entry.run]
-        marked = all(run.id in all_marked for run in runs)
+        marked = bool(runs) and all(run.id in all_marked for run in runs)
+        title = entry.title
+        if entry.number and len(title.changes) > 1:  # what distinguishes it from its neighbours comes first
+            changes = sorted(title.changes, key=lambda change: self._alike[title.preset, change])
+            entry = replace(entry, title=replace(title, changes=tuple(changes)))
         made_of = (entry, marked, widths, self._one_preset, hit.words, self.app.theme)
         former = self._rows.get(entry.run.id)
         if former is not None and former.made_of == made_of:
@@ -271,18 +279,20 @@ class RunsTable(OpeningTable):
         if name == "run":
             name = f"{entry.name} " if entry.number and "name" not in self.names else ""
             colour_of_run = painted_colour(self.app, "label" if entry.group else style_of(entry.number))
-            if entry.group:
+            if entry.trials:
                 name = f"{self._glyphs.unfolded if entry.is_open else self._glyphs.folded} "
             elif entry.sweep:
                 name = f"  {name}"
             room = width - len(name)
-            title = entry.title.within(room)
-            if entry.number and (self._one_preset or entry.sweep) and len(entry.title.whole) > room:
-                title = entry.title.changes_within(room) or title
+            title = fitting(entry.title.within(room), room, self._glyphs)
+            vague = title.endswith(" changes")
+            if entry.number and (vague or self._one_preset or entry.sweep) and len(entry.title.whole) > room:
+                first = fitting(entry.title.changes[0], room, self._glyphs) if vague else title
+                title = entry.title.changes_within(room) or first
             return Text.assemble((name, colour_of_run), clean(title), no_wrap=True)
         if name == "state":
             sign, style = _state(entry, self._glyphs)
-            text = fitting(f"{sign} {entry.state_word}", width, self._glyphs)
+            text = fitting(f"{sign} {entry.reached or entry.state_word}", width, self._glyphs)
             return Text(text, style=colour(self.app, style), no_wrap=True)
         text = fitting(clean(column.show(entry)), width, self._glyphs)
         return Text(f"{text:>{width}}" if column.right else text, no_wrap=True)
@@ -308,8 +318,9 @@ def _state(entry: Entry, glyphs: Glyphs) -> tuple[str, str]:
     if entry.is_active:
         return glyphs.running, "primary"
     if entry.state == WAITING:
-        place = entry.waiting.place if entry.waiting is not None and not entry.waiting.held else None
-        return str(place or glyphs.more), "secondary"
+        if entry.waiting is not None and entry.waiting.held:
+            return glyphs.held, "secondary"
+        return str((entry.waiting and entry.waiting.place) or glyphs.more), "secondary"
     if entry.state in ASKED_FOR:
         return glyphs.stopped, "secondary"
     if entry.state != "ok":

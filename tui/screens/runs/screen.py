@@ -3,11 +3,12 @@ Deferred imports: dialogs are needed only when a key asks for them."""
 
 from __future__ import annotations
 
+import asyncio
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -16,42 +17,50 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import DataTable, Input
 
 from ....engine.compare.comparison import line_up
+from ....engine.files.writing import used_bytes
 from ....engine.runs import Run
 from ....engine.runs.run import WAITING
-from ....engine.units import counted
+from ....engine.runs.trash import delete_all
+from ....engine.units import counted, size
 from ...base import keys
 from ...base.base_app import Act
 from ...base.errors import clean
 from ...base.glyphs import Glyphs, glyphs_of
+from ...drawing import sweep
 from ...drawing.charts import plots
 from ...drawing.live import head, phases
 from ...drawing.live.phases import CATCHING_UP
 from ...drawing.plot.cursor import named_last
 from ...drawing.rows import Row, fitting, hanging, length, spread, wrapped
+from ...reading import proofs
 from ...reading.run.reader import Picture, RunReader
 from ...reading.run.snapshot import Snapshot
 from ...reading.run_columns import COLUMNS, ordered
 from ...reading.run_list import Entry, RunList, folded
+from ...reading.sweep_rows import MeasurementEntry, SweepEntry, of_measurements
 from ...upstream.thread_imports import in_background
 from ...widgets.charts import EMPTY as NO_PLOT
 from ...widgets.charts import Chart
 from ...widgets.key_footer import KeyFooter
 from ...widgets.row_widgets import Panel
-from .. import catalogue
-from ..base import Header
-from ..dialogs import UNDO_BINDINGS
+from ..base import FollowingScreen, Header
+from ..dialogs import UNDO_BINDINGS, Ask
 from ..help import LOSS, QUEUE
 from . import actions
-from .actions import NO_CHECKPOINT, DeletingScreen, RunActions, listed, until_quitting
+from .actions import RunActions
 from .run_table import ColumnsScreen, Order, RunsTable
 
 if TYPE_CHECKING:
+    from ....engine.runs.trash import Deletable
+    from ....engine.trials.record import Record
     from ...base.base_app import BaseApp
     from ...reading.queue_places import Waiting
-    from ...reading.sweep_rows import SweepEntry
 
 
 OF_A_RUN = ("again", "change", "copy", "note", "stop", "resume")  # actions that only a run has
+FOR_GOOD = "Nothing can be kept to be brought back ({refusal}).\nDelete for good?"
+NAMED = 8  # names in the question, at most
+OF_RUNS = ("mark", "compare", "tags")  # also of the trials of a sweep
 MOST_COMPARED = 12  # trials, the best first
 
 
@@ -60,8 +69,9 @@ FILTERED_BY = "filter by words in title, id, #tag, note, description or state"
 FIRST = 200  # of the newest runs: there may be thousands, and more are read when the cursor comes near the last of them
 
 
-class RunsScreen(DeletingScreen[list[Entry]], RunActions):
-    """The table of runs. Marks stay when the table is updated. Columns, order and filter are stored in the settings."""
+class RunsScreen(FollowingScreen[list[Entry]], RunActions):
+    """The table of runs and measurements. Marks stay when the table is updated. Columns, order and filter are stored in
+    the settings."""
 
     CSS_PATH = "runs.tcss"
     KEPT, kept_as = 1, "runs"
@@ -90,15 +100,13 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         keys.bind("edit", "change", "Edit options", show=False, meaning="open the options of the run in the form"),
         keys.bind("copy", show=False, meaning="copy the run's id or folder"),
         keys.bind("unmark", "clear_marks", show=False),
-        keys.bind("prove", "proofs", "Proofs", show=False, meaning="all proofs"),
-        catalogue.left_out("live"),  # Enter opens one
-        catalogue.left_out("runs"),
         *keys.back(),
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self._list = RunList()
+        self._records: Mapping[str, Record] = {}  # of the measurements, by their ids
         self._most: int | None = None  # runs to read; None: all, as a filter or an order needs them
         self._rows = FIRST  # of the table, at most
         self.shown: dict[str, Entry] = {}  # the rows: runs that match the filter, and sweeps
@@ -149,9 +157,9 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     @property
     def current_sweep(self) -> SweepEntry | None:
-        """The sweep whose row is under the cursor. None for a run."""
+        """The sweep whose row is under the cursor. None for a run, and for a measurement without runs."""
         at = self.current
-        return cast("SweepEntry", at) if at is not None and at.group else None
+        return at if isinstance(at, SweepEntry) else None
 
     @property
     def _under_cursor(self) -> list[Entry]:
@@ -173,22 +181,34 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         match action:
             case "clear_marks":
                 return bool(self.marked)
-            case "sweep" | "proofs":
-                return (action == "sweep") == bool(at and at.group)
+            case "sweep":
+                return self.current_sweep is not None
+            case _ if action in OF_RUNS and at is not None and at.group and not at.trials:
+                return False
+            case "stop" | "resume" if at is None:
+                return "no run is under the cursor"
+            case "stop" | "resume" if at is not None and at.group:
+                return f"{self.app.key('prove' if at.trials else 'open')} opens the {at.group}, which has this key"
             case "side_view" if self.size.width < FROM:
                 return f"there is room for it from {FROM} columns on"
-            case "stop" if at is None or not (at.is_active or at.waiting):
-                return "no run that goes on is under the cursor"
-            case "resume" if at is None or at.group or not at.resumable:
-                return NO_CHECKPOINT
+            case "stop" if at is not None and not (at.is_active or at.waiting):
+                return f"{at.name} is not running (it is {at.state_word})"
+            case "resume" if at is not None and not at.resumable:
+                ended = not at.is_active and at.state not in ("ok", WAITING)
+                return f"{at.name} has no checkpoint" if ended else f"{at.name} is {at.state_word}"
+            case "move_waiting" | "hold_waiting" | "release_waiting" if at is not None and at.waiting is None:
+                name = f"the {at.group}" if at.group else at.name
+                return f"{name} does not wait in the queue (it is {at.state_word})"
         return not (at and at.group and action in OF_A_RUN) and super().can(action)
 
     # ---- the table ------------------------------------------------------------------------------
 
     def readings(self, leaving: threading.Event) -> Iterator[list[Entry]]:
         while not leaving.is_set():
-            yield self._list.read(self._most)
-            if not self._list.measure():
+            entries, measured = self._list.read(self._most), proofs.all_proofs()
+            self._records = {each.proof.id: each.data for each in measured}
+            yield [*entries, *of_measurements(measured, entries, self._list.queue)]
+            if not self._list.measure() | proofs.measure():
                 leaving.wait(REFRESH_SECONDS)
 
     def opened_again(self, _other: RunsScreen) -> None:
@@ -207,7 +227,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         side_width = max(LEAST_WIDTH, int(self.size.width * SHARE)) if has_side else 0
         self.query_one(SideView).place(side_width)
         words, room = self.query_one("#filter", Input).value, self.size.width - side_width
-        show = partial(self.table.show, self.entries, self._list.sweeps, words, self.marked, room)
+        show = partial(self.table.show, self.entries, self._records, words, self.marked, room)
         self.shown = show(self._rows)
         if self._go_to not in self.shown:  # a trial of a closed sweep
             self._go_to = next((entry.sweep for entry in self.entries if entry.run.id == self._go_to), self._go_to)
@@ -238,7 +258,8 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     @property
     def _unread(self) -> int:
-        return max(0, self._list.total - len(self.entries)) if self._most is not None else 0
+        listed = sum(not entry.group for entry in self.entries)
+        return max(0, self._list.total - listed) if self._most is not None else 0
 
     def _read_more(self, most: int | None) -> None:
         self._most = most
@@ -262,7 +283,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         marked = f"{len(self.marked)} marked{hidden}, {self.app.key('unmark')} clears  " if self.marked else ""
         if self.latest is None:
             return [[("reading the runs ...", "label")]]
-        total = self._list.total if self._unread else len(folded(self.entries))
+        total = self._list.total if self._unread else sum(not entry.group for entry in folded(self.entries))
         reading = f"{CATCHING_UP}  " if self.is_stale else ""
         count = f"{reading}{marked}{self.table.matching} of {counted(total, 'runs')}"
         count += f" ({self.table.in_closed})" if self.table.in_closed else ""
@@ -288,9 +309,11 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         self.rearrange(event.sweep)
 
     def action_open(self) -> None:
-        """Open the run under the cursor. A sweep there shows its trials below it, or hides them."""
-        if (at := self.current) is not None and at.group:
+        """Open the run or measurement under the cursor. A sweep there shows its trials below it, or hides them."""
+        if (at := self.current) is not None and at.trials:
             self.query_one(RunsTable).open_or_close(at.run.id)
+        elif isinstance(at, MeasurementEntry):
+            self.app.open_proof(at.proof)
         elif at is not None:
             self.app.open_run(at.run)
 
@@ -379,7 +402,7 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         if len(chosen) < 2:
             chosen |= {entry.run.id: entry.run for entry in self._under_cursor}
         if not self.marked and self.current and len(line_up(chosen.values()).runs) < 2:
-            older = [entry.run for entry in self.entries if entry.run.id < self.current.run.id]
+            older = [each.run for each in self.entries if not each.group and each.run.id < self.current.run.id]
             chosen |= {run.id: run for run in [max(older, key=lambda run: run.id)]} if older else {}
         if len(line_up(chosen.values()).runs) < 2:
             mark, compare = self.app.key("mark"), self.app.key("compare")
@@ -394,6 +417,13 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
 
     @work
     async def action_delete(self) -> None:
+        if not self.marked and isinstance(at := self.current, MeasurementEntry) and not at.trials:
+            if at.is_active or at.waiting is not None:
+                self.say(f"the {at.noun} goes on; stop it before deleting it", "error")
+            else:
+                question = f"Delete this {at.noun} with all its trials?\n  {at.run.id}"
+                await self._ask_to_delete([at.proof], question, "proofs")
+            return
         if not (chosen := self.runs_meant):
             return
         meant = {run.id for run in chosen}
@@ -412,16 +442,44 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
         )
         about = dict.fromkeys(of_workers, " (its worker)") | dict.fromkeys(hidden, " (hidden)")
         unseen = f"\n{len(hidden)} of them {'are' if len(hidden) > 1 else 'is'} hidden by the filter." if hidden else ""
-        head = f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{listed(names, about)}{unseen}"
-        undo = self.app.key("undo")
-        await self.ask_to_delete(chosen, lambda used: f"{head}\n{until_quitting(len(names), used, undo)}")
+        head = (
+            f"Delete {counted(len(names), 'runs')} with events, checkpoints and log?\n{_listed(names, about)}{unseen}"
+        )
+        await self._ask_to_delete(chosen, head)
+
+    async def _ask_to_delete(self, chosen: Sequence[Deletable], question: str, place: str = "runs") -> None:
+        """Ask, then delete; again if the items cannot be kept in the trash of `place`."""
+        sizes = await asyncio.to_thread(lambda: {item.id: used_bytes(item.path) for item in chosen})
+        until = f"Until you quit gputui, {self.app.key('undo')} brings {'them' if len(chosen) > 1 else 'it'} back."
+        question += f"\n{until}\nQuitting frees {size(sum(sizes.values()))}."
+        if await self.app.push_screen_wait(Ask(question, ("Delete", "Keep"))) != "Delete":
+            return
+        refusal = await asyncio.to_thread(self.app.trash(place).refusal, chosen[0].path.parent)
+        for_good = Ask(FOR_GOOD.format(refusal=refusal), ("Delete for good", "Keep"))
+        if not refusal or await self.app.push_screen_wait(for_good) == "Delete for good":
+            self._delete(chosen, sizes, place, for_good=bool(refusal))
+
+    @work(thread=True, group="deleting")
+    def _delete(self, chosen: Sequence[Deletable], sizes: Mapping[str, int], place: str, for_good: bool) -> None:
+        trash = self.app.trash(place)
+        gone, refused = delete_all(chosen, trash.reserve) if for_good else trash.put(chosen)
+        freed = size(sum(sizes[item.id] for item in gone))
+        back = f"{self.app.key('undo')} brings {'them' if len(gone) > 1 else 'it'} back; quitting frees {freed}"
+        what = f"deleted {counted(len(gone), place)}"
+        message = f"{what} for good: {freed} are free" if for_good else f"{what}; {back}"
+        if gone and not for_good:
+            done = f"{counted(len(gone), place)} {'were' if len(gone) > 1 else 'was'} restored"
+            named = f"{what}: {gone[0].id}{f' and {len(gone) - 1} more' if len(gone) > 1 else ''}"
+            self.did(named, lambda: trash.bring_back(gone)[1], done, gone[0].id)
+        if gone:
+            self.app.call_from_thread(self.notify, message, markup=False)
+        for reason in refused:
+            self.app.call_from_thread(self.notify, clean(reason), severity="error", markup=False)
+        self.app.call_from_thread(self.read_again)
 
     def taken_back(self, act: Act) -> None:
         self._go_to = act.key
         self.read_again()
-
-    def action_proofs(self) -> None:
-        self.app.open_proofs()
 
     def action_filter(self) -> None:
         line = self.query_one("#filter", Input)
@@ -452,10 +510,16 @@ class RunsScreen(DeletingScreen[list[Entry]], RunActions):
             super().action_back()
 
 
+def _listed(names: Sequence[str], about: Mapping[str, str]) -> str:
+    """Return at most NAMED names, one per line with its remark in `about`, then the number of the others."""
+    lines = "\n".join(f"  {name}{about.get(name, '')}" for name in names[:NAMED])
+    return lines + (f"\n  and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
 def _about(entry: Entry) -> str:
     # Its damage, else that it learns nothing, its changes, note and description. Of a sweep, options and result.
     if entry.group:
-        return f"{entry.title.changes[-1]}  {entry.description}"
+        return f"{entry.title.changes[-1]}  {entry.description}" if entry.trials else entry.description
     words = (entry.learning, *entry.title.changes, *entry.workers, entry.notes.words, entry.description)
     return " ".join((entry.damage or "  ".join(filter(None, words))).split())
 
@@ -576,12 +640,12 @@ class SideView(Vertical):
             return []
         named = head.RunName(entry.title.preset, entry.run.id, "", entry.number)
         if entry.group:
-            from ...drawing import sweep  # only if there is a sweep
-
-            record, room = cast("SweepEntry", entry).record.sweep, self.content_size.height - 2
-            rows: list[Row] = [[("this sweep was deleted; its trials are still here", "label")]]
-            if record is not None:
-                rows = sweep.in_brief(record, entry.description, width, room, self._glyphs)
+            rows: list[Row] = [[(line, "value")] for line in wrapped(clean(entry.description), width, self._glyphs, 8)]
+            if isinstance(entry, SweepEntry):
+                record, room = entry.record.sweep, self.content_size.height - 2
+                rows = [[("this sweep was deleted; its trials are still here", "label")]]
+                if record is not None:
+                    rows = sweep.in_brief(record, entry.description, width, room, self._glyphs)
             return [named.row(width, self._glyphs), [], *rows]
         if entry.state == WAITING:
             waiting = wrapped(clean(str(entry.waiting or "")), width, self._glyphs, 4)

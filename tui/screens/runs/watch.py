@@ -48,14 +48,14 @@ class RunWatch:
     def _read_running(self) -> None:
         """Every 3 s, also start the runner of the queue if it has died; until the application has ended, even by an
         error."""
-        from ...reading.proofs import ProofList  # not needed for the first paint
+        from ...reading.proofs import all_proofs  # not needed for the first paint
         from ...reading.run_list import RunningRuns  # the same
 
-        running_runs, proofs = RunningRuns(), ProofList()
+        running_runs = RunningRuns()
         while self._app.is_running and not self._leaving.is_set():
             measuring: list[str] = []
             with contextlib.suppress(OSError):  # the home cannot be read, which the lists say
-                measuring = [entry.under_way for entry in proofs.read() if entry.is_active]
+                measuring = [entry.under_way for entry in all_proofs() if entry.is_active]
             self._app.call_later(self._take, now := running_runs.read(), measuring)
             if now.queue.waiting:  # the runner may have been killed
                 from ....engine.queue import entries  # few have a queue
