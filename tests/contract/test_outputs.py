@@ -54,6 +54,7 @@ COMMANDS = (
     "compare @quickstart @batch --csv",
     "compare @own @timeout @mirrored @oom @fails",
     "logs @fails -n 20",
+    "logs @fails -n 0",
     "note @seed",
     "tag @seed",
     "history @quickstart",

@@ -62,6 +62,7 @@ SOUND: list[tuple[dict[str, str], tuple[str, ...], int]] = [
     (step(0, 2, "a,b", "1(x2)", GPUTUI_PORT="2222"), ("a:2222", "b:2222"), 0),
     ({"SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_NODELIST": "a,b", "SLURM_JOB_ID": "4711"},
      (f"a:{PORT}", f"b:{PORT}"), 1),
+    (step(0, 2, "a,b", "1(x2)", SLURM_STEP_ID="1"), (f"a:{PORT + 7 * 32}", f"b:{PORT + 7 * 32}"), 0),
     (tf_config("worker", 1, worker=["a:1", "b:1"]), ("a:1", "b:1"), 1),
     (tf_config("chief", 0, worker={"0": "a:1", "1": "b:1"}, chief={"0": "c:1"}), ("c:1", "a:1", "b:1"), 0),
     (tf_config("worker", 0, worker=["a:1"]) | step(1, 2, "x,y", "1(x2)"), ("a:1",), 0),

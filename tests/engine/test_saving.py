@@ -112,11 +112,16 @@ def test_a_deleted_preset_is_brought_back_and_overwrites_nothing(tmp_path: Path)
 
 def test_a_base_beside_the_source_is_still_found_elsewhere(file: Path, tmp_path: Path) -> None:
     child = tmp_path / "child.yaml"
-    child.write_text("extends: mine.yaml  # near\ntrain: {epochs: 8}\n")
+    line = "# yaml-language-server: $schema=schema.json\n"
+    child.write_text(line + "extends: mine.yaml  # near\ntrain: {epochs: 8}\n")
+    (tmp_path / "schema.json").touch()
     target = tmp_path / "far" / "child.yaml"
     saving.save_as(presets.resolve(str(child)), target, child)
     assert presets.resolve(str(target)).options == presets.resolve(str(child)).options
-    assert "# near" in target.read_text()
+    assert target.read_text().endswith("# near\ntrain: {epochs: 8}\n")
+    assert line not in target.read_text(), "no schema is there"
+    saving.save_as(presets.resolve(str(child)), beside := tmp_path / "beside.yaml", child)
+    assert beside.read_text() == child.read_text()
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", "-x", "x" * 65, "a.txt ä"])

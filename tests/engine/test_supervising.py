@@ -190,6 +190,14 @@ def test_a_run_with_the_same_name_and_options_is_taken_whatever_its_code_and_an_
     newer = launch.create(launch.settle(preset, Path.cwd()))
     newer.file("result.json").write_text('{"outcome": "ok"}')
     assert resuming.of_preset(preset, waits.append) == newer
+    with newer.file(TELEMETRY_FILE).open("a") as stream:  # it began with 32
+        for number, before in ((1, 32), (2, 16)):
+            halves = {"answer": "halve", "number": number, "option": "input.batch_size", "message": "no memory"}
+            halves |= {"before": before, "after": before // 2, "ran_out_after_step": None, "resumes_at_step": None}
+            stream.write(json.dumps({"t": 1.0, "run": newer.id, "type": "memory_answer"} | halves) + "\n")
+    halved = replace(preset, options=preset.options.with_values({"input.batch_size": 8}))
+    newer.file("preset.yaml").write_text(halved.to_yaml())
+    assert resuming.of_preset(preset, waits.append) == newer
     newer.file("preset.yaml").write_text("broken: [")
     assert resuming.of_preset(preset, waits.append) == run
     assert (waits, len(runs.all_runs())) == ([], 2)

@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from tests.doors.engine import (
     file_of,
     following,
     history,
+    locks,
     presets,
     read_events,
     read_place,
@@ -215,11 +218,22 @@ def test_secrets_stay_in_the_run(home: Path) -> None:
 def test_it_gives_up_some_time_after_the_end_and_goes_on_later(
     fault: Exception, told: str, written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now, ended, lines, engine = 0.0, list[float](), list[str](), locks.take(written.run.file("engine.lock"))
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        if now > 0.5 and not ended:
+            ended.append(now)
+            written.finish("ok", 2)
+            engine.release()
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep, time=time.time)
+    monkeypatch.setattr(following, "time", clock)
     monkeypatch.setattr(following, "GIVE_UP_SECONDS", 0.1)
     written.train([1, 2])
-    written.finish("ok", 2)
-    lines: list[str] = []
     assert follow(written.run, Failing([fault] * 10**4), say=lines.append) == "given_up"
+    assert 0.1 < now - ended[0] < 0.2, "failures during the run do not count"
     assert lines[-1].endswith(f"gputui follow {written.run.id} --to tensorboard goes on from here")
     place = read_place(file_of(written.run.path, "tensorboard"))
     assert place is not None

@@ -173,8 +173,9 @@ def test_a_global_batch_is_split_into_rows_for_each_replica_whatever_its_kind() 
     batches = tf.data.Dataset.from_tensors({"x": x[:10], "r": ragged, "s": sparse})
     parts = list(finishing.split(batches, 3))
     assert [part["x"].shape[0] for part in parts] == [4, 4, 2], "as TensorFlow's strategies split it"
-    few = finishing.split(tf.data.Dataset.from_tensors(x[:5]), 4)
-    assert [len(part) for part in few] == [1, 1, 1, 2], "and each has a sample"
+    for samples, replicas, sizes in ((5, 4, [1, 1, 1, 2]), (4, 3, [1, 1, 2])):
+        few = finishing.split(tf.data.Dataset.from_tensors(x[:samples]), replicas)
+        assert [len(part) for part in few] == sizes, "and each has a sample"
     np.testing.assert_array_equal(np.concatenate([part["x"] for part in parts]), x[:10])
     assert [row for part in parts for row in part["r"].to_list()] == ragged.to_list()
     dense = np.concatenate([tf.sparse.to_dense(part["s"]) for part in parts])

@@ -94,6 +94,21 @@ def test_gpus_that_are_too_old_or_too_small_are_left_out(
     assert devices.usable_gpus(capabilities, Machine((), "", 1, 1)) == usable
 
 
+def test_the_parts_of_a_gpu_share_nine_tenths_of_its_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def divide(_gpu: object, parts: list[Any]) -> None:
+        raise InterruptedError([part.memory_limit for part in parts])
+
+    monkeypatch.setattr(environment, "machine", lambda: BOX)
+    monkeypatch.setattr(resource_limits, "cpus_limited", lambda: False)
+    monkeypatch.setattr(devices, "usable_gpus", lambda *_: [0])
+    monkeypatch.setattr(devices, "memory_free_bytes", lambda *_: 10 * GIB)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _kind: ["a GPU"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *_: None)
+    monkeypatch.setattr(tf.config, "set_logical_device_configuration", divide)
+    with pytest.raises(InterruptedError, match=r"^\[4608, 4608\]$"):
+        devices.configure(options("logical_devices=2"))
+
+
 # ---- the strategy ------------------------------------------------------------------------------
 
 
