@@ -269,6 +269,12 @@ MOVES: dict[str, Any] = {
     "at the resume": lambda view: view.place(0.657 * view.whole[1]),
     "between two epochs": lambda view: view.place(0.6 * view.whole[1]),
 }
+# What is shown of charts that then get newer points.
+CHOICES: dict[str, Any] = {
+    "closer around the newest": lambda view: view.zoom(0.25),
+    "closer, and then a range up to the newest": lambda view: [view.zoom(0.25), view.select(700.0, view.last)],
+    "closer at the begin": lambda view: view.zoom(0.25, 0.0),
+}
 AXES = {"auto": slice(None), "step": slice(2), "epoch": slice(-2, None), "samples": slice(4)}
 # Charts as pictures: the place of the chart, width, height, glyphs, and the settings.
 PICTURES: tuple[tuple[int, int, int, Any, Told], ...] = (
@@ -298,14 +304,23 @@ def test_charts_their_cursor_and_their_visible_part(golden: Golden) -> None:
             parts += [f"---- {x_axis}, {name}: {low:.4g} to {high:.4g}, {view.closer:.4g} times\n", text(rows)]
         table = tui.cursor.table(tui.charts.on_one_axis(now, drawn, (0.42 * view.whole[1], 0.44 * view.whole[1]))[1])
         parts += [f"---- {x_axis}, the values\n{table.expandtabs(12)}\n"]
+    more = played(*long_run(Script("runs.txt")), at(4_660.0, "progress", step=295, epoch=3))
+    for name, choose in CHOICES.items():
+        view = tui.Viewport()
+        for read in (now, more):
+            view.suit(tui.charts.on_one_axis(read, tui.Charts()))
+            if read is now:
+                choose(view)
+            parts += [f"---- {name}: {view.visible.low:.4g} to {view.visible.high:.4g} of {view.whole[1]:.4g}\n"]
     places, means, lows, highs = (array("d", values) for values in ((1.0, 2.0), (5.0, 6.0), (4.0, 6.0), (5.5, 6.0)))
     merged = tui.series_Line(places, means, each=2, low=lows, high=highs)
     plot = tui.Plot("loss", "", (tui.Curve("", merged),), x_unit="step", x_end=2.0, final=True)
     parts += ["---- merged readings\n", *(text(tui.cursor.rows(plot, at, 0.1, 60, RICH)) for at in places)]
-    for name in ("NEAR", "FEW STEPS"):  # phases that are near each other; at its last step while it goes on
+    # Phases that are near each other; at its last step while it goes on; a gap, and readings before it trains.
+    for name, place in (("NEAR", 1), ("FEW STEPS", 1), ("A GAP", 5)):
         now = played(*Script("runs.txt").named[name])
         for x_axis in ("auto", "step"):
-            plot = tui.charts.on_one_axis(now, tui.Charts(x_axis))[1]
+            plot = tui.charts.on_one_axis(now, tui.Charts(x_axis))[place]
             parts += [f"---- {name.lower()}, {x_axis}\n", text(tui.draw(plot, 60, 6, RICH)[0])]
     golden("drawing/charts.txt", "".join(parts))
 

@@ -72,6 +72,9 @@ STORIES: dict[str, tuple[tuple[str, ...] | str, ...]] = {
         own("checkpoint=2", "keep=9", data="shuffled", validation="arrays", does=does("stopped", test=1)),
         own("checkpoint=2", "keep=9", data="shuffled", validation="arrays"),
     ),
+    "a Dataset that counts its batches, resumed at the end of an epoch": (
+        own("checkpoint=epoch", data="counted", does=does("stopped", step=3)), own("checkpoint=epoch", data="counted"),
+    ),
     "a batch that is larger than the data, and an end by a callback": (
         own("epochs=9", "batch_size=64", does=does("end", epoch=2)),
     ),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,14 @@ def search_limits(words: str) -> Iterator[str]:
 
 
 def runs_listed(words: str) -> Iterator[str]:
-    """The recorded runs by a column (`COLUMN up` or `down`) with its texts, or those that words find."""
+    """The recorded runs by a column (`COLUMN up` or `down`) with its texts, those that words find, or how moments are
+    shown as that of their begin (`begun MOMENT ...`).
+    """
     entries = RunList().read()
+    if words.startswith("begun "):
+        moments = (datetime.fromisoformat(moment).timestamp() for moment in words.split()[1:])
+        yield "  ".join(COLUMNS["when"].show(replace(entries[0], when=moment)).strip() for moment in moments)
+        return
     column, _, way = words.rpartition(" ")
     if column in COLUMNS and way in ("up", "down"):
         rows = ordered(entries, column, way == "down")
