@@ -57,16 +57,20 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "note": ("run", "Write a note on a run, or print it."),
         "tag": ("run", "Give a run tags, or print them."),
     },
-    "Speed": {
-        "diagnose": ("diagnose", "Say what limits the speed; with --apply, make it faster."),
-        "ab": ("diagnose", "Measure a preset with and without a change."),
-        "tune": ("tune", "Search for the fastest settings of a preset on this machine."),
-        "fit-batch": ("tune", "Find the fastest batch size, and the largest that fits."),
-        "sweep": ("tune", "Find the settings that learn best, and prove it."),
-        "scaling": ("diagnose", "Measure how the speed grows with the number of GPUs."),
+    "Make it faster": {
+        "diagnose": ("diagnose", "Begin here: say what limits it; --apply tries the remedies."),
+        "tune": ("tune", "Search all settings for the fastest, in ten minutes."),
+        "ab": ("diagnose", "Measure one change that you name."),
+        "fit-batch": ("tune", "Search only the batch: the fastest, and the largest that fits."),
+        "scaling": ("diagnose", "Measure what more GPUs bring, or several runs on one."),
         **{name: ("measuring", kind.purpose) for name, kind in KINDS.items() if kind.purpose},
-        "prepare": ("prepare", "Decode, resize and store the data of a preset once."),
-        "proof": ("measuring", "List proofs, show one with all its trials, or delete some."),
+        "prepare": ("prepare", "Decode and resize the data once, if the input is slow."),
+    },
+    "Make it learn better": {
+        "sweep": ("tune", "Find which values of options learn best, and prove it."),
+    },
+    "Measurements": {
+        "proof": ("measuring", "List all measurements, show one, or delete some."),
     },
     "Presets and your own code": {
         "presets": ("presets", "List, show and check presets."),
@@ -180,6 +184,7 @@ WITHOUT_SCREEN = {
     "--cluster and --worker need": {"workers", "worker"},
     "--queue needs": {"queue"},
     "--after needs": {"after"},
+    "--name needs": {"run_name"},
     "--code needs": {"code"},
     "--wait and --anyway need": {"wait", "anyway"},
     "--resume-if-any needs": {"resume_if_any"},
@@ -190,13 +195,16 @@ WITHOUT_SCREEN = {
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
-    epilog="RUN in the help of a command is an id that `gputui runs` lists, a part of one that no other run has, or "
-    "`latest`.",
+    epilog="RUN in the help of a command is an id that `gputui runs` lists, a part of one that no other run has, a "
+    "name that you gave, or `latest`.",
     subcommand_metavar="[PRESET | COMMAND [ARGS]...]",
     context_settings={"help_option_names": HELP},
 )
 @preset_option("Train this preset without the screen; run:RUN takes the options of that run.")
 @settings_option()
+@click.option(
+    "--name", "run_name", metavar="NAME", help="Call the run so instead of by its preset, in lists and as RUN."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the run's events on stdout, one JSON object per line.")
 @click.option("--detach", is_flag=True, help="Start the run, print its id and return at once.")
 @click.option(
@@ -225,15 +233,20 @@ def cli(
     gputui fast.yaml                         open it on a preset, by its file or its name
     gputui --preset quickstart               train a shipped preset without the screen
     gputui --preset fast.yaml --set xla=true train your own with one option changed
-    gputui diagnose --preset fast.yaml --apply -o better.yaml
-                                             make it faster: try the remedies, save what helps
     gputui presets                           list the shipped presets and your own
     gputui options [KEY]                     explain the options for --set and presets
     gputui doctor                            check GPUs, driver and TensorFlow
     gputui completion bash                   set up tab completion; also for zsh and fish
 
-    To be faster: diagnose first (what limits the speed), then tune (tries all options); ab measures one change,
-    fit-batch the batch, scaling more GPUs. To learn better: sweep.
+    \b
+    Make it faster, and prove the gain:
+    gputui diagnose --preset fast.yaml --apply -o better.yaml    try what helps: some minutes
+    gputui tune --preset fast.yaml -o fastest.yaml               try all settings: 10 minutes
+
+    \b
+    Make it learn better, and prove it:
+    gputui tune --preset fast.yaml --learning-rate-test          find the learning rate
+    gputui sweep --preset fast.yaml --over weight_decay=0,0.1      try values of any option
 
     Runs continue when the screen is closed. The fit of any script can be a run, too:
 

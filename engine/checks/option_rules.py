@@ -16,7 +16,7 @@ from ..options.run import BEST_MODELS
 from ..options.workload import BYTE_ENCODINGS, STRIDES
 from ..presets import Preset
 from ..runs.launched_with import options_of
-from ..runs.titles import title_of
+from ..runs.titles import preset_of
 from ..system.identity import Place
 from ..units import amount, clock, counted, estimate
 from .gpu_checks import on_cpu, replicas
@@ -251,7 +251,7 @@ def expected_seconds(preset: Preset) -> float | None:
     values = preset.options.values()
     mine, here = _what_matters(values), Place.here().host
     for run in runs.all_runs()[:LOOKED_AT]:
-        if title_of(run).preset != preset.name or run.status.get("host", here) != here:
+        if preset_of(run) != preset.name or run.status.get("host", here) != here:
             continue
         result = run.whole_result  # over all launches, as the epochs are counted
         whole, start, epochs = (at(result, key) for key in ("seconds", "startup_seconds", "epochs"))

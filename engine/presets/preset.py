@@ -49,6 +49,7 @@ class Preset:
     origins: Mapping[str, tuple[str, int | None]] = field(default_factory=dict)  # place and line of what was set
     file: Path | None = None  # None if none was read
     sweep: Mapping[str, Any] = field(default_factory=dict)  # for engine/sweep/swept_values.py
+    run_name: str = ""  # of the run that is started with it
 
     def to_yaml(self) -> str:
         """Every value explicit, each on a line of its own."""

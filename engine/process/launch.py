@@ -297,8 +297,8 @@ def origin_of(preset: Preset) -> str:
         before = presets.resolve(str(preset.file)).options.values()
     before |= {key: change.get("from") for key, change in earlier.changes.items()}
     changes = {key: (before[key], now[key]) for key in _PLAIN if key in before and before[key] != now[key]}
-    name = titles.title_of(run).preset if run else preset.name
-    return titles.record(name, earlier.file or str(preset.file), changes)
+    name = titles.preset_of(run) if run else preset.name
+    return titles.record(name, earlier.file or str(preset.file), changes, preset.run_name)
 
 
 def title_of(preset: Preset) -> str:

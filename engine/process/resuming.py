@@ -25,7 +25,7 @@ from ..runs.event_reading import read_events
 from ..runs.events import EVENT_FILES, TELEMETRY_FILE, OptionChanged
 from ..runs.launched_with import options_of
 from ..runs.run import Liveness
-from ..runs.titles import title_of
+from ..runs.titles import preset_of
 from ..system.identity import Place
 from ..system.run_clock import RunClock
 from . import launch
@@ -56,7 +56,7 @@ def resume(
             code_files.check(run, from_copy)
         if from_copy:
             preset = replace(preset, options=preset.options.with_values({"run.code": "copy"}))
-        devices = stack.enter_context(lease_devices(preset.options, title_of(run).preset, tell, among=among))
+        devices = stack.enter_context(lease_devices(preset.options, preset_of(run), tell, among=among))
         if from_copy:
             code_copy.link_data(run, preset.options)
         # Written with every option, as engine and trainer expect it, even if an older gputui wrote it.
@@ -158,7 +158,7 @@ def of_preset(preset: Preset, on_wait: Callable[[str], None]) -> Run | None:
     """
     values = _values(launch.settle(preset, Path.cwd()), preset)
     for run in filter(_of_this_worker(), runs.all_runs()):
-        if title_of(run).preset != preset.name:
+        if preset_of(run) != preset.name:
             continue
         try:  # its options before the engine changed any: the first change of an option counts
             launched = _values(presets.resolve(str(run.file("preset.yaml"))), preset)

@@ -11,7 +11,7 @@ from .. import diagnosis, plan, runs
 from ..runs import Run, run_cluster
 from ..runs.event_reading import HEAD_BYTES, events_of
 from ..runs.events import Phase
-from ..runs.titles import title_of
+from ..runs.titles import preset_of
 from ..system.identity import Place
 from ..trials import SCREENING_SECONDS
 from ..trials.kinds import kind
@@ -71,7 +71,7 @@ def trial_times(preset_name: str) -> TrialTimes:
             of_first = dict(zip(good, starts, strict=True)).get(record.all_trials[0].run, start)
             return TrialTimes(start, statistics.median(steps), f"as in {proof.id}", max(0.0, of_first - start))
     for run, started, imported in _starts():
-        if title_of(run).preset == preset_name:
+        if preset_of(run) == preset_name:
             source = f"by the start and the steps of {run.id}"
             return TrialTimes(started + BESIDE_SECONDS, _step_seconds(run), source, imported)
     return _assumed(preset_name)

@@ -281,7 +281,7 @@ def entry_of(run: Run, after: str | None = None, code: str = "") -> Entry:
         most_tries=options.run.tries or 1,
         gives_way=options.run.give_way,
         per_gpu=(options.run.per_gpu or 1) if needs.startswith("free:") else 1,
-        group=titles.title_of(run).preset,
+        group=titles.preset_of(run),
         after=after,
         needs=needs,
         code=code,

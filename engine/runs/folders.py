@@ -146,8 +146,8 @@ def all_runs() -> list[Run]:
 
 
 def find(text: str) -> Run:
-    """The run whose short name (`r42`) or id is `text`, or whose id contains it; for `latest` the newest, of several
-    machines the chief's. RunError if none or several match.
+    """The run whose short name (`r42`) or id is `text`, whose id contains it, or else which has this name; for `latest`
+    the newest, of several machines the chief's. RunError if none or several match.
     """
     if (folder := run_numbers.named(text, runs_folder())) is not None:
         if text != folder.name and (runs_folder() / text).is_dir():
@@ -168,6 +168,8 @@ def find(text: str) -> Run:
         return run_cluster.local_chief(runs[0]) or runs[0]
     exact = [run for run in runs if run.id == text]
     matching = exact or [run for run in runs if text in run.id]
+    if len(matching) != 1:
+        matching = [run for run in runs if titles.title_of(run).preset == text] or matching
     if len(matching) == 1:
         return matching[0]
     if not matching:

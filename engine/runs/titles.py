@@ -30,12 +30,13 @@ _LEAST_OF_A_CHANGE = 9
 @dataclass(frozen=True)
 class Origin:
     """The content of `origin.json`: the name of the preset, its file, and for each changed option, by `group.name`, its
-    values `from` the preset and `to` that of the run, perhaps with NO_EFFECT.
+    values `from` the preset and `to` that of the run, perhaps with NO_EFFECT. `name` is the run's, if it has one.
     """
 
     preset: str = ""
     file: str = ""
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    name: str = ""
 
     def as_file(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
@@ -43,7 +44,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Title:
-    """The title of a run: the name of the preset, and one text for each changed option."""
+    """The title of a run: its own name or that of the preset, and one text for each changed option."""
 
     preset: str
     changes: tuple[str, ...] = ()
@@ -102,7 +103,12 @@ def recorded(origin: Origin, default: str) -> Title:
     """Return the title from the record of an origin; `default` is the name of the preset if the record has none."""
     applied = {key: change for key, change in origin.changes.items() if not change.get(NO_EFFECT)}
     words = (_words(key, change.get("to")) for key, change in applied.items())
-    return Title(origin.preset or default, tuple(words))
+    return Title(origin.name or origin.preset or default, tuple(words))
+
+
+def preset_of(run: Run) -> str:
+    """Return the name of the preset from which a run was started."""
+    return typed.read_usable(run.file(FILE), Origin).preset or name_of(run)
 
 
 def name_of(run: Run) -> str:
@@ -160,9 +166,25 @@ def leave_out(run: Run, unapplied: Mapping[str, str]) -> None:
         write_atomically(run.file(FILE), replace(origin, changes=changes).as_file())
 
 
-def record(preset: str, file: str, changes: Mapping[str, tuple[Any, Any]]) -> str:
+def record(preset: str, file: str, changes: Mapping[str, tuple[Any, Any]], name: str = "") -> str:
     """Return the content of `origin.json`; `changes` has for each option its values in the preset and in the run."""
-    return Origin(preset, file, {key: {"from": old, "to": new} for key, (old, new) in changes.items()}).as_file()
+    return Origin(preset, file, {key: {"from": old, "to": new} for key, (old, new) in changes.items()}, name).as_file()
+
+
+def rename(run: Run, name: str) -> None:
+    """Give a run a name in place of its preset's, or take it away if `name` is empty. Raises RunError and OSError."""
+    origin = typed.read_usable(run.file(FILE), Origin)
+    write_atomically(run.file(FILE), replace(origin, name=name_in(name)).as_file())
+
+
+def name_in(text: str) -> str:
+    """Return the text as the name of a run. Raises RunError if it cannot be one."""
+    if text and (not _TAG.fullmatch(text) or harmless(text) != text or text == "latest" or _SHORT.fullmatch(text)):
+        raise RunError(
+            f"{text!r} cannot be the name of a run: use at most {LONGEST_TAG} characters, without blanks or commas, "
+            "and no short name such as r42"
+        )
+    return text
 
 
 # ---- note and tags --------------------------------------------------------------------------------
@@ -171,6 +193,7 @@ def record(preset: str, file: str, changes: Mapping[str, tuple[Any, Any]]) -> st
 NOTES_FILE = "notes.json"
 NOTES_LOCK = "notes.lock"  # in gputui's home folder
 LONGEST_NOTE, LONGEST_TAG = 1000, 32
+_SHORT = re.compile(r"[rR]\d+")
 _TAG = re.compile(rf"[^\s,#-][^\s,]{{0,{LONGEST_TAG - 1}}}")
 
 

@@ -274,7 +274,7 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
     if options.strategy.kind not in ("single", "one_device", "mirrored"):
         raise ProofError(
             f"gputui scaling measures the devices of one machine, and the preset has strategy.kind="
-            f"{options.strategy.kind}; give --set strategy.kind=mirrored"
+            f"{options.strategy.kind}; set strategy.kind=mirrored"
         )
     every = range(plan.devices(options, len(visible_gpus(options, here))))
     # positions in the list of visible devices
@@ -282,13 +282,13 @@ def scaling_settings(preset: Preset, here: Machine, replicas: Sequence[int], kee
     are_known = bool(visible_gpus(options, here)) or on_cpu(options, here)
     if are_known and len(pool) < 2 and (gpus := visible_gpus(options, here)):
         raise ProofError(
-            f"only GPU {gpus[0].index} takes part, and scaling needs several devices: give --set {REHEARSE} --set "
+            f"only GPU {gpus[0].index} takes part, and scaling needs several devices: set {REHEARSE} and "
             "device.visible=none to rehearse on parts of the CPU"
         )
     if are_known and len(pool) < 2:
         why = here.no_gpu_reason or "no GPU is used"
         raise ProofError(
-            f"there are no two devices to train on ({why}): give --set {REHEARSE} to rehearse on parts of the CPU"
+            f"there are no two devices to train on ({why}): set {REHEARSE} to rehearse on parts of the CPU"
         )
     usual = [*(2**power for power in range(len(pool).bit_length()) if 2**power < len(pool)), len(pool)]
     counts = sorted({1, *(replicas or usual)})
@@ -330,7 +330,7 @@ def copies_settings(preset: Preset, here: Machine, counts: Sequence[int]) -> Sca
     """Return the settings for one copy and each of `counts`, each with its part of the device. Raises ProofError."""
     options = preset.options
     if conflict := why_not_shared(options, on_cpu(options, here)):
-        raise ProofError(f"{conflict.what}; give --set {conflict.remedy}")
+        raise ProofError(f"{conflict.what}; set {conflict.remedy}")
     counts = sorted({1, *(counts or (2, 3))})
     if counts == [1]:
         raise ProofError("one copy alone has nothing to compare with: name more, such as --copies 1,2")

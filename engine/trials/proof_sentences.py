@@ -12,7 +12,7 @@ from ..files import typed
 from ..profile import reports
 from ..profile.reports import ProfileReport
 from ..units import counted, share, times
-from . import significance, sweep_record
+from . import LEAST_REPEATS, significance, sweep_record
 from .change_texts import changes as changes
 from .change_texts import settings as settings
 from .change_texts import value as value
@@ -21,16 +21,17 @@ from .record import KEY, Ablation, Comparison, Learning, Point, RateTest, Record
 from .significance import WORSE
 
 OUT_OF_TIME = "the time budget"  # the beginning of `ended_because` if there was no time left
+NOT_PROVED = "not proved"
 DECIDED = ("kept", "rejected", "failed")
 
 
 def verdict(comparison: Comparison) -> str:
     """Return the result of a comparison in one sentence. If the number of replicas changes, the efficiency is added."""
-    scaled = _efficiency(comparison) if comparison.decision not in ("stopped", "running") else ""
-    return "; ".join(filter(None, (_verdict(comparison), scaled)))
+    return "".join(_verdict(comparison)) + _efficiency(comparison)
 
 
-def _verdict(comparison: Comparison) -> str:
+def _verdict(comparison: Comparison) -> tuple[str, str]:
+    """Return the decision, and the rest of the sentence."""
     what = changes(comparison.changes)
     decision, gain, spread = comparison.decision, comparison.gain, comparison.spread
     several = len(comparison.changes) > 1
@@ -39,19 +40,34 @@ def _verdict(comparison: Comparison) -> str:
         f" (gain {units.change(gain)}, spread of the repeats {units.spread(spread)})" if spread is not None else ""
     )
     if decision == "kept" and gain is not None:
-        return f"{what} {many} kept: {times(1 + gain)} as fast{measured}"
+        return f"{what} {many} kept: {times(1 + gain)} as fast", measured
     if decision in ("faster", "slower") and gain is not None:
-        return f"{what} {makes} the training {times(1 + gain)} as fast{measured}"
+        return f"{what} {makes} the training {times(1 + gain)} as fast", measured
     if decision == "undecided":
-        return f"whether {what} {makes} a difference is undecided: {comparison.why}"
+        return f"whether {what} {makes} a difference is undecided", f": {comparison.why}"
     if decision in ("no difference", "rejected"):
         text = f"{many} rejected" if decision == "rejected" else f"{makes} no difference"
-        return f"{what} {text}: {comparison.why}"
+        return f"{what} {text}", f": {comparison.why}"
     if decision == "failed":
-        return f"{what} cannot be used: {comparison.why}"
+        return f"{what} cannot be used", f": {comparison.why}"
     if decision == "stopped":
-        return f"the measurement of {what} is incomplete"
-    return f"{what} is being measured"
+        return f"the measurement of {what} is incomplete", ""
+    return f"{what} is being measured", ""
+
+
+def gain_in_words(comparison: Comparison) -> str:
+    """Return the gain of a comparison with what its pairs leave possible; without a gain, why there is none."""
+    gain, interval, pairs = comparison.gain, comparison.interval, len(comparison.pairs)
+    if gain is None or interval is None or not pairs:
+        return comparison.why
+    measured = counted(pairs, "pairs")
+    if comparison.spread is None:
+        return f"{units.change(gain)} by {measured}"
+    text = f"{units.change(gain)}, between {units.change(interval.low)} and {units.change(interval.high)} by {measured}"
+    if interval.contains(0) and comparison.decision in ("undecided", "rejected") and comparison.spread:
+        remedy = significance.remedy(gain, comparison.spread, pairs) if pairs >= LEAST_REPEATS else "too few pairs"
+        text += f": may be chance; {remedy}"
+    return text + _efficiency(comparison)
 
 
 def speedup(proof: Record) -> str:
@@ -60,13 +76,14 @@ def speedup(proof: Record) -> str:
 
 
 def disturbance(proof: Record) -> str:
-    """Return how many trials were disturbed, and the most frequent disturbance. Empty if none was."""
+    """Return how many trials were disturbed, and by what most often. Empty if none was."""
     rows = proof.trials
     reasons = [trial.disturbed for trial in rows if trial.disturbed]
     if not reasons:
         return ""
     worst = max(reasons, key=lambda reason: (reasons.count(reason), reason))
-    return f"{_disturbed(len(reasons), len(rows))} ({worst}): for reliable figures measure again on a quiet machine"
+    of = "the only trial" if len(rows) == 1 else f"{len(reasons)} of {len(rows)} trials"
+    return f"{of}: measure again on a quiet machine; {worst}"
 
 
 def _disturbed(count: int, of: int) -> str:
@@ -84,6 +101,11 @@ def conclusion(proof: Record) -> str:
 
 def result(proof: Record) -> str:
     """Return the result of the whole proof in one sentence, without the disturbed trials."""
+    return "; ".join(filter(None, (headline(proof), learns(proof))))
+
+
+def headline(proof: Record) -> str:
+    """Return what is to be changed by the result of the whole proof, or that nothing is, without its figures."""
     what = kind(proof.kind).noun
     if proof.state == "waiting":
         return f"the {what} waits in the queue; gputui queue shows why"
@@ -100,16 +122,15 @@ def result(proof: Record) -> str:
     if proof.kind == "sweep":
         return sweep_record.result(proof.sweep)
     if proof.kind == "ab" and proof.comparisons:
-        return "; ".join(filter(None, (verdict(proof.comparisons[0]), learns(proof))))
+        return _verdict(proof.comparisons[0])[0]
     if proof.kind == "diagnosis":
         return input_cost(proof.ablation)
     return proof.answer or _loop(proof)
 
 
 def _loop(proof: Record) -> str:
-    kept = proof.changes_kept
-    if kept:
-        return "; ".join(filter(None, (f"{speedup(proof)} with {changes(kept)}", learns(proof))))
+    if kept := proof.changes_kept:
+        return f"{speedup(proof)} with {changes(kept)}"
     tried = sum(comparison.decision in DECIDED for comparison in proof.comparisons)
     if not tried:
         return _nothing_tried(proof)
@@ -174,7 +195,7 @@ def not_proved(proof: Record) -> str:
         facts.append(f"in {counted(measured, 'pairs')} {units.change(pairs.gain)}{spread}")
     if search.learning:
         facts.append(search.learning)
-    return ": ".join(filter(None, ("not proved", "; ".join(facts))))
+    return ": ".join(filter(None, (NOT_PROVED, "; ".join(facts))))
 
 
 def only_predicts(proof: Record) -> bool:
@@ -185,14 +206,8 @@ def only_predicts(proof: Record) -> bool:
 def _search(proof: Record) -> str:
     if only_predicts(proof):
         return proof.ended_because or _nothing_tried(proof)
-    kept = [comparison for comparison in proof.comparisons if comparison.decision == "kept"]
-    if proof.changes_kept and kept:
-        gain, spread = kept[-1].gain, kept[-1].spread
-        text = (
-            f"{speedup(proof)} with {changes(proof.changes_kept)} "
-            f"(gain {units.change(gain)}, spread of the pairs {units.spread(spread)})"
-        )
-        return "; ".join(filter(None, (text, learns(proof))))
+    if proof.changes_kept and proof.gain_total is not None:
+        return f"{speedup(proof)} with {changes(proof.changes_kept)}"
     if proof.changes_kept:
         return f"the preset runs out of memory, and trains with {changes(proof.changes_kept)}"
     tried = sum(bool(candidate.tried) for candidate in search_of(proof).candidates if candidate.trials)
@@ -200,11 +215,11 @@ def _search(proof: Record) -> str:
         return _nothing_tried(proof)
     if settings := unproved(proof):
         stopped = "stopped: " if proof.state == "stopped" else ""
-        return f"{stopped}it seems faster with {changes(settings)}, which is {not_proved(proof)}"
+        return f"{stopped}it seems faster with {changes(settings)}, which is {NOT_PROVED}"
     if proof.state == "stopped":
         return f"stopped before anything was proved ({counted(tried, 'changes')} tried)"
-    if compared := proof.comparisons:
-        return f"nothing was proved to be faster than the preset as it is: {verdict(compared[-1])}"
+    if proof.comparisons:
+        return "nothing was proved to be faster than the preset as it is"
     if learns_worse(proof):
         return f"what is faster than the preset learns clearly worse ({counted(tried, 'changes')} tried)"
     return f"nothing is faster than the preset as it is ({counted(tried, 'changes')} tried)"
@@ -263,6 +278,16 @@ def learned(learning: Learning) -> str:
         return f"note: {learning.note}; the losses are not known"
     losses = f"{units.amount(a)} without, {units.amount(b)} with"
     return f"note: {learning.note}; loss after {units.count(learning.samples)} samples: {losses}"
+
+
+def losses_in_words(learning: Learning) -> str:
+    """Return `no worse: loss 0.72, 0.95 without, after 17,256 samples`, or that the losses are not known."""
+    a, b = learning.loss_a, learning.loss_b
+    if a is None or b is None or not math.isfinite(b - a):
+        return f"not known: {learning.note}"
+    word = "worse" if b - a > WORSE * abs(a) else "no worse"
+    after = counted(learning.samples, "samples")
+    return f"{word}: loss {units.amount(b)}, {units.amount(a)} without, after {after}"
 
 
 def profile_of(proof: Record) -> ProfileReport | None:
@@ -382,11 +407,11 @@ def scaling_remarks(data: Record) -> Iterator[str]:
     if first is not None and not scaling.is_of_copies and len(compiled) == 2 and first.xla:
         yield (
             "XLA compiles the step of one replica and not that of several (compile.xla: auto): a part of the "
-            "difference may be XLA's; give --set compile.xla=false, or true, to compare the same"
+            "difference may be XLA's; set compile.xla=false, or true, to compare the same"
         )
     if first is not None and first.changes.get("compile.xla") is False:
         yield (
-            "all were measured without XLA, as compile.xla=auto uses it for one replica only; --set compile.xla=true "
+            "all were measured without XLA, as compile.xla=auto uses it for one replica only; compile.xla=true "
             "measures all with XLA"
         )
     for point in scaling.points:
@@ -424,12 +449,14 @@ def _limit(first: Point, point: Point, strong: bool) -> str:
 
 
 def _efficiency(comparison: Comparison) -> str:
-    """Return `2 replicas instead of 1: an efficiency of 92 %`. Empty if the number is the same or not known."""
+    """Return `; 2 replicas instead of 1: an efficiency of 92 %`. Empty if the number is the same or not known."""
+    if comparison.decision in ("stopped", "running"):
+        return ""
     counts = [{trial.replicas for trial in comparison.good(side)} for side in "ab"]
     a, b = (each.pop() if len(each) == 1 else None for each in counts)
     if a is None or b is None or a == b or comparison.gain is None:
         return ""
-    return f"{counted(b, 'replicas')} instead of {a}: an efficiency of {share((1 + comparison.gain) / (b / a))}"
+    return f"; {counted(b, 'replicas')} instead of {a}: an efficiency of {share((1 + comparison.gain) / (b / a))}"
 
 
 # ---- a range test of learning rates ---------------------------------------------------------------
@@ -475,7 +502,7 @@ def suggestion(test: RateTest) -> str:
 
 def _rate(test: RateTest) -> str:
     if test.decision == "no suggestion":
-        return f"the range test suggests no learning rate: {test.why}"
+        return "the range test suggests no learning rate"
     if test.suggested is None:
         return "stopped before there was a suggestion" if test.decision == "running" else test.why
     rates = f"learning_rate={test.suggested:g}"
@@ -488,8 +515,7 @@ def _rate(test: RateTest) -> str:
         "close": f"the suggestion {rates} confirms {against}",
         "not judged": f"{rates} is suggested, and not proved to learn better than {against}",
     }
-    text = words.get(test.decision, f"{rates} is suggested, and its comparison with {against} is incomplete")
-    return f"{text}: {test.why}" if test.why else text
+    return words.get(test.decision, f"{rates} is suggested, and its comparison with {against} is incomplete")
 
 
 def rate_titled(test: RateTest) -> list[tuple[str, Trial]]:

@@ -37,7 +37,7 @@ class Chapter:
 
 
 def chapters(data: Record) -> Iterator[Chapter]:
-    """Yield the chapters in their order, without the conclusion and its limits (`ending`)."""
+    """Yield the chapters in their order: the tables and reasons behind the `answer`."""
     if data.diagnosis:
         yield Chapter("At first", list(diagnosis(data.diagnosis)))
     if data.ablation:
@@ -77,24 +77,76 @@ def chapters(data: Record) -> Iterator[Chapter]:
         yield Chapter("Before and after", [before_and_after(data), *gain])
     for section in data.sections:
         yield Chapter(section.title, [*([section.table] if section.head else []), section.sentences])
+    if (data.ended_because or data.advice) and not proof_sentences.only_predicts(data):
+        ended = [f"ended because: {data.ended_because}"] if data.ended_because else []
+        code = [Code("\n".join(lines))] if (lines := proof_sentences.code_of(data.advice)) else []
+        yield Chapter("The end", [*ended, *code])
     if (all_trials := sweep_record.trials_table(data.sweep) if data.sweep else trials(titled(data))).rows:
         yield Chapter("All trials", [all_trials], is_told=True)
 
 
-def ending(data: Record) -> Iterator[Block]:
-    """Yield what limits the conclusion, and the advice of a measurement that has ended."""
-    if disturbed := proof_sentences.disturbance(data):
-        yield disturbed
-    if data.state == "running" or proof_sentences.only_predicts(data):  # the prediction is the conclusion
+def answer(data: Record) -> Iterator[tuple[str, str]]:
+    """Yield the answer of a measurement: what to change, after an empty word; then with a word before each text the
+    gain, whether it learns the same, what was not judged, and what limits the result.
+    """
+    if data.state == "running":
+        yield "", f"running: {data.doing}"
         return
-    if data.ended_because:
-        yield f"ended because: {data.ended_because}"
-    if data.final_verdict and not data.ended_because.startswith(data.final_verdict["sentence"]):
-        yield f"in the end: {data.final_verdict['sentence']}"
-    if data.advice:
-        yield [f"advice: {each['reason']}" for each in data.advice]
-        if code := proof_sentences.code_of(data.advice):
-            yield Code("\n".join(code))
+    headline = proof_sentences.headline(data)
+    yield "", headline
+    if proof_sentences.only_predicts(data) or data.state in ("waiting", "failed"):
+        return
+    compared = data.comparisons if data.kind == "loop" else data.comparisons[-1:]
+    for comparison in compared:
+        is_named = data.kind == "ab" or comparison.changes == proof_sentences.to_take(data)
+        what = "" if is_named else f"{proof_sentences.changes(comparison.changes)}: "
+        if text := proof_sentences.gain_in_words(comparison):
+            yield "gain" if comparison.gain is not None else "why", f"{what}{text}"
+    so_far = None if compared or data.gain_total is not None else search_results.gain_so_far(data)
+    if so_far is not None and proof_sentences.to_take(data):
+        yield "gain", f"{change(so_far)} in single trials, which prove nothing"
+    if data.rate and data.rate.why != headline:
+        yield "why", data.rate.why
+    if data.sweep and (luck := sweep_record.luck(data.sweep)):
+        yield "selection", luck
+    yield from _learning(data)
+    if data.ended_because.startswith(proof_sentences.OUT_OF_TIME) or (data.sweep and data.state == "done"):
+        yield "not tried", data.ended_because
+    if data.scaling:
+        yield from (("because", text) for text in proof_sentences.scaling_remarks(data))
+    if data.final_verdict:
+        yield "limited by", data.final_verdict["sentence"]
+    if data.diagnosis and data.kind == "diagnosis":
+        tried = [remedy["changes"] for remedy in data.diagnosis.get("remedies") or () if remedy.get("changes")]
+        yield "also", proof_sentences.others(data.diagnosis)
+        yield "to try", "; ".join(map(proof_sentences.changes, tried))
+    yield from (("advice", each["reason"]) for each in data.advice)
+    yield "disturbed", proof_sentences.disturbance(data)
+
+
+def _learning(data: Record) -> Iterator[tuple[str, str]]:
+    """Whether what is taken learns as well, and which faster settings do not, or were not judged."""
+    taken, is_open = proof_sentences.to_take(data), data.state != "done" and not data.comparisons
+    checks = [check for check in search_of(data).losses if check.decision != "running"]
+    for check in checks:
+        after = "" if check.samples is None else f", after {counted(check.samples, 'samples')}"
+        losses = f"{check.of} loss {amount(check.loss_b)}, {amount(check.loss_a)} with the preset{after}"
+        is_known, learns = check.decision in ("worse", "no worse"), f"{check.decision}: {losses}"
+        learns = learns if is_known else f"not judged: {check.why or 'it was not measured'}"
+        if check.settings == taken:
+            yield "learning", learns
+        elif check.decision == "worse" and check is checks[0]:
+            yield "not chosen", f"{proof_sentences.changes(check.settings)}: {learns}"
+        elif not is_known:
+            yield "not judged", f"{proof_sentences.changes(check.settings)}: {check.why}"
+    of_pairs = [each for each in data.comparisons if each.decision in ("kept", "faster") or data.kind == "ab"]
+    for comparison in of_pairs:
+        if (learning := comparison.learning) is not None:
+            yield "learning", proof_sentences.losses_in_words(learning)
+    is_judged = any(check.settings == taken for check in checks) or any(each.learning for each in of_pairs)
+    is_smaller = data.kind == "tune" and bool(data.changes_kept) and not data.comparisons  # so that it fits
+    if taken and data.kind in ("ab", "loop", "tune") and not is_judged and not is_smaller:
+        yield "learning", "not judged" if is_open else "as before: no changed option affects it"
 
 
 def as_markdown(data: Record) -> str:
@@ -102,12 +154,12 @@ def as_markdown(data: Record) -> str:
     title = "What memory it takes" if proof_sentences.only_predicts(data) else title
     made = [
         f"# {title}: {escaped(data.preset_name)}",
-        f"**{escaped(capital(proof_sentences.conclusion(data)))}.**",
+        f"**{escaped(capital(proof_sentences.headline(data)))}.**",
+        *_markdown([[f"{word}: {text}" for word, text in answer(data) if word and text]]),
         _properties(data).markdown(),
     ]
     for chapter in chapters(data):
         made += [f"## {escaped(capital(chapter.title))}", *_markdown(chapter.blocks)]
-    made += _markdown(ending(data))
     text, title = data.preset_after or data.preset_before, "The resulting preset" if data.preset_after else "The preset"
     if data.preset_after and data.changes_kept:
         title += f" ({proof_sentences.changes(data.changes_kept)})"

@@ -11,7 +11,7 @@ from typing import Any
 from .. import figures, units
 from ..text_table import Bars, Code, Interval, Table
 from ..units import MINUTE, NONE, change, count, size, spread
-from . import LEAST_REPEATS, RESUMABLE, STAGES, proof_sentences, significance
+from . import LEAST_REPEATS, STAGES, proof_sentences, significance
 from .proof_sentences import changes, to_take
 from .record import UNREAD, Candidate, Limits, LossCheck, Memory, Record, Trial, search_of
 from .significance import LEAST_GAIN
@@ -515,17 +515,12 @@ def learning(data: Record) -> list[str]:
 # ---- the end --------------------------------------------------------------------------------------
 
 
-def next_steps(data: Record, saved: bool = False) -> list[str]:
-    """Return commands that can follow, with their effects. `saved`: the fastest preset has already been saved."""
+def next_steps(data: Record) -> list[str]:
+    """Return commands that can follow beside those of the answer, with their effects."""
     name, state, lines = data.id, data.state, []
-    if state in RESUMABLE:
-        lines.append(f"gputui tune --resume {name} goes on with it")
     if state == "done" and proof_sentences.unproved(data):
         more = f"gputui tune --resume {name} --minutes {more_minutes(data)}"
         lines.append(f"{more} gives it more time, to prove them")
-    if to_take(data) and not saved:
-        mark = ", marked as not proved" if proof_sentences.unproved(data) else ""
-        lines.append(f"gputui proof {name} -o fastest.yaml saves the fastest preset{mark}")
     if state != "running" and data.comparisons:
         lines.append(f"gputui proof {name} --markdown > report.md writes the report")
     worse = [check for check in search_of(data).losses if check.decision == "worse"]
@@ -635,7 +630,7 @@ def options(data: Record) -> Table:
     ]
     gain, noise, proved = in_all(data)
     if gain is not None:
-        how = "vs. start, in pairs" if proved else "vs. start, in single trials"
+        how = "vs. start (pairs)" if proved else "vs. start (single)"
         rows.append(["all together", f"{change(gain)} ", spread(noise), how, changes(chosen(data))])
     bars = [option.interval for option in brought(data)]
     bars += [next((each.interval for each in data.comparisons[::-1] if each.decision == "kept"), None)]

@@ -138,8 +138,12 @@ def _may_be_chance(median: float, spread: float, count: int) -> str:
         f"{units.change(median)} may be chance: {units.counted(count, 'pairs')} with a spread of "
         f"{units.spread(spread)} detect only more than {units.spread(detectable_gain(spread, count))}"
     )
+    return f"{text}; {remedy(median, spread, count)}"
+
+
+def remedy(median: float, spread: float, count: int) -> str:
+    """Return how to tell a gain from chance that so many pairs leave undecided."""
     more = pairs_needed(median, spread) - count
     if more > MOST_MORE_PAIRS:
-        return f"{text}; use a quieter machine or longer trials (--seconds on the command line)"
-    further = units.counted(more, "more pairs")
-    return f"{text}; about {further} would be needed (--repeats {count + more})"
+        return "use a quieter machine or longer trials (--seconds on the command line)"
+    return f"about {units.counted(more, 'more pairs')} would be needed (--repeats {count + more})"

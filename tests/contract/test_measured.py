@@ -13,7 +13,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -25,7 +25,6 @@ from rich.console import Console
 
 from tests.contract.conftest import Golden
 from tests.doors.engine import (
-    Chapter,
     Gpu,
     Judge,
     Machine,
@@ -35,7 +34,6 @@ from tests.doors.engine import (
     ProofError,
     Record,
     Trial,
-    chapters,
     checks,
     copies,
     folder,
@@ -48,7 +46,7 @@ from tests.doors.engine import (
     this_machine,
     trial_preset,
 )
-from tests.doors.tui import PLAIN, drawing_proof, measuring, plain, printing_proof
+from tests.doors.tui import PLAIN, drawing_proof, measuring, plain
 from tests.doors.tui import printing_proof_ProofLines as ProofLines
 from tests.doors.tui import tui_cli as cli
 from tests.support import proving
@@ -115,9 +113,6 @@ class Site:
         """Those of the command, which are shown before each trial, too."""
         self.shown = ProofLines(Console(file=StringIO()), False) if self.scenario.brief else ProofLines(*given)
         return self.shown
-
-    def chapters(self, record: Record) -> Iterator[Chapter]:
-        return chapters(record) if self.scenario.whole else iter(())
 
     def together(self, runs: Sequence[Any]) -> tuple[float, float, float, float]:
         common, speed = self.scenario.together(len(runs))
@@ -203,13 +198,10 @@ def carried_out(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
             patched.setattr(proof_process, "TrialRunner", site.bench)
             patched.setattr(copies, "together", site.together)
             patched.setattr(measuring, "ProofLines", site.lines)
-            patched.setattr(printing_proof, "chapters", site.chapters)
-            if not scenario.whole:
-                patched.setattr(measuring, "show_rates", lambda record: None)
             patched.setattr(folder, "start", site.start)
             patched.setattr(proof_start, "start", site.start)
             for words in scenario.commands:
-                code = cli.run(words.split())
+                code = cli.run([*words.split(), *(["--details"] if scenario.whole else [])])
                 printed = capsys.readouterr()
                 out = printed.out.partition("\n")[2] if scenario.brief else f"$ gputui {words}\n{printed.out}"
                 text += out + (f"--- errors\n{printed.err}" if printed.err else "")

@@ -63,7 +63,7 @@ COMMANDS = (
     "diagnose @mirrored --json",
     "proof",
     "proof --json",
-    *(f"proof @{proof}{how}" for proof in PROOFS for how in ("", " --json", " --markdown")),
+    *(f"proof @{proof}{how}" for proof in PROOFS for how in ("", " --details", " --json", " --markdown")),
     "queue",
     "queue --json",
     "presets",

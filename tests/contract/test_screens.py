@@ -29,7 +29,7 @@ KIB = re.compile(r"\d+\.\d(?= KiB)")  # what the disk needs for a folder
 LISTS = {"runs": ("f4",)}
 WAYS = {  # what leads from the screen that a way begins with to each of its others, one after the other
     "form": {
-        "form": "down down", "form-help": "?", "form-palette": "escape ctrl+p", "form-tune": "escape T",
+        "form": "down down", "form-help": "?", "form-palette": "escape ctrl+p", "form-tune": "escape T s",
     },
     "runs": {"runs": "f4", "runs-compare": "down " * 7 + "space down space c"},
     "quickstart": {

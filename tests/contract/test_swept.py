@@ -36,7 +36,6 @@ from tests.doors.engine import (
     Run,
     SweepLoop,
     SweepTrial,
-    chapters,
     folder,
     presets,
     proof_process,
@@ -48,7 +47,7 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import preset_PresetError as PresetError
 from tests.doors.engine import sweep_record_WAITING as WAITING
-from tests.doors.tui import PLAIN, Entry, drawing_sweep, in_sweeps, measuring, plain, printing_proof
+from tests.doors.tui import PLAIN, Entry, drawing_sweep, in_sweeps, measuring, plain
 from tests.doors.tui import printing_proof_ProofLines as ProofLines
 from tests.doors.tui import tui_cli as cli
 from tests.support.proving import HERE
@@ -176,9 +175,8 @@ def swept(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: A
             patched.setattr(folder, "start", start)
             patched.setattr(proof_start, "start", start)
             patched.setattr(measuring, "ProofLines", lines)
-            patched.setattr(printing_proof, "chapters", chapters if scenario.whole else lambda record: iter(()))
             for words in scenario.commands:
-                code = cli.run(words.split())
+                code = cli.run([*words.split(), *(["--details"] if scenario.whole else [])])
                 printed = capsys.readouterr()
                 out = printed.out.partition("\n")[2] if scenario.brief else f"$ gputui {words}\n{printed.out}"
                 text += out + (f"--- errors\n{printed.err}" if printed.err else "")

@@ -143,15 +143,15 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         tell("waiting: GPU 0 is in use")
         steps.append(("wait", asked.kind, given_up()))
 
-    def show_result(_data: Any, *, was_followed: bool) -> None:
-        print(f"the result, followed: {was_followed}")
+    def show_answer(_data: Any, more: Any) -> None:
+        print("the result", *(f"{word}: {text}" for word, text in more), sep="\n")
 
     monkeypatch.setattr(this_machine, "read", lambda: HERE)
     monkeypatch.setattr("gputui.tui.commands.measuring.proof_start.begin", begin)
     monkeypatch.setattr("gputui.tui.commands.measuring.proof_start.wait", wait)
     monkeypatch.setattr(measuring, "Presses", presses)
     monkeypatch.setattr(measuring, "budget", lambda _: "a while")
-    monkeypatch.setattr("gputui.tui.commands.measuring.proof_tables.show_result", show_result)
+    monkeypatch.setattr("gputui.tui.commands.measuring.proof_tables.show_answer", show_answer)
     monkeypatch.setattr(measuring, "ProofLines", lambda *_: SimpleNamespace(show=lambda _: None, close=lambda: None))
     monkeypatch.setattr(request, "remarks", lambda asked, machine: [f"{machine.cpus} CPUs"])
     return steps

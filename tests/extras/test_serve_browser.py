@@ -55,7 +55,7 @@ async def test_the_screens_in_a_browser(home: Path, tmp_path: Path, stand_in: No
             await browser.press("q")
             await browser.until("batch_size")
             await browser.resize(800, 500)
-            await browser.until("Tune")
+            await browser.until("Faster")
             await browser.press("r")
             await browser.until("Stop")
             (run,) = runs.all_runs()

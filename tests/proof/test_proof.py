@@ -233,7 +233,7 @@ def proved(path: Path, asked: request.Request, figures: Any) -> Proving:
 def shown(told: dict[str, Any]) -> str:
     out = io.StringIO()
     with redirect_stdout(out):
-        proof_tables.show_result(typed(Record, told))
+        proof_tables.show_details(typed(Record, told))
     return out.getvalue()
 
 

@@ -139,7 +139,7 @@ def with_gpu(gigabytes: int = 24) -> Machine:
 @pytest.mark.parametrize(
     ("settings", "here", "counts", "message"),
     [
-        (["strategy.kind=mirrored"], HERE, [2], "give --set strategy.kind=single"),
+        (["strategy.kind=mirrored"], HERE, [2], "set strategy.kind=single"),
         (["memory_growth=true"], with_gpu(), [2], "device.memory_growth=auto"),
         ([], with_gpu(1), [2], "2 trainings leave each less than 64.0 MiB of GPU 0 .*: name fewer copies"),
         ([], HERE, [1], "one copy alone has nothing to compare with"),

@@ -351,5 +351,5 @@ async def test_forty_columns_and_ten_rows_are_usable() -> None:
         rows = [row.strip(" │╭╮╰╯─") for row in seen(pilot).split("\n")]
         at = next(number for number, row in enumerate(rows) if "change: switch" in row)
         assert rows[at + 1].startswith("choose or write"), "no line is divided anew"
-        await pilot.press("escape", "T")
+        await pilot.press("escape", "T", "s")
         assert "esc leaves" in await wait_for(pilot, "enter starts it")

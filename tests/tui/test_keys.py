@@ -131,7 +131,7 @@ async def test_a_remapped_key_works_and_stands_in_the_footer_the_help_and_the_pa
         await pilot.press("escape", "ctrl+p")
         assert isinstance(pilot.app.screen, CommandPalette)
         await write(pilot, "fastest")
-        await wait_for(pilot, "Tune: find the fastest settings  (T)")
+        await wait_for(pilot, "Make it faster  (T)")
         await pilot.press(*["backspace"] * len("fastest"))
         await write(pilot, "search")
         await wait_for(pilot, "Search  (ctrl+f)")

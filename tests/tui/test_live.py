@@ -290,7 +290,7 @@ async def test_a_click_on_a_key_hint_does_what_the_key_does(home: Path) -> None:
         await wait_for(pilot, "enter accepts, esc leaves")
         await click(pilot, "esc leaves")
         await wait_for(pilot, lambda: app.screen is form(pilot))
-        await pilot.press("T")
+        await pilot.press("T", "s")
         await wait_for(pilot, "Find the fastest settings of")
         await click(pilot, "esc leaves")
         await wait_for(pilot, lambda: app.screen is form(pilot))

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from ...engine.trials import LEAST_REPEATS
+from ...engine.trials import LEAST_REPEATS, RESUMABLE
 from ...engine.trials.kinds import KINDS, MAKERS, kind
 from ..base import errors
 from ..base.errors import Refused, complain
@@ -34,7 +34,7 @@ if is_called():
     from ...engine.trials.record import Record
     from ...engine.trials.report import as_markdown, titled, without_private
     from ...engine.tune import tune_request
-    from ...engine.units import counted, seconds
+    from ...engine.units import counted, estimate
     from ..base import glyphs
     from ..base.glyphs import draws_again
     from ..printing import proof as proof_tables
@@ -45,6 +45,7 @@ if is_called():
     from .stopping import Presses, stop_in_queue
 
 MOST_WIDTH = 100  # of a printed chart
+DETAILS_HELP = "Also print the tables and the reasons behind the answer."
 WAIT_HELP = "Wait until no other training uses these devices, then begin."
 ANYWAY_HELP = (
     "Measure even if another gputui run uses the same devices; the result says which trials were disturbed. With "
@@ -60,6 +61,7 @@ class FollowOptions:
     json: bool = False
     markdown: bool = False
     output: str | None = None
+    details: bool = False
     wait: bool = False
     anyway: bool = False
     queue: bool = False
@@ -94,7 +96,10 @@ def follow_options(
                 raise Refused("--json and --markdown do not go together")
             return command(*arguments, how=how, **options)
 
-        flags = [("json", json), ("markdown", markdown), ("wait", WAIT_HELP if wait else ""), ("anyway", anyway)]
+        waits = WAIT_HELP if wait else ""
+        flags = [
+            ("json", json), ("markdown", markdown), ("details", DETAILS_HELP), ("wait", waits), ("anyway", anyway)
+        ]  # fmt: skip
         named = [click.option(f"--{name}", is_flag=True, help=text) for name, text in flags if text]
         saved = [click.option("-o", "--output", metavar="FILE", help=output)] if output else []
         together(*saved, *named, queue_options)(followed)
@@ -211,35 +216,43 @@ def measure(asked: Request, how: FollowOptions, resumes: Proof | None = None, tr
 def _show_end(proof: Proof, how: FollowOptions) -> None:
     """Print the result of a measurement that has ended, save its preset, and say what can be done next."""
     data = proof.record
-    answers_first = data.kind == "tune" and not how.quiet
+    saved = how.output is not None and bool(proof_sentences.to_take(data))
+    if how.output is not None and saved:
+        improved_preset.save(proof, Path(how.output))
     if how.json:
         print(to_json(shareable(proof.data), indent=1))
     elif how.markdown:
         print(as_markdown(data), end="")
-    elif answers_first:
-        print()
-        proof_tables.show_answer(data)
     else:
-        show_rates(data)
-        proof_tables.show_result(data, was_followed=True)
-    saved = how.output is not None and bool(proof_sentences.to_take(data))
-    if how.output is not None and saved:
-        improved_preset.save(proof, Path(how.output))
-        how.say(saved_text(how.output, data))
-    elif how.output is not None:
+        _show_answer(data, how.details, how.output if saved else None, was_followed=True)
+    if how.output is not None and not saved:
         failed, worse = data.state == "failed", data.kind == "tune" and proof_sentences.learns_worse(data)
         why = "what is faster learns clearly worse" if worse else kind(data.kind).nothing
         how.say(f"{how.output} is not written: {f'the {kind(data.kind).noun} failed' if failed else why}")
-    if data.kind == "tune":
-        if not how.json:
-            proof_tables.show([search_results.next_steps(data, saved)])
-        if answers_first and not proof_sentences.only_predicts(data):
+    elif how.output is not None and how.quiet:
+        how.say(saved_text(how.output, data))
+
+
+def _show_answer(data: Record, details: bool, output: str | None = None, was_followed: bool = False) -> None:
+    """Print the answer in at most ten lines, after the details if they are asked for. `output` is the saved preset."""
+    if details:
+        show_rates(data)
+        proof_tables.show_details(data, was_followed)
+        if data.kind == "tune" and (steps := search_results.next_steps(data)):
+            proof_tables.show(["What can follow:", steps])
             print()
-            proof_tables.show_result(data, was_followed=True)
-    elif kind(data.kind).resumes and data.state in ("stopped", "crashed"):
-        how.say(f"gputui {data.kind} --resume {proof.id} goes on with it")
-    elif data.changes_kept and not saved:
-        how.say(f"gputui proof {proof.id} -o improved.yaml saves the improved preset")
+    more, proposed = [], "fastest.yaml" if data.kind == "tune" else "improved.yaml"
+    if proof_sentences.to_take(data) and data.state != "running":
+        mark = ", marked as not proved" if proof_sentences.unproved(data) else ""
+        saved = f"{output} is saved" if output else f"gputui proof {data.id} -o {proposed} saves it"
+        more += [("preset", f"{saved}{mark}"), ("train", f"gputui --preset {output or proposed}")]
+    if kind(data.kind).resumes and data.state in (RESUMABLE if data.kind == "tune" else ("stopped", "crashed")):
+        more.append(("go on", f"gputui {data.kind} --resume {data.id}"))
+    if not details and data.state not in ("running", "waiting"):
+        more.append(("details", f"gputui proof {data.id} --details"))
+    if was_followed:
+        print()
+    proof_tables.show_answer(data, more)
 
 
 def saved_text(output: str, data: Record) -> str:
@@ -266,7 +279,7 @@ def budget(asked: Request) -> str:
     """Return the expected duration of the proof in words, estimated from its request before the start."""
     if asked.rate is not None:
         trainings = f"a ramp of {asked.rate.steps} steps, then {2 * asked.repeats} trainings on new seeds"
-        return f"{trainings}, at most {_minutes(60 * asked.rate.minutes)}"
+        return f"{trainings}, at most {estimate(60 * asked.rate.minutes)}"
     if asked.sweep is not None:
         return sweep_record.plan(asked.sweep)
     if asked.search is not None:
@@ -278,20 +291,16 @@ def budget(asked: Request) -> str:
         return f"{counted(duration.sure_trials(asked), 'whole trainings')} of {asked.preset_name}"
     times = duration.times_of(asked)
     count, each = duration.sure_trials(asked), times.seconds(asked.measure_seconds)
-    whole = _minutes(times.first + count * each)
+    whole = estimate(times.first + count * each)
     text = f"{counted(count, 'trials')} of about {each:.0f} s ({times.source}): about {whole}"
     if not times.step:
         text += f" (longer where {LEAST_STEPS} steps take more than {asked.measure_seconds:g} s)"
     if asked.kind == "loop":
         more = 2 * asked.repeats
-        text = f"at first {text}; {more} trials ({_minutes(more * each)}) for each further remedy"
-        limit = f"; none is begun that would end after {_minutes(asked.limit_seconds)}" if asked.limit_seconds else ""
+        text = f"at first {text}; {more} trials ({estimate(more * each)}) for each further remedy"
+        limit = f"; none is begun that would end after {estimate(asked.limit_seconds)}" if asked.limit_seconds else ""
         return text + limit
     return text
-
-
-def _minutes(time_seconds: float) -> str:
-    return f"{seconds(time_seconds)} minutes" if 60 <= time_seconds < 3600 else seconds(time_seconds)
 
 
 def _code(data: Record, presses: Presses) -> int:
@@ -338,10 +347,11 @@ globals().update({name: command_of_kind(name) for name, declared in KINDS.items(
 )
 @click.argument("names", metavar="[PROOF | rm PROOF...]", nargs=-1, shell_complete=completion.proof)
 @one_of(json="Print one JSON object.", markdown="Print a report in Markdown.")
+@click.option("--details", is_flag=True, help=DETAILS_HELP)
 @click.option("-o", "--output", metavar="FILE", help="Save the improved preset to FILE.")
 @click.option("--stop", is_flag=True, help="Stop the proof and its current trial gracefully; a second time, at once.")
 @click.option("--yes", is_flag=True, help="With rm: delete without asking.")
-def proof(names: Sequence[str], form: str | None, output: str | None, stop: bool, yes: bool) -> int:
+def proof(names: Sequence[str], form: str | None, details: bool, output: str | None, stop: bool, yes: bool) -> int:
     if names[:1] == ("rm",):
         if form or output or stop:
             raise Refused("rm goes only with --yes")
@@ -365,7 +375,7 @@ def proof(names: Sequence[str], form: str | None, output: str | None, stop: bool
         improved_preset.save(named, Path(output))
         print(saved_text(output, named.record))
     else:
-        _show(named, form)
+        _show(named, form, details)
     return errors.DONE
 
 
@@ -401,17 +411,12 @@ def _remove(names: Sequence[str], yes: bool) -> int:
     return errors.WRONG if runs.delete(proofs, "proofs", folder.reserved) else errors.DONE
 
 
-def _show(proof: Proof, form: str | None) -> None:
+def _show(proof: Proof, form: str | None, details: bool) -> None:
     data = proof.record
     if not data.is_read:
         raise ProofError(f"{proof.path / 'proof.json'} cannot be read")
     if form is None:
-        if data.kind == "tune":
-            proof_tables.show_answer(data)
-            proof_tables.show([search_results.next_steps(data)])
-            print()
-        show_rates(data)
-        proof_tables.show_result(data)
+        _show_answer(data, details)
     elif form == "json":
         print(to_json(shareable(proof.data), indent=1))
     else:

@@ -74,12 +74,15 @@ def stop(names: Sequence[str]) -> int:
 @click.command()
 @click.argument("run", shell_complete=completion.run)
 @click.argument("text", nargs=-1)
-def note(run: str, text: Sequence[str]) -> None:
+@click.option("--name", metavar="NAME", help='Give the run this name in place of its preset\'s; "" takes it away.')
+def note(run: str, text: Sequence[str], name: str | None) -> None:
     """Lists and screens show the note. Without TEXT it is printed; "" as the text removes it."""
     named = run_folders.find(run)
+    if name is not None:
+        titles.rename(named, name)
     if text:
         titles.write_note(named, " ".join(text))
-    else:
+    elif name is None:
         print(clean(titles.read_notes(named).note) or f"{clean(named.name)} has no note")
 
 

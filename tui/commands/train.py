@@ -66,17 +66,19 @@ if is_called():
 
 def run_preset(
     name: str, settings: Sequence[str], *, as_json: bool, detach: bool, dry_run: bool, resume_if_any: bool,
-    code: str | None, wait: bool, anyway: bool, queue: bool, after: str | None,
+    code: str | None, wait: bool, anyway: bool, queue: bool, after: str | None, run_name: str | None,
 ) -> int:  # fmt: skip
     """What `gputui --preset NAME` does with its options: check the preset, train it, and follow the run to its end."""
+    called = titles.name_in(run_name or "")
     if queue:
         adding.refuse_here(f"gputui --preset {name}")
         first = in_queue.first(after)
         elsewhere = replace(adding.machine(), cluster=None, cluster_fault=adding.ON_SEVERAL_MACHINES)
         preset, _, findings = checked(name, settings, elsewhere)
         say(findings)
-        return in_queue.added(adding.queue_preset(preset, first, anyway))
+        return in_queue.added(adding.queue_preset(replace(preset, run_name=called), first, anyway))
     preset, here, findings = checked(name, settings)
+    preset = replace(preset, run_name=called)
     kind = preset.options.strategy.kind
     if dry_run:
         say(findings)

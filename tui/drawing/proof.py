@@ -3,15 +3,14 @@ data is from proof.json (engine/trials/record.py). Missing values are shown as a
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...engine import figures
 from ...engine.figures import shown
 from ...engine.text_table import Table
-from ...engine.trials import proof_sentences, search_results, sweep_record
+from ...engine.trials import proof_sentences, report, search_results, sweep_record
 from ...engine.trials.kinds import kind
 from ...engine.trials.record import Comparison, Record, Trial, elapsed_of, search_of
 from ...engine.units import MINUTE, NONE, amount, change, counted, seconds, share
@@ -20,15 +19,15 @@ from ..base.errors import clean
 from ..base.glyphs import Glyphs
 from ..wording.run import ending
 from .interval_bar import table_rows
-from .rows import Piece, Row, fit, fitting, length, spread, tall, wrapped
+from .rows import Piece, Row, fit, fitting, hanging, length, spread, tall, wrapped
 
 STATES = {
     "waiting": "waiting", "running": "measuring", "done": "done", "stopped": "stopped", "failed": "failed",
     "crashed": "crashed",
 }  # fmt: skip
 UNSURE = "this may be chance"
-SENTENCE, DOING = 4, 2  # lines of the result and of the present work, at most
-LOSSES = 2  # the latest sentences about losses of a search
+DOING, LINES, LOW_ANSWER = 2, 8, 5  # lines of the present work and of the answer, at most
+WORD = 11  # columns of the words before the texts of an answer
 _SPEED, *_OTHERS = shown("trial")
 
 
@@ -47,11 +46,9 @@ def head(data: Record, width: int, glyphs: Glyphs, low: bool = False) -> list[Ro
     rows = [spread(left, [("  ", ""), state_piece(data, glyphs), (" ", "")], width)]
     rows += _speeds(data, width, glyphs, low)
     rows += [] if data.search else [_other_figures(data, width)]
-    rows += _going(data, width, glyphs)
-    for sentence in map(clean, search_results.learning(data)[-LOSSES:] if data.state != "running" else ()):
-        lines = [fitting(sentence, width, glyphs)] if low else wrapped(sentence, width, glyphs)
-        rows += [[(line, "value")] for line in lines]
-    return rows if low else [*rows, *_findings(data, width, glyphs)]
+    rows += _going(data, width, glyphs, low)
+    code = proof_sentences.code_of(data.advice) if not low and data.state != "running" else ()
+    return [*rows, *([(f"   {clean(line)}", "title")] for line in code)]
 
 
 def sections(data: Record, width: int, height: int, glyphs: Glyphs) -> list[Row]:
@@ -131,43 +128,30 @@ def _other_figures(data: Record, width: int) -> Row:
     return row
 
 
-def _going(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
-    """For a running proof the used time and the present activity, for an ended one its result and why it ended."""
+def _going(data: Record, width: int, glyphs: Glyphs, low: bool) -> list[Row]:
+    """For a running proof the used time and the present activity, for an ended one its answer."""
     if data.state == "running":
         does = wrapped(clean(data.doing), width, glyphs, DOING) or [""]
         return [_bar(data, width, glyphs), *([(line, "value")] for line in does)]
-    if not data.is_read:
-        return [[], []]
-    final = clean((data.final_verdict or {}).get("sentence") or "")
-    because = clean(data.ended_because)
-    ended = clean(conclusion(data))
-    if final and because.startswith(final):  # it also says what to do
-        final, because = because, ""
-    more = f"; {because}" if because and because not in ended else ""
-    is_short = len(ended + more) <= width or because.startswith(proof_sentences.OUT_OF_TIME)
-    lines = wrapped(ended + more if is_short or data.search else ended, width, glyphs, SENTENCE)
-    return [*([(line, "title")] for line in lines), *([(line, "label")] for line in wrapped(final, width, glyphs))]
+    return answer(data, width, glyphs, LOW_ANSWER if low else LINES) if data.is_read else [[], []]
 
 
-def _findings(data: Record, width: int, glyphs: Glyphs) -> list[Row]:
-    """The advice of a loop, or the other findings of a diagnosis and the remedies that could be tried."""
-    if data.advice:
-        reasons = [clean(f"advice: {each['reason']}") for each in data.advice]
-        rows = [[(line, "value")] for text in reasons for line in wrapped(text, width, glyphs, SENTENCE)]
-        return [*rows, *([(f"   {clean(line)}", "title")] for line in proof_sentences.code_of(data.advice))]
-    diagnosis = data.diagnosis
-    if data.kind != "diagnosis" or not diagnosis:
-        return []
-    remedies = [remedy.get("changes") for remedy in diagnosis.get("remedies") or ()]
-    lines = {
-        "also ": proof_sentences.others(diagnosis),
-        "to try ": "; ".join(proof_sentences.changes(changes) for changes in remedies if changes),
-    }
-    return [
-        [(name, "label"), (fitting(clean(text), width - len(name), glyphs), "value")]
-        for name, text in lines.items()
-        if text
-    ]
+def answer(data: Record, width: int, glyphs: Glyphs, most: int, more: Sequence[tuple[str, str]] = ()) -> list[Row]:
+    """Return the answer in as many rows as `most` leaves beside `more` texts with their words, which are not cut."""
+
+    def laid_out(word: str, text: str, lines: int) -> list[Row]:
+        lead = f"{word:<{WORD}}" if word else ""
+        cut = wrapped(clean(text), width - len(lead), glyphs, lines)
+        return hanging(cut, "value" if word else "title", [(lead, "label")])
+
+    ends = [row for word, text in more for row in laid_out(word, text, most)]
+    texts = [(word, text) for word, text in report.answer(data) if text][: most - len(ends)]
+    depths = [1] * len(texts)  # further rows go to the first texts first
+    for place in [*range(len(texts))] * 2:
+        deeper = [depth + (at == place) for at, depth in enumerate(depths)]
+        if sum(len(laid_out(*each, depth)) for each, depth in zip(texts, deeper, strict=True)) + len(ends) <= most:
+            depths = deeper
+    return [*(row for each, depth in zip(texts, depths, strict=True) for row in laid_out(*each, depth)), *ends]
 
 
 def conclusion(data: Record) -> str:
@@ -286,10 +270,9 @@ def trials(
 ) -> list[Row]:  # fmt: skip
     """Return at most `height` rows: the remarks, then the newest trials with their figures; of a comparison also the
     gains, and the pair that has the median gain, which its head shows, too."""
-    notes = [(line, "warn") for line in disturbances(measured)]
-    for most, texts in ((height, [*remarks, *notes]), (2, [*remarks, *notes]), (2, remarks), (1, remarks)):
+    for most in (height, 2, 1):
         rows: list[Row] = [
-            [(line, style)] for text, style in texts for line in wrapped(clean(text), width, glyphs, most)
+            [(line, style)] for text, style in remarks for line in wrapped(clean(text), width, glyphs, most)
         ]
         if len(rows) + 1 + min(LEAST_TRIALS, len(measured)) <= height:  # the heads are a row, too
             break
@@ -322,16 +305,6 @@ def trials(
         rows.append(fit([*row, (f"  {ended}", well if trial.good else "bad")], width))
     rows += [fit(row_of(f"med. {_SIDES[trial.side]}", trial, "title", "label"), width) for trial in median]
     return rows[:height]
-
-
-def disturbances(trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield each kind of disturbance with the number of trials. Reasons that differ only in figures are one kind."""
-    kinds: dict[str, list[str]] = {}
-    for reason in filter(None, (clean(trial.disturbed) for trial in trials)):
-        kinds.setdefault(re.sub(r"\d+", "", reason), []).append(reason)
-    for reasons in kinds.values():
-        such_as = ", such as" if len(set(reasons)) > 1 else ""
-        yield f"disturbed, {len(reasons)} of {counted(len(trials), 'trials')}{such_as}: {reasons[0]}"
 
 
 def how_it_ended(trial: Trial) -> str:

@@ -13,11 +13,15 @@ from ...engine.figures import shown
 from ...engine.text_table import Code, Table
 from ...engine.trials import proof_sentences, search_results, sweep_record
 from ...engine.trials.record import Candidate, Record, Trial, elapsed_of, search_of
-from ...engine.trials.report import Block, chapters, ending, titled
+from ...engine.trials.report import Block, chapters, titled
 from ...engine.trials.search_results import WITHOUT_INPUT
 from ...engine.units import change, seconds, size
+from ..base import glyphs
 from ..base.errors import clean
-from .plain_tables import broken, say, show_table
+from ..drawing.proof import answer
+from .plain_tables import broken, console, say, show_table
+
+WIDTH, LINES = 100, 10  # of the answer
 
 
 def show(blocks: Iterable[Block]) -> None:
@@ -49,22 +53,21 @@ def show_list(proofs: Sequence[Record], sizes: Mapping[str, int]) -> None:
     show_table(Table(["proof", "kind", "state", "started", "time", "size", "result"], rows))
 
 
-def show_result(data: Record, was_followed: bool = False) -> None:
-    """Print the chapters, last the conclusion (a search's came first). With `was_followed`, what the lines have said
-    is left out."""
+def show_details(data: Record, was_followed: bool = False) -> None:
+    """Print the chapters. With `was_followed`, what the lines have said is left out."""
     for chapter in chapters(data):
         if not (was_followed and chapter.is_told):
             say(f"{chapter.title}:")
             show(chapter.blocks)
             print()
-    if data.kind != "tune":
-        show_answer(data)
 
 
-def show_answer(data: Record) -> None:
-    """Print the conclusion, after what limits it or, of a search, first."""
-    answer = f"running: {data.doing}" if data.state == "running" else proof_sentences.result(data)
-    show([answer, *ending(data)] if data.kind == "tune" else [*ending(data), answer])
+def show_answer(data: Record, more: Sequence[tuple[str, str]]) -> None:
+    """Print the answer, and `more` texts with their words, in at most ten lines."""
+    for row in answer(data, min(console().width, WIDTH), glyphs.suited(), LINES, more):
+        print("".join(text for text, _ in row))
+    if code := proof_sentences.code_of(data.advice):
+        show([Code("\n".join(code))])
 
 
 # ---- while it is measured -------------------------------------------------------------------------

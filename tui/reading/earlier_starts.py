@@ -12,7 +12,7 @@ from ...engine.runs.event_reading import HEAD_BYTES, events_of
 from ...engine.runs.events import Phase
 from ...engine.runs.launched_with import options_of
 from ...engine.runs.run_state import RunState, Span
-from ...engine.runs.titles import title_of
+from ...engine.runs.titles import preset_of
 from ...engine.system.identity import Place
 from ...engine.units import seconds
 from .queue_places import newest_runs
@@ -62,12 +62,12 @@ NONE = EarlierStarts()
 def of(run: Run) -> EarlierStarts:
     """Return the usual phases of the newest runs of the preset with the same model, devices and compilation, else
     NONE."""
-    mine, preset, here = _what_matters(run), title_of(run).preset, Place.here().host
+    mine, preset, here = _what_matters(run), preset_of(run), Place.here().host
     starts: list[dict[str, float]] = []
     for other in newest_runs():  # the 50 newest
         if len(starts) == MOST:
             break
-        is_alike = other.id != run.id and title_of(other).preset == preset and other.status.get("host", here) == here
+        is_alike = other.id != run.id and preset_of(other) == preset and other.status.get("host", here) == here
         if is_alike and _what_matters(other) == mine and (start := start_of(other)):
             starts.append(start)
     return usual(starts)

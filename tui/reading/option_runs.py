@@ -11,7 +11,7 @@ from typing import Any
 from ...engine import runs
 from ...engine.runs import Run
 from ...engine.runs.launched_with import trained_with
-from ...engine.runs.titles import title_of
+from ...engine.runs.titles import preset_of
 from ...engine.system.identity import Place
 from ...engine.trials.record import Comparison, Record
 from ..form.form_state import INFO, FormState, to_text
@@ -94,7 +94,7 @@ class ExperienceReader:
     def _read(self, run: Run, preset: str) -> EndedRun | None:
         """Return the run; None if it has another preset, has not ended, or was damaged."""
         written = changed(run, "result.json")
-        if not written or self._presets.read(run.id, None, lambda _: title_of(run).preset) != preset:
+        if not written or self._presets.read(run.id, None, lambda _: preset_of(run)) != preset:
             return None
         return self._runs.read(run.id, written, lambda _: _ended(run))
 

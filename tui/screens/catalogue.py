@@ -120,7 +120,11 @@ class Commands(Provider):
     """Offers the application's commands: all of them, or those that match typed words, the best first."""
 
     async def discover(self) -> Hits:
-        commands = sorted(self.app.get_system_commands(self.screen), key=lambda command: command.title)
+        first = tuple(NAMES.values())
+        commands = sorted(
+            self.app.get_system_commands(self.screen),
+            key=lambda command: (not command.title.startswith(first), command.title),
+        )
         for title, about, run, is_listed in commands:
             if is_listed:
                 yield DiscoveryHit(title, run, help=about)
@@ -132,8 +136,8 @@ class Commands(Provider):
             yield Hit(1 / (1 + hit.rank), line, hit.item.callback, hit.item.title, hit.item.help)
 
 
-# Verbs that users search by other words than the label of the footer; the palette searches only names.
-NAMES = {"tune": "Tune: find the fastest settings"}
+# The two questions, which come first, by their verbs.
+NAMES = {"tune": "Make it faster", "learn": "Make it learn better"}
 
 
 def of_screen(screen: Screen[Any]) -> Iterator[SystemCommand]:

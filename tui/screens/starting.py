@@ -23,7 +23,7 @@ from ...engine.runs.checkpoint_files import steps_in
 from ...engine.runs.events import Diagnosis
 from ...engine.runs.launched_with import options_of, python_of
 from ...engine.runs.titles import with_name
-from ...engine.trials import KEEPS
+from ...engine.trials import KEEPS, LEAST_REPEATS
 from ...engine.units import counted, estimate
 from ..base.errors import clean
 from .dialogs import Ask, complaining
@@ -208,6 +208,28 @@ def measurement(
     return Start(title, in_the_way, launch, partial(_queued, add), measures=not learns)
 
 
+# ---- how to make it faster ------------------------------------------------------------------------
+
+
+DIAGNOSE, SEARCH, MORE_GPUS = "Diagnose", "Search", "More GPUs"
+FASTER = (
+    "Make {} faster, and prove the gain?\n\n"
+    f"{DIAGNOSE:<11}finds what limits it, tries remedies: minutes\n"
+    f"{SEARCH:<11}tries all settings: 10 minutes, or as you give\n"
+    f"{MORE_GPUS:<11}measures how the speed grows with them"
+)
+
+
+async def how_faster(app: BaseApp, name: str) -> str | None:
+    asking = Ask(FASTER.format(clean(name)), (DIAGNOSE, SEARCH, MORE_GPUS, CANCEL))
+    asking.seen_after_seconds = 0.0  # each way asks again
+    return await app.push_screen_wait(asking)
+
+
+def loop_of(preset: Preset) -> Request:
+    return request.of_opened("loop", preset, repeats=LEAST_REPEATS, ablation_repeats=1)
+
+
 # ---- proofs of a diagnosis, and scaling -----------------------------------------------------------
 
 
@@ -217,7 +239,7 @@ WHICH = (
     "Weak scaling keeps the batch of each replica, so that the global batch grows with them; strong scaling keeps the "
     "global batch."
 )
-WEAK, STRONG, PROVE, SCALE = "Weak", "Strong", "Prove", "Measure"
+WEAK, STRONG, PROVE, MEASURE_IT = "Weak", "Strong", "Prove", "Measure"
 
 
 async def prove(app: BaseApp, run: Run, diagnosis: Diagnosis | None) -> None:
@@ -268,13 +290,14 @@ async def measure_scaling(app: BaseApp, preset: Preset) -> None:
 
     answer = await app.push_screen_wait(Ask(WHICH, (WEAK, STRONG, CANCEL)))
     if answer in (WEAK, STRONG):
-        await start_scaling(app, lambda: rounds.requested(preset, (), KEEPS[answer == STRONG]))
+        await measure(app, lambda: rounds.requested(preset, (), KEEPS[answer == STRONG]))
 
 
-async def start_scaling(app: BaseApp, asked: Callable[[], Request]) -> None:
+async def measure(app: BaseApp, asked: Callable[[], Request]) -> None:
+    """Say what is measured and about how long that takes, then start it."""
     with complaining(app, "cannot be measured: "):
         request, question = await asyncio.to_thread(lambda: _checked(asked(), app.key("stop")))
-        await _begin(app, request, question, SCALE, f"the scaling of {request.preset_name}")
+        await _begin(app, request, question, MEASURE_IT, f"the measurement of {request.preset_name}")
 
 
 def _checked(asked: Request, stop: str) -> tuple[Request, str]:
@@ -286,8 +309,12 @@ def _checked(asked: Request, stop: str) -> tuple[Request, str]:
     counts = ", ".join(str(setting.replicas) for setting in settings)
     times = estimates.times_of(asked)
     needed = estimates.sure_trials(asked) * times.seconds(asked.measure_seconds)
+    what, pairs, more = f"trained with {counts} replicas in turn", "rounds", ""
+    if asked.kind == "loop":
+        what, pairs = "diagnosed, and the remedies are tried one by one", "pairs"
+        more = ", and longer with each further remedy"
     return asked, (
-        f"{asked.preset_name} is trained with {counts} replicas in turn, in {asked.repeats} rounds of trials of "
-        f"{asked.measure_seconds:g} s. This takes about {estimate(needed)} ({times.source}).\n\n"
+        f"{asked.preset_name} is {what}, in {asked.repeats} {pairs} of trials of {asked.measure_seconds:g} s. "
+        f"This takes about {estimate(needed)} ({times.source}){more}.\n\n"
         f"Run nothing else on the machine meanwhile. You may leave the screen; {stop} stops the measurement."
     )

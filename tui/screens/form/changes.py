@@ -84,11 +84,12 @@ class ChangesScreen(TableScreen[str]):
         super().show_table()
         self.table.display, self.query_one("#nothing").display = bool(self._listed), not self._listed
         other = sum(not state.is_default(key) for key in changed)
+        unsaved = len(state.unsaved())
         self.query_one("#title", Static).update(
             Content.assemble(
                 (clean(state.source), "bold $text-primary"),
-                ("  +", "bold $text-warning"),
-                f" {len(state.unsaved())} not saved",
+                ("  +" if unsaved else " ", "bold $text-warning"),
+                f" {unsaved} not saved" if unsaved else " all saved",
                 ("  *", "bold $text-warning"),
                 f" {other} not the default",
             )

@@ -44,7 +44,7 @@ FIRST_STEPS = (
     ("start", "trains this preset; {live} shows it, and it continues if you quit"),
     ("open", "changes the option under the cursor; {search} finds one by a word"),
     ("file", "opens another preset; `gputui init` begins one for your own code"),
-    ("tune", "finds the fastest settings of this preset on this machine"),
+    ("tune", "makes this preset faster, and proves the gain; {learn} makes it learn better"),
     ("doctor", "checks GPUs, driver and TensorFlow; {help} lists all keys, {back} closes this"),
 )
 PURPOSE = (
@@ -75,7 +75,8 @@ class FormScreen(AppScreen):
     HELP_SECTIONS = (("On an option", ROW_KEYS), ("Marks", MARKS))
     BINDINGS = [
         keys.bind("start", meaning="start the training"),
-        keys.bind("tune", meaning="find the fastest settings of this preset on this machine"),
+        keys.bind("tune"),
+        keys.bind("learn", "sweep", show=False),
         keys.bind("queue", show=False, meaning="put the run in the queue; it starts when its devices are free"),
         keys.bind("search", meaning="search the options by name or by words of their help"),
         keys.bind("file", "presets", "Open"),
@@ -198,7 +199,7 @@ class FormScreen(AppScreen):
             return
         self._introduces = True
         height, purpose = self.app.size.height, self.query_one("#purpose", Static)
-        verbs = {verb: self.app.key(verb) for verb in ("start", "live", "search", "file", "help", "back")}
+        verbs = {verb: self.app.key(verb) for verb in ("start", "learn", "live", "search", "file", "help", "back")}
         width = max(len(self.app.key(verb)) for verb, _ in FIRST_STEPS) + 2
         lines = [
             clickable(f"{self.app.key(verb):{width}}{text.format(**verbs)}", keys_of(self.app, verb)[0])
@@ -572,14 +573,21 @@ class FormScreen(AppScreen):
 
     @work(exclusive=True, group="tune")
     async def action_tune(self) -> None:
-        """Search for the fastest settings, starting from the form's settings without errors."""
+        """Ask how to make the preset faster: by the remedies of its diagnosis, a search, or more GPUs."""
         from ...form.search_limits import LimitTexts
-        from .. import limits
+        from .. import limits, starting
 
-        if not self._is_refused():
-            self._limits = self._limits or LimitTexts()
-            self._limits.suit(await asyncio.to_thread(limits.fast_policies, self.state.preset, self.machine))
-            self._limits = await limits.tune(self.app, self.state, self._limits)
+        if self._is_refused():
+            return
+        match await starting.how_faster(self.app, self.state.name):
+            case starting.DIAGNOSE:
+                await starting.measure(self.app, partial(starting.loop_of, self.state.preset))
+            case starting.SEARCH:
+                self._limits = self._limits or LimitTexts()
+                self._limits.suit(await asyncio.to_thread(limits.fast_policies, self.state.preset, self.machine))
+                self._limits = await limits.tune(self.app, self.state, self._limits)
+            case starting.MORE_GPUS:
+                await starting.measure_scaling(self.app, self.state.preset)
 
     @work(exclusive=True, group="scaling")
     async def action_scaling(self) -> None:
@@ -616,8 +624,6 @@ class FormScreen(AppScreen):
         yield SystemCommand("For this GPU", suits, self.action_suit)
         measures = "how the speed of this preset grows with 1, 2, 4 ... replicas"
         yield SystemCommand("Measure scaling", measures, self.action_scaling)
-        trains = "train this preset with many values of some options, and prove which learns best"
-        yield SystemCommand("Sweep: find the settings that learn best", trains, self.action_sweep)
 
     @work(exclusive=True, group="suit")
     async def action_suit(self) -> None:

@@ -392,7 +392,7 @@ class ScalingScreen(ProofScreen):
 
     @work(exclusive=True, group="start")
     async def action_again(self) -> None:
-        await starting.start_scaling(self.app, lambda: self.proof.request)
+        await starting.measure(self.app, lambda: self.proof.request)
 
 
 MOST_COMPARED = 12  # runs, the best first
@@ -621,7 +621,7 @@ class TuneScreen(ProofView, ChartSource):
         if now is None or run is None or not self.is_measuring:
             return memory
         note = "" if now.progress else doing(now.phase, now.phase_detail)
-        of_trial = [replace(plot, title=f"{plot.title} of {run.id}", note=plot.note or note)
+        of_trial = [replace(plot, title=f"{plot.title}, trial {run.id}", note=plot.note or note)
                     for plot in plots(now, drawn)]  # fmt: skip
         return [*of_trial, *memory]
 

@@ -19,7 +19,7 @@ from ....engine.files import typed
 from ....engine.presets import PresetError
 from ....engine.runs import Run, RunError, code_files, titles
 from ....engine.runs.launched_with import options_of
-from ....engine.runs.titles import FILE, Notes, Origin, name_of, title_of, with_name
+from ....engine.runs.titles import FILE, Notes, Origin, name_of, preset_of, with_name
 from ....engine.units import clock, count
 from ...base import keys
 from ...base.base_app import Act
@@ -386,7 +386,7 @@ def _texts(run: Run) -> tuple[str, str]:
         preset = run.file("preset.yaml").read_text(encoding="utf-8", errors="replace")
     except OSError as fault:
         preset = f"# preset.yaml cannot be read: {fault.strerror or fault}\n"
-    words = ["gputui --preset", shlex.quote(title_of(run).preset), *(f"--set {shlex.quote(text)}" for text in texts)]
+    words = ["gputui --preset", shlex.quote(preset_of(run)), *(f"--set {shlex.quote(text)}" for text in texts)]
     return " ".join(words), preset
 
 
