@@ -38,7 +38,7 @@ def test_open_load_start_watch_finish_find_it_again_and_quit() -> None:
         window.type("o")
         window.shows("safe-memory", "input-heavy")
         window.type("Enter")
-        window.shows("tf32", "global batch")
+        window.shows("memory_growth", "global batch")
         window.type("r")
         window.shows("throughput", "samples/s", "loss", "input wait", "no GPU")
         seen = window.shows("done", "epoch 6/6", "step 270/270")
@@ -91,10 +91,10 @@ def test_a_run_outlives_its_screens_and_is_seen_again_with_its_history() -> None
         until(lambda: step(run) > 1)
         killed_screen(window, signal.SIGKILL)
     with terminal("watch") as window:
-        window.shows(run.id, "training", "samples/s")
+        window.shows("r1 long", "training", "samples/s")
         killed_screen(window, signal.SIGHUP)
     with terminal("watch") as window:
-        window.shows(run.id, "training", "samples/s")
+        window.shows("r1 long", "training", "samples/s")
         window.type("C-q")
         shown = " ".join(window.shows("exit code").split())
         assert f"long goes on: gputui watch {run.name} shows it again" in shown, shown

@@ -181,9 +181,11 @@ async def test_places_rows_headers_charts_buttons_and_footer_keys_can_be_clicked
         app = pilot.app
         assert isinstance(app, GputuiApp)
         options = form(pilot).options
+        await pilot.resize_terminal(120, 24)
         await wheel(pilot, options)
         await wait_for(pilot, lambda: max(column.scroll_y for column in [options, *options.children]) > 0)
         await wheel(pilot, options, down=False)
+        await pilot.resize_terminal(120, 40)
         await click(pilot, "batch_size ")
         await click(pilot, "32 samples")
         await wait_for(pilot, lambda: isinstance(app.focused, ValueInput))
