@@ -128,10 +128,10 @@ def test_a_faster_change_is_proved_with_what_it_learns_although_one_of_its_trial
         return capsys.readouterr().out
 
     monkeypatch.chdir(sleepy)
-    shown = printed(proof.id)
+    shown = printed(proof.id, "--details")
     assert "crashed: the trainer was killed" in shown
     assert "times as fast" in shown
-    assert "the learning rate changes what is learnt; loss after" in shown
+    assert "the learning rate changes what is learnt; loss after" in " ".join(shown.split())
     report = printed(proof.id, "--markdown")
     assert re.search(r"(?m)^\| `parallel_calls=16, learning_rate=0.05` \|.* \| faster \|", report)
     assert "tensorflow 2." in report

@@ -137,7 +137,7 @@ async def test_a_search_ends_where_it_began_and_the_next_one_is_as_new() -> None
             return panel.right, len(view.rows), view.scroll_offset.y == view.max_scroll_y
 
         panel.show(picture(LINES_LOG_VIEW, 1, count=5000))
-        assert await state() == ("/ filters  W wraps  5,001 lines", 34, True)
+        assert await state() == ("/ filters  m only errors  W wraps  5,001 lines", 34, True)
         assert shown(view)[:3] == ["begun", FOLDED, "sample 0"]
         assert shown(view)[-1] == "epoch 1/9   1.5 s"
         assert (view.count, view.text().splitlines()) == (35, [*LINES_LOG_VIEW, "epoch 1/9   1.5 s"]), (
@@ -146,7 +146,7 @@ async def test_a_search_ends_where_it_began_and_the_next_one_is_as_new() -> None
         view.focus()
         view.scroll_home(animate=False, immediate=True)
         panel.show(picture((*LINES_LOG_VIEW, "later"), 1, count=5001))
-        assert await state() == ("/ filters  W wraps  5,002 lines", 35, False), "the user has scrolled up"
+        assert await state() == ("/ filters  m only errors  W wraps  5,002 lines", 35, False), "it was scrolled"
         assert view.scroll_offset.y == 0
         panel.open_search()
         await pilot.press(*"ple 2")
@@ -170,18 +170,20 @@ async def test_a_search_ends_where_it_began_and_the_next_one_is_as_new() -> None
         field.value = "nowhere"
         assert await state() == ("'nowhere': not found  f F  5,002 lines", 0, True)
         assert panel.close_search()
-        assert await state() == ("/ filters  W wraps  5,002 lines", 35, True), "the newest line is followed again"
+        assert await state() == ("/ filters  m only errors  W wraps  5,002 lines", 35, True), (
+            "the newest line is followed again"
+        )
         assert (panel.close_search(), field.display, view.has_focus) == (False, False, True)
         field.value = "begun"
-        assert await state() == ("/ filters  W wraps  5,002 lines", 35, True), "the field is closed"
+        assert await state() == ("/ filters  m only errors  W wraps  5,002 lines", 35, True), "the field is closed"
         panel.open_search()
         field.value = ""
         await pilot.press("enter")
-        assert await state() == ("/ filters  W wraps  5,002 lines", 35, True)
+        assert await state() == ("/ filters  m only errors  W wraps  5,002 lines", 35, True)
         panel.open_search()
         await pilot.press(*"begun", "enter")
         assert panel.right == "'begun': 1 of 1  f F  5,002 lines"
         await pilot.press("enter")  # in context, where the newest line is not followed
         assert await state() == ("'begun': 1 of 1  f F  5,002 lines", 36, False)
         assert panel.close_search(), "also after Enter"
-        assert await state() == ("/ filters  W wraps  5,002 lines", 35, True)
+        assert await state() == ("/ filters  m only errors  W wraps  5,002 lines", 35, True)

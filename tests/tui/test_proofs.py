@@ -316,7 +316,7 @@ async def test_a_sweep_of_what_the_form_holds_is_started_from_the_palette(
         await pilot.press("ctrl+p")
         await wait_for(pilot, "Search for")
         await pilot.press(*"sweep")
-        await wait_for(pilot, "Sweep: find the settings that learn best")
+        await wait_for(pilot, "Make it learn better")
         await pilot.press("enter")
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, SweepDialog))
         shown = await wait_for(pilot, "3 settings: 3 trainings, then 10 for the proof; 2 at once; how long is not")

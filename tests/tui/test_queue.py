@@ -89,7 +89,7 @@ async def test_a_run_that_waits_in_slurm_is_stopped_by_its_job_and_not_moved(
             entries.write(replace(entries.all_entries()[0], state="running"))
         goes_on = recorded.write(tmp_path, name=run.id, gpus=0, seconds=40, outcome=None, engine_pid=os.getpid())
         shutil.copytree(goes_on.path, run.path, dirs_exist_ok=True)
-        await wait_for(pilot, "running")
+        await wait_for(pilot, "▶ 100 %")
         await pilot.press("x")
         await wait_for(pilot, "keeps no checkpoint")
         await pilot.press("s")

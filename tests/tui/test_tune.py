@@ -63,7 +63,7 @@ async def test_a_search_is_followed_and_its_end_is_seen(home: Path, size: tuple[
         shown = await wait_for(pilot, "✓ done")
         for word in (
             "3.57 times as fast with batch_size=256",
-            "validation loss 0.61",
+            "learning   no worse: validation loss 0.64, 0.61",
             "+257 % ±  3.7 %",
             "a Apply",
             "s Save preset",

@@ -358,12 +358,12 @@ def test_settings_that_are_not_proved_are_saved_with_a_mark(
     searcher.record.state = "done"
     searcher.record.write("ended")
     assert searcher.record.comparisons == [], "not even two pairs would have ended in time"
-    assert cli.run(["proof", made.id]) == 0
+    assert cli.run(["proof", made.id, "--details"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "it seems faster with parallel_calls=auto, prefetch=auto, " in said
-    assert ", which is not proved: +7" in said
+    assert ", which is not proved gain +7" in said
     assert f"gputui tune --resume {made.id} --minutes 2 gives it more time, to prove them" in said
-    assert "saves the fastest preset, marked as not proved" in said
+    assert "saves it, marked as not proved" in said
     assert cli.run(["proof", made.id, "-o", "best.yaml"]) == 0
     assert "not proved, as its first line says" in capsys.readouterr().out
     text = (tmp_path / "best.yaml").read_text()

@@ -60,8 +60,11 @@ class Dialog(ModalScreen[Result | None]):
 
     @property
     def can_have_been_read(self) -> bool:
-        """False if the key that acts now was pressed before the dialog could be read, however late it acts."""
-        return self.app.typeahead.pressed_at >= self._seen_since + self.seen_after_seconds
+        """False if the key that acts now was pressed before the dialog could be read, however late it acts. A dialog
+        that may be answered before (0 s) takes also the keys that were held while it opened."""
+        return (
+            self.seen_after_seconds == 0 or self.app.typeahead.pressed_at >= self._seen_since + self.seen_after_seconds
+        )
 
 
 class ListDialog(Dialog[Result]):

@@ -579,12 +579,13 @@ class FormScreen(AppScreen):
 
         if self._is_refused():
             return
-        match await starting.how_faster(self.app, self.state.name):
+        policies = await asyncio.to_thread(limits.fast_policies, self.state.preset, self.machine)
+        match await starting.how_faster(self.app, self.state.name):  # each answer opens its dialog at once
             case starting.DIAGNOSE:
                 await starting.measure(self.app, partial(starting.loop_of, self.state.preset))
             case starting.SEARCH:
                 self._limits = self._limits or LimitTexts()
-                self._limits.suit(await asyncio.to_thread(limits.fast_policies, self.state.preset, self.machine))
+                self._limits.suit(policies)
                 self._limits = await limits.tune(self.app, self.state, self._limits)
             case starting.MORE_GPUS:
                 await starting.measure_scaling(self.app, self.state.preset)
