@@ -245,7 +245,7 @@ class GpusScreen(ChartSource, FollowingScreen[Snapshot]):
     def _title(self, width: int, _height: int) -> list[Row]:
         names = Counter(clean(gpu.name or "GPU").removeprefix("NVIDIA ") for gpu in self.now.gpus)
         kinds = ", ".join(f"{count} x {name}" for name, count in names.items())
-        pace = self.pace
+        pace = self.pace if len(self.pace) <= width else self.pace.rpartition(", ")[2]  # without the run
         text = whole_words(kinds or "the host", width - len(pace) - 2, self.glyphs)
         return [spread([(text, "title")], [("  ", ""), (pace, "label")], width)]
 
@@ -253,7 +253,7 @@ class GpusScreen(ChartSource, FollowingScreen[Snapshot]):
     def pace(self) -> str:
         """How often the driver is read, or why not, in words."""
         if self.reader.stuck_seconds > STUCK_SECONDS:
-            return f"the NVIDIA driver has not answered for {self.reader.stuck_seconds:.0f} s"
+            return f"driver: no answer for {self.reader.stuck_seconds:.0f} s"
         if self.is_stale:
             return CATCHING_UP
         if self.now.gpu_seconds is not None:
