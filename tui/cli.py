@@ -239,14 +239,14 @@ def cli(
     gputui completion bash                   set up tab completion; also for zsh and fish
 
     \b
-    Make it faster, and prove the gain:
-    gputui diagnose --preset fast.yaml --apply -o better.yaml    try what helps: some minutes
-    gputui tune --preset fast.yaml -o fastest.yaml               try all settings: 10 minutes
+    Make it faster, with proof (what limits it: minutes; all settings: 10 min):
+    gputui diagnose --preset fast.yaml --apply -o better.yaml
+    gputui tune --preset fast.yaml -o fastest.yaml
 
     \b
-    Make it learn better, and prove it:
-    gputui tune --preset fast.yaml --learning-rate-test          find the learning rate
-    gputui sweep --preset fast.yaml --over weight_decay=0,0.1      try values of any option
+    Make it learn better, with proof (the learning rate; any option):
+    gputui tune --preset fast.yaml --learning-rate-test
+    gputui sweep --preset fast.yaml --over weight_decay=0,0.1
 
     Runs continue when the screen is closed. The fit of any script can be a run, too:
 

@@ -190,7 +190,7 @@ async def test_undo_and_the_list_of_changes(tmp_path: Path) -> None:
                          ["+", "strategy.kind", "one_device", "single", "single"]]  # fmt: skip
         for key, count, kind in (("u", 0, "single"), ("ctrl+y", 2, "one_device")):
             await pilot.press(key)
-            await wait_for(pilot, f"{count} not saved")
+            await wait_for(pilot, f"{count} not saved" if count else "all saved")
             assert texts["strategy.kind"] == kind
         await pilot.press("space")
         await wait_for(pilot, "1 not saved  * 9")
