@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -75,6 +76,9 @@ async def screenshot(app: GputuiApp, arrange: Callable[[Pilot[None]], Awaitable[
 
 
 def as_png(svg: str, fonts: Path, width: int) -> bytes:
+    """Draw with Fira Code, or with DejaVu if that is what the folder has."""
+    if not list(fonts.glob("Fira*")):
+        svg = re.sub(r"""font-family([:=]) *"?[^;"}]+"?""", r'font-family\1"DejaVu Sans Mono"', svg)
     return bytes(resvg_py.svg_to_bytes(svg_string=svg, font_dirs=[str(fonts)], width=width))
 
 
@@ -85,7 +89,7 @@ def write(name: str, png: bytes) -> None:
 
 async def draw(recorded: list[Run], proof: Proof, fonts: Path) -> None:
     async def form(pilot: Pilot[None]) -> None:
-        for _ in range(6):  # to the batch size
+        for _ in range(4):  # to the batch size
             await pilot.press("down")
 
     async def nothing(pilot: Pilot[None]) -> None:

@@ -122,7 +122,7 @@ def test_the_origin_names_no_secret_and_no_folder_and_a_preset_without_a_file_ha
     (tmp_path / "train.py").write_text("")
     changed = presets.resolve(str(own), ["notify.url=https://a/secret", "epochs=7", f"workload.folder={tmp_path}"])
     assert json.loads(launch.origin_of(changed)) == {
-        "preset": "own", "file": str(own), "changes": {"train.epochs": {"from": 2, "to": 7}}
+        "preset": "own", "file": str(own), "changes": {"train.epochs": {"from": 2, "to": 7}}, "name": ""
     }  # fmt: skip
     assert launch.origin_of(presets.defaults(["epochs=7"])) == ""
     assert launch.title_of(changed) == "own: epochs=7"
