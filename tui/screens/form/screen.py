@@ -637,7 +637,7 @@ class FormScreen(AppScreen):
         suited = checks.for_gpus(options, machine) if machine is not None else []
         if machine is None or not suited:
             reason = "this machine is being examined" if machine is None else self.no_gpu_reason
-            self.app.notify(reason or "its compute capability is not known", title="No GPU to suit", markup=False)
+            self.app.notify(reason or "its compute capability is not known", title="For this GPU", markup=False)
             return
         lines, changes = [], {}
         for key, value, why in suited:
