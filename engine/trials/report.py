@@ -11,7 +11,7 @@ from typing import Any
 from .. import figures
 from ..diagnosis import label
 from ..diagnosis.measurements import stage_ms
-from ..options import PRIVATE
+from ..options import BY_KEY, PRIVATE
 from ..plan import LEAST_STEPS
 from ..profile import reports
 from ..text_table import Bars, Code, Table, escaped
@@ -87,8 +87,7 @@ def chapters(data: Record) -> Iterator[Chapter]:
 
 def answer(data: Record) -> Iterator[tuple[str, str]]:
     """Yield the answer of a measurement: what to change, after an empty word; then with a word before each text the
-    gain, whether it learns the same, what was not judged, and what limits the result.
-    """
+    gain, whether it learns the same, what was not judged, and what limits the result."""
     if data.state == "running":
         yield "", f"running: {data.doing}"
         return
@@ -146,7 +145,8 @@ def _learning(data: Record) -> Iterator[tuple[str, str]]:
     is_judged = any(check.settings == taken for check in checks) or any(each.learning for each in of_pairs)
     is_smaller = data.kind == "tune" and bool(data.changes_kept) and not data.comparisons  # so that it fits
     if taken and data.kind in ("ab", "loop", "tune") and not is_judged and not is_smaller:
-        yield "learning", "not judged" if is_open else "as before: no changed option affects it"
+        may_change = any(key not in BY_KEY or BY_KEY[key].about.learning for key in taken)
+        yield "learning", "not judged" if is_open or may_change else "as before: no changed option affects it"
 
 
 def as_markdown(data: Record) -> str:
