@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+from tests.doors.engine import supported_versions as versions
 from tests.support.needs import require
 
 ROOT = Path(__file__).parents[1]
@@ -89,3 +91,11 @@ def test_the_wheel_leaves_an_installed_tensorflow_as_it_is(wheel: ZipFile) -> No
         assert package not in always
     for extra in ("cuda", "tensorflow"):
         assert [line for line in lines if line.startswith("tensorflow") and f'extra == "{extra}"' in line]
+
+
+def test_the_package_asks_for_the_same_range() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = {match for name in ("cuda", "tensorflow") for line in extras[name]
+             for match in re.findall(r"^tensorflow\S*?>=2\.(\d+),<2\.(\d+)", line)}  # fmt: skip
+    oldest, newest = versions.OLDEST_TENSORFLOW, versions.NEWEST_TENSORFLOW
+    assert asked == {(str(oldest[1]), str(newest[1] + 1))}

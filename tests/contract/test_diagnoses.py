@@ -101,7 +101,6 @@ def test_each_verdict_and_each_rule_is_asked_for(golden: Golden) -> None:
 
 # ---- played runs ---------------------------------------------------------------------------------
 
-GROWS = re.compile(r"<([\d.]+)\+([\d.]+)>")
 PHASES = ("importing", "compiling", "training", "evaluating", "saving", "ended")
 CARD = {"busy": 0.97, "memory_used_bytes": 5 * GIB, "memory_total_bytes": 8 * GIB, "name": "A GPU"}
 USUAL: dict[str, dict[str, Any]] = {

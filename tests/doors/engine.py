@@ -1,15 +1,10 @@
 from gputui.engine import __version__, checks, diagnosis, doctor, plan, presets, runs, units
-from gputui.engine.checks import gpu_checks
 from gputui.engine.compare import comparison
-from gputui.engine.compare.comparison import LineUp, caveats, line_up, compare, Comparison as comparison_Comparison
-from gputui.engine.diagnosis import (
-    RULES, SUPPORTING, VERDICTS, SteadyVerdict, collector, diagnose, remedies as diagnosis_remedies, rules, stragglers,
-)
+from gputui.engine.compare.comparison import LineUp, line_up, compare
+from gputui.engine.diagnosis import RULES, VERDICTS, SteadyVerdict, collector, diagnose, rules
 from gputui.engine.diagnosis.collector import Collector, Gpus
 from gputui.engine.diagnosis.measurements import Measurements
-from gputui.engine.diagnosis.rules import symptoms
-from gputui.engine.runs.events import Remedy
-from gputui.engine.diagnosis.verdict import ORDER, of_run as verdict_of_run, remedies as verdict_remedies
+from gputui.engine.diagnosis.verdict import ORDER, of_run as verdict_of_run
 from gputui.engine.doctor import gpu_findings, host_findings, libraries, no_gpu, tensorflow_check
 from gputui.engine.doctor.nvml_query import ExaminedGpu, NvmlAnswers
 from gputui.engine.entry import EntryFault, examine
@@ -43,8 +38,8 @@ from gputui.engine.job import (
 )
 from gputui.engine.job.cluster import ClusterError
 from gputui.engine.gpu import VISIBLE, EccErrors, Gpu, GpuProcess, MigInstance, TrainingGpu, sole_holder
-from gputui.engine.job.machine_gpus import Allocation, Machine, allocation_from, candidates
-from gputui.engine.job.slurm import SlurmJob, read as several_tasks_read
+from gputui.engine.job.machine_gpus import Machine, allocation_from, candidates
+from gputui.engine.job.slurm import SlurmJob
 from gputui.engine.learning import judged as judged_learning
 from gputui.engine.leases import gpu_use, records
 from gputui.engine.leases.gpu_use import GpuUse
@@ -58,9 +53,9 @@ from gputui.engine.options import (
     BY_KEY, GROUPS, OPTIONS, OptionInfo, Options, SCHEMA_VERSION, gpu_choice, input, options_json, resolve_key,
 )
 from gputui.engine.options.catalogue import About, Group, catalogue
-from gputui.engine.options.own_code import BATCHED, OWN_CODE_LABELS, Handed, obstacle
+from gputui.engine.options.own_code import OWN_CODE_LABELS, Handed, obstacle
 from gputui.engine.options.synonyms import keys_of, option_meant
-from gputui.engine.options.validation import MisfitsError, validated
+from gputui.engine.options.validation import validated
 from gputui.engine.prepare import manifest, request as prepare_request, preparing
 from gputui.engine.prepare.manifest import Manifest, Written
 from gputui.engine.prepare.preparing import Estimate, Progress as preparing_Progress
@@ -85,7 +80,7 @@ from gputui.engine.proof import (
     proof_start,
 )
 from gputui.engine.proof.folder import Proof
-from gputui.engine.trials.report import Chapter, as_markdown, chapters
+from gputui.engine.trials.report import as_markdown, chapters
 from gputui.engine.proof.measurement import Measurement, OutOfTime
 from gputui.engine.proof.proof_loop import Prover
 from gputui.engine.proof.request import ProofError, Request as proof_request_Request
@@ -108,9 +103,9 @@ from gputui.engine.runs import (
 from gputui.engine.runs.checkpoint_files import Damage, MANIFEST, path_of, seal, steps_in, verify, whole_step
 from gputui.engine.runs.event_reading import Tail as event_reading_Tail, read_events
 from gputui.engine.runs.events import (
-    Allocator, Diagnosis, EVENTS_FILE, EVENT_FILES, EpochEnd, Event, Finished, GradientExchange, HostReading,
-    MemoryAnswer, Outcome, Phase, PhaseName, Started, Summary, TELEMETRY_FILE, Warn, WorkerReadings, XlaAnswer,
-    Best as events_Best, Fault as events_Fault, Progress as events_Progress, fields_of,
+    Allocator, Diagnosis, EVENTS_FILE, EVENT_FILES, EpochEnd, Event, Finished, HostReading, MemoryAnswer, Outcome,
+    Phase, PhaseName, Started, Summary, TELEMETRY_FILE, Warn, XlaAnswer, Best as events_Best, Fault as events_Fault,
+    Progress as events_Progress, fields_of,
 )
 from gputui.engine.runs.launched_with import options_of, python_of
 from gputui.engine.runs.run import Liveness
@@ -152,18 +147,14 @@ from gputui.engine.trials import (
 from gputui.engine.trials.comparing import BaselineFailed, Stopped
 from gputui.engine.trials.kinds import KINDS, Kind
 from gputui.engine.trials.record import (
-    Candidate, Learning, Limits, LossCheck, Memory, RateSettings, RateTest, Record, Search, Trial, UNREAD,
-    Comparison as record_Comparison,
+    Candidate, Learning, Limits, LossCheck, Memory, Record, Search, Trial, UNREAD, Comparison as record_Comparison,
 )
 from gputui.engine.trials.sweep_record import (
     DONE, PROOF, RUNNING, Rival, SEARCH, STOPPED, Sweep, SweepSettings, SweepTrial, Axis as sweep_record_Axis,
     WAITING as sweep_record_WAITING,
 )
 from gputui.engine.trials.trial_runner import Judge, LEAST_REPORTS, SpeedWatch, Stop, TrialRunner, below, outcome
-from gputui.engine.tune import (
-    losses, memory_model, screening, search as tune_search, stages, rate_test as tune_rate_test,
-    tune_request,
-)
+from gputui.engine.tune import losses, memory_model, screening, search as tune_search, stages, tune_request
 from gputui.engine.tune.losses import Data, Length, affordable
 from gputui.engine.tune.memory_model import MemoryModel, ROOM
 from gputui.engine.tune.rate_test import rate_at, suggest

@@ -30,7 +30,7 @@ from gputui.engine.trainer.monitor import callback as monitor_callback
 from gputui.engine.trainer.monitor.callback import Monitor as callback_Monitor
 from gputui.engine.trainer.monitor.callback import LOOK, Life, WatchedFit
 from gputui.engine.trainer.own import (
-    building, dataset_facts, iterated, model_checks, py_dataset, returned, streams, unsaved_state, user_pipeline,
+    building, dataset_facts, iterated, model_checks, py_dataset, returned, streams, unsaved_state,
 )
 from gputui.engine.trainer.own.iterated import Anew, Passes, Positions
 from gputui.engine.trainer.own.returned import Returned, checked

@@ -45,7 +45,7 @@ from gputui.tui.screens.base import AppScreen, FollowingScreen, Header
 from gputui.tui.screens.catalogue import SCREENS, ScreenEntry
 from gputui.tui.screens.chart import ChartScreen
 from gputui.tui.screens.compare import CompareScreen
-from gputui.tui.screens.dialogs import Ask, AskText, ChoiceScreen, CopyScreen, SEEN_AFTER_SECONDS
+from gputui.tui.screens.dialogs import Ask, ChoiceScreen, CopyScreen, SEEN_AFTER_SECONDS
 from gputui.tui.screens.form.screen import FormScreen
 from gputui.tui.screens.gpus import GpusScreen
 from gputui.tui.screens.help import ACTING, HelpScreen, working
@@ -57,7 +57,6 @@ from gputui.tui.screens.runs import actions as runs_actions, screen as runs_scre
 from gputui.tui.screens.runs.actions import RunActions
 from gputui.tui.screens.runs.run_table import RunsTable
 from gputui.tui.screens.runs.screen import RunsScreen, SideView
-from gputui.tui.screens.settings import SettingsRows
 from gputui.tui.upstream import typeahead
 from gputui.tui.upstream.partial_updates import ChangedCellsUpdate
 from gputui.tui.upstream.terminal_input import PIECE_SECONDS, TerminalDriver, TerminalInput

@@ -88,9 +88,6 @@ def test_the_exit_code_says_if_the_run_can_be_resumed(
 # ---- the form ------------------------------------------------------------------------------------
 
 
-Printed = pytest.CaptureFixture[str]
-
-
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The states and runs that a screen would open with. The terminal is there unless `instead` is refused."""

@@ -14,9 +14,7 @@ import pytest
 from tests.doors.engine import (
     Cluster,
     ClusterError,
-    Run,
     SlurmJob,
-    cluster,
     run_cluster,
     runs,
     slurm,
@@ -40,60 +38,11 @@ def tf_config(kind: str = "worker", index: object = 0, **members: object) -> dic
     return {"TF_CONFIG": json.dumps({"cluster": members, "task": {"type": kind, "index": index}})}
 
 
-def test_node_lists_are_expanded_as_slurm_does() -> None:
-    for text, nodes in {
-        "localhost": ["localhost"],
-        "gpu[01-03,7],login1": ["gpu01", "gpu02", "gpu03", "gpu7", "login1"],
-        "n[9-11].site": ["n9.site", "n10.site", "n11.site"],
-        "rack[1-2]gpu[01-02]": ["rack1gpu01", "rack1gpu02", "rack2gpu01", "rack2gpu02"],
-        "a-1,b[001]": ["a-1", "b001"],
-    }.items():
-        assert slurm.nodes_of(text) == nodes, text
-    for text in ("", "gpu[01-", "gpu]3", "gpu[3-1]", "gpu[a]", "a,,b", "gpu[0-999999999]"):
-        with pytest.raises(slurm.SlurmError):
-            slurm.nodes_of(text)
-
-
-PORT = 10_000 + 32 * (4711 % 600)
-SOUND: list[tuple[dict[str, str], tuple[str, ...], int]] = [
-    (step(2, 3, "gpu[01-02]", "2,1"), (f"gpu01:{PORT}", f"gpu01:{PORT + 1}", f"gpu02:{PORT}"), 2),
-    (step(1, 4, "a,b", "2(x2)", SLURM_DISTRIBUTION="cyclic", SLURMD_NODENAME="b"),
-     (f"a:{PORT}", f"b:{PORT}", f"a:{PORT + 1}", f"b:{PORT + 1}"), 1),
-    (step(0, 2, "a,b", "1(x2)", GPUTUI_PORT="2222"), ("a:2222", "b:2222"), 0),
-    ({"SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_NODELIST": "a,b", "SLURM_JOB_ID": "4711"},
-     (f"a:{PORT}", f"b:{PORT}"), 1),
-    (step(0, 2, "a,b", "1(x2)", SLURM_STEP_ID="1"), (f"a:{PORT + 7 * 32}", f"b:{PORT + 7 * 32}"), 0),
-    (tf_config("worker", 1, worker=["a:1", "b:1"]), ("a:1", "b:1"), 1),
-    (tf_config("chief", 0, worker={"0": "a:1", "1": "b:1"}, chief={"0": "c:1"}), ("c:1", "a:1", "b:1"), 0),
-    (tf_config("worker", 0, worker=["a:1"]) | step(1, 2, "x,y", "1(x2)"), ("a:1",), 0),
-]  # fmt: skip
-
-
-def test_the_cluster_is_read_from_what_launchers_set() -> None:
-    for environment, addresses, index in SOUND:
-        found = cluster.read(environment)
-        assert found is not None, environment
-        assert (found.workers, found.index) == (addresses, index), environment
-        assert cluster.of_tf_config(found.as_tf_config()).workers == addresses, "as its trainer reads it"
-    shell = step(0, 1, "a", "1") | {"SLURM_STEP_ID": "4294967290", "SLURM_JOB_NUM_NODES": "2"}
-    for environment in ({}, {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2"}, shell):
-        assert cluster.read(environment) is None, "no task of a cluster"
-
-
+# What else is refused is in tests/contract/golden/rules/engine.txt.
 REFUSED: list[tuple[dict[str, str], str, str]] = [
     ({"TF_CONFIG": '{"cluster": '}, "not JSON (Expecting value at character", "correct it, or unset it"),
-    ({"TF_CONFIG": '{"cluster": 7}'}, "names no cluster", "unset it"),
-    (tf_config("worker", 2, worker=["a:1", "b:1"]), "worker 2, but it names 2, counted from 0", "correct the index"),
-    (tf_config("evaluator", 0, worker=["a:1"], evaluator=["e:1"]), "is the evaluator", "leave the evaluator out"),
-    (tf_config("worker", 0, worker=["a:1"], ps=["p:1"]), "no parameter servers", "remove them"),
     (tf_config("worker", 0, worker=["a:1", "a:1"]), "a:1 is listed twice", "give each worker its own"),
-    (tf_config("worker", 0, worker=["a:70000", "b:1"]), "'a:70000' is not an address", "give host:port"),
-    (step(3, 2, "a,b", "1(x2)"), "there is no worker 3 among 2", "start gputui with srun"),
     (step(0, 3, "a,b", "1(x2)"), "do not agree: 3 tasks on 2 nodes", "--cluster"),
-    (step(0, 2, "a,b", "1(x2)", SLURM_DISTRIBUTION="plane=2"), "--distribution=plane=2", "--cluster"),
-    (step(0, 2, "a,b", "1(x2)", SLURMD_NODENAME="b"), "runs task 0 on b", "srun --distribution=block"),
-    (step(0, 2, "a,b", "1(x2)", SLURM_HET_SIZE="2"), "a heterogeneous Slurm job", "--cluster"),
-    (step(0, 2, "a,b", "1(x2)", GPUTUI_PORT="x"), "GPUTUI_PORT=x is no port", "such as 12000"),
 ]
 
 
@@ -164,27 +113,6 @@ def test_several_machines_and_what_does_not_go_with_them(
     assert runs.all_runs() == []
 
 
-def test_gpus_of_a_host_are_shared_out_unless_each_worker_has_its_own() -> None:
-    both, four = step(1, 2, "a", "2"), ["0", "1", "2", "3"]
-    here, apart = cluster.read(both), cluster.read(step(1, 2, "a,b", "1(x2)"))
-    assert here is not None
-    assert apart is not None
-    assert start_worker.share_gpus(both, here, four) == "2,3"
-    last = cluster.read(step(3, 4, "a,b", "2(x2)"))
-    assert last is not None
-    assert start_worker.share_gpus(both, last, four) == "2,3", "the second of the second host"
-    assert start_worker.share_gpus(both, here, ["GPU-a", "GPU-b", "GPU-c"]) == "GPU-b", "each the same number"
-    assert start_worker.share_gpus(both, apart, four) is None
-    assert start_worker.share_gpus(both, here, []) is None
-    for not_bound in ({"SLURM_GPU_BIND": "none"}, {"SLURM_GPU_BIND": "verbose,none", "SLURM_GPUS_PER_TASK": "1"}):
-        assert start_worker.share_gpus(both | not_bound, here, four) == "2,3", not_bound
-    for bound in ({"SLURM_GPUS_PER_TASK": "1"}, {"SLURM_GPU_BIND": "single:1"}, {"SLURM_TRES_PER_TASK": "gres/gpu:1"}):
-        assert start_worker.share_gpus(both | bound, here, four) is None, bound
-    assert start_worker.share_gpus({"CUDA_VISIBLE_DEVICES": "1"}, here, ["1"]) is None, "the user has shared them out"
-    with pytest.raises(ClusterError, match="2 workers run on a, which has 1 GPU"):
-        start_worker.share_gpus(both, here, ["0"])
-
-
 def test_a_port_in_use_and_an_unknown_host_are_refused_before_anything_starts() -> None:
     (port,) = free_ports(1)
     with socket.create_server(("", port)):
@@ -231,20 +159,6 @@ def test_a_run_keeps_its_cluster_and_is_resumed_in_one_of_the_same_form(
         start_worker.cluster_to_resume(run)
     run.file(run_cluster.FILE).write_text('{"workers": ["a:1"], "index": 5}')
     assert run_cluster.of_run(run) is None
-
-
-def test_a_step_on_some_nodes_of_its_job_has_these_nodes() -> None:
-    job = {"SLURM_JOB_NODELIST": "n[1-4]", "SLURM_NODELIST": "n[1-4]", "SLURM_STEP_NUM_TASKS": "2"}
-    assert slurm.hosts_of_tasks(job | {"SLURM_STEP_NODELIST": "n[2-3]"}) == ["n2", "n3"]
-    assert slurm.hosts_of_tasks(job | {"SLURM_NODELIST": "n5", "SLURM_STEP_NUM_TASKS": "4"}) == ["n1", "n2", "n3", "n4"]
-
-
-# ---- figures -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def run(home: Any) -> Run:
-    return runs.create("one", "schema: 1\n")
 
 
 # ---- Slurm's answers -----------------------------------------------------------------------------

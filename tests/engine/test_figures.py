@@ -6,43 +6,13 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.gpu_report import text
 from benchmarks.gpu_report.text import ROOT as ROOT_report
-from tests.doors.engine import Run, history, read_events, units
+from tests.doors.engine import Run, history, read_events
 from tests.support.front_door import gputui
-
-# ---- figures --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("form", "given", "shown"),
-    [
-        (units.amount, 0.0, "0"), (units.amount, 1.5670578368644907e19, "1.57e+19"),
-        (lambda value: units.amount(value, 1), 12345.67, "12,345.7"), (units.abbreviated, 999_400.0, "999 k"),
-        (units.abbreviated, 999_500.0, "1 M"), (units.abbreviated, 999_499_999.0, "999 M"),
-        (units.abbreviated, 2.35e10, "23.5 G"), (units.abbreviated, 5, "5"),
-        (lambda value: units.share(value, 1), 0.825, "82.5 %"), (units.percent, 0.5, " 50 %"),
-        (units.percent, 0.05, "  5 %"), (units.percent, None, "  - %"), (units.change, 0.0, "+0.0 %"),
-        (units.change, 0.05, "+5.0 %"), (units.change, 0.9999, "+100.0 %"), (units.change, 1.0, "+100 %"),
-        (lambda value: units.change(value, "points"), -0.05, "-5.0 points"), (units.spread, 0.9999, "100.0 %"),
-        (units.times, 9.994, "9.99 times"), (units.times, 9.999, "10.00 times"), (units.size, 1024, "1.0 KiB"),
-        (units.size, 1023.4 * 1024, "1023 KiB"), (units.size, 1023.5 * 1024, "1.0 MiB"),
-        (units.size, 99.949 * 1024**2, "99.9 MiB"), (units.size, 99.95 * 1024**2, "100 MiB"),
-        (units.size, 5 * 1024**4, "5120 GiB"), (units.gibibytes, 99.9 * 1024**3, "99.9"),
-        (units.gibibytes, 100.4 * 1024**3, "100"), (units.performance_state, 2.0, "P2"),
-        (units.seconds, 59.94, "59.9 s"), (units.seconds, 59.95, "1:00"), (units.clock, 0.9, "0:00"),
-        (units.axis_time, 59.0, "59 s"), (units.axis_time, 3659.0, "1 h"), (units.axis_time, 172_799.0, "47:59 h"),
-        (units.axis_time, 172_800.0, "2 d"), (units.axis_time, 216_000.0, "2.5 d"), (units.estimate, 0.0, "10 s"),
-        (units.estimate, 99.9, "100 s"), (units.estimate, 100.0, "2 min"), (units.estimate, 5999.0, "100 min"),
-    ],
-)  # fmt: skip
-def test_each_form_at_its_limits(form: Any, given: float | None, shown: str) -> None:
-    assert form(given) == shown
-
 
 # ---- A run's figures on their way out ------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import threading
 from pathlib import Path
@@ -28,15 +27,6 @@ def test_texts_are_made_harmless_to_a_terminal() -> None:
     assert values.harmless_in({"a\x07": ["b\x07", 1, {"c": None}]}) == {"a?": ["b?", 1, {"c": None}]}
     nested: tuple[Any, ...] = (1, [], [{}], {"a": [1, [2]]}, [[], [[]]])
     assert [values.depth(each) for each in nested] == [0, 1, 2, 3, 3]
-
-
-def test_json_is_strict() -> None:
-    assert (
-        values.to_json({"a": math.nan, "b": (1, math.inf), "c": Path("/x")}) == '{"a": null, "b": [1, null], "c": "/x"}'
-    )
-    assert values.to_json({"a": [1]}, short=True) == '{"a":[1]}'
-    assert values.to_json({"a": 1}, indent=1) == '{\n "a": 1\n}'
-    assert (values.finite(None), values.finite(math.nan), values.finite(2)) == (None, None, 2.0)
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -117,29 +107,6 @@ def test_a_file_is_replaced_whole_and_what_a_killed_writer_left_is_known(
     for name in (".x.json.12", ".x.json.a", ".xx.json.12", ".x.json."):
         (tmp_path / name).touch()
     assert [each.name for each in writing.drafts(path)] == [".x.json.12"]
-
-
-@pytest.mark.parametrize(
-    ("number", "words", "passes", "remedy"),
-    [
-        (errno.ENOSPC, "disk full", True, "free some space"),
-        (errno.EDQUOT, "disk quota used up", True, "free some space"),
-        (errno.EROFS, "read-only disk", True, "free some space"),
-        (errno.EFBIG, "largest file size (ulimit -f) reached", False,
-         "raise the limit on the size of files (ulimit -f)"),
-    ],
-)  # fmt: skip
-def test_a_disk_that_refuses_is_named_with_its_remedy(number: int, words: str, passes: bool, remedy: str) -> None:
-    assert writing.describe(number, "/x") == f"{words} at /x ({os.strerror(number)})"
-    assert (writing.passes(number), writing.remedy(number)) == (passes, remedy)
-    fault = OSError(number, os.strerror(number), "/data/x")
-    assert (writing.refusal(fault), writing.place(fault), writing.reason(fault)) == (
-        number, "/data/x", os.strerror(number)
-    )  # fmt: skip
-    of_tensorflow = RuntimeError(f"{{{{node Save}}}} /data/y; {os.strerror(number)} [Op:Save]")
-    assert (writing.refusal(of_tensorflow), writing.place(of_tensorflow)) == (number, "/data/y")
-    of_hdf5 = RuntimeError(f"unable to write (file write failed: errno = {number}, error)")
-    assert (writing.refusal(of_hdf5), writing.place(of_hdf5)) == (number, None)
 
 
 def test_a_lock_is_held_by_one_and_released(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from types import SimpleNamespace
@@ -26,7 +26,6 @@ from tests.doors.engine import (
     gpm_nvlink,
     machine_gpus,
     queries,
-    sole_holder,
     this_machine,
 )
 from tests.support.machines import built as built
@@ -146,7 +145,7 @@ class Nvml:
         type(self).closed += 1
 
 
-PYTHON, MPS = GpuProcess(7, name="python"), GpuProcess(8, name="nvidia-cuda-mps-server")
+PYTHON = GpuProcess(7, name="python")
 WHOLE = Gpu(1, "GPU-b", "NVIDIA A100", (8, 0), 40 * GIB, GIB, processes=(PYTHON,), mig=None, multiprocessors=108,
             pci_bus_id="0000:01:00.0", exclusive=True)  # fmt: skip
 
@@ -165,52 +164,3 @@ def test_a_gpu_comes_to_a_trainer_as_nvml_has_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     Nvml.gpus = [replace(WHOLE, index=0, uuid="GPU-a"), WHOLE]
     assert this_machine.read().shown == (WHOLE,)
-
-
-def test_a_gpu_in_exclusive_mode_is_held_by_its_process_unless_mps_shares_it() -> None:
-    made = (WHOLE, replace(WHOLE, exclusive=False), replace(WHOLE, processes=(PYTHON, MPS)))
-    assert [sole_holder(gpu) for gpu in made] == ["python 7", "", ""]
-
-
-# ---- Which GPUs a training sees and tells, in CUDA's order; with the stand-in for NVML behind the
-
-
-# ---- the choice of GPUs --------------------------------------------------------------------------
-
-
-MACHINE = (
-    Gpu(0, "GPU-a1"), Gpu(1, "GPU-b2", mig=(MigInstance("MIG-x"), MigInstance("MIG-y"))), Gpu(2, "GPU-b3", mig=())
-)  # fmt: skip
-
-
-def numbers(gpus: Sequence[Gpu]) -> list[str]:
-    return [gpu.number for gpu in gpus]
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("0", "0"), ("+0", "0"), ("2", None), ("GPU-a", "0"), ("GPU-b", None), ("GPU-b2", "1:0"), ("MIG-y", "1:1"),
-        ("MIG-", None), ("MIG-GPU-a1/1/0", None),
-    ],
-)  # fmt: skip
-def test_a_name_means_one_gpu_or_instance_or_none(name: str, shown: str | None) -> None:
-    gpu = machine_gpus.find(name, MACHINE)
-    assert (gpu and gpu.number) == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown", "named", "stops"),
-    [
-        (None, ["1:0"], ["0", "1:0", "1:1"], None), ("0", ["0"], ["0"], ""), ("0,-1,1", ["0"], ["0"], ""),
-        ("0,0", [], [], "0"), ("0,9,1", ["0"], ["0"], "9"), ("GPU-a1,1", ["0"], ["0"], "1"),
-        ("MIG-y,MIG-x", ["1:1"], ["1:1", "1:0"], ""), ("", [], [], ""),
-    ],
-)  # fmt: skip
-def test_cuda_shows_what_the_value_names_up_to_the_first_that_it_refuses(
-    value: str | None, shown: list[str], named: list[str], stops: str | None
-) -> None:
-    assert numbers(machine_gpus.visible(value, MACHINE)) == shown
-    assert numbers(machine_gpus.named(value, MACHINE)) == named
-    assert stops is None or machine_gpus.stops_at(value or "", MACHINE) == stops
-    assert machine_gpus.hides_all(value) is (value in ("", "NoDevFiles"))

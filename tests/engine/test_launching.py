@@ -21,7 +21,6 @@ from tests.doors.engine import (
     Phase,
     Run,
     RunClock,
-    allocation_from,
     code_copy,
     launch,
     locks,
@@ -186,19 +185,6 @@ def test_a_run_that_is_left_alone_in_a_slurm_job_is_warned_of_its_end(stand_in: 
     assert slurm.when_detached({"PBS_JOBID": "7"}) is None
 
 
-@pytest.mark.parametrize(
-    ("variables", "gpus", "allocated"),
-    [
-        ({"SLURM_JOB_GPUS": "0,2-3"}, 8, ("0", "2", "3")), ({"SLURM_JOB_GPUS": "0,1"}, 2, None),
-        ({"SLURM_JOB_GPUS": "1"}, 2, ("1",)), ({"SLURM_JOB_GPUS": "4", "SLURM_STEP_GPUS": "5"}, 8, ("5",)),
-        ({"GPU_DEVICE_ORDINAL": "6", "CUDA_VISIBLE_DEVICES": "NoDevFiles"}, 8, ()), ({}, 8, None),
-    ],
-)  # fmt: skip
-def test_the_allocation_of_a_job_is_read(variables: dict[str, str], gpus: int, allocated: tuple[str, ...]) -> None:
-    found = allocation_from(variables, gpus)
-    assert (None if found is None else found.names) == allocated
-
-
 # ---- run.max_minutes=auto ------------------------------------------------------------------------
 
 
@@ -240,11 +226,6 @@ def test_the_time_that_is_left_is_read_as_slurm_tells_it(tmp_path: Path, monkeyp
     (tmp_path / "squeue").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "squeue cannot be run: No such file" in slurm.time_left(IN_A_JOB).problem
-
-
-def test_time_is_kept_for_the_last_checkpoint() -> None:
-    for seconds, usable in ((7200.0, 7080.0), (600.0, 540.0), (0.0, 0.0), (-5.0, 0.0), (None, None)):
-        assert slurm.Left(seconds).usable_seconds == usable, seconds
 
 
 def test_a_run_ends_itself_before_its_job_does_and_its_exit_code_asks_to_be_resumed(stand_in: None) -> None:

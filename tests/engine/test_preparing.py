@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.doors.engine import (
-    Estimate,
     Manifest,
     PrepareError,
     Preset,
@@ -66,40 +65,6 @@ def test_two_commands_do_not_prepare_the_same_folder(tmp_path: Path, monkeypatch
     monkeypatch.setattr(locks, "RETRY_SECONDS", 0.0)
     with locks.take(tmp_path / preparing.LOCK), pytest.raises(PrepareError, match="is being prepared by another"):
         prepare(tmp_path)
-
-
-# ---- what is estimated ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("prepare", "again", "read", "passes"),
-    [
-        (3.0, 1.0, 0.5, 6), (3.1, 1.0, 0.5, 7), (3.0, 1.0, 0.79, 15), (3.0, 1.0, 1.5, None), (None, 1.0, 0.5, None),
-    ],
-)  # fmt: skip
-def test_it_pays_after_so_many_passes_if_a_fifth_of_the_time_is_saved(
-    prepare: float | None, again: float | None, read: float | None, passes: int | None
-) -> None:
-    assert Estimate(8, 0, 1.0, prepare, again, read, 1, 1.0, 9, 9.0, 9).passes == passes
-
-
-@pytest.mark.parametrize(
-    ("samples", "record_bytes", "files", "per_shard"),
-    [
-        (127, 100, None, 127), (1023, 100, None, 69), (1024, 100, None, 64), (4096, 2**20, None, 128),
-        (4161, 2**20, None, 127), (10, 100, 3, 4),
-    ],
-)  # fmt: skip
-def test_a_file_has_128_mib_and_small_data_has_up_to_16_files(
-    samples: int, record_bytes: float, files: int | None, per_shard: int
-) -> None:
-    counts = {"validation": 5, "train": samples}
-    assert manifest.samples_per_shard(counts, record_bytes, files) == per_shard
-
-
-@pytest.mark.parametrize(("limit", "counts"), [(None, (7, 23)), (29, (7, 22)), (15, (4, 11)), (1, (0, 1)), (3, (1, 2))])
-def test_a_limit_takes_of_both_parts_alike(limit: int | None, counts: tuple[int, int]) -> None:
-    assert tuple(manifest.limited({"validation": 7, "train": 23}, limit).values()) == counts
 
 
 # ---- The course of a preparation, with workers that answer without data; and what the command prin

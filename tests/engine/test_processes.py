@@ -68,24 +68,6 @@ def test_process_ids_are_valid_in_one_container_between_two_starts_of_its_machin
     assert Place.read(place.as_fields() | {"boot_id": 7}) is None
 
 
-@pytest.mark.parametrize(
-    ("fields", "process"),
-    [
-        ({"pid": 7, "start_ticks": 9}, (7, 9)), ({"pid": 7}, (7, 0)), ({"pid": 7, "start_ticks": -1}, (7, 0)),
-        ({"pid": 7, "start_ticks": True}, (7, 0)), ({"pid": 0}, None), ({"pid": "7"}, None), ({"pid": True}, None),
-        ({"pid": 2**63}, None), ({"pid": 2**63 - 1}, (2**63 - 1, 0)), ({}, None),
-    ],
-)  # fmt: skip
-def test_a_process_is_read_with_what_is_known_of_its_start(
-    fields: dict[str, object], process: tuple[int, int] | None
-) -> None:
-    read = Process.read(fields)
-    assert (None if read is None else (read.pid, read.start_ticks)) == process
-    of_engine = Process.read({f"engine_{name}": value for name, value in fields.items()}, "engine")
-    assert of_engine == read
-    assert Process(7, 9, None).as_fields("engine") == {"engine_pid": 7, "engine_start_ticks": 9}
-
-
 def test_exactly_the_process_with_this_id_and_start_is_alive(
     child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

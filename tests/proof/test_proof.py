@@ -20,7 +20,6 @@ from tests.doors.engine import (
     Record,
     Run,
     Stopped,
-    comparing,
     folder,
     improved_preset,
     presets,
@@ -65,8 +64,6 @@ def test_losses_are_compared_after_the_same_number_of_samples(tmp_path: Path) ->
     assert found["loss_a"] == pytest.approx(0.0)
     assert found["loss_b"] == pytest.approx(1.5, abs=0.02)
     assert "batch size" in found["note"]
-    assert comparing.value_at([(10, 2.0), (20, 1.0)], 15) == pytest.approx(1.5)
-    assert comparing.value_at([(10, 2.0), (20, 1.0)], 25) is None
 
 
 def ab(path: Path, figures: Any, *settings: str, name: str = "quickstart") -> Proving:
@@ -75,10 +72,6 @@ def ab(path: Path, figures: Any, *settings: str, name: str = "quickstart") -> Pr
     made.prover.prove()
     made.record.write()
     return made
-
-
-def spe(options: Options) -> int:
-    return options.compile.steps_per_execution
 
 
 def heavy(options: Options, before: int) -> Planted:
@@ -90,13 +83,6 @@ def heavy(options: Options, before: int) -> Planted:
         return Planted(5000.0)
     wait = 0.3 if cached else 0.8
     return Planted((4000.0 if cached else 1000.0) * (1 + 0.004 * (before % 3)), wait)
-
-
-def looped(path: Path, figures: Any, *settings: str, **more: Any) -> Proving:
-    made = proving(path / "proof", request.of_preset("loop", "input-heavy", list(settings), **more), figures)
-    made.prover.prove()
-    made.record.write()
-    return made
 
 
 def test_what_a_proof_takes_lies_within_every_range_that_was_said(tmp_path: Path) -> None:
@@ -243,10 +229,6 @@ def loop(*settings: str, **more: Any) -> request.Request:
 
 def of_preset(*settings: str, **more: Any) -> request.Request:
     return request.of_preset("diagnosis", "input-heavy", list(settings), ablation_repeats=1, **more)
-
-
-def noisy(speed: float, before: int, wait: float | None = 0.8, **more: Any) -> Planted:
-    return Planted(speed * (1 + 0.004 * (before % 3)), wait, **more)
 
 
 def test_a_trial_that_dies_while_it_is_profiled_is_a_row(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +14,8 @@ from typing import Any, cast
 
 import pytest
 
+from tests.doors.engine import VISIBLE as VARIABLE
 from tests.doors.engine import (
-    UNREAD,
     Diagnosis,
     EventWriter,
     ForkServer,
@@ -35,42 +34,19 @@ from tests.doors.engine import (
     duration,
     folder,
     gpu_use,
+    plan,
     presets,
     proof_loop,
     significance,
     trial_runner,
 )
-from tests.doors.engine import VISIBLE as VARIABLE
 from tests.doors.engine import proof_process as process
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import record_Comparison as Comparison
 from tests.proof.judged import measured
+from tests.support import recorded
 from tests.support.proving import HERE, Planted, as_text, leave, progress, started
 from tests.support.recorded_proof import write_search
-
-
-@pytest.mark.parametrize(
-    ("gains", "decision"),
-    [
-        ((0.30, 0.32, 0.28), "faster"),
-        ((0.019, 0.0191, 0.0189), "no difference"),  # sure, but not worth it
-        ((0.10, 0.13, 0.07), "undecided"),  # 10 % at a spread of 3 %: not more than 4.1 times
-        ((0.00, 0.03, -0.03), "undecided"),  # nothing below 6 % would have been seen
-        ((-0.30, -0.32, -0.28), "slower"),
-        ((0.30, 0.32), "undecided"),  # two pairs do not show their spread
-        ((7.0, 7.6), "faster"),  # unless they agree by far
-        ((1.0, 1.0), "undecided"),  # twice as fast: two pairs that happen to agree are not enough
-    ],
-)
-def test_a_change_counts_beyond_two_percent_and_chance(gains: Sequence[float], decision: str) -> None:
-    assert significance.verdict(gains)[0] == decision
-
-
-def test_gain_is_the_median_and_spread_the_sample_standard_deviation_of_logarithms() -> None:
-    assert significance.gain(200.0, 300.0) == pytest.approx(0.5)
-    assert significance.gain_and_spread([0.0, 1.0, 3.0]) == pytest.approx((1.0, math.log(2)))
-    assert significance.gain_and_spread([0.1]) == (0.1, None)
-    assert [significance.order(repeat) for repeat in (1, 2, 3)] == ["ab", "ba", "ab"]
 
 
 @pytest.mark.parametrize("count", [3, 10])
@@ -78,13 +54,6 @@ def test_noise_alone_passes_for_a_gain_as_rarely_as_the_docstring_says(count: in
     noise = random.Random(5)
     drawn = ([math.expm1(noise.gauss(0, 0.1)) for _ in range(count)] for _ in range(3_000))
     assert sum(significance.verdict(gains)[0] == "faster" for gains in drawn) / 3_000 < 0.012
-
-
-def test_the_spreads_that_count_follow_the_known_quantiles_of_student() -> None:
-    known = {2: 31.821, 3: 6.965, 4: 4.541, 5: 3.747, 6: 3.365, 7: 3.143, 10: 2.821, 30: 2.462}  # for 99 %
-    for count, quantile in known.items():
-        of_the_median = math.sqrt(math.pi / (2 * count + math.pi))
-        assert significance.spreads(count) == pytest.approx(quantile * of_the_median, abs=0.002)
 
 
 def test_a_search_that_looks_after_two_pairs_claims_nothing_as_rarely_as_the_docstring_says() -> None:
@@ -176,18 +145,6 @@ def test_pairs_are_measured_in_turns_and_end_early_only_if_they_may_and_agree_by
     assert len(pairs_of(SpeedsBench(1.0, 2.0, 2.0, 1.0, 1.0, 2.0), may_end_early=True)[0].measure()) == 3
 
 
-@pytest.mark.parametrize(
-    ("gain", "spread", "pairs"),
-    [(0.10, 0.01, 3), (0.10, 0.10, 12), (-0.10, 0.10, 10), (0.001, 0.02, 11), (0.10, 0.05, 5)],
-)
-def test_the_smallest_number_of_pairs_whose_threshold_is_below_the_gain_is_needed(
-    gain: float, spread: float, pairs: int
-) -> None:
-    assert significance.pairs_needed(gain, spread) == pairs
-    least = math.log1p(max(abs(gain), significance.LEAST_GAIN) if gain > 0 else -gain / (1 + gain))
-    assert pairs == 3 or significance.spreads(pairs) * spread < least <= significance.spreads(pairs - 1) * spread
-
-
 def test_a_trial_names_who_trained_beside_it_at_its_beginning_or_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +230,13 @@ def test_the_times_of_a_search_come_from_its_trials(home: Path) -> None:
     assert times.seconds(2.0) == pytest.approx(12.4, abs=1.0)
 
 
+def test_the_time_of_a_trial_is_estimated_from_the_steps_of_the_run(home: Path) -> None:
+    fast = recorded.write(home, name="20260921-100000-fast", seconds=30, gpus=0)  # 12 s to start, 6.1 of them to import
+    step = (fast.result or {})["step_ms"]["p50"] / 1000
+    asked = request.of_run(fast)
+    assert duration.of_request(asked) == pytest.approx(12 - 6.1 + 1.5 + 20 * step + plan.expected_seconds(5.0, step))
+
+
 def test_a_proof_that_cannot_start_leaves_no_folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(proof: folder.Proof, *_more: object) -> None:
         assert proof.path.is_dir()
@@ -283,15 +247,3 @@ def test_a_proof_that_cannot_start_leaves_no_folder(home: Path, monkeypatch: pyt
         folder.launch(request.of_opened("ab", presets.defaults()))
     assert folder.proofs() == []
     assert list((home / "proofs").iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"), [((), 14.0), ((100.0,), 50.0), ((12.0,), 12.0), ((100.0, 8.0), 8.0), ((99, 8, 9, 30), 9)]
-)
-def test_the_first_trial_which_imports_tensorflow_is_not_taken_for_the_others(
-    seconds: tuple[float, ...], expected: float
-) -> None:
-    trials = [Trial(side="ab"[n % 2], repeat=1, run=f"{n + 1:02}-x", outcome="ok", seconds=each)
-              for n, each in enumerate(seconds)]  # fmt: skip
-    record = replace(UNREAD, comparisons=[Comparison(changes={}, trials=trials)])
-    assert duration.remaining_seconds(record, 3, before_any=14.0) == 3 * expected

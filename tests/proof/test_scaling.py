@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import signal
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,8 @@ from tests.doors.engine import (
     Measurement,
     Options,
     Preset,
-    ProofError,
     Record,
     Run,
-    Stopped,
-    Trial,
-    checks,
     copies,
     events,
     folder,
@@ -41,7 +36,6 @@ from tests.doors.tui import tui_cli as cli
 from tests.support.front_door import gputui, opened, until
 from tests.support.proving import HERE, Planted, PlantedBench
 from tests.support.proving import forked_trials as forked_trials
-from tests.support.recorded_proof import typed
 
 PRESET = """\
 workload: {entry: "train.py:build"}
@@ -54,44 +48,10 @@ def build(context):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     return {"model": model, "loss": "mse", "train": (np.zeros((512, 4), "float32"), np.zeros(512))}
 """
-PARTS = ("device.logical_devices=4", "batch_size=64")
-Figures = Callable[[Options, int], Planted]
-
-
-def replicas(options: Options) -> int:
-    return checks.replicas(options, HERE)
-
-
-def asked(*settings: str, counts: Sequence[int] = (1, 2, 4), keep: str = "per-replica", **more: Any) -> Request:
-    preset = presets.defaults([*PARTS, *settings])
-    made = request.of_opened("scaling", preset, scaling=rounds.scaling_settings(preset, HERE, counts, keep), **more)
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:  # as its process gets it
-        file.write(made.to_json())
-        file.flush()
-        return Request.read(Path(file.name))
-
-
-def measured(path: Path, wanted: Request, figures: Figures, known: Sequence[Trial] = ()) -> tuple[Record, PlantedBench]:
-    """Everything but the process, whatever ends it but a fault of the test."""
-    path.mkdir(exist_ok=True)
-    record, bench = folder.empty_record(path, wanted), PlantedBench(path / "trials", figures)
-    try:
-        rounds.measure(Measurement(wanted, record, bench, HERE, known))
-        record.state = "done"
-    except Stopped:
-        record.state = "stopped"
-    finally:
-        record.write()
-    return record, bench
 
 
 def told(record: Record) -> dict[str, Any]:
     return dict(json.loads(record.path.read_text()))
-
-
-def machine_with(gpus: int) -> Machine:
-    found = tuple(Gpu(index, f"GPU-{index}", "a GPU", (9, 0), 80 * 2**30) for index in range(gpus))
-    return dataclasses.replace(HERE, gpus=found)
 
 
 @pytest.mark.slow
@@ -134,22 +94,6 @@ SMALL = "workload: {model: mlp, width: 0.1}\ninput: {batch_size: 32}\n"
 
 def with_gpu(gigabytes: int = 24) -> Machine:
     return dataclasses.replace(HERE, cpus=8, gpus=(Gpu(0, "GPU-0", "a GPU", (9, 0), gigabytes * 2**30),))
-
-
-@pytest.mark.parametrize(
-    ("settings", "here", "counts", "message"),
-    [
-        (["strategy.kind=mirrored"], HERE, [2], "set strategy.kind=single"),
-        (["memory_growth=true"], with_gpu(), [2], "device.memory_growth=auto"),
-        ([], with_gpu(1), [2], "2 trainings leave each less than 64.0 MiB of GPU 0 .*: name fewer copies"),
-        ([], HERE, [1], "one copy alone has nothing to compare with"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(
-    settings: Sequence[str], here: Machine, counts: Sequence[int], message: str
-) -> None:
-    with pytest.raises(ProofError, match=message):
-        copies.copies_settings(presets.defaults(settings), here, counts)
 
 
 def test_only_the_seconds_count_in_which_all_copies_trained(tmp_path: Path) -> None:
@@ -284,38 +228,3 @@ def test_copies_are_measured_from_the_command_line(tmp_path: Path, capsys: pytes
     assert len(trials) >= 9, "each copy has a run of its own"
     assert cli.run(["scaling", "--preset", "quickstart", "--copies", "2", "--keep", "global"]) == 2
     assert "leave out --replicas and --keep" in capsys.readouterr().err
-
-
-def scaled(*points: dict[str, Any]) -> Record:
-    made = [{"replicas": 1, "global_batch_size": 64, "decision": "measured"} | point for point in points]
-    return typed(Record, {"kind": "scaling", "state": "done", "scaling": {"keep": "per-replica", "points": made}})
-
-
-def test_numbers_of_copies_are_compared_with_the_best_and_only_larger_ones_are_remarked() -> None:
-    def copies(count: int, speed: float, repeats: int = 3) -> dict[str, Any]:
-        rows = [{"side": f"c{count}", "repeat": n, "run": f"{n}-{count}"} for n in range(1, repeats + 1)]
-        trials = [row | {"outcome": "ok", "samples_per_second": speed} for row in rows]
-        return {"copies": count, "trials": trials, "efficiency": speed / 100 / count, "speedup": speed / 100}
-
-    record = scaled(copies(1, 100.0), copies(2, 150.0), copies(3, 200.0), copies(4, 150.0))
-    assert list(proof_sentences.scaling_remarks(record)) == [
-        "4 copies instead of 3: slower: -25.0 %, spread of the repeats 0.0 %"]  # fmt: skip
-    assert proof_sentences.result(record) == (
-        "3 copies at once on one GPU train 2.00 times as many samples per second as 1 (+100 %, spread of the repeats "
-        "0.0 %); each has 67 % of the speed of one alone; with run.per_gpu=3 the queue puts so many runs on a GPU"
-    )
-    undecided = scaled(copies(1, 100.0, 2), copies(2, 150.0, 2))
-    assert proof_sentences.result(undecided) == (
-        "it is undecided whether several copies at once pay: 2 train 1.50 times as many samples per second as 1, "
-        "undecided: only 2 pairs were measured, but 3 are needed"
-    )
-    on_cpu = scaled(copies(1, 100.0), copies(2, 50.0), copies(3, 60.0))
-    assert on_cpu.scaling is not None
-    on_cpu.scaling.shared = "the copies share the cores of one CPU"
-    assert proof_sentences.result(on_cpu) == (
-        "several copies at once do not pay: 2 train 0.50 times as many samples per second as 1, slower: -50.0 %, "
-        "spread of the repeats 0.0 %; 3 train 0.60 times as many samples per second as 1, slower: -40.0 %, spread of "
-        "the repeats 0.0 %"
-    )
-    assert list(proof_sentences.scaling_remarks(on_cpu)) == [
-        "the copies share the cores of one CPU: on a GPU the result may be another"]  # fmt: skip

@@ -108,16 +108,6 @@ def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     no_runner(monkeypatch)
 
 
-def three() -> list[str]:
-    made = [waiting(f"p{number}") for number in range(3)]
-    add(*made)
-    return [run.id for run in made]
-
-
-def order() -> list[str]:
-    return [entry.run for entry in entries.all_entries()]
-
-
 def change(name: str, **fields: object) -> Entry:
     entry = entries.read(name)
     assert entry is not None
@@ -193,11 +183,6 @@ def test_a_run_takes_as_long_as_those_with_the_same_options_that_matter(key: str
     assert expected.expected_seconds(made("a", 1)) == wanted
     assert expected.expected_seconds(made("c", 1)) is None
     assert Durations([]).expected_seconds(made("a", 1)) is None
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    no_runner(monkeypatch)
 
 
 def test_a_run_is_launched_in_the_environment_and_folder_of_its_command(

@@ -29,7 +29,6 @@ from tests.doors.engine import (
     storage,
     sweep_record,
     sweep_request,
-    swept_values,
 )
 from tests.support.swept import Killed, Simulated, request_of, swept
 from tests.sweep.test_sweep import loss
@@ -301,7 +300,6 @@ def test_a_study_is_refused_in_one_line_before_the_start(
     assert "is not a journal of Optuna" in refused(study=str(tmp_path / "text"))
     monkeypatch.setattr(storage, "is_installed", lambda: False)
     assert "pip install 'optuna>=5,<6'" in refused(study=str(tmp_path / "s.journal"))
-    assert swept_values.of_block({"study": "/shared/s", "name": "mine"}) == {"study": "/shared/s", "study_name": "mine"}
 
 
 RATE = "train.learning_rate"

@@ -7,7 +7,7 @@ import json
 import math
 import random
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,20 +23,16 @@ from tests.doors.engine import (
     Look,
     ProofError,
     QueuedTrainings,
-    Rival,
     Run,
     RunError,
     Stop,
     Stopped,
-    Sweep,
-    SweepSettings,
     SweepTrial,
     locks,
     part_of_sweep,
     presets,
     runner,
     saving,
-    significance,
     spawn,
     sweep_decision,
     sweep_record,
@@ -45,8 +41,6 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import identity_Place as Place
 from tests.doors.engine import runs_runs_folder as runs_folder
-from tests.doors.engine import sweep_decision as decision
-from tests.doors.engine import sweep_record_Axis as Axis
 from tests.support.damage import ran
 from tests.support.swept import Killed, Simulated, read_back, request_of, swept
 
@@ -57,21 +51,6 @@ def loss(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
     """The best rate is 3e-3. The noise belongs to the rate and the seed, and later epochs have lower losses."""
     rate: float = changes["train.learning_rate"]
     return 1 - 100 * rate + 0.5 / epoch + random.Random(f"{rate} {seed}").gauss(0, 0.01)
-
-
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("optimizer=adam,sgd", ["adam", "sgd"]),
-        ("weight_decay=0..0.1", [0.0, 0.05, 0.1]),
-        ("learning_rate=1e-4..1e-2", [1e-4, 1e-3, 1e-2]),
-        ("learning_rate=1e-3..1e-2", [1e-3, 0.003162, 1e-2]),
-        ("learning_rate=1e-3..9e-3", [1e-3, 5e-3, 9e-3]),
-        ("args.units=8..16:2", [8, 16]),
-    ],
-)
-def test_the_values_of_an_option_are_a_list_or_a_divided_range(text: str, values: list[Any]) -> None:
-    assert swept_values.axis(text).values == values
 
 
 def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
@@ -224,9 +203,6 @@ def test_an_option_that_the_code_does_not_read_is_not_swept(tmp_path: Path) -> N
     with pytest.raises(BaselineFailed, match=r"batched the data; use context.global_batch_size in your code"):
         swept(request_of([RATES, "batch_size=32,64"]), trainings, tmp_path)
     assert len(trainings.trained) <= 2, "while the first of them trains"
-    axes = [Axis(key=key, values=[1, 2]) for key in ("input.batch_size", "workload.args.units")]
-    assert swept_values.in_vain(axes, trainings.reasons) == ""
-    assert swept_values.in_vain(axes[:1], {"train.learning_rate": "your code has chosen the optimizer"}) == ""
 
 
 @pytest.mark.parametrize("halving", [False, True])
@@ -312,18 +288,6 @@ def test_tpe_learns_from_the_trials_and_makes_no_setting_twice(tmp_path: Path) -
     assert sum(near[10:]) > 2 * sum(near[:10]), "later settings are near the best"
 
 
-def test_random_settings_are_the_same_for_the_same_seed() -> None:
-    axes = [
-        Axis(key="train.learning_rate", low=1e-4, high=1e-1, log=True),
-        Axis(key="train.optimizer", values=["adam"]),
-    ]
-    drawn = [swept_values.drawn(axes, 5, number) for number in range(20)]
-    assert drawn == [swept_values.drawn(axes, 5, number) for number in range(20)]
-    rates = [each["train.learning_rate"] for each in drawn]
-    assert all(1e-4 <= rate <= 1e-1 for rate in rates)
-    assert sum(rate < 3e-3 for rate in rates) in range(5, 16), "as many below the geometric middle as above it"
-
-
 def test_halving_trains_no_epoch_twice_and_ends_the_bad_trials_early(tmp_path: Path) -> None:
     rates = "learning_rate=" + ",".join(f"{number}e-4" for number in range(1, 10))
     trainings = Simulated(loss, epochs=9)
@@ -356,89 +320,3 @@ def test_a_setting_is_halved_by_the_mean_of_its_seeds_not_by_a_lucky_one(tmp_pat
     for trial in sweep.trials:
         states[trial.changes["train.learning_rate"]].add(trial.state)
     assert states == {0.001: {"dropped"}, 0.002: {"dropped"}, 0.003: {"done"}}
-
-
-RATE = "train.learning_rate"
-ONE, TWO, THREE = ({RATE: rate} for rate in (0.001, 0.002, 0.003))
-
-
-def made(trials: Sequence[SweepTrial] = (), metric: str = "val_loss", higher: bool = False, **more: Any) -> Sweep:
-    fields = {name: more.pop(name) for name in list(more) if name in SweepSettings.__dataclass_fields__}
-    settings = SweepSettings(axes=[Axis(key=RATE, values=[0.001, 0.002])], metric=metric, higher=higher, **fields)
-    return Sweep(settings=settings, trials=list(trials), **more)
-
-
-def trial(changes: dict[str, Any] = ONE, seed: int = 1, state: str = "done", **more: Any) -> SweepTrial:
-    return SweepTrial(run=f"r{seed}", changes=changes, seed=seed, state=state, **more)
-
-
-def test_settings_are_in_the_order_of_their_means_and_those_that_ended_early_are_last() -> None:
-    trials = [trial(ONE, value=0.5), trial(TWO, value=0.2), trial(THREE, state="dropped", rungs=[0.1]),
-              trial({RATE: 0.004}, state="failed")]  # fmt: skip
-
-    def order(higher: bool) -> list[float]:
-        return [group[0].changes[RATE] for group in sweep_record.in_order(trials, higher)]
-
-    assert order(higher=False) == [0.002, 0.001, 0.003, 0.004]
-    assert order(higher=True) == [0.001, 0.002, 0.003, 0.004]
-    trials.append(trial(TWO, 2, "failed"))
-    assert sweep_record.ranked(trials, higher=False) == [(ONE, 0.5)], "a setting that fails with a seed is no finalist"
-    assert sweep_record.ranked([*trials, trial(THREE, value=0.9)], higher=True) == [(THREE, 0.9), (ONE, 0.5)]
-    assert sweep_record.ranked([*trials, trial(THREE, value=0.9)], higher=False) == [(ONE, 0.5), (THREE, 0.9)]
-
-
-def test_a_rival_is_compared_on_the_seeds_of_both_from_three_on() -> None:
-    def compared(other: dict[int, float], higher: bool = False, rivals: int = 1) -> Rival:
-        rival = Rival(changes=TWO)
-        decision.compare(rival, {1: 1.0, 2: 1.1, 3: 1.2, 9: 0.0}, other, higher, rivals)
-        return rival
-
-    few = compared({1: 2.0, 2: 2.0, 8: 0.0})
-    assert (few.why, few.mean) == ("only 2 of the fresh seeds are complete with both", None)
-    better = compared({1: 2.0, 2: 2.2, 3: 2.1})
-    assert better.differences == pytest.approx([1.0, 1.1, 0.9])
-    assert better.decision == "better"
-    assert [better.mean, better.mean_of_rival] == pytest.approx([1.0, 2.1])
-    assert better.half_width == pytest.approx(significance.student(2, 0.03) * 0.1 / math.sqrt(3))
-    worse = compared({1: 2.0, 2: 2.2, 3: 2.1}, higher=True)
-    assert worse.decision == "worse"
-    assert worse.differences == pytest.approx([-1.0, -1.1, -0.9])
-    half = compared({1: 2.0, 2: 2.2, 3: 2.1}, rivals=2).half_width
-    assert half == pytest.approx(significance.student(2, 0.015) * 0.1 / math.sqrt(3)), "the risk is divided"
-    assert compared({1: 1.0, 2: 1.2, 3: 1.1}).decision == "undecided"
-    same = compared({1: 1.0, 2: 1.1, 3: 1.2})
-    assert (same.why, same.mean, same.half_width, same.decision) == ("", 0.0, 0.0, "undecided")
-    rival = Rival(changes=TWO)
-    decision.compare(rival, {1: 1.0, 2: 2.0, 3: 3.0}, {1: 1.5, 2: 2.5, 3: 3.5}, False)
-    assert (rival.mean, rival.why) == (
-        None, "all fresh seeds gave the same difference: does the training obey train.seed?")  # fmt: skip
-
-
-def test_the_winner_is_the_rival_that_is_furthest_ahead() -> None:
-    def swept(higher: bool, *levels: float) -> Sweep:
-        trials = [
-            trial(changes, seed, value=level + seed / 1000 * (1 + number), part="proof")
-            for number, (changes, level) in enumerate(zip((ONE, TWO, THREE), levels, strict=True))
-            for seed in range(4)
-        ]
-        return made(trials, best=ONE, higher=higher)
-
-    for higher, levels, winner in ((False, (1.0, 0.5, 0.4), THREE), (False, (1.0, 0.4, 0.5), TWO),
-                                   (True, (1.0, 0.5, 0.4), ONE), (True, (0.1, 0.5, 0.4), TWO)):  # fmt: skip
-        sweep = swept(higher, *levels)
-        assert decision.decide(sweep, higher) == winner == sweep.winner
-        assert sweep.proved == pytest.approx(levels[0] + 0.0015)
-        assert [rival.changes for rival in sweep.rivals] == [TWO, THREE]
-
-
-def test_the_paused_setting_of_the_highest_rung_goes_on_and_of_several_the_best() -> None:
-    low, high = trial(ONE, state="paused", rungs=[0.1]), trial(TWO, state="paused", rungs=[0.9, 0.9])
-    assert sweep_decision.best_paused([low, high], False) is high
-    worse = trial(THREE, state="paused", rungs=[0.9, 0.95])
-    assert sweep_decision.best_paused([low, worse, high], False) is high
-    assert sweep_decision.best_paused([low, worse, high], True) is worse
-    high.on = "h1"
-    assert sweep_decision.best_paused([low, high], False) is low, "another machine has the other one"
-    ahead, behind = (trial(ONE, seed, "paused", rungs=rungs) for seed, rungs in ((1, [0.5, 0.5]), (2, [0.5])))
-    assert sweep_decision.best_paused([ahead, behind], False) is behind, "the seeds of a setting go on together"
-    assert sweep_decision.best_paused([trial(), trial(TWO, state="failed", rungs=[0.1])], False) is None

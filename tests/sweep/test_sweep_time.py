@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,12 @@ from typing import Any
 import pytest
 
 from tests.doors.engine import (
-    PROOF,
-    SEARCH,
     BaselineFailed,
     ProofError,
     QueuedTrainings,
     Record,
     Run,
     Stop,
-    SweepSettings,
-    SweepTime,
     SweepTrial,
     adding,
     entries,
@@ -34,7 +29,6 @@ from tests.doors.engine import (
 )
 from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import runs_runs_folder as runs_folder
-from tests.doors.engine import sweep_record_Axis as Axis
 from tests.support import recorded
 from tests.support.queued import no_runner
 from tests.support.swept import Timed, read_back, request_of, swept
@@ -96,49 +90,7 @@ def test_only_the_second_request_ends_trials_that_are_being_stopped_at_once(tmp_
 
 RATE = "train.learning_rate"
 RATES = "learning_rate=1e-3,2e-3,3e-3"
-ONE, TWO = {RATE: 0.001}, {RATE: 0.002}
-
-
-def trained(changes: dict[str, Any], whole: float | None, state: str = "done", **more: Any) -> SweepTrial:
-    value = 0.5 if state == "done" else None
-    return SweepTrial(run="r", changes=changes, seed=1, state=state, whole_seconds=whole, value=value, **more)
-
-
-def time_of(trials: Sequence[SweepTrial], resumes: bool = False, epochs: int = 9, **settings: Any) -> SweepTime:
-    known: dict[str, Any] = {"minutes": 10.0, "proof_seeds": 4}
-    made = SweepSettings(axes=[Axis(key=RATE, values=[1, 2])], metric="val_loss", **known | settings)
-    return SweepTime(made, trials, epochs, resumes)
-
-
-@pytest.mark.parametrize(
-    ("flying", "elapsed", "then", "fits"),
-    [(0, 539.0, 0.0, True), (0, 540.0, 0.0, False), (0, 440.0, 100.0, False), (1, 480.0, 0.0, False)],
-)  # fmt: skip
-def test_a_trial_begins_if_it_ends_in_time_behind_those_in_the_queue(
-    flying: int, elapsed: float, then: float, fits: bool
-) -> None:
-    """Each takes a minute, of ten."""
-    assert time_of([trained(ONE, 60.0)]).ends_in_time(None, flying, elapsed, then) is fits
-
-
-@pytest.mark.parametrize(
-    ("trials", "settings", "latest"),
-    [
-        ([ONE, TWO], {}, 60.0),  # the proof takes 8 min, and the trial one
-        ([ONE, TWO], {"parallel": 2}, 300.0),
-        ([ONE], {"rungs": [3]}, 40.0),  # another one has to be complete as well: 8 + 1 min, and a third of one
-        ([ONE, TWO], {"proof_seeds": 0}, 540.0),
-        ([ONE, TWO], {"minutes": 6.0}, 300.0),  # no time for a proof of three seeds: the search has all
-    ],
-)
-def test_a_trial_of_the_search_leaves_time_for_the_proof(
-    trials: list[dict[str, Any]], settings: dict[str, Any], latest: float
-) -> None:
-    time = time_of([trained(changes, 60.0) for changes in trials], **settings)
-    trial = trained({RATE: 0.003}, None, "planned") if settings.get("rungs") else None
-    assert time.is_left_for(trial, SEARCH, 0, latest - 1) is (latest > 0)
-    assert not time.is_left_for(trial, SEARCH, 0, latest)
-    assert time.is_left_for(None, PROOF, 0, time.limit - 61)
+ONE = {RATE: 0.001}
 
 
 def result(run: Run, **fields: Any) -> None:

@@ -248,9 +248,6 @@ def test_a_view_that_still_reads_shows_no_state_of_the_past(home: Path, monkeypa
     assert "catching up" in plain(drawn[0])
 
 
-STOPPED = {"type": "finished", "outcome": "stopped", "summary": {"outcome": "stopped"}}
-
-
 # ---- lines --------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +16,6 @@ from tests.doors.engine import (
     Ceilings,
     Limits,
     Measurement,
-    Memory,
     MemoryModel,
     Options,
     Screening,
@@ -25,79 +23,18 @@ from tests.doors.engine import (
     TrainingGpu,
     Trial,
     folder,
-    largest_error,
     memory_model,
     resource_limits,
-    tune_request,
     tune_search,
 )
 from tests.doors.engine import proof_request as request
-from tests.doors.engine import proof_request_Request as Request
 from tests.support.proving import HERE, Planted, PlantedBench, searching, started
-from tests.support.recorded_proof import typed
 from tests.support.training import options
 
 MB = 2**20
-LIMIT = 4000 * MB
-
-
-def asked(*settings: str, batch: int = 32) -> Request:
-    limits = Limits(only=["batch_size"], memory_bytes=LIMIT, largest_batch=100_000)
-    given = (f"batch_size={batch}", "train.seed=1", *settings)
-    return request.of_preset("tune", "quickstart", given, search=tune_request.checked(limits))
-
-
-def straight(batch: int) -> int:
-    return 600 * MB + 2 * MB * batch
-
-
-def curved(batch: int) -> int:
-    """Far more than the small batches tell: a library takes another algorithm from 700 on."""
-    return straight(batch) + (700 * MB if batch >= 700 else 0)
-
-
-def fitted(path: Path, taken: Callable[[int], int], most: int, **more: Any) -> Search:
-    """A search on trainings that run out of memory above `most` bytes."""
-
-    def figures(options: Options, before: int) -> Planted:
-        batch = options.input.batch_size
-        speed = 1000 * batch / (batch + 20)  # hardly faster from 500 on
-        if taken(batch) > most:
-            return Planted(outcome="oom", error=f"out of memory at batch size {batch}")
-        return Planted(samples_per_second=speed, peak_memory_bytes=taken(batch), loss=2.0)
-
-    searcher, _ = searching(path, asked(**more), figures)
-    searcher.run()
-    return searcher.search
-
-
-def largest(taken: Callable[[int], int], most: float) -> int:
-    return next(batch for batch in range(5000, 0, -1) if taken(batch) <= most)
 
 
 GB = 2**30
-
-
-def model(points: dict[int, int | None], limit: int | None = 10 * GB, of: str = "allocator") -> MemoryModel:
-    found = MemoryModel(limit, of)
-    for batch, peak in points.items():
-        found.add(batch, peak)
-    return found
-
-
-def test_two_batches_predict_the_next_and_one_predicts_nothing() -> None:
-    found = model({64: 1000 * MB})
-    assert (found.predict(128), found.largest()) == (None, None)
-    found.add(128, 1640 * MB)
-    assert found.predict(256) == 2920 * MB
-    assert found.largest() == (0.9 * 10 * GB - 360 * MB) // (10 * MB)
-    found.add(256, 3000 * MB)
-    state = found.state()
-    assert [point.predicted_bytes for point in state.points] == [None, None, 2920 * MB]
-    assert largest_error(typed(Memory, asdict(state))) == pytest.approx(80 / 3000)
-    assert state.fits == 256
-    found.add(400, None)
-    assert found.largest() == 399, "400 has run out of memory"
 
 
 def test_the_limit_is_that_of_the_device_or_the_host_or_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +104,7 @@ class PlantedScreening:
 def test_the_batch_grows_while_that_gains_and_is_halved_where_it_does_not(
     gains: dict[int, float], too_large: int, most: int, limit: int | None, tried: list[int], size: int
 ) -> None:
-    screening = PlantedScreening(64, gains, too_large, model({}, limit))
+    screening = PlantedScreening(64, gains, too_large, MemoryModel(limit, "allocator"))
     screening.memory.add(64, 640 * MB)
     sizes = BatchSize(cast(Screening, screening), most)
     sizes.find()

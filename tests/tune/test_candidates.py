@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -16,7 +16,6 @@ from tests.doors.engine import (
     Candidate,
     Gpu,
     Limits,
-    LossCheck,
     Measurement,
     OutOfTime,
     Preset,
@@ -25,21 +24,16 @@ from tests.doors.engine import (
     Search,
     Space,
     SpeedWatch,
-    TimePlan,
     Trial,
     below,
     defaults,
-    losses,
     measure_at_once,
     presets,
     proof_request,
-    undisturbed,
 )
 from tests.doors.engine import (
     folder as proof_folder,
 )
-from tests.doors.engine import judgement_Best as Best
-from tests.doors.engine import screening as judgement
 from tests.doors.engine import wide_search_Place as Place
 from tests.support.proving import HERE, Figures, Planted, PlantedBench, started
 
@@ -138,76 +132,6 @@ def test_trials_side_by_side_have_a_gpu_each_and_speeds_of_the_first_one(tmp_pat
     assert sorted(map(str, (options.device.visible for options in site.bench.asked))) == ["['GPU-1']", "[0]"]
     assert site.trials.remembers(preset, "s", 2, seconds=2.0)
     assert [row.good for row in measure_at_once(site.screening, [preset], [Place(0)], "t")] == [True]
-    places = [Place(0), Place(1), Place(2), Place(3)]
-    left = undisturbed(places, [100.0, 95.0, 94.9, None], alone=100.0)
-    assert left == [Place(0, 1.0), Place(1, 0.95)]
-
-
-def candidate(*speeds: float, peak_bytes: int | None = None) -> Candidate:
-    trials = [Trial(side="s", repeat=1, run="01-s", outcome="ok", samples_per_second=speed) for speed in speeds]
-    return Candidate(stage="xla", settings={}, tried={}, trials=trials, peak_bytes=peak_bytes)
-
-
-def best(*speeds: float, peak_bytes: int | None = None) -> Best:
-    return Best(presets.defaults(), {}, candidate(*speeds, peak_bytes=peak_bytes))
-
-
-@pytest.mark.parametrize(
-    ("speeds", "decision", "words"),
-    [
-        ((106.0,), "kept", "+6.0 %"),
-        ((104.0,), "rejected", "not more than"),
-        ((80.0,), "rejected", "slower"),
-        ((104.0, 104.0, 104.0), "kept", "+4.0 %"),
-    ],
-)
-def test_a_gain_counts_above_its_standard_error(speeds: tuple[float, ...], decision: str, words: str) -> None:
-    """Of one trial each with a spread of 4 % that is 5.7 %; of three against four it is 3.1 %."""
-    judged = candidate(*speeds)
-    judgement.decide(judged, best(*[100.0] * (1 if len(speeds) == 1 else 4)), 0.04, None)
-    assert judged.decision == decision
-    assert words in judged.why
-
-
-@pytest.mark.parametrize(("gain", "spread", "may"), [(-0.05, None, True), (-0.12, None, False), (-0.12, 0.07, True)])
-def test_chance_may_have_rejected_what_was_not_clearly_slower(
-    gain: float | None, spread: float | None, may: bool
-) -> None:
-    """A single trial each with a spread of 4 % differs by 5.7 %."""
-    judged = candidate(100.0)
-    judged.gain, judged.spread = gain, spread
-    assert judgement.may_be_faster(judged, 0.04) is may
-
-
-@pytest.mark.parametrize(("speed", "decision"), [(101.9, "rejected"), (102.1, "kept")])
-def test_a_gain_of_less_than_a_fiftieth_does_not_count_however_certain(speed: float, decision: str) -> None:
-    judged = candidate(speed)
-    assert judgement.seems_to_gain(judged, best(100.0), 0.013) is (decision == "kept")
-    judgement.decide(judged, best(100.0), 0.001, None)
-    assert judged.decision == decision
-
-
-def trial(input_wait: float | None, python_share: float | None) -> Trial:
-    return Trial(side="s", repeat=1, run="r", outcome="ok", input_wait=input_wait, python_share=python_share)
-
-
-STEPS, PREFETCH = {"compile.steps_per_execution": 4}, {"input.prefetch": "auto"}
-
-
-def test_the_gain_is_that_of_the_time_beside_the_waits_that_the_options_change() -> None:
-    after, before = [trial(0.0, 0.1)], [trial(0.3, 0.2), trial(0.5, 0.2)]
-    assert judgement.gain(STEPS, after, before) == pytest.approx(0.9 / 0.8 - 1)
-    assert judgement.gain(PREFETCH, after, before) == pytest.approx(1.0 / 0.6 - 1)
-    assert judgement.gain(STEPS | PREFETCH, after, before) == pytest.approx(0.9 / 0.4 - 1)
-    assert judgement.gain(STEPS, [trial(0.0, None)], before) is None
-    assert judgement.gain(STEPS, after, []) is None
-    assert judgement.gain(STEPS | PREFETCH, after, [trial(0.6, 0.4)]) is None, "nothing is left to compare with"
-
-
-def test_waits_that_promise_much_more_than_is_measured_are_not_believed() -> None:
-    """An input that runs beside the training on busy cores is no longer waited for, and nothing is gained."""
-    gain, error = judgement.weighed(0.0, 0.04, 1.0)
-    assert gain < error
 
 
 def test_a_trial_is_judged_by_each_report_of_further_steps(tmp_path: Path) -> None:
@@ -302,38 +226,3 @@ def test_a_trial_ends_before_the_time_that_is_kept_and_one_that_hangs_long_befor
     clock.elapsed = 495.0
     with pytest.raises(OutOfTime):
         trials.measure(defaults(()), "s", 2, seconds=2.0)
-
-
-BATCH = {"input.batch_size": 128}
-
-
-@pytest.mark.parametrize(
-    ("pairs", "falls", "decision", "worse_from"),
-    [
-        ([(1.0, 1.06), (1.0, 1.06)], [], "worse", 1.05),
-        ([(1.0, 1.04), (1.0, 1.06)], [], "no worse", 1.05),
-        ([(0.9, 0.96), (1.1, 1.14)], [], "no worse", 1.05),  # each pair by itself
-        ([(1.0, 1.02)], [0.1], "worse", 1.01),  # the loss had hardly fallen
-        ([(1.0, None), (1.0, 1.0)], [], "worse", None),
-        ([(None, 1.0)], [], "not judged", None),
-    ],
-)
-def test_a_loss_is_worse_if_it_is_so_in_each_pair(
-    pairs: list[tuple[float | None, float | None]], falls: list[float], decision: str, worse_from: float | None
-) -> None:
-    trials = [
-        Trial(side=side, repeat=repeat, run=f"{side}{repeat}", outcome="ok", loss_at_samples=loss)
-        for repeat, pair in enumerate(pairs, 1)
-        for side, loss in zip("ab", pair, strict=True)
-    ]
-    made = LossCheck(settings=BATCH, trials=trials)
-    made.loss_a, made.loss_b = (losses._mean(trials, side) for side in "ab")
-    losses.Losses._apply_rule(cast(Any, None), made, falls)
-    assert (made.decision, made.worse_from) == (decision, worse_from and pytest.approx(worse_from))
-
-
-@pytest.mark.parametrize(("trial", "whole"), [(10.0, True), (10.2, False)])
-def test_eight_changes_are_enough(trial: float, whole: bool) -> None:
-    """101 of 200 s are for trials: ten of them, of which two are no changes."""
-    plan = TimePlan(limit=200.0, trial=trial, pair_trial=15.0, repeats=3, compares_losses=False)
-    assert (plan.pairs, plan.changes, plan.is_whole) == (3, 8 if whole else 7, whole)

@@ -11,21 +11,14 @@ from typing import Any
 import pytest
 
 from tests.doors.engine import (
-    Data,
-    Length,
     Limits,
     Options,
-    Preset,
-    affordable,
     brought,
-    defaults,
-    presets,
     tune_request,
 )
 from tests.doors.engine import proof_request as request
 from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import stages as recheck
-from tests.doors.engine import tune_search as decision
 from tests.support.proving import HERE, Planted, searching
 from tests.support.recorded_proof import as_read
 
@@ -49,17 +42,6 @@ def device_speed(options: Options) -> float:
 def fast_input(options: Options, before: int) -> Planted:
     taken = (10 + options.input.batch_size) * MIB
     return Planted(samples_per_second=device_speed(options), peak_memory_bytes=taken, loss=2.0)
-
-
-def slow_input(most: float) -> Any:
-    """No more samples a second than that, until they are cached."""
-
-    def figures(options: Options, before: int) -> Planted:
-        at_most = 10_000.0 if options.input.one_batch or options.input.cache == "memory" else most
-        speed = device_speed(options)
-        return Planted(samples_per_second=min(at_most, speed), input_wait=max(0.0, 1 - at_most / speed), loss=2.0)
-
-    return figures
 
 
 def test_only_what_the_limits_allow_is_tried(tmp_path: Path) -> None:
@@ -176,11 +158,6 @@ def searched(path: Path, wanted: Request, planted: Any = figures) -> dict[str, A
     return data
 
 
-def trained(path: Path, trials: Any) -> list[Preset]:
-    """The presets of these trials."""
-    return [presets.resolve(str(path / "trials" / trial.run / "preset.yaml")) for trial in trials]
-
-
 def test_the_learning_rate_follows_the_batch_where_the_user_wants_it(tmp_path: Path) -> None:
     found = searched(tmp_path / "p", asked_learning(learning_rate="linear", warmup_steps=7))
     assert [one.decision for one in found["search"].losses] == ["no worse"]
@@ -190,20 +167,6 @@ def test_the_learning_rate_follows_the_batch_where_the_user_wants_it(tmp_path: P
         "train.learning_rate": 0.008,
         "train.warmup_steps": 7,
     }
-    scaled = decision.scaled
-    given = defaults(["batch_size=16", "learning_rate=0.01", "schedule=cosine", "decay_steps=100", "warmup_steps=3"])
-    larger = {"input.batch_size": 64}
-    assert scaled(given, larger, Limits(learning_rate="sqrt"), HERE) == larger | {
-        "train.learning_rate": 0.02,
-        "train.decay_steps": 25,
-        "train.warmup_steps": 1,
-    }
-    assert scaled(given, larger, Limits(learning_rate="sqrt", warmup_steps=9), HERE)["train.warmup_steps"] == 9
-    assert scaled(given, larger, Limits(), HERE) == larger
-    mirrored = {"strategy.kind": "mirrored", "device.logical_devices": 2}
-    assert scaled(given, mirrored, Limits(learning_rate="linear"), HERE)["train.learning_rate"] == 0.02
-    by_itself = defaults(["batch_size=16", "learning_rate=0.01", "learning_rate_scaling=linear"])
-    assert scaled(by_itself, mirrored, Limits(learning_rate="linear"), HERE)["train.learning_rate"] == 0.01
 
 
 @pytest.mark.parametrize(("outcome", "decision"), [("oom", "failed"), ("crashed", "not judged")])
@@ -256,18 +219,3 @@ def test_pairs_that_leave_it_undecided_are_followed_by_as_many_more_as_their_spr
     assert "more pairs would be needed" in comparison.why, "what was measured until then is judged"
     assert "no time was left for further pairs" in comparison.why
     assert searcher.search.unproved == comparison.changes
-
-
-@pytest.mark.parametrize(
-    ("data", "seconds", "length"),
-    [
-        (Data(batch=32, per_pass=1000, passes=6), 1.6, Length(1000, 1)),  # a pass takes 1 s and 0.6 s beside it
-        (Data(batch=32, per_pass=1000, passes=6), 1.5, None),  # 1,472 samples are more than a pass
-        (Data(batch=32, per_pass=1000, passes=1), 1.6, Length(1000, 1)),
-        (Data(batch=32, per_pass=320, passes=1), 1.0, Length(320, 1)),  # the whole training has 20 updates
-        (Data(batch=32, per_pass=None, passes=2), 0.64, Length(640, None)),  # 40 updates of 16
-        (Data(batch=32, per_pass=None, passes=2), 0.63, None),
-    ],
-)
-def test_a_training_for_its_loss_has_at_least_forty_updates(data: Data, seconds: float, length: Length | None) -> None:
-    assert affordable(data, 16, seconds, 0.001) == length
