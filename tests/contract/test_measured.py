@@ -641,71 +641,6 @@ RATES_TESTED = (
 # ---- what is asked -----------------------------------------------------------------------------------
 
 
-SWEEP = "sweep --preset quickstart --over"
-RATES = f"{SWEEP} learning_rate=1e-3,3e-3"
-# By the number of GPUs.
-ASKED: Mapping[int, Sequence[str]] = {
-    0: (
-        "scaling --preset quickstart", "scaling --preset quickstart --set logical_devices=1",
-        "scaling --preset quickstart --set strategy.kind=parameter_server",
-        "scaling --preset quickstart --set logical_devices=3", "scaling --preset quickstart --set logical_devices=2 "
-        "--minutes 0.9", "scaling --preset quickstart --set logical_devices=2 --minutes 1 --repeats 3",
-        "scaling --preset quickstart --set logical_devices=2 --replicas 2 --repeats 2",
-        "scaling --preset quickstart --copies 1", "scaling --preset quickstart --copies 2 --set kind=mirrored",
-        "scaling --preset quickstart --copies 2 --replicas 2", "scaling --resume",
-        "ab --preset quickstart --set batch_size=32", "ab --preset quickstart --set epochs=3", "ab --preset quickstart",
-        "ab --preset quickstart --set xla=true --repeats 2", "ab --preset quickstart --set visible=none",
-        "ab --preset quickstart --set visible=free:1", "diagnose --preset quickstart --apply --repeats 2",
-        "tune --preset quickstart --only xlla", "tune --preset quickstart --only xla --leave xla",
-        "tune --preset quickstart --leave input", "tune --preset quickstart --leave lerning_rate",
-        "tune --preset quickstart --precision float8", "tune --preset quickstart --warmup-steps 5",
-        "tune --preset quickstart --largest-batch 31", "tune --preset quickstart --largest-batch 32",
-        "tune --preset quickstart --minutes 0.2", "tune --preset quickstart --minutes 0.25",
-        "tune --preset quickstart --minutes 1", "tune --preset quickstart --minutes 2 --only xla",
-        "tune --preset quickstart --minutes 5 --repeats 9 --seconds 20", "tune --preset quickstart --study here",
-        "tune --preset quickstart --memory-gb 1.5 --leave cache --precision float32 --only precision --only input",
-        "tune --preset quickstart --learning-rate-test --rates 0.2:10",
-        "tune --preset quickstart --learning-rate-test --rates 0.1:10 --ramp-steps 50",
-        "tune --preset quickstart --learning-rate-test --ramp-steps 49",
-        "tune --preset quickstart --learning-rate-test --rates 1:1001",
-        "tune --preset quickstart --learning-rate-test --rates 1e-12:1000 --repeats 4 --minutes 3",
-        "sweep --preset quickstart", f"{SWEEP} lerning_rate=1,2", f"{SWEEP} learning_rate", f"{SWEEP} seed=1,2",
-        f"{SWEEP} learning_rate=1e-3,", f"{SWEEP} learning_rate=0.1..0.01", f"{SWEEP} learning_rate=0.1..0.1",
-        f"{SWEEP} learning_rate=1e-4..1e-2:1", f"{SWEEP} learning_rate=1e-4..1e-2:1001",
-        f"{SWEEP} learning_rate=0.1..1e999", f"{SWEEP} batch_size=16.5..32", f"{SWEEP} batch_size=16..18:4",
-        f"{SWEEP} batch_size=16..18:3", f"{SWEEP} batch_size=16..160", f"{SWEEP} learning_rate=1e-3..9.99e-3",
-        f"{SWEEP} learning_rate=1e-3..1e-2:4", f"{SWEEP} weight_decay=0..0.1:2", f"{SWEEP} learning_rate=1e-3,0.001",
-        f"{SWEEP} learning_rate=1e-3", f"{SWEEP} optimizer=adam,sgd,adam", f"{SWEEP} learning_rate=[1,2",
-        f"{SWEEP} learning_rate=1e-3,2e-3 --over train.learning_rate=1e-3..1e-2", f"{SWEEP} args.x=1,2",
-        f"{SWEEP} learning_rate=1..1000:1000 --over momentum=0..0.9:11", f"{SWEEP} notify.url=a,b",
-        f"{RATES} --trials 5", f"{RATES} --sampler random", f"{RATES} --sampler random --trials 2",
-        f"{RATES} --sampler tpe --trials 4 --halving 1", f"{RATES} --proof-seeds 2", f"{RATES} --proof-seeds 0",
-        f"{RATES} --halving 6", f"{RATES} --halving 5", f"{RATES} --halving 1 --set epochs=1", f"{RATES} --halving 1",
-        f"{RATES} --halving 1 --set epochs=30 --seeds 2 --finalists 3 --parallel 2", f"{RATES} --metric val_f1",
-        f"{RATES} --metric cost", f"{RATES} --metric val_accuracy", f"{RATES} --metric val_loss:max",
-        f"{RATES} --name n", f"{RATES} --study none/s", f"{SWEEP} nesterov=true,false", f"{SWEEP} learning_rate=0..0.1",
-        f"{SWEEP} validation_split=0,0.1",
-    ),
-    1: (
-        "scaling --preset quickstart", "scaling --preset quickstart --copies 2 --set memory_growth=true",
-        "scaling --preset quickstart --copies 2000", "ab --preset quickstart --set visible=[0]",
-        "tune --preset quickstart", f"{RATES} --parallel 1", RATES,
-    ),
-    2: (
-        "scaling --preset quickstart --set visible=[1]", "scaling --preset quickstart --replicas 1,4",
-        "scaling --preset quickstart --replicas 1", "scaling --preset quickstart --set batch_size=33 --keep global",
-        "scaling --preset quickstart --set batch_size=34 --keep global --set xla=true",
-        "scaling --preset quickstart --copies 2,3", "ab --preset quickstart --set visible=[0]",
-        "tune --preset quickstart --set kind=mirrored --largest-batch 63", RATES, f"{RATES} --set visible=free:2",
-        f"{RATES} --set run.per_gpu=2 --set visible=free:1 --parallel 3",
-    ),
-    6: (
-        "scaling --preset quickstart", "scaling --preset quickstart --set kind=mirrored --set strategy.devices=[1,3] "
-        "--keep global",
-    ),
-}  # fmt: skip
-
-
 class Begun(ProofError):
     """In place of a process that carries out the measurement."""
 
@@ -720,20 +655,17 @@ def test_what_is_asked_is_refused_in_a_line_or_begun(
         cost = f" ({sweep_record.cost(sweep, 90.0)})" if sweep is not None else ""
         raise Begun(f"{measuring.budget(proof.request)}{cost}: {json.dumps(said)}")
 
+    def answer(question: str) -> list[str]:
+        count, _, words = question.partition(" GPUs: gputui ")
+        here = dataclasses.replace(HERE, gpus=gpus(int(count)), no_gpu_reason="" if int(count) else "no GPU")
+        monkeypatch.setattr(this_machine, "read", lambda: here)
+        assert cli.run([*words.split(), *([] if words.startswith("sweep") else ["--anyway"])]) == 2
+        printed = capsys.readouterr()
+        return (printed.out + printed.err).replace(str(tmp_path), "HERE").splitlines()
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folder, "start", start)
-    text = ""
-    for count, lines in ASKED.items():
-        here = dataclasses.replace(HERE, gpus=gpus(count), no_gpu_reason="" if count else "no GPU")
-        monkeypatch.setattr(this_machine, "read", lambda here=here: here)
-        for words in lines:
-            anyway = [] if words.startswith("sweep") else ["--anyway"]
-            code = cli.run([*words.split(), *anyway])
-            printed = capsys.readouterr()
-            said = "".join(f"    {line}\n" for line in (printed.out + printed.err).splitlines())
-            text += f"{count} GPUs: {words}\n{said}"
-            assert code == 2
-    golden("measured/asked.txt", text.replace(str(tmp_path), "HERE"))
+    golden.answers("measured/asked.txt", answer)
 
 
 def given(of: Any) -> Any:

@@ -288,6 +288,15 @@ SCENARIOS = (
         failing={"002": ("crashed", "the machine has restarted"), "003": ("nan", "the loss is not finite")},
     ),
     Scenario(
+        "one diverges, and the sweep is killed in its proof", [f"{SWEEP} {THREE} {PROVED}", "sweep --resume"],
+        falling(), failing={"001": ("nan", "the loss is not finite")}, kill_at=5,
+    ),
+    Scenario(
+        "halved by the mean of the seeds, and not by a lucky one",
+        [f"{SWEEP} {THREE} --set epochs=3 --halving 1 --seeds 3 {SEARCHED}"],
+        lambda changes, seed, _: {0.001: 0.55, 0.002: 0.1 if seed == 7 else 0.8, 0.003: 0.5}[changes[RATE]], epochs=3,
+    ),
+    Scenario(
         "three fail with one cause, which is repaired", [f"{SWEEP} {SIX} {SEARCHED}", "sweep --resume"], falling(),
         failing=dict.fromkeys(("002", "003", "004", "005"), ("error", "no such file")), repaired=True,
     ),

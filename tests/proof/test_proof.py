@@ -143,30 +143,6 @@ def test_a_proof_whose_process_is_gone_is_shown_as_crashed(home: Path) -> None:
     assert runs.all_runs() == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["ab", "--preset", "quickstart", "--set", "batch_size=32"], "changes nothing: input.batch_size is 32"),
-        (["ab", "--preset", "quickstart", "--set", "epochs=3"], "every trial sets it for itself"),
-        (["ab", "--preset", "quickstart", "--set", "xla=true", "--repeats", "2"], "--repeats"),
-        (["diagnose", "latest", "--set", "xla=true"], "--set needs --preset"),
-        (["diagnose", "latest", "--repeats", "3"], "--repeats needs --apply or --preset"),
-        (["diagnose", "--preset", "quickstart", "--apply", "--repeats", "2"], "at least 3 repeats"),
-        (["proof", "--markdown"], "name a proof"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_refusals_say_why_in_two_lines_and_measure_nothing(
-    home: Path, arguments: list[str], why: str, capsys: Any
-) -> None:
-    assert cli.run(arguments) == 2
-    told = capsys.readouterr()
-    assert why in told.err
-    assert len(told.err.strip().splitlines()) <= 2
-    assert told.out == ""
-    assert not (home / "proofs").exists()
-
-
 def test_nothing_is_measured_beside_a_training(home: Path) -> None:
     going_on = recorded.write(home, name="long", seconds=20, gpus=0, outcome=None, engine_pid=os.getpid())
     done = gputui("ab", "--preset", "quickstart", "--set", "steps_per_execution=16")

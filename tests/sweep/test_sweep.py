@@ -18,7 +18,6 @@ from tests.doors.engine import (
     PROOF_LOCK,
     RUNNING,
     SEARCH,
-    BaselineFailed,
     Entry,
     Look,
     ProofError,
@@ -34,7 +33,6 @@ from tests.doors.engine import (
     runner,
     saving,
     spawn,
-    sweep_decision,
     sweep_record,
     sweep_request,
     swept_values,
@@ -51,29 +49,6 @@ def loss(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
     """The best rate is 3e-3. The noise belongs to the rate and the seed, and later epochs have lower losses."""
     rate: float = changes["train.learning_rate"]
     return 1 - 100 * rate + 0.5 / epoch + random.Random(f"{rate} {seed}").gauss(0, 0.01)
-
-
-def test_a_request_is_refused_before_anything_is_trained(home: Path) -> None:
-    def refused(*over: str, metric: str = "val_loss", halve_from: int | None = None, **more: Any) -> str:
-        with pytest.raises(ProofError) as fault:
-            sweep_request.of_preset(presets.resolve("quickstart"), over, metric, halve_from, **more)
-        return str(fault.value)
-
-    assert "say what to sweep" in refused()
-    assert refused("learning_rate=0..0.1").startswith("--over train.learning_rate=0.0: 0.0 does not fit")
-    assert "does not fit" in refused("learning_rate=1e-3,2e-3,3e-3,-1")
-    assert "one setting is no sweep" in refused("learning_rate=1e-3")
-    assert "is given twice" in refused("learning_rate=1e-3,2e-3", "train.learning_rate=1e-3..1e-2")
-    assert "the preset has no workload.entry" in refused("args.x=1,2")
-    code, _, error = ran(("sweep", "--preset", "quickstart", "--over", RATES, "--minutes", "nan"))
-    assert (code, "nan is not a number of minutes" in error) == (2, True)
-    assert "no figure val_f1; name loss or accuracy or val_loss" in refused(RATES, metric="val_f1")
-    assert refused(RATES, "validation_split=0,0.1").endswith("the validation, which is off; name loss")
-    assert "needs --trials N" in refused(RATES, sampler="random")
-    assert "at least 3" in refused(RATES, proof_seeds=1)
-    assert "the first rung is an epoch from 1 to 5" in refused(RATES, halve_from=6)
-    assert "nesterov" in refused("nesterov=true,false")  # without momentum
-    assert sweep_request.of_preset(presets.resolve("quickstart"), [RATES], "val_accuracy", 1).sweep is not None
 
 
 def test_an_argument_is_set_or_swept_only_if_the_preset_or_the_code_names_it(home: Path, tmp_path: Path) -> None:
@@ -178,54 +153,24 @@ def test_a_sweep_goes_on_after_a_restart_of_the_machine(
     assert more["env"][spawn.LOCK], "it holds the lock of the sweep"
 
 
-def test_a_diverging_trial_is_no_failure_of_the_sweep(tmp_path: Path) -> None:
-    def diverging(changes: Mapping[str, Any], seed: int, epoch: int) -> float | None:
-        return None if changes["train.learning_rate"] > 0.0015 else loss(changes, seed, epoch)
-
-    data = swept(request_of(["learning_rate=1e-3,2e-3,3e-3,4e-3,5e-3"]), Simulated(diverging), tmp_path)
-    assert data.sweep is not None
-    assert data.sweep.best == {"train.learning_rate": 0.001}
-    assert sum(trial.state == "failed" for trial in data.sweep.trials) == 4
-    assert "which is no proof" in sweep_record.result(data.sweep)
-    broken, request = Simulated(loss, failing={"001": "nan"}), request_of([RATES], proof_seeds=2)
-    broken.kill_at = 16
-    (tmp_path / "killed").mkdir()
-    with pytest.raises(Killed):
-        swept(request, broken, tmp_path / "killed")
-    assert (data := swept(request, broken, tmp_path / "killed")).sweep is not None
-    assert not broken.trained_twice(data.sweep), "it would diverge again"
-
-
-def test_an_option_that_the_code_does_not_read_is_not_swept(tmp_path: Path) -> None:
-    """Values of the code that are swept as well may change that."""
-    trainings = Simulated(loss)
-    trainings.reasons = {"input.batch_size": "your code has batched the data"}
-    with pytest.raises(BaselineFailed, match=r"batched the data; use context.global_batch_size in your code"):
-        swept(request_of([RATES, "batch_size=32,64"]), trainings, tmp_path)
-    assert len(trainings.trained) <= 2, "while the first of them trains"
-
-
-@pytest.mark.parametrize("halving", [False, True])
-def test_a_sweep_that_is_killed_anywhere_goes_on_and_trains_nothing_twice(tmp_path: Path, halving: bool) -> None:
-    more: dict[str, Any] = {"epochs": 3, "rungs": [1]} if sweep_decision else {}
-    request = request_of(["learning_rate=1e-3,2e-3,3e-3,4e-3"], proof_seeds=2, **more)
-    epochs = 3 if sweep_decision else 1
-    whole = Simulated(loss, epochs)
+def test_a_sweep_that_is_killed_anywhere_goes_on_and_trains_nothing_twice(tmp_path: Path) -> None:
+    request = request_of(["learning_rate=1e-3,2e-3,3e-3,4e-3"], 3, rungs=[1], proof_seeds=2)
+    whole = Simulated(loss, 3)
     (tmp_path / "whole").mkdir()
-    undisturbed = swept(request, whole, tmp_path / "whole")
+    undisturbed = swept(request, whole, tmp_path / "whole").sweep
+    assert undisturbed is not None
     for kill_at in range(1, whole.calls, 5):
         path = tmp_path / str(kill_at)
         path.mkdir()
-        trainings = Simulated(loss, epochs)
+        trainings = Simulated(loss, 3)
         trainings.kill_at = kill_at
         with pytest.raises(Killed):
             swept(request, trainings, path)
-        data = swept(request, trainings, path)
-        assert data.sweep is not None
-        assert not trainings.trained_twice(data.sweep), kill_at
-        assert undisturbed.sweep is not None
-        assert len(data.sweep.trials) == len(undisturbed.sweep.trials), kill_at
-        assert data.sweep.winner == undisturbed.sweep.winner, kill_at
+        sweep = swept(request, trainings, path).sweep
+        assert sweep is not None
+        assert not trainings.trained_twice(sweep), kill_at
+        assert len(sweep.trials) == len(undisturbed.trials), kill_at
+        assert sweep.winner == undisturbed.winner, kill_at
 
 
 def test_a_stopped_sweep_stops_its_trials_and_goes_on_later(tmp_path: Path) -> None:
@@ -286,37 +231,3 @@ def test_tpe_learns_from_the_trials_and_makes_no_setting_twice(tmp_path: Path) -
     assert len(searched) == len({sweep_record.key_of(trial.changes) for trial in searched}) == 30
     near = [abs(math.log10(trial.changes["train.learning_rate"]) + 3) < 1 for trial in searched]
     assert sum(near[10:]) > 2 * sum(near[:10]), "later settings are near the best"
-
-
-def test_halving_trains_no_epoch_twice_and_ends_the_bad_trials_early(tmp_path: Path) -> None:
-    rates = "learning_rate=" + ",".join(f"{number}e-4" for number in range(1, 10))
-    trainings = Simulated(loss, epochs=9)
-    data = swept(request_of([rates], epochs=9, rungs=[1, 3], proof_seeds=2), trainings, tmp_path)
-    sweep = data.sweep
-    assert sweep is not None
-    assert sweep.winner == {"train.learning_rate": 0.0009}
-    assert not trainings.trained_twice(sweep)
-    searched = [trial for trial in sweep.trials if trial.part == SEARCH]
-    assert sum(len(trainings.trained[trial.run]) for trial in searched) < 9 * 9 / 2
-    assert {trial.state for trial in searched} == {"done", "dropped"}
-    assert sweep.seconds_saved == 10.0 * (9 * 9 - sum(len(trainings.trained[trial.run]) for trial in searched))
-    assert sorted(trainings.given_up) == [trial.run for trial in searched if trial.state == "dropped"]
-    assert "goes on, the others end" in sweep_record.saved(sweep)
-    twice = next(trial for trial in searched if trial.state == "dropped" and len(trial.rungs) == 2)
-    assert sweep_record.trial_line(sweep, twice).endswith(f"dropped  val_loss {twice.rungs[1]:.3g}")
-
-
-def test_a_setting_is_halved_by_the_mean_of_its_seeds_not_by_a_lucky_one(tmp_path: Path) -> None:
-    """The setting with the best single trial is second by its mean."""
-    losses = {0.001: (0.9, 0.9, 0.9), 0.002: (0.1, 0.8, 0.8), 0.003: (0.5, 0.5, 0.5)}
-
-    def lucky(changes: Mapping[str, Any], seed: int, epoch: int) -> float:
-        return losses[changes["train.learning_rate"]][seed - 1]
-
-    request = request_of(["learning_rate=1e-3,2e-3,3e-3"], 3, rungs=[1], seeds=3, finalists=1, proof_seeds=0)
-    sweep = swept(request, Simulated(lucky, epochs=3), tmp_path).sweep
-    assert sweep is not None
-    states = {trial.changes["train.learning_rate"]: set[str]() for trial in sweep.trials}
-    for trial in sweep.trials:
-        states[trial.changes["train.learning_rate"]].add(trial.state)
-    assert states == {0.001: {"dropped"}, 0.002: {"dropped"}, 0.003: {"done"}}

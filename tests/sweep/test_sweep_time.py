@@ -24,44 +24,15 @@ from tests.doors.engine import (
     presets,
     proof_start,
     runs,
-    sweep_record,
     titles,
 )
-from tests.doors.engine import proof_request_Request as Request
 from tests.doors.engine import runs_runs_folder as runs_folder
 from tests.support import recorded
 from tests.support.queued import no_runner
-from tests.support.swept import Timed, read_back, request_of, swept
+from tests.support.swept import Timed, request_of, swept
 from tests.sweep.test_sweep import loss
 
 FOUR = "learning_rate=1e-3,2e-3,3e-3,4e-3"
-
-
-def test_a_trial_that_trains_at_the_end_of_the_time_is_stopped_and_goes_on_with_more(tmp_path: Path) -> None:
-    trainings = Timed(loss, epochs=30)
-
-    def request(minutes: float) -> Request:
-        made = request_of([FOUR], epochs=30, proof_seeds=0, minutes=minutes)
-        return replace(made, preset=f"{made.preset}run: {{checkpoint: epoch}}\n")
-
-    with pytest.raises(
-        BaselineFailed, match="the 10 min ended before a trial had trained to its end, which takes about 30 min; give"
-    ):
-        swept(request(10), trainings, tmp_path)
-    record = read_back(tmp_path)
-    assert record.sweep is not None
-    assert record.seconds < 11.1 * 60, "at most an epoch more"
-    assert not trainings.flying
-    first = record.sweep.trials[0]
-    assert sweep_record.outcome(first) == "stopped: the time for the search was used up"
-    assert len(trainings.trained[first.run]) == 10
-    more = swept(request(32), trainings, tmp_path).sweep
-    assert more is not None
-    assert more.trials[0].state == "done", "21 min are enough for the other 20 epochs"
-    more = swept(request(200), trainings, tmp_path).sweep
-    assert more is not None
-    assert [trial.state for trial in more.trials] == ["done"] * 4
-    assert not trainings.trained_twice(more), "it goes on where it was stopped"
 
 
 def test_only_the_second_request_ends_trials_that_are_being_stopped_at_once(tmp_path: Path) -> None:
