@@ -661,7 +661,8 @@ def test_what_is_asked_is_refused_in_a_line_or_begun(
         monkeypatch.setattr(this_machine, "read", lambda: here)
         assert cli.run([*words.split(), *([] if words.startswith("sweep") else ["--anyway"])]) == 2
         printed = capsys.readouterr()
-        return (printed.out + printed.err).replace(str(tmp_path), "HERE").splitlines()
+        text: str = printed.out + printed.err
+        return text.replace(str(tmp_path), "HERE").splitlines()
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folder, "start", start)

@@ -7,7 +7,13 @@ digits.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,11 +45,37 @@ def of_note(field: dataclasses.Field[Any], of: Any) -> bool:
     return field.repr and value != (field.default if factory is dataclasses.MISSING else factory())
 
 
+def under(call: Callable[[], Any], *changes: tuple[Any, str, Any]) -> Any:
+    """What the call returns while these attributes of objects, or keys of mappings, have other values."""
+    with pytest.MonkeyPatch.context() as patched:
+        for of, name, value in changes:
+            (patched.setitem if isinstance(of, Mapping) else patched.setattr)(of, name, value)
+        return call()
+
+
+def raises(fault: BaseException) -> None:
+    raise fault
+
+
+def raised(call: Callable[[], Any]) -> BaseException | None:
+    try:
+        call()
+    except Exception as fault:  # noqa: BLE001 - it is looked at
+        return fault
+    return None
+
+
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.usefixtures("not_at_utc")
-def test_what_is_decided(name: str, golden: Golden) -> None:
+def test_what_is_decided(name: str, golden: Golden, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     names = vars(engine) | {"replace": dataclasses.replace, "options": training.options, "HERE": proving.HERE}
-    names |= {"filled": recorded_proof.typed, "started": proving.started}
+    names |= {"filled": recorded_proof.typed, "SimpleNamespace": SimpleNamespace, "under": under, "os": os}
+    names |= {"raised": raised, "raises": raises}
+    names |= {"TMP": tmp_path, "time": time}
+    if name == "trainer":
+        request.getfixturevalue("cpus")
+        names |= vars(importlib.import_module("tests.doors.trainer"))
+        names |= {module: importlib.import_module(module) for module in ("numpy", "subprocess", "tensorflow")}
 
     def answer(question: str) -> Iterator[str]:
         try:
@@ -55,6 +87,6 @@ def test_what_is_decided(name: str, golden: Golden) -> None:
             said = shown(eval(code, names))
         except Exception as fault:  # noqa: BLE001 - it is the answer
             said = f"{type(fault).__name__}: {fault}"
-        yield from said.splitlines()
+        yield from said.replace(sys.executable, "PYTHON").splitlines()
 
     golden.answers(f"rules/{name}.txt", answer)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,13 +16,11 @@ from tests.doors.engine import (
     Gpu,
     GpuProcess,
     GpuUse,
-    Holder,
     Machine,
     NotFree,
     NotMeasuredError,
     Options,
     RunError,
-    Ticket,
     adding,
     entries,
     events,
@@ -46,76 +43,11 @@ from tests.support.queued import Trainings, no_runner
 MIB, GIB = 1024**2, 1024**3
 FREE = GpuUse(1, "GPU-1", "A100", None, 24 * GIB, 0, 0.0, ())
 BOB = GpuProcess(1, "bob", "python")
-EVES = Holder("GPU-1", "eve", 1, what="digits")
-STUCK = replace(EVES, stuck="its run has ended")
-XORG, CHROME = GpuProcess(2, "root", "Xorg", type="G"), GpuProcess(3, "bob", "chrome", type="C+G")
-MPS = GpuProcess(4, "root", "nvidia-cuda-mps-server", type="C")
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({}, ""),
-        ({"memory_used_bytes": GIB - 1, "busy": 0.02}, ""),
-        ({"memory_used_bytes": GIB}, "1.0 GiB of its memory are in use, by processes that are not visible"),
-        ({"memory_used_bytes": GIB, "holder": STUCK}, "1.0 GiB of its memory are in use, stuck: its run has ended"),
-        ({"busy": 0.021}, "busy for 2 % of the time"),
-        ({"processes": (BOB,), "holder": EVES}, "used by eve's digits"),
-        ({"processes": (XORG, CHROME, MPS)}, ""),
-        ({"processes": (XORG, replace(BOB, type="C+G"))}, "used by bob's python"),
-        ({"processes": (XORG,), "memory_used_bytes": 6 * GIB - 1, "busy": 0.3}, ""),
-        (
-            {"processes": (XORG,), "memory_used_bytes": 6 * GIB},
-            "6.0 GiB of its memory are in use (limit with a display: 6.0 GiB), by processes that are not visible",
-        ),
-        ({"processes": (XORG,), "busy": 0.31}, "busy for 31 % of the time (limit with a display: 30 %)"),
-    ],
-)
-def test_a_gpu_is_free_if_nobody_has_it_or_uses_more_than_a_display_does(changes: dict[str, Any], reason: str) -> None:
-    assert replace(FREE, **changes).why_not_free() == reason
 
 
 def test_in_wsl_a_gpu_has_a_display_whose_processes_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gputui.engine.telemetry.chips.is_wsl", lambda: True)
     assert replace(FREE, memory_used_bytes=6 * GIB - 1, busy=0.3, processes=None).why_not_free() == ""
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"memory_used_bytes": 16 * GIB, "processes": (BOB,), "busy": 1.0}, ""),
-        ({"memory_used_bytes": 16 * GIB + 1}, "8.0 GiB are free of the 8.0 GiB needed"),
-        ({"memory_used_bytes": 20 * GIB, "processes": (BOB,)}, "4.0 GiB are free of the 8.0 GiB needed (bob's python)"),
-        ({"holder": EVES}, "used by eve's digits"),
-        ({"holder": STUCK}, ""),
-    ],
-)
-def test_a_run_fits_on_a_gpu_that_has_the_memory_and_is_not_leased(changes: dict[str, Any], reason: str) -> None:
-    assert replace(FREE, **changes).why_not_fitting(8 * GIB) == reason
-
-
-def test_a_run_joins_runs_of_its_home_with_the_same_number_while_there_is_a_place() -> None:
-    me, folder = records.user_name(os.geteuid()), str(runs_folder() / "a")
-    ours = Holder("GPU-1", me, 1, run=folder, per_gpu=3)
-    others = [replace(ours, user="eve"), replace(ours, run="/elsewhere/runs/a"), replace(ours, per_gpu=4)]
-    shared = {"none": (), "one": (ours,), "two": (ours,) * 2, "full": (ours,) * 3}
-    assert {name: replace(ours, sharers=them).can_be_joined(3) for name, them in shared.items()} == {
-        "none": False, "one": True, "two": True, "full": False
-    }  # fmt: skip
-    assert [replace(ours, sharers=(ours, other)).can_be_joined(3) for other in others] == [False] * 3
-
-
-def test_the_turn_is_of_users_with_fewer_devices_then_of_those_who_wait_longer() -> None:
-    ours = Ticket("me", 1, 1, since=100.0)
-    kinds = {
-        "longer": Ticket("a", 1, 1, 99.0), "as long": Ticket("b", 1, 1, 100.0), "shorter": Ticket("c", 1, 1, 101.0),
-        "fewer": Ticket("d", 1, 1, 101.0), "more": Ticket("e", 1, 1, 99.0), "on the CPU": Ticket("f", 1, 1, 99.0, True),
-    }  # fmt: skip
-    held = {"me": 2, "a": 2, "b": 2, "c": 2, "d": 1, "e": 3}
-    before = list(records.before(ours, list(kinds.values()), held))
-    assert [name for name, ticket in kinds.items() if ticket in before] == ["longer", "fewer"]
-    assert list(records.before(ours, [kinds["shorter"]], {"me": 1})) == [kinds["shorter"]], "it has none"
-    assert list(records.before(ours, [kinds["longer"]], {"a": 1})) == [], "we have none"
 
 
 # ---- the devices of a start ----------------------------------------------------------------------

@@ -25,7 +25,6 @@ from tests.doors.engine import (
     Process,
     Wish,
     allocation_from,
-    candidates,
     gpu_choice,
     gpu_use,
     records,
@@ -394,24 +393,6 @@ def machine(visible: str | None = None) -> Machine:
         (cut, Gpu(1, "GPU-b", "A100", (8, 0), 40 * GIB)), "", 8, 64 * GIB,
         visible_devices=visible, allocation=allocation_from(environment, 2),
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("choice", "visible", "names"),
-    [
-        ("free:1", None, ["MIG-a", "MIG-b", "GPU-b"]),
-        ("free:1@16GB", None, ["MIG-b", "GPU-b"]),
-        ("free:2", None, ["GPU-b"]),
-        ("free:1", "0", ["MIG-a", "MIG-b"]),
-        ("free:1", "MIG-b", ["MIG-b"]),
-    ],
-)
-def test_the_choice_is_among_the_instances_that_the_process_may_use(
-    choice: str, visible: str | None, names: list[str]
-) -> None:
-    made = gpu_choice.parse(choice)
-    assert made is not None
-    assert [gpu.key for gpu in candidates(made, machine(visible))] == names
 
 
 def test_each_start_gets_an_instance_of_its_own_then_a_whole_gpu(nvml: FakeNvml) -> None:

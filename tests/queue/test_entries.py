@@ -29,7 +29,6 @@ from tests.doors.engine import (
     Run,
     RunError,
     Runner,
-    Settings,
     adding,
     checks,
     entries,
@@ -267,71 +266,3 @@ def test_the_code_that_a_queued_run_trains_is_checked_in_its_copy(
     (tmp_path / "train.py").unlink()
     assert start.main([run.id, "1.0", CPU]) == BEGUN
     assert checked == [f"{run.file('code')}/train.py:build"]
-
-
-REFUSED = (
-    "script.sh", "--array=1-3", "-a1-3", "--test-only", "--wait", "--wrap=ls", '--comment="open',
-)  # fmt: skip
-
-
-def read(text: str) -> Settings:
-    file = queue_settings.path()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    return queue_settings.read()
-
-
-def faults(settings: Settings) -> list[str]:
-    return [line.removeprefix(str(queue_settings.path())) for line in settings.faults]
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "takes"),
-    [
-        ("gpus", "[1, true]", "a list of numbers or UUIDs of GPUs, not [1, True]"),
-        ("most", "0", "a number from 1, not 0"),
-        ("hours", "8-8", "two hours of the day such as \"20-8\", not '8-8'"),
-        ("idle_seconds", "-1", "a number of seconds, not -1"),
-    ],
-)
-def test_a_value_that_cannot_be_used_is_left_out_and_named(name: str, value: str, takes: str) -> None:
-    settings = read(f"\n{name}: {value}")
-    assert settings == replace(Settings(), faults=settings.faults)
-    assert faults(settings) == [f":2: {name} takes {takes}"]
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("--time=8:00:00", ("--time=8:00:00",)),
-        ("[--partition=gpu, '-A me']", ("--partition=gpu", "-A", "me")),
-        ("--comment='two words'", ("--comment=two words",)),
-        *((refused, None) for refused in REFUSED),
-    ],
-)
-def test_sbatch_gets_each_argument_that_leaves_one_job_one_job(given: str, words: tuple[str, ...] | None) -> None:
-    settings = read(f"engine: slurm\nsbatch: {given}\n")
-    assert (settings.engine, settings.sbatch) == ("slurm", words or ())
-    assert settings.engine_faults == settings.faults
-    assert [fault.partition(", not ")[0] for fault in faults(settings)] == (
-        []
-        if words
-        else [':2: sbatch takes a list of arguments of sbatch such as ["--partition=gpu", "--time=8:00:00"]']
-    )
-
-
-@pytest.mark.usefixtures("not_at_utc")
-def test_the_hours_may_go_over_midnight_and_the_queue_says_when_they_begin() -> None:
-    night, day = Settings(hours=(20, 8)), Settings(hours=(9, 17))
-    assert [hour for hour in range(24) if not night.is_time(hour)] == [*range(8, 20)]
-    assert [hour for hour in range(24) if day.is_time(hour)] == [*range(9, 17)]
-    assert all(Settings().is_time(hour) for hour in range(24))
-
-    def at(hour: int, minute: int = 0, second: int = 0) -> float:
-        return time.mktime((2026, 2, 3, hour, minute, second, 0, 0, -1))
-
-    assert [night.opens_in(at(hour, 1, 30)) for hour in (0, 7, 8, 19, 20)] == [0, 0, 12 * 3600 - 90, 3600 - 90, 0]
-    assert [day.opens_in(at(*then)) for then in ((8, 59, 59), (9,), (16, 59, 59), (17,), (0,))] == [
-        1, 0, 0, 16 * 3600, 9 * 3600
-    ]  # fmt: skip
-    assert Settings().opens_in(at(3)) == 0

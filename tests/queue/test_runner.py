@@ -12,19 +12,15 @@ import pytest
 
 from tests.doors.engine import (
     NOT_FREE,
-    Entry,
-    Gpu,
     Run,
     RunError,
     entries,
     entry_changes,
     events,
-    queue_devices,
     runner,
     runs,
 )
 from tests.doors.engine import queue_devices_CPU as CPU
-from tests.doors.engine import queue_devices_Device as Device
 from tests.doors.engine import queue_start as start
 from tests.support.queued import GPUS, Trainings, add, entry_file, no_runner, states, waiting
 
@@ -119,29 +115,3 @@ def test_a_start_that_found_its_devices_busy_is_tried_again_after_2_4_8_16_30_an
     late = ({run.id: "its start was interrupted; it is tried again"}, [run.id], 0)
     assert len(reports) > 50
     assert reports == [late] * len(reports), "such a start is no try"
-
-
-GIB = 1024**3
-A = Device(Gpu(0, "GPU-a", "NVIDIA A100", None, 40 * GIB, 10 * GIB))
-B = Device(Gpu(1, "GPU-b", "Tesla T4", None, 15 * GIB))
-X = Device(Gpu(2, "M-x", "NVIDIA A100", None, 20 * GIB, instance=0))
-Y = Device(Gpu(2, "M-y", "NVIDIA A100", None, 20 * GIB, instance=1))
-HOST = Device()
-
-
-def entry(needs: str, run: str = "run", **more: object) -> Entry:
-    return Entry(run, 1.0, needs=needs, **more)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("needs", "devices", "usable"),
-    [
-        ("cpu", (A, B, HOST), [HOST]), ("all", (HOST,), [HOST]), ("all", (A, B, HOST), [A, B]),
-        ("free:2", (A, B, X, Y, HOST), [A, B]), ("free:1@T4", (A, B, X, HOST), [B]),
-        ("free:1@20GB", (A, B, X, HOST), [A, X]), ("GPU-b,0", (A, B, X, HOST), [A, B]), ("2", (A, X, Y, HOST), [X]),
-    ],
-)  # fmt: skip
-def test_an_entry_could_use_the_devices_that_its_options_allow(
-    needs: str, devices: tuple[Device, ...], usable: list[Device]
-) -> None:
-    assert queue_devices.usable(entry(needs), devices) == usable

@@ -18,7 +18,6 @@ from tests.doors.trainer import (
     Pipeline,
     Share,
     Source,
-    Stage,
     StageMeter,
     Timed,
     batching,
@@ -205,39 +204,6 @@ def test_each_worker_takes_rows_of_its_own_and_all_take_each_row_once() -> None:
     single = [next(iter(share.batches(numbers().batch(10)))).numpy().tolist() for share in shares]
     assert single == [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9]]
     assert [[int(n) for n in share.elements(numbers())] for share in shares] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
-
-
-READ = Stage(SOURCE, "")
-
-
-@pytest.mark.parametrize(
-    ("settings", "replicas", "stages"),
-    [
-        (
-            ("data=synthetic", "shape=[4, 3, 1]", "shuffle=off", "prefetch=off"), 1,
-            (READ, Stage("load", "Map"), Stage("batch", "Batch"), Stage("pass", "FlatMap")),
-        ),
-        (
-            ("data=synthetic", "shape=[4, 3, 1]", "cache=memory", "augment=light"), 2,
-            (
-                READ, Stage("load", "Map"), Stage("cache", "Cache"), Stage("shuffle", "Shuffle"),
-                Stage("batch", "Batch"), Stage("pass", "Map"), Stage("pass", "FlatMap"), Stage("augment", "Map"),
-                Stage("split", "FlatMap", 2), Stage("prefetch", "Prefetch"),
-            ),
-        ),
-        (
-            ("data=digits", "model=transformer", "cache=memory", "one_batch=true"), 1,
-            (
-                READ, Stage("shuffle", "Shuffle"), Stage("batch", "Batch"), Stage("pass", "FlatMap"),
-                Stage("prepare", "Map"), Stage("one batch", "Cache"), Stage("prefetch", "Prefetch"),
-            ),
-        ),
-    ],
-)  # fmt: skip
-def test_the_stages_of_a_pipeline_are_those_of_its_options(
-    settings: tuple[str, ...], replicas: int, stages: tuple[Stage, ...]
-) -> None:
-    assert pipelines.build(options(*settings, "validation_split=0"), replicas).stages() == stages
 
 
 DATA = ("data=synthetic", "shape=[8, 8, 1]", "samples=200", "validation_split=0", "batch_size=8", "shuffle=16")

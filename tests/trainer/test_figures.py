@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.doors.engine import EventWriter, PhaseName, ProfileError, Run, RunClock, results, steady, xprof_process
 from tests.doors.engine import reports_read as read
-from tests.doors.trainer import Moment, Plan, Profiler, RunReport, Spent
+from tests.doors.trainer import Moment, Plan, RunReport, Spent
 from tests.support.front_door import happened
 from tests.support.training import Build
 
@@ -140,22 +140,6 @@ def report(tmp_path: Path) -> RunReport:
 
 
 NO_LAYERS: Any = SimpleNamespace(_flatten_layers=list)
-
-
-@pytest.mark.parametrize(
-    ("number", "count", "begins"),
-    [(1, 2, False), (1, 3, True), (3, 1, True), (5, 4, True), (6, 1, False), (1, 9, True)],
-)
-def test_a_profile_is_of_the_executions_that_hold_its_steps(
-    number: int, count: int, begins: bool, report: RunReport
-) -> None:
-    profiler = Profiler(report, (3, 5), NO_LAYERS)
-    assert profiler.begins(number, count) is begins
-    assert not profiler.ends(5)
-    profiler.running = True
-    assert not profiler.begins(number, count)
-    assert [profiler.ends(step) for step in (4, 5, 6)] == [False, True, True]
-    assert not Profiler(report, None, NO_LAYERS).begins(number, count)
 
 
 needs_xprof = pytest.mark.needs("xprof")

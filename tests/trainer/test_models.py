@@ -337,26 +337,3 @@ def test_products_are_counted_three_times_for_each_sample(build: Build) -> None:
     assert step_costs.flops_per_step(model, 8) == 3 * 8 * 2 * 100 * 50
     image = keras.Sequential([keras.Input((8, 8, 4)), keras.layers.Conv2D(16, 3, padding="same", use_bias=False)])
     assert step_costs.flops_per_step(image, 1) == 3 * 2 * (8 * 8 * 16) * (3 * 3 * 4)
-
-
-@pytest.mark.parametrize(
-    ("equation", "shapes", "count"),
-    [
-        ("ij,jk->ik", ((3, 4), (4, 5)), 2 * 3 * 4 * 5),
-        ("...ij,...jk->...ik", ((7, 1, 3, 4), (2, 4, 5)), 2 * 7 * 2 * 3 * 4 * 5),
-        ("...ij,...jk->...ik", ((7, 2, 3, 4), (1, 4, 5)), 2 * 7 * 2 * 3 * 4 * 5),
-        ("ij,jk->ik", ((None, 4), (4, 5)), None),
-        ("ij->ji", ((3, 4),), 0),
-    ],
-)
-def test_an_einsum_multiplies_all_its_sizes(
-    equation: str, shapes: tuple[tuple[int | None, ...], ...], count: int | None
-) -> None:
-    import tensorflow as tf
-
-    from tests.doors.trainer import step_costs
-
-    with tf.Graph().as_default() as graph:
-        tf.einsum(equation, *(tf.compat.v1.placeholder(tf.float32, shape) for shape in shapes))
-    (einsum,) = (op for op in graph.get_operations() if op.type == "Einsum")
-    assert step_costs._einsum(einsum) == count

@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 from tests.doors.trainer import (
-    FitArguments,
     UserError,
     building,
     model_checks,
@@ -20,8 +19,6 @@ from tests.doors.trainer import (
 )
 from tests.doors.trainer import returned as fit_arguments
 from tests.support.training import options
-
-X, Y = np.zeros((6, 2), "float32"), np.zeros(6, "int64")
 
 
 def refused(call: Callable[[], object]) -> tuple[str, str]:
@@ -31,26 +28,6 @@ def refused(call: Callable[[], object]) -> tuple[str, str]:
 
 
 # ---- arguments of fit --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "taken"),
-    [
-        ({}, FitArguments(None, 0, 1, None)),
-        ({"class_weight": {}, "initial_epoch": 0, "validation_freq": 1}, FitArguments()),
-        ({"class_weight": {0: 2, 3: 0.5}}, FitArguments({0: 2.0, 3: 0.5})),
-        ({"initial_epoch": np.int64(3), "validation_steps": 1}, FitArguments(None, 3, 1, 1)),
-        ({"validation_freq": 7}, FitArguments(None, 0, 7, None)),
-        ({"validation_freq": (2, 5)}, FitArguments(None, 0, [2, 5], None)),
-    ],
-)
-def test_arguments_of_fit_are_taken_out_of_what_is_returned(given: dict[str, Any], taken: FitArguments) -> None:
-    returned = {"train": (X, Y), **given}
-    assert fit_arguments.taken(returned) == taken
-    assert list(returned) == ["train"]
-    returned = {"train": (X, Y), "sample_weight": "weights"}
-    fit_arguments.taken(returned)
-    assert returned["train"] == (X, Y, "weights")
 
 
 @pytest.mark.parametrize(
@@ -67,9 +44,6 @@ def test_a_sample_has_the_weight_of_its_class(y: Any, weights: list[float]) -> N
     ((_, same, weight),) = fit_arguments.weigh(batches, {0: 3.0, 2: 0.5})
     np.testing.assert_array_equal(same, y)
     assert weight.numpy().tolist() == weights
-
-
-# ---- batches -----------------------------------------------------------------------------------
 
 
 # ---- callbacks that write ----------------------------------------------------------------------

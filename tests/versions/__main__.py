@@ -19,6 +19,7 @@ VERSIONS = ("2.18:3.10", "2.21", "2.18", "2.20", "2.19")
 # All that the trainer does, and runs as a user makes them: quickstart, own code, stopped and resumed, exported.
 TESTS = (
     "tests/trainer",
+    "tests/contract/test_rules.py",
     "tests/end_to_end/test_run_life.py",
     "tests/end_to_end/test_own_runs.py",
     "tests/end_to_end/test_programs.py",
