@@ -74,6 +74,26 @@ async def what_only_the_disk_knows_is_checked_again_at_start(
     assert any("there is no file" in remark.text for remark in form(pilot).query_one(Findings).remarks)
 
 
+async def code_that_is_mended_meanwhile_starts(pilot: Pilot[None], file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(starting, "new_run", lambda app, preset: started.append(preset))
+
+    async def not_launched(app: Any, start: Any) -> None:
+        pass
+
+    monkeypatch.setattr(starting, "ask_and_launch", not_launched)
+    file.write_text("workload: {entry: 'train.py:build'}\n")
+    code = file.with_name("train.py")
+    code.write_text("")
+    form(pilot).load(FormState.open(file))
+    await settled(pilot)
+    for text, starts in (("def build(): pass", 0), ("def build(context): pass", 1)):
+        code.write_text(text)
+        await pilot.press("r")
+        await finished(pilot, "start")
+        assert len(started) == starts, form(pilot).refusal
+
+
 async def test_what_is_wrong_is_told_and_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +109,7 @@ async def test_what_is_wrong_is_told_and_not_started(
             pilot,
             (SMALL, partial(the_form_and_presets_check_say_the_same, file=file, told=checked)),
             (SMALL, partial(what_only_the_disk_knows_is_checked_again_at_start, monkeypatch=monkeypatch)),
+            (SMALL, partial(code_that_is_mended_meanwhile_starts, file=tmp_path / "own.yaml", monkeypatch=monkeypatch)),
         )
 
 

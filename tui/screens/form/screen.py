@@ -352,9 +352,9 @@ class FormScreen(AppScreen):
     def _check(self) -> None:
         self.side.read_file()
         if self.machine is not None:
-            self._check_options(self.state, self.machine)
+            check = partial(self._check_options, self.state, self.machine)
+            self.run_worker(check, thread=True, exclusive=True, group="checks")
 
-    @work(thread=True, exclusive=True, group="checks")
     def _check_options(self, state: FormState, here: Machine) -> None:
         # In a thread, as the check reads files.
         from ....engine import checks
@@ -545,7 +545,7 @@ class FormScreen(AppScreen):
         from ..starting import ConflictError, ask_and_launch, new_run, put_in_queue
 
         state = self.state
-        if self._is_refused():
+        if await self._is_refused():
             return
         if python := interpreter.slow():  # a start would wait for it, and every key until then
             self.app.notify(clean(f"{python} has not answered yet"), title="Not started", markup=False)
@@ -577,7 +577,7 @@ class FormScreen(AppScreen):
         from ...form.search_limits import LimitTexts
         from .. import limits, starting
 
-        if self._is_refused():
+        if await self._is_refused():
             return
         policies = await asyncio.to_thread(limits.fast_policies, self.state.preset, self.machine)
         match await starting.how_faster(self.app, self.state.name):  # each answer opens its dialog at once
@@ -595,7 +595,7 @@ class FormScreen(AppScreen):
         """Measure how the speed grows with the number of replicas."""
         from .. import starting
 
-        if not self._is_refused():
+        if not await self._is_refused():
             await starting.measure_scaling(self.app, self.state.preset)
 
     @work(exclusive=True, group="sweep")
@@ -603,11 +603,13 @@ class FormScreen(AppScreen):
         """Train the preset with many values of some options."""
         from .. import limits
 
-        if not self._is_refused():
+        if not await self._is_refused():
             self._swept = await limits.sweep(self.app, self.state, self._swept)
 
-    def _is_refused(self) -> bool:
+    async def _is_refused(self) -> bool:
         self._accept_open_field()
+        if self.refusal and self.machine is not None:  # perhaps the user's code has been mended since
+            await asyncio.to_thread(self._check_options, self.state, self.machine)
         if self.refusal:
             self.app.notify(self.refusal, title="Not started", severity="error", markup=False)
             self.go_to(next(remark.options[0] for remark in self.remarks))
