@@ -100,7 +100,7 @@ async def test_stop_then_stop_now(home: Path, engine: subprocess.Popen[bytes]) -
         await wait_for(pilot, "Stop")
         await pilot.press("x")
         shown = await wait_for(pilot, "keeps no checkpoint")
-        assert "of 480 steps, 0:59 of training, cannot be resumed" in shown, shown
+        assert "of 480 steps, 0:52 of training, cannot be resumed" in shown, shown
         await pilot.press("enter")  # Keep running is the answer unless another is chosen
         await wait_for(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
         await pilot.press("x")

@@ -18,6 +18,8 @@ from ....engine.figures import at
 from ....engine.files import typed
 from ....engine.presets import PresetError
 from ....engine.runs import Run, RunError, code_files, titles
+from ....engine.runs.event_reading import HEAD_BYTES, events_of
+from ....engine.runs.events import Started
 from ....engine.runs.launched_with import options_of
 from ....engine.runs.titles import FILE, Notes, Origin, name_of, preset_of, with_name
 from ....engine.units import clock, count
@@ -348,10 +350,10 @@ def _gone(run: Run) -> str:
     return f"{run.name} has been deleted meanwhile"
 
 
-Started = TypeVar("Started", bound="Run | Proof")
+Begun = TypeVar("Begun", bound="Run | Proof")
 
 
-def request_stop(started: Started, request: Callable[[Started], object]) -> None:
+def request_stop(started: Begun, request: Callable[[Begun], object]) -> None:
     """Ask a run or a measurement to stop by `request`, or by Slurm, which passes it on to its job."""
     if started.queue_file.exists():
         from ....engine.queue import slurm_queue  # only for what was queued
@@ -371,7 +373,8 @@ def _before_stopping(run: Run) -> tuple[bool, str]:
     step, steps = at(entry.latest, "step"), at(entry.latest, "steps")
     if not entry.is_active or not step:
         return False, ""
-    spent = clock(max(0.0, (at(entry.latest, "t") or 0.0) - entry.when))
+    starts = events_of(run.path, Started, HEAD_BYTES)
+    spent = clock(max(0.0, (at(entry.latest, "t") or 0.0) - (starts[0].t if starts else entry.when)))
     return False, (
         f"{entry.named} keeps no checkpoint (run.checkpoint is off): {count(step)} of {count(steps)} steps, {spent} of "
         "training, cannot be resumed.\nStop it?"
