@@ -27,6 +27,7 @@ LOG_LINES = 2000  # an error may be followed by a stack, and by the allocator's 
 QUOTED_LETTERS = 200  # letters of a log line that a message quotes
 LIMIT_OF_JOB = "run.max_minutes=auto"
 _SAY_SPACE = "lift it with ulimit -v unlimited; TensorFlow reserves much more address space than it uses"
+_SMALLER = "read the data in parts (a tf.data.Dataset or a generator) or as uint8 or float32, or build a smaller model"
 _SAY_PROCESSES = "raise it (ulimit -u, or the pids limit of the container or job), or end other processes of yours"
 
 
@@ -176,6 +177,8 @@ def out_of_memory(
     batch_size: int, detail: str, device_batches: int = 0, on_oom: str = "stop", own: bool = False, doing: str = ""
 ) -> Ending:
     """`detail` says what ran out, `doing` is the trainer's phase. `device_batches` wait in the memory of each GPU."""
+    if own and doing == "building":
+        return Ending("oom", "out_of_memory", f"out of memory while your code built model and data: {detail}", _SMALLER)
     smaller_model = "" if own else " or a smaller workload.width"
     evaluates = doing == "evaluating"
     where = "out of memory in the evaluation at batch size" if evaluates else "out of memory at batch size"
