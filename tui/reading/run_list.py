@@ -106,6 +106,7 @@ class Entry:
             *tags,
             place(self.state_word, 1, label="state"),
             place(self.run.id, 1, False, "id"),
+            place(time.strftime("%b %d %H:%M %Y", time.localtime(self.when)), 1, False, "start"),
             place(self.notes.note, 2, False, "note"),
             place(self.description, 3, False, "description"),
         )
