@@ -46,10 +46,11 @@ from tests.doors.engine import (
     this_machine,
     trial_preset,
 )
-from tests.doors.tui import PLAIN, drawing_proof, measuring, plain
+from tests.doors.engine import proof_request_Request as Request
+from tests.doors.tui import PLAIN, FollowOptions, drawing_proof, measuring, plain
 from tests.doors.tui import printing_proof_ProofLines as ProofLines
 from tests.doors.tui import tui_cli as cli
-from tests.support import proving
+from tests.support import proving, recorded
 from tests.support.proving import HERE, Figures, Planted, PlantedBench
 from tests.tune.test_rate import curve
 
@@ -648,15 +649,24 @@ class Begun(ProofError):
 def test_what_is_asked_is_refused_in_a_line_or_begun(
     home: Path, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    def start(proof: Proof, *_given: Any) -> None:
-        asked = given(proof.request)
+    def begin(request: Request, more: str = "") -> None:
+        asked, sweep = given(request), request.sweep
         said = {name: value for name, value in asked.items() if name not in ("preset", "folder", "source", "seed")}
-        sweep = proof.request.sweep
+        kept = {name: new for name, new in request.baseline().changed().items() if as_shipped.get(name) != new}
+        said |= {"kept": kept} if kept else {}
         cost = f" ({sweep_record.cost(sweep, 90.0)})" if sweep is not None else ""
-        raise Begun(f"{measuring.budget(proof.request)}{cost}: {json.dumps(said)}")
+        raise Begun(f"{measuring.budget(request)}{cost}: {json.dumps(said)}{more}")
+
+    def follow(request: Request, how: FollowOptions, **more: Any) -> int:
+        followed = given(dataclasses.replace(how, anyway=False))
+        if followed:
+            begin(request, f" {json.dumps(followed)}")
+        return measuring.measure(request, how, **more)
 
     def answer(question: str) -> list[str]:
         count, _, words = question.partition(" GPUs: gputui ")
+        if "latest --apply" in words:  # the trials of later questions are then estimated by it
+            recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13)
         here = dataclasses.replace(HERE, gpus=gpus(int(count)), no_gpu_reason="" if int(count) else "no GPU")
         monkeypatch.setattr(this_machine, "read", lambda: here)
         assert cli.run([*words.split(), *([] if words.startswith("sweep") else ["--anyway"])]) == 2
@@ -665,7 +675,10 @@ def test_what_is_asked_is_refused_in_a_line_or_begun(
         return text.replace(str(tmp_path), "HERE").splitlines()
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(folder, "start", start)
+    monkeypatch.setattr(folder, "start", lambda proof, *_: begin(proof.request))
+    for module in ("diagnose", "tune"):
+        monkeypatch.setattr(f"gputui.tui.commands.{module}.measure", follow)
+    as_shipped = presets.resolve("quickstart").changed()
     golden.answers("measured/asked.txt", answer)
 
 

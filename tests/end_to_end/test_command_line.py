@@ -3,63 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.doors.engine import Limits, Machine, Proof, Run, folder, presets, resuming, this_machine
+from tests.doors.engine import Limits, Machine, Proof, Run, folder, resuming, this_machine
 from tests.doors.engine import proof_request as request
-from tests.doors.engine import proof_request_Request as Request
 from tests.doors.tui import FollowOptions, code_of, measuring
 from tests.doors.tui import tui_cli as cli
-from tests.doors.tui import tui_cli as command_line
 from tests.support import recorded
 from tests.support.recorded_proof import trials, write_proof
-
-# ---- what reaches a measurement ------------------------------------------------------------------
-
-
-MEASURED = """\
-ab --preset quickstart --set xla=true --repeats 4 --seconds 2
-diagnose --preset quickstart --repeats 4 --seconds 2 --profile --set epochs=3
-diagnose --preset quickstart --apply --repeats 4 --minutes 3 -o a.yaml --json --set epochs=9
-diagnose latest --apply --wait
-tune --preset quickstart --set epochs=9 --repeats 4 --seconds 2 --only input --only xla --leave input.shuffle --wait
-tune --preset quickstart --memory-gb 1.5 --largest-batch 64 --learning-rate sqrt --warmup-steps 5 --allow-worse-loss
-tune --preset quickstart --learning-rate-test --rates 1e-5:1 --ramp-steps 50 --repeats 4 --set clip_norm=9 -o a.yaml
-fit-batch --preset quickstart --set epochs=9 --minutes 2 --queue --after r1
-sweep --preset quickstart --over epochs=1,2 --metric loss --seeds 2 --minutes 5 --proof-seeds 3 --finalists 3
-sweep --preset quickstart --over epochs=1..9 --sampler random --trials 7 --parallel 2 --json -o a.yaml
-scaling --preset quickstart --set logical_devices=4 --replicas 1,2 --keep global --repeats 4 --seconds 2 --minutes 3
-scaling --preset quickstart --copies 2,3 --json --wait"""
-
-
-def test_a_measurement_is_requested_with_what_is_given(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(this_machine, "read", lambda: Machine((), "no NVIDIA driver", 12, 2**34))
-    recorded.write(home, name="20260921-100000-cnn", gpus=0, seconds=13)
-    lines: list[str] = []
-    unsaid, plain = ("preset", "folder", "seed", "source"), presets.resolve("quickstart").changed()
-
-    def measure(asked: Request, how: FollowOptions, trains_on: Machine | None = None) -> int:
-        fields = {name: value for name, value in asdict(asked).items() if name not in unsaid and value}
-        fields["set"] = {name: new for name, new in asked.baseline().changed().items() if plain.get(name) != new}
-        following = asdict(how) | {"trains_on": trains_on is not None}
-        lines.append(f"    {fields}\n    {dict(sorted((name, value) for name, value in following.items() if value))}")
-        return 7
-
-    for module in ("diagnose", "tune"):
-        monkeypatch.setattr(f"gputui.tui.commands.{module}.measure", measure)
-    for words in MEASURED.splitlines():
-        lines.append(words)
-        assert command_line.run(words.split()) == 7, words
-    assert "\n".join(lines) == snapshot
-
 
 # ---- exit codes ----------------------------------------------------------------------------------
 
