@@ -316,8 +316,8 @@ def test_charts_their_cursor_and_their_visible_part(golden: Golden) -> None:
     merged = tui.series_Line(places, means, each=2, low=lows, high=highs)
     plot = tui.Plot("loss", "", (tui.Curve("", merged),), x_unit="step", x_end=2.0, final=True)
     parts += ["---- merged readings\n", *(text(tui.cursor.rows(plot, at, 0.1, 60, RICH)) for at in places)]
-    # Phases that are near each other; at its last step while it goes on; a gap, and readings before it trains.
-    for name, place in (("NEAR", 1), ("FEW STEPS", 1), ("A GAP", 5)):
+    # Phases near each other; at its last step while it goes on; steps again; a gap, and readings before it trains.
+    for name, place in (("NEAR", 1), ("FEW STEPS", 1), ("STEPS AGAIN", 1), ("A GAP", 5)):
         now = played(*Script("runs.txt").named[name])
         for x_axis in ("auto", "step"):
             plot = tui.charts.on_one_axis(now, tui.Charts(x_axis))[place]
@@ -407,6 +407,8 @@ def compared_run(home: Path, name: str, told: Told) -> engine.Run:
     lines = [json.loads(line) for line in run.file("events.jsonl").read_text().splitlines()]
     lines = [event | told.get("started", {}) if event["type"] == "started" else event for event in lines]
     run.file("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in lines))
+    changes = {f"train.{name}": (None, value) for name, value in told.get("changes", {}).items()}
+    run.file("origin.json").write_text(engine.titles.record("cnn", "", changes))
     if outcome is not None:
         speed = {"outcome": outcome, "samples_per_second": told.get("speed", 1000.0), "metrics": {"loss": 0.5}}
         run.file("result.json").write_text(json.dumps(speed | told.get("result", {})))
@@ -421,7 +423,9 @@ def test_comparisons(home: Path, golden: Golden) -> None:
         whole, brief = (tui.comparison.remarks(found, width) for width in (0, 78))
         speeds = tui.comparison.speeds(found, [f"r{at}" for at in range(len(runs))])
         less = ", ".join(row.label for row in found.figures if row.more_is_better is False)
+        names = tui.comparison.distinct_names(tui.comparison.distinct(found.titles), found.names)
         parts += [f"---- {name}; of {less} less is better\n"]
+        parts += [f"{', '.join(names)}\n"] if "changes" in told[0] else []
         parts += [f"{' | '.join(cells).rstrip(' |')}\n" for cells in tui.comparison.table_rows(found)[2:]]
         parts += [f"- {line}\n" for line in [*whole, *(f"in brief: {line}" for line in brief if line not in whole)][1:]]
         parts += [text(tui.table_rows(speeds, 70, RICH))] if speeds and any("speed" in one for one in told) else []

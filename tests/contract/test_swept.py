@@ -271,6 +271,11 @@ SCENARIOS = (
         epochs=4, devices=2, whole=True,
     ),
     Scenario(
+        "killed while two go on after their pauses",
+        [f"{SWEEP} {SIX} --set epochs=4 --halving 1 --parallel 2 {SEARCHED}"], falling(), epochs=4, devices=2,
+        kill_at=6, brief=True,
+    ),
+    Scenario(
         "the time is over after two of four, then there is more",
         [f"{SWEEP} {FOUR} --minutes 8.5 {PROVED}", "sweep --resume", "sweep --resume --minutes 12"], falling(),
     ),

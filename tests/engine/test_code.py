@@ -57,7 +57,9 @@ def git(folder: Path, *words: str) -> str:
 
 
 @pytest.mark.parametrize("mode", ["live", "copy"])
-def test_only_python_files_are_copied_and_no_secret(mode: str, mine: Path) -> None:
+def test_only_python_files_are_copied_and_no_secret(mode: str, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUTUI_HOME", str(mine / "gputui"))  # in the folder of the code, with an earlier run
+    write(mine, "gputui/runs/20260101-120000-earlier/code/train.py")
     write(mine, "parts/deep/helper.py")
     for name in (".env", "secrets.yaml", "data/x.csv", "key.pem", ".hidden/a.py", ".hidden.py", "__pycache__/b.py"):
         write(mine, name, "SECRET")

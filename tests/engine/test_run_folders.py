@@ -185,7 +185,9 @@ def test_the_summary_of_a_lost_trainer_has_all_that_its_events_say(run: Run) -> 
     )  # fmt: skip
     assert asdict(summary) == asdict(expected)
     told(run, (8.0, Started(**STARTED | {"resumed_at_step": 28})), (9.0, replace(late, step=30, input_wait=0.75)))
-    assert summary_of(run, Ending("crashed", "crash", "", ""), -11, 1.0).input_wait == 0.75, "of its last launch"
+    told(run, (9.5, replace(late, step=36, input_wait=0.25)))
+    summary = summary_of(run, Ending("crashed", "crash", "", ""), -11, 1.0)
+    assert summary.input_wait == (2 * 0.75 + 6 * 0.25) / 8, "of the steps of its last launch"
 
 
 # ---- what is kept of each launch -----------------------------------------------------------------

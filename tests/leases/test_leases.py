@@ -204,6 +204,8 @@ def test_a_gpu_stays_stuck_until_the_next_start_of_the_machine_or_its_next_lease
     who = records.holder("GPU-1")
     assert who is not None
     assert (who.stuck, who.what) == ("", "more")
+    record(pid=1, pid_namespace="another container")
+    assert "'s digits since" in str(records.holder("GPU-1")), "whose process cannot be seen from here"
     again.release(stuck="once more")
     (slot,) = gpu_use.take(["GPU-1"], "digits", per_gpu=2)
     slot.release()

@@ -250,6 +250,17 @@ def test_parallelism_is_told_where_calls_run_at_once() -> None:
     assert by_name["shuffle"].parallelism is None
 
 
+def test_the_next_iterator_adds_its_own_times() -> None:
+    meter = StageMeter(piped().stages(), 1)
+    for plant in (slow_load, None):
+        iterator = iter(piped("parallel_calls=off", "prefetch=off", plant=plant).stream())
+        for _ in range(10):
+            next(iterator)
+        meter.read(iterator)
+        stages, _ = meter.take()
+    assert of("load", stages).ms_per_batch >= 8 * 1000 * SLEEP / 4, "those of the slow one count half"
+
+
 # ---- names ------------------------------------------------------------------------------------
 
 

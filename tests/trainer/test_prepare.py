@@ -220,10 +220,10 @@ LOOKED = "lambda a, b: (tf.debugging.check_numerics(tf.where(b == 3, np.nan, a),
     [
         ("(model, (x, y), (x[:4], y[:4]))", (20, 4), (0, 1)),
         (f"(model, {SLICES}.batch(6))", (20, 0), (0, 1)),
-        (f"(model, {SLICES}.shuffle(20).batch(6))", (20, 0), (0, 1)),
+        (f"(model, {SLICES}.shuffle(20).shuffle(9).batch(6))", (20, 0), (0, 1)),
         ("(model, Data())", (20, 0), (0, 1)),
         (f"dict(model=model, train={SLICES}, map={DOUBLED}, validation={SLICES}.take(2))", (20, 2), (0, 2)),
-        (f"dict(model=model, train={SLICES}, map={LOOKED})", (19, 0), (0, 1)),
+        (f"dict(model=model, train={SLICES}, map={LOOKED}, samples=30)", (19, 0), (0, 1)),  # more than there are
     ],
     ids=["arrays", "batched", "shuffled", "PyDataset", "mapped", "broken"],
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import keras
 import pytest
 
 from tests.doors.engine import VISIBLE as VARIABLE
@@ -40,6 +41,14 @@ def prepared(given: dict[str, str], *settings: str) -> Prepared:
         del os.environ[name]
     os.environ.update(given)
     return environment.prepare(options("compile.xla_cache=false", *settings))
+
+
+def test_the_classes_of_a_training_are_those_of_its_loss() -> None:
+    one_of_five, yes_or_no = "sparse_categorical_crossentropy", "binary_crossentropy"
+    for loss, units, classes in ((one_of_five, 5, 5), (yes_or_no, 1, 2), (yes_or_no, 5, None)):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
+        model.compile("sgd", loss)
+        assert actual_settings.loss_of(model) == {"loss": loss, "classes": classes}
 
 
 def test_a_variable_with_an_option_follows_the_option_and_what_is_overridden_is_reported() -> None:

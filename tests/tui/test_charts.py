@@ -54,6 +54,9 @@ async def test_a_chart_alone_has_a_cursor_axes_zoom_and_smoothing_and_follows_th
         await pilot.press("right_square_bracket")
         await wait_for(pilot, lambda: row_of(pilot, "loss "))
         await wait_for(pilot, lambda: any(row.rstrip().endswith(" time") for row in text_of(app).split("\n")))
+        await pilot.press("end")
+        assert big(pilot).view.cursor == big(pilot).view.last < big(pilot).view.whole[1], "the newest point"
+        await pilot.press("0")
         await pilot.press("a")  # all charts have the same axis
         await wait_for(pilot, lambda: any(row.rstrip().endswith(" step") for row in text_of(app).split("\n")))
         await pilot.press("left")

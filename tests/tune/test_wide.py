@@ -395,6 +395,22 @@ def test_every_combination_is_measured_once_and_slower_settings_of_others_are_le
     assert second.search.study.of_others == second.search.study.trials - 1
 
 
+@needs_optuna
+def test_the_fastest_of_others_is_measured_with_the_input_if_it_was_tried_only_without(tmp_path: Path) -> None:
+    location = str(tmp_path / "s.journal")
+    searching(tmp_path / "a", asked(study=location, only=["xla"], wide="instead"), only_xla)[0].run()
+
+    def held_back(options: Options, before: int) -> Planted:
+        speed = 1500.0 if options.input.one_batch else 1000.0
+        return Planted(samples_per_second=(0.8 if options.compile.xla is True else 1.0) * speed, loss=2.0)
+
+    second, _ = searching(tmp_path / "b", asked(study=location, only=["xla"]), held_back)
+    second.run()
+    tried = [one for one in second.search.candidates if one.settings == {"compile.xla": True}]
+    assert [one.without_input for one in tried] == [True, False]
+    assert "another member" in tried[1].reason
+
+
 AXES = [Axis(BATCH, [8, 16, 32, 64]), Axis(XLA, choices={"off": {XLA: False}, "on": {XLA: True}})]
 
 

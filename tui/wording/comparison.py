@@ -121,7 +121,7 @@ def speeds(comparison: Comparison, names: Sequence[str]) -> Table | None:
     cells = [[names[at], change_text(row, at) or units.NONE, chances[at]] for at in places]
     head = f"{figures.of_run(row.key).head}, difference"
     bars = Bars([around(row.changes[at], row.noise) for at in places], after=1)
-    return Table(["", head, "" if row.noise else NO_SPREAD], cells, right=[1], bars=bars)
+    return Table(["", head, NO_SPREAD if row.noise is None else ""], cells, right=[1], bars=bars)
 
 
 def option_text(row: OptionRow, position: int) -> str:
