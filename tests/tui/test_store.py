@@ -66,7 +66,16 @@ def test_a_recorded_run_is_read_whole(home: Path) -> None:
     assert len(now.line("loss")) == 48
     assert len(now.line("val_loss")) == 1
     lost = recorded.write(home, name="20260921-110000-cnn", gpus=0, seconds=60, outcome=None)
-    assert entry_of(lost).validation == ("val_accuracy", opened(lost).epochs[-1].metrics["val_accuracy"])
+    judged = ("val_accuracy", opened(lost).epochs[-1].metrics["val_accuracy"])
+    assert entry_of(lost).validation == judged
+    # As a stop in the evaluation and `validation_freq` leave an epoch; its line comes last in the file.
+    last = json.dumps({"t": opened(lost).epochs[-1].t + 1, "run": "r", "type": "epoch", "epoch": 2, "step": 49,
+                       "seconds": 1.0, "metrics": {"accuracy": 0.9, "loss": 0.5}})  # fmt: skip
+    with lost.file("events.jsonl").open("a") as file:
+        file.write(f"{last}\n")
+    assert entry_of(lost).validation == judged
+    drawn = head.rows(head.RunName("a", "b", ""), "", opened(lost), 80, RICH)
+    assert f"val accuracy {judged[1]:.3g}" in "".join(map(plain, drawn))
     assert now.line("gpu0").y[-1] > 0.5
 
 

@@ -110,11 +110,11 @@ def newest_runs(waits: Callable[[Run], bool] = waits, of: Iterable[Run] | None =
 TAIL_BYTES = 16384
 
 
-def last_event(run: Run, kind: type[E]) -> E | None:
-    """Return the last event of this type; None if there is none near the end of the file."""
+def last_event(run: Run, kind: type[E], suits: Callable[[E], bool] = lambda _event: True) -> E | None:
+    """Return the last event of this type that `suits`; None if there is none near the end of the file."""
     lines = last_lines(run.file(EVENTS_FILE), TAIL_BYTES)
     events = (parse_line(line) for line in reversed(lines) if f'"type":"{kind.type}"'.encode() in line)
-    return next((event for event in events if isinstance(event, kind)), None)
+    return next((event for event in events if isinstance(event, kind) and suits(event)), None)
 
 
 def share_done(progress: Progress | None) -> float | None:

@@ -188,6 +188,9 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
     if latest is not None:
         values[LOSS.key] = latest.loss
     values[LEFT.key] = latest.eta_seconds if latest is not None and state in ACTIVE_STATES else None
+    judged = validation(result.get("metrics") or EMPTY)
+    if not judged[0] and (epoch := last_event(run, EpochEnd, lambda each: bool(validation(each.metrics)[0]))):
+        judged = validation(epoch.metrics)  # as the last epoch had none, by a stop or `validation_freq`
     workers = earlier.workers if earlier else ()
     if not workers and (joined := run_cluster.of_run(run)) is not None and joined.is_chief:
         workers = tuple(other.id for other in run_cluster.other_workers(run))
@@ -205,7 +208,7 @@ def entry_of(run: Run, earlier: Entry | None = None) -> Entry:
         titles.read_notes(run),
         latest,
         bool(steps_in(run.file("checkpoints"))),
-        validation(result.get("metrics") or (epoch.metrics if (epoch := last_event(run, EpochEnd)) else EMPTY)),
+        judged,
         workers,
         number=run.number,
         learning=str(result.get("learning") or ""),

@@ -144,6 +144,11 @@ def _learnt(now: Snapshot) -> dict[str, Row]:
     """The figures by which a model is judged, by Keras' names: that of the validation with its best epoch, then the
     first metric, of the validation if it has it, and the loss."""
     newest = now.epochs[-1].metrics if now.epochs else now.summary.metrics if now.summary else EMPTY
+    # An epoch without a validation, as by a stop or `validation_freq`, leaves the newest one standing.
+    validations = (
+        {name: of.metrics[name] for name in of.metrics if name.startswith("val_")} for of in now.epochs[::-1]
+    )
+    newest = {**newest, **next(filter(None, validations), EMPTY)}
     asked = {best.figure: best.epoch for best in now.best.values()}
     judged = next((name for name in (*asked, "val_loss", *newest) if name.startswith("val_") and name in newest), "")
     metrics = [f"val_{name}" if f"val_{name}" in newest else name for name in now.metrics[:1]]
