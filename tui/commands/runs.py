@@ -134,7 +134,7 @@ def _as_json(entry: Entry) -> dict[str, object]:
 
 # In the order of their columns.
 LISTED = (
-    *("name", "id", "state", "run", "done", "left"),
+    *("name", "id", "state", "run", "validation", "done", "left"),
     *(figure.narrow_head for figure in shown("listing")),
     *("size", "when", "tags", "note"),
 )
@@ -182,8 +182,8 @@ def _fitting(columns: Sequence[str], entries: Sequence[Entry], room: int) -> dic
     least = longest | {"run": min(LEAST_TITLE, longest["run"]), "note": min(LEAST_NOTE, longest.get("note", 0))}
     widths: dict[str, int] = {}
     order = [
-        *naming, "state", "run", SPEED, "loss", "done", "left", "when", "tags", "id", "memory", "host", STEP_TIME,
-        "size", "wait", "time",
+        *naming, "state", "run", "validation", SPEED, "done", "left", "when", "loss", "tags", "id", "memory", "host",
+        STEP_TIME, "size", "wait", "time",
     ]  # fmt: skip
     for name in sorted(columns, key=lambda name: order.index(name) if name in order else len(order)):
         if least[name] + APART <= room + APART or name in naming:
