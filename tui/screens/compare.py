@@ -39,6 +39,7 @@ from ..widgets.table import Column, OpeningTable, Table
 from ..wording import comparison as wording
 from .base import FollowingScreen, Header
 from .chart import ChartSource
+from .runs.actions import open_in_form
 
 SHORT_NAME = 16
 READ_SECONDS = 1.0  # while a run is running
@@ -58,8 +59,9 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
     CSS_PATH = "compare.tcss"
     FOLLOWS_COVERED = True  # it is read once
     BINDINGS: ClassVar[list[BindingType]] = [
+        keys.bind("edit", "change", "Edit options", meaning="open the options of the run in the form"),
         keys.bind("pin"),
-        keys.bind("copy", label="Copy as Markdown", meaning="copy the comparison as Markdown"),
+        keys.bind("copy", meaning="copy the comparison as Markdown"),
         keys.bind("page_on", "page(1)", "Next chart", meaning="the next chart"),
         keys.bind("page_back", "page(-1)", "Chart before", show=False, meaning="the chart before"),
         keys.bind("zoom", "chart", "Chart alone", meaning="the chart on the whole screen, with a cursor"),
@@ -233,6 +235,10 @@ class CompareScreen(ChartSource, FollowingScreen[tuple[list[Run], Comparison]]):
         """The run in the column of the cursor; None in other columns, and before the runs have been compared."""
         position = self.query_one(Table).cursor_column - 1
         return self.runs[position] if self.comparison is not None and 0 <= position < len(self.runs) else None
+
+    async def action_change(self) -> None:
+        if (run := self.selected) is not None:
+            await open_in_form(self.app, run)
 
     def action_pin(self) -> None:
         """Pin the selected run as the baseline, or unpin it if it is pinned."""

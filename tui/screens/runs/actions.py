@@ -187,12 +187,8 @@ class RunActions(UndoActions):
             return None
 
     async def action_change(self) -> None:
-        if (run := self.run_meant) is None:
-            return
-        if not run.path.exists():
-            self.say(_gone(run), "error")
-        elif not await _is_own_fit(self.app, run, "change"):
-            self.app.open_form(run.file("preset.yaml"))
+        if (run := self.run_meant) is not None:
+            await open_in_form(self.app, run)
 
     # ---- note and tags --------------------------------------------------------------------------
 
@@ -391,6 +387,13 @@ def _texts(run: Run) -> tuple[str, str]:
         preset = f"# preset.yaml cannot be read: {fault.strerror or fault}\n"
     words = ["gputui --preset", shlex.quote(preset_of(run)), *(f"--set {shlex.quote(text)}" for text in texts)]
     return " ".join(words), preset
+
+
+async def open_in_form(app: BaseApp, run: Run) -> None:
+    if not run.path.exists():
+        app.complain(_gone(run))
+    elif not await _is_own_fit(app, run, "change"):
+        app.open_form(run.file("preset.yaml"))
 
 
 async def put_into_form(app: BaseApp, run: Run, changes: Mapping[str, Any]) -> None:
