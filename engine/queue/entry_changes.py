@@ -91,12 +91,15 @@ def places() -> dict[str, float]:
     return {entry.run: entry.place for entry in entries.all_entries()}
 
 
-def restore_places(before: Mapping[str, float]) -> None:
-    """Give the entries that still wait the places that `places` has returned. Raises RunError."""
+def restore_places(before: Mapping[str, float]) -> list[str]:
+    """Give the entries that still wait the places that `places` has returned. Return the reason if none waits. Raises
+    RunError."""
     with entries.locked():
-        for entry in entries.all_entries():
-            if entry.state in entries.WAITS and before.get(entry.run, entry.place) != entry.place:
+        waiting = [each for each in entries.all_entries() if each.state in entries.WAITS and each.run in before]
+        for entry in waiting:
+            if before[entry.run] != entry.place:
                 entries.write(replace(entry, place=before[entry.run]))
+    return [] if waiting else ["not taken back: none of the moved runs waits in the queue any longer"]
 
 
 @dataclass(frozen=True)

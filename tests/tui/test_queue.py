@@ -124,4 +124,6 @@ async def test_a_waiting_run_shows_its_place_and_then_its_training(home: Path) -
         shown = await wait_for(pilot, " elapsed")
         assert "waiting in the queue" not in shown
         await wait_for(pilot, lambda: not offered(pilot))
+        await pilot.press("u")
+        await wait_for(pilot, "none of the moved runs waits in the queue any longer")
         assert entries.all_entries()[1].run == one.id
