@@ -10,12 +10,13 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from .reading import open_regular
 from .values import EMPTY
 
+ORIGIN = "origin.json"  # in the folder of a run, with the name that the user has given it
 FILE = "run-numbers"  # in the home, next to the folder of runs
 _NAME = re.compile(r"[rR]([1-9]\d{0,8})")
 _TIME = re.compile(r"\d{8}-\d{6}-")  # of the start, at the beginning of each name that gputui gives a folder
@@ -43,10 +44,13 @@ def short_names(runs_folder: Path) -> Mapping[str, str]:
 
 
 def named(short_name: str, runs_folder: Path) -> Path | None:
-    """Return the folder of the run whose short name is `short_name`; None if no run in `runs_folder` has it."""
+    """Return the folder of the run whose short name is `short_name`, or the only one to which the user has given it as
+    a name; None if no run in `runs_folder` has it.
+    """
     name = first_name_of(short_name, runs_folder)
     if not name:
-        return None
+        has_it = [] if (runs_folder / short_name).is_dir() else [*_with_own_name(short_name, runs_folder)]
+        return has_it[0] if len(has_it) == 1 else None
     if _is_folder(runs_folder / name):
         return runs_folder / name
     with contextlib.suppress(OSError):
@@ -60,6 +64,14 @@ def first_name_of(short_name: str, runs_folder: Path) -> str:
     match = _NAME.fullmatch(short_name)
     numbers = _numbers(file_of(runs_folder / short_name)) if match else EMPTY
     return next((name for name, number in numbers.items() if match and number == int(match[1])), "")
+
+
+def _with_own_name(name: str, runs_folder: Path) -> Iterator[Path]:
+    for path in runs_folder.glob(f"[!.]*/{ORIGIN}"):
+        with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
+            text = path.read_text(encoding="utf-8")
+            if name and name in text and json.loads(text).get("name") == name:
+                yield path.parent
 
 
 def _is_folder(path: Path) -> bool:

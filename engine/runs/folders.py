@@ -146,8 +146,8 @@ def all_runs() -> list[Run]:
 
 
 def find(text: str) -> Run:
-    """The run whose short name (`r42`) or id is `text`, whose id contains it, or else which has this name; for `latest`
-    the newest, of several machines the chief's. RunError if none or several match.
+    """The run whose short name (`r42`), name or id is `text`, whose id contains it, or else whose preset it is; for
+    `latest` the newest, of several machines the chief's. RunError if none or several match.
     """
     if (folder := run_numbers.named(text, runs_folder())) is not None:
         if text != folder.name and (runs_folder() / text).is_dir():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..files import typed
+from ..files import run_numbers, typed
 from ..files.places import home
 from ..files.values import harmless
 from ..files.writing import write_atomically
@@ -19,7 +19,7 @@ from ..units import counted
 from . import run_cluster
 from .run import Run, RunError
 
-FILE = "origin.json"
+FILE = run_numbers.ORIGIN
 NO_EFFECT = "no_effect"  # of a change: the reason why it has no effect; no title names it then
 _PYTHON = re.compile(r"(/[^/]+/[^/]+)/bin/python[\d.]*$")
 LONGEST = 72  # width of a title if the caller names none
@@ -169,6 +169,11 @@ def leave_out(run: Run, unapplied: Mapping[str, str]) -> None:
 def record(preset: str, file: str, changes: Mapping[str, tuple[Any, Any]], name: str = "") -> str:
     """Return the content of `origin.json`; `changes` has for each option its values in the preset and in the run."""
     return Origin(preset, file, {key: {"from": old, "to": new} for key, (old, new) in changes.items()}, name).as_file()
+
+
+def own_name(run: Run) -> str:
+    """Return the name that the user has given the run; empty if there is none."""
+    return typed.read_usable(run.file(FILE), Origin).name
 
 
 def rename(run: Run, name: str) -> None:

@@ -87,6 +87,7 @@ class FormScreen(AppScreen):
             "compare", "changes", "Changes", show=False, meaning="list all changes against the file and the defaults"
         ),
         keys.bind("save_as", show=False),
+        keys.bind("suit", show=False),
         keys.bind("editor", show=False, meaning="open the preset's file in $EDITOR, and read it again afterwards"),
         keys.bind("undo", show=False),
         keys.bind("undo_list", show=False),
@@ -99,7 +100,7 @@ class FormScreen(AppScreen):
         keys.bind("part", "remarks", show=False),
         keys.bind("page_on", "scroll_help(4)", "Scroll the help", show=False, meaning="scroll the help"),
         keys.bind("page_back", "scroll_help(-4)", "Help above", show=False, meaning="scroll the help back"),
-        keys.bind("back", "to_options", "Back to the options", show=False, meaning="back to the options"),
+        keys.bind("back", "to_options", "Back to the options", show=False, meaning="leave the search or the remarks"),
         keys.bind("file_view", show=False),
         keys.bind("leave", "app.quit", "Quit", meaning="quit; asks what is to be done with changes; runs go on"),
     ]
@@ -623,8 +624,6 @@ class FormScreen(AppScreen):
         """Yield the form's commands that have no key, for the command palette."""
         for what, name in (("yaml", "YAML"), ("command", "Command line"), ("python", "Python code")):
             yield SystemCommand(f"Show {name}", "for the present form, to be copied", partial(self.action_text, what))
-        suits = "precision, TF32 and XLA by its compute capability, as one change, with the reason for each"
-        yield SystemCommand("For this GPU", suits, self.action_suit)
         measures = "how the speed of this preset grows with 1, 2, 4 ... replicas"
         yield SystemCommand("Measure scaling", measures, self.action_scaling)
 

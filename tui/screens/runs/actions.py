@@ -190,7 +190,23 @@ class RunActions(UndoActions):
         if (run := self.run_meant) is not None:
             await open_in_form(self.app, run)
 
-    # ---- note and tags --------------------------------------------------------------------------
+    # ---- name, note and tags --------------------------------------------------------------------
+
+    @work(group="noting")
+    async def action_name(self) -> None:
+        if (run := self.run_meant) is None:
+            return
+        before, named = await asyncio.to_thread(lambda: (titles.own_name(run), with_name(run)))
+        name = await self.app.push_screen_wait(AskText(f"Name of {named}, empty for none", before, _no_name))
+        if name is None or name == before:
+            return
+        try:
+            await asyncio.to_thread(titles.rename, run, name)
+        except (RunError, OSError) as reason:
+            self.app.complain(f"not named: {why(run, reason)}")
+        else:
+            self.acted(run)
+            self.did(f"named {await asyncio.to_thread(with_name, run)}", lambda: titles.rename(run, before), key=run.id)
 
     @work(group="noting")
     async def action_note(self) -> None:
@@ -330,8 +346,16 @@ def _too_long(text: str) -> str:
 
 
 def _no_tags(text: str) -> str:
+    return _refused(lambda: titles.tags_in(text.replace(",", " ").split()))
+
+
+def _no_name(text: str) -> str:
+    return _refused(lambda: titles.name_in(text))
+
+
+def _refused(read: Callable[[], object]) -> str:
     try:
-        titles.tags_in(text.replace(",", " ").split())
+        read()
     except RunError as fault:
         return str(fault)
     return ""

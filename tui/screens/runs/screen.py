@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ...reading.queue_places import Waiting
 
 
-OF_A_RUN = ("again", "change", "copy", "note", "stop", "resume")  # actions that only a run has
+OF_A_RUN = ("again", "change", "copy", "name", "note", "stop", "resume")  # actions that only a run has
 FOR_GOOD = "Nothing can be kept to be brought back ({refusal}).\nDelete for good?"
 NAMED = 8  # names in the question, at most
 OF_RUNS = ("mark", "compare", "tags")  # also of the trials of a sweep
@@ -90,6 +90,7 @@ class RunsScreen(FollowingScreen[list[Entry]], RunActions):
         keys.bind("delete", meaning="delete the marked runs, or the one under the cursor"),
         keys.bind("note"),
         keys.bind("tags", show=False, meaning="give tags to the marked runs, or to the one under the cursor"),
+        keys.bind("name", show=False),
         keys.bind("columns", show=False),
         keys.bind("side_view", show=False),
         keys.bind("sort_left", "sort(-1)", show=False),
