@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 OWN_THEMES = {theme.name: theme for theme in THEMES}
 NOTHING_TO_UNDO = {  # by the places whose acts can be taken back
-    "runs": "nothing to take back: no run was deleted, taken out or moved in the queue, or given a note or tags here",
+    "runs": "nothing to take back: nothing was deleted, taken out of the queue, moved, named, noted or tagged here",
     "presets": "nothing to take back: no preset was deleted or written over here",
     "settings": "nothing to take back: no setting was changed here",
 }
@@ -132,6 +132,13 @@ class BaseApp(UpstreamApp):
     ToastRack { margin-bottom: 0; overflow: hidden; }
     Input > .input--placeholder, Input > .input--suggestion { color: $foreground-muted; }
     Toast { width: 100%; max-width: 100%; margin-top: 0; padding: 0 1; }
+    CommandPalette > #--container {
+        width: 100; max-width: 96%; margin-top: 1; background: $panel;
+        SearchIcon { display: none; }
+        #--input, #--input.--list-visible { border: round $primary; }
+        CommandInput, CommandInput:focus { height: 1; border: none; padding: 0 1; }
+        CommandList, CommandList.--populating { border: round $border; border-top: none; background: $panel; }
+    }
     """
 
     # Right from the start, so that the styles are made only once.

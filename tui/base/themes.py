@@ -15,21 +15,31 @@ from textual.theme import Theme
 
 from ..word_search import Hit, marked
 
-# The curves 1 to 4 have the colours primary, warning, success and error.
-_DARK_CURVES = {"curve5": "#b795ee", "curve6": "#4fcbd3", "curve7": "#ee8fce", "curve8": "#e8955a"}
-_LIGHT_CURVES = {"curve5": "#6d3fb0", "curve6": "#006a73", "curve7": "#a3246f", "curve8": "#a84300"}
+# The first curve has the primary colour. None has a colour of trouble or success: these say how good something is.
+_DARK_CURVES = {
+    "curve2": "#d59be8", "curve3": "#4fcbd3", "curve4": "#d6dbe0", "curve5": "#8f8ff0", "curve6": "#ee7fc0",
+    "curve7": "#a0a8b0", "curve8": "#3fa7b5",
+}  # fmt: skip
+_LIGHT_CURVES = {
+    "curve2": "#8a2fa8", "curve3": "#006a73", "curve4": "#1c2126", "curve5": "#3f3fbf", "curve6": "#a3246f",
+    "curve7": "#575f67", "curve8": "#2a6680",
+}  # fmt: skip
+_SIXTEEN_CURVES = {
+    "curve2": "#ff55ff", "curve3": "#ffffff", "curve4": "#7070ff", "curve5": "#00aaaa", "curve6": "#b0b0b0",
+    "curve7": "#b86b00", "curve8": "#00aa00",
+}  # fmt: skip
 
 CALM = Theme(
     name="gputui", primary="#7aa2c8", secondary="#9aa7b5", accent="#8fc98f", success="#8fc98f", warning="#e0b860",
     error="#ee7d7d", foreground="#d6dbe0", background="#14171a", surface="#1a1e22", panel="#22272c",
-    variables={"footer-key-foreground": "#e0b860", "foreground-muted": "#939ca5", "border": "#3a4249",
+    variables={"footer-key-foreground": "#7aa2c8", "foreground-muted": "#939ca5", "border": "#3a4249",
     "scrollbar-background": "#1a1e22", "moderate": "#d8c35a", "heavy": "#e8955a", **_DARK_CURVES},
 )  # fmt: skip
 
 LIGHT = Theme(
     name="gputui-light", primary="#1d5c94", secondary="#51606e", accent="#256b2d", success="#256b2d", warning="#805000",
     error="#b3201c", foreground="#1c2126", background="#fbfaf7", surface="#f2f0eb", panel="#e7e4dd", dark=False,
-    variables={"footer-key-foreground": "#805000", "foreground-muted": "#575f67", "border": "#b5b0a6",
+    variables={"footer-key-foreground": "#1d5c94", "foreground-muted": "#575f67", "border": "#b5b0a6",
     "moderate": "#6f5c00", "heavy": "#a84300", **_LIGHT_CURVES},
 )  # fmt: skip
 
@@ -49,11 +59,8 @@ HIGH_CONTRAST = Theme(
     text_alpha=1.0,
     variables={
         "moderate": "#ffff00",
-        "heavy": "#ff55ff",
-        "curve5": "#ff55ff",
-        "curve6": "#ffffff",
-        "curve7": "#7070ff",
-        "curve8": "#b86b00",
+        "heavy": "#ff5555",
+        **_SIXTEEN_CURVES,
         "picked": "#0000aa",  # a mixed colour would be grey in sixteen colours
         "here": "#0000aa",
         "grid": "#808080",  # a fainter grey would be black in sixteen colours
@@ -63,11 +70,11 @@ HIGH_CONTRAST = Theme(
         "border": "#ffffff",
         "border-blurred": "#ffffff",
         "block-cursor-foreground": "#000000",
-        "block-cursor-background": "#ffff00",
+        "block-cursor-background": "#00ffff",
         "block-cursor-blurred-background": "#0000aa",  # in the palette, whose field has the focus
         "block-cursor-blurred-foreground": "#ffffff",
         "footer-background": "#000000",
-        "footer-key-foreground": "#ffff00",
+        "footer-key-foreground": "#00ffff",
         "input-selection-background": "#0000ff",
     },
 )
@@ -87,7 +94,7 @@ MONOCHROME = replace(
         "heavy": "#ffffff",
         "picked": "#383838",
         "here": "#404040",
-        **{f"curve{number}": "#ffffff" for number in range(5, 9)},
+        **{f"curve{number}": "#ffffff" for number in range(2, 9)},
         "text-muted": "#b0b0b0",
         "text-disabled": "#b0b0b0",
         "foreground-muted": "#b0b0b0",
@@ -103,7 +110,7 @@ THEMES = (CALM, LIGHT, HIGH_CONTRAST, MONOCHROME)
 
 def own_colours(theme: Theme) -> dict[str, str]:
     """Return the colours of a theme for what is near its limit and at it, the grid, the row under the cursor, the tab
-    of the present screen and the curves from the fifth on, by the names that the style sheets use."""
+    of the present screen and the curves from the second on, by the names that the style sheets use."""
     moderate = Color.parse(theme.warning or theme.primary)
     heavy = moderate.blend(Color.parse(theme.error or theme.primary), 0.5)
     grid = Color.parse(theme.foreground or ("#e0e0e0" if theme.dark else "#202020")).with_alpha(0.14)
@@ -133,10 +140,7 @@ def painted_colour(app: App[Any], style: str) -> str:
     return muted.hex if muted.a == 1 else "dim"
 
 
-_PAINTED = {
-    "good": "success", "warn": "warning", "bad": "error",
-    "curve1": "primary", "curve2": "warning", "curve3": "success", "curve4": "error",
-}  # fmt: skip
+_PAINTED = {"good": "success", "warn": "warning", "bad": "error", "curve1": "primary"}
 
 
 # ---- marks of what was found, the same in every list ----------------------------------------------

@@ -349,7 +349,7 @@ def marks_of(now: Snapshot, plot: Plot, glyphs: Glyphs) -> list[Row]:
         epochs = sorted({best.epoch for best in now.best.values()})
         marks.append([(glyphs.best, "good"), (f" best epoch {', '.join(map(str, epochs))}", "label")])
     if plot.joins:
-        marks.append([(glyphs.join, "warn"), (" resumed", "label")])
+        marks.append([(glyphs.join, "title"), (" resumed", "label")])
     return marks
 
 

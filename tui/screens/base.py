@@ -41,7 +41,7 @@ class Header(Horizontal):
     Header {
         height: 1; background: $panel;
         #title { width: 1fr; height: 1; padding: 0 1 0 2; background: $panel; }
-        #queue { display: none; width: auto; height: 1; padding: 0 1; background: $panel; color: $text-warning;
+        #queue { display: none; width: auto; height: 1; padding: 0 1; background: $panel; color: $text-primary;
                  text-wrap: nowrap; }
     }
     """

@@ -41,7 +41,7 @@ class Dialog(ModalScreen[Result | None]):
     DEFAULT_CSS = """
     Dialog { align: center middle; background: $background 60%; }
     Dialog > #box {
-        width: 64; max-width: 90%; height: auto; border: round $warning; background: $panel; padding: 1 2;
+        width: 64; max-width: 90%; height: auto; border: round $primary; background: $panel; padding: 1 2;
         & > Label { width: 100%; }
         & > Input { margin-top: 1; background: $background; }
         #answers { height: 1; margin-top: 1; }
@@ -208,7 +208,7 @@ class CopyScreen(ListDialog[Copyable]):
         widest = max(len(copyable.name) for copyable in self.offered)
         prompts = [
             Content.assemble(
-                (f"{DIGITS[at : at + 1]:1} ", "bold $text-warning"),
+                (f"{DIGITS[at : at + 1]:1} ", "bold $text-primary"),
                 copyable.name.ljust(widest + 2), (clean(copyable.preview), "$foreground-muted"),
             )
             for at, copyable in enumerate(self.offered)

@@ -141,4 +141,4 @@ def _line(names: str, text: str, width: int) -> Content:
     begin = begin if beside else INDENT
     wrapped = textwrap.wrap(text, max(INDENT, width - begin), break_on_hyphens=False) or [""]
     lead = names.ljust(begin) if beside else f"{names}\n{' ' * begin}"
-    return Content.assemble((lead, "bold $text-warning"), ("\n" + " " * begin).join(wrapped))
+    return Content.assemble((lead, "bold $text-primary"), ("\n" + " " * begin).join(wrapped))

@@ -102,7 +102,7 @@ class SettingsScreen(UndoActions):
         changed = value != setting.metadata["default"] and key != "theme"
         text = fitting(clean(_as_text(key, value)), VALUE_WIDTH - 1, self.glyphs)
         return Content.assemble(
-            ("* " if changed else "  ", "bold $text-warning"),
+            ("* " if changed else "  ", "bold $text-primary"),
             key.ljust(NAME_WIDTH),
             (text.ljust(VALUE_WIDTH), "bold" if changed else ""),
             (setting.metadata["meaning"], "$foreground-muted"),

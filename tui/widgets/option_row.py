@@ -29,7 +29,6 @@ KEY_WIDTH = 28
 ROOM_FOR_TEXT = 48  # cells for a text such as flags or a path, which else is written below in the whole width
 MARK_WIDTH = 3
 ASIDE_COLUMN, FOUND_COLUMN, ASIDE_WIDTH = 48, 46, 16
-NOT_GIVEN = "not given"
 YOURS = "your code"  # the user's code decides, not the option
 
 
@@ -155,8 +154,9 @@ class OptionRow(Widget, can_focus=True):
     def _parts(self, unit: bool = True, less: int = 0) -> list[Content | tuple[str, str]]:
         style = "$foreground-muted" if self.locked or self.state.no_effect(self.key) else ""
         name = self.info.about.label or self.info.name if self.hit is None else self.key
+        mark = (">" if self.has_focus else " ") + self.state.mark(self.key).ljust(MARK_WIDTH - 1)
         return [
-            ((">" if self.has_focus else " ") + self.state.mark(self.key).ljust(MARK_WIDTH - 1), "bold $text-warning"),
+            (mark, "bold $text-error" if self.key in self.state.errors else "bold $text-primary"),
             (f"{name} ".ljust(self._label_width - less), style or "$foreground"),
             *self._value(style, unit),
         ]

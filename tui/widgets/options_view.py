@@ -79,7 +79,7 @@ class GroupHeading(Widget, can_focus=True):
         sign = glyphs.folded if self.folded else glyphs.unfolded
         room = self.size.width - NAME_WIDTH - len(sign) - len(counted) - 4
         line = Content.assemble(
-            (f"{'>' if self.has_focus else ' '}{mark}", "bold $text-warning"),
+            (f"{'>' if self.has_focus else ' '}{mark}", "bold $text-primary"),
             (f"{sign} {self.group:{NAME_WIDTH - 1}}", "$text-primary"),
             (f"{counted}  ", "bold $text-accent" if "changed" in counted else "$foreground-muted"),
             (whole_words(about_group(self.group), room, glyphs), "$foreground-muted"),

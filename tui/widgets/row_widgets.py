@@ -20,7 +20,7 @@ from ..drawing.rows import Row, differences, edged, fit
 
 STYLES = (
     "title", "label", "value", "track", "good", "warn", "bad", "grid", "cursor", "fill1", "here", "badge", "edge",
-    "moderate", "heavy", *(f"{kind}{number}" for kind in ("curve", "faint") for number in (1, 2, 3, 4)),
+    "moderate", "heavy", "curve1", "faint1",
 )  # fmt: skip
 
 
@@ -43,18 +43,12 @@ class Painted(Widget):
         & > .painted--warn { color: $text-warning; text-style: bold; }
         & > .painted--bad { color: $text-error; text-style: bold; }
         & > .painted--curve1 { color: $primary; }
-        & > .painted--curve2 { color: $warning; }
-        & > .painted--curve3 { color: $success; }
-        & > .painted--curve4 { color: $error; }
         & > .painted--moderate { color: $moderate; }
         & > .painted--heavy { color: $heavy; }
         & > .painted--edge { color: $border; }
         & > .painted--here { color: $text-primary; background: $here; text-style: bold; }
         & > .painted--badge { color: $text-success; text-style: bold; }
         & > .painted--faint1 { color: $primary 40%; }
-        & > .painted--faint2 { color: $warning 40%; }
-        & > .painted--faint3 { color: $success 40%; }
-        & > .painted--faint4 { color: $error 40%; }
         & > .painted--fill1 { color: $primary 25%; }
         & > .painted--grid { color: $grid; }
         & > .painted--cursor { color: $foreground; }
@@ -148,7 +142,7 @@ class Painted(Widget):
         return style
 
     def _further_curve(self, name: str) -> Style:
-        """From the fifth curve on: these have no component class, as Textual computes the styles of all classes per
+        """From the second curve on: these have no component class, as Textual computes the styles of all classes per
         widget."""
         is_faint = name.startswith("faint")
         curve = name.replace("faint", "curve")

@@ -86,7 +86,7 @@ class StartBar(Horizontal):
         self._show_outlook()
 
     def _show_outlook(self) -> None:
-        offered = (f"{clean(self._offered)}  ", "bold $text-warning") if self._offered else ""
+        offered = (f"{clean(self._offered)}  ", "bold $text-primary") if self._offered else ""
         shown = self.query_one("#outlook", Static)
         first = (REFUSED, "bold $text-error") if self._refusals else offered
         room = self.size.width - BESIDE - cell_len(first[0] if first else "")

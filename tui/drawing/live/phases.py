@@ -115,7 +115,7 @@ def _phase(
 ) -> Row:
     is_active = last and now.outcome is None and not now.has_trained
     turn = glyphs.spinner[int(now.elapsed * 5) % len(glyphs.spinner)]
-    mark, how = (turn, "curve2") if is_active else ending((last and now.outcome) or "ok", glyphs)
+    mark, how = (turn, "curve1") if is_active else ending((last and now.outcome) or "ok", glyphs)
     lead = (f" {mark:<2} ", how)
     text = whole_words(clean(doing(span.phase, span.detail)), max(_NAME, width - _TIME - 4), glyphs)
     name = (f"{text:<{_NAME}}", "value" if last else "label")

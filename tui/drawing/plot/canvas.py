@@ -16,6 +16,7 @@ from .axes import GUTTER, Scale, column_of, row_of, x_labels, x_scale, y_label, 
 from .curves import COLOURS, Curve, Plot
 
 _KINDS_OF_DASHES = 4
+UNNAMED = ("train", "mean")  # first curves that need no name beside that of their chart
 
 
 def style_of(number: int, curve: Curve) -> str:
@@ -82,6 +83,9 @@ def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
         for whole in (True, False):
             yield [*_legend(plot, everyone, glyphs, whole), *more]
     yield [*_legend(plot, everyone, glyphs, narrow=True), *unit]
+    if len(shown) > 2 and shown[0].label in UNNAMED:  # the others have marks, too
+        for unnamed in range(1, len(shown) + 1):
+            yield [*_legend(plot, everyone, glyphs, narrow=True, unnamed=unnamed), *unit]
     for number in sorted(everyone, key=lambda number: (not shown[number].lesser, -number)):
         everyone.remove(number)
         if everyone:
@@ -96,9 +100,11 @@ def _legends(plot: Plot, glyphs: Glyphs) -> Iterator[Row]:
 
 
 def _legend(
-    plot: Plot, valued: set[int], glyphs: Glyphs, whole: bool = False, narrow: bool = False, without: int = -1
-) -> Row:
-    """Return each curve's mark and name, with the values of those in `valued`. A single curve has only its value."""
+    plot: Plot, valued: set[int], glyphs: Glyphs, whole: bool = False, narrow: bool = False, without: int = -1,
+    unnamed: int = 0,
+) -> Row:  # fmt: skip
+    """Return each curve's mark and name, with the values of those in `valued`. A single curve has only its value, and
+    the first `unnamed` curves have no name."""
     row: Row = []
     several = len(plot.in_legend) > 1
     for number, curve in enumerate(plot.in_legend):
@@ -109,10 +115,10 @@ def _legend(
         if several:
             mark = mark[:1] if narrow else f"{mark} "
             row.append((f"{' ' * bool(row)}{mark}", style_of(number, curve)))
-            row.append((label, "label"))
+            row += [(label, "label")] if number >= unnamed else []
         if number in valued:
             value = value_text(plot, curve.value if curve.value is not None else curve.line.last)
-            row.append((f"{' ' * several}{value.strip() if narrow else value}", "value"))
+            row.append((f"{' ' * (several and number >= unnamed)}{value.strip() if narrow else value}", "value"))
     return row
 
 
@@ -144,7 +150,7 @@ def draw(plot: Plot, width: int, height: int, glyphs: Glyphs, before: Scale | No
         canvas.grid(sorted(labels), across if height >= ALONE_HEIGHT else None)
     _add_all(canvas, plot, scale, across)
     for at in plot.joins:
-        canvas.upright(column_of(at, across, inner), "warn", glyphs.join)
+        canvas.upright(column_of(at, across, inner), "title", glyphs.join)
     for at in plot.best:
         canvas.upright(column_of(at, across, inner), "good", glyphs.best)
     rows = [title(plot, width, glyphs)]

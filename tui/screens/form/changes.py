@@ -88,9 +88,9 @@ class ChangesScreen(TableScreen[str]):
         self.query_one("#title", Static).update(
             Content.assemble(
                 (clean(state.source), "bold $text-primary"),
-                ("  +" if unsaved else " ", "bold $text-warning"),
+                ("  +" if unsaved else " ", "bold $text-primary"),
                 f" {unsaved} not saved" if unsaved else " all saved",
-                ("  *", "bold $text-warning"),
+                ("  *", "bold $text-primary"),
                 f" {other} not the default",
             )
         )

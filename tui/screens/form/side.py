@@ -195,7 +195,7 @@ class _FileRow(NamedTuple):
     selected: bool
 
     def pieces(self, name: str) -> Row:
-        row: Row = [(f"{'>' if self.selected and self.mark else ' '}{self.mark or ' '}", "warn")]
+        row: Row = [(f"{'>' if self.selected and self.mark else ' '}{self.mark or ' '}", "title")]
         option = re.search(rf"\b{name}\s*:[^,}}#]*", self.text) if self.selected else None
         begin, end = option.span() if option else (0, 0)
         pieces = (self.text[:begin], self.style), (self.text[begin:end], "here"), (self.text[end:], self.style)
